@@ -1,0 +1,35 @@
+# Fresh machine: Python 3.11 or newer and make. `make tables` runs the main job, `make test` the tests.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: tables test lint format environment
+.DEFAULT_GOAL := tables
+
+tables: environment
+	$(BIN)/snakemake --cores all results/tables
+
+test: environment
+	$(BIN)/pytest
+
+lint: environment
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+
+format: environment
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/snakefmt Snakefile workflow
+
+environment: $(VENV)/installed
+
+$(VENV)/installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "utaca needs Python 3.11 or newer; name one: make PYTHON=python3.11 ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --disable-pip-version-check --no-deps -e .
+	touch $@

@@ -1,0 +1,40 @@
+"""UT-ACA: uncertainty-triggered adaptive context allocation.
+
+The public API, imported on first use so that ``import utaca`` costs nothing::
+
+    reader = utaca.load_reader("tiny")
+    memory = utaca.prefill(reader, document)
+    fixed = utaca.generate(memory, question, budget=32)
+    adaptive = utaca.generate(memory, question, budget=64, policy=utaca.Sub(16), detector=utaca.load_detector(path))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "Set": "utaca.decoding.policies",
+    "Sub": "utaca.decoding.policies",
+    "UserError": "utaca.errors",
+    "generate": "utaca.decoding.generate",
+    "load_detector": ("utaca.detection.detector", "load"),
+    "load_reader": "utaca.readers.shelf",
+    "prefill": "utaca.memory.blocks",
+    "question": "utaca.readers.prompts",
+    "stream": "utaca.decoding.generate",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'utaca' has no attribute {name!r}")
+    home = _HOMES[name]
+    module, attribute = home if isinstance(home, tuple) else (home, name)
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""Fictitious people, their facts, and the biographies that state them."""

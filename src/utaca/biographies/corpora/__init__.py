@@ -1,0 +1,36 @@
+"""Padding prose: embedded, the user's files, or the paper's Wikipedia articles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from utaca.biographies.corpora import embedded, folder, wikipedia
+from utaca.biographies.corpora.topics import PAPER_ARTICLES
+from utaca.errors import UserError
+from utaca.settings import schema
+
+
+def load(settings: schema.Corpus, seed: int, cache: Path) -> list[dict[str, Any]]:
+    """The corpus that the settings name, as rows of schema ``corpus``.
+
+    ``seed`` matters to the embedded prose alone, ``cache`` is where fetched articles are kept. Raises
+    :class:`UserError` where the source cannot be used.
+    """
+    if settings.source == "embedded":
+        return embedded.articles(PAPER_ARTICLES, seed)
+    if settings.source == "folder":
+        return folder.articles(settings.path)
+    if settings.source == "wikipedia":
+        return wikipedia.articles(settings, cache)
+    raise UserError(f"corpus.source is {settings.source!r}; set it to embedded, folder or wikipedia")
+
+
+def check(settings: schema.Corpus) -> None:
+    """Raise :class:`UserError` for a source that cannot work; the network is not touched."""
+    if settings.source == "folder":
+        folder.articles(settings.path)
+    elif settings.source == "wikipedia" and not settings.user_agent.strip():
+        raise UserError("corpus.user_agent is empty; say who asks, Wikipedia requires it")
+    elif settings.source not in ("embedded", "wikipedia"):
+        raise UserError(f"corpus.source is {settings.source!r}; set it to embedded, folder or wikipedia")

@@ -1,0 +1,120 @@
+"""The biographies of the training, validation and test splits (paper, appendix on data construction)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
+from utaca.biographies.people import Person, people
+from utaca.biographies.sentences import summary
+from utaca.errors import UserError
+
+Write = Callable[[str, Sequence[tuple[str, str]]], Sequence[str]]
+
+_FILLERS: tuple[str, ...] = (
+    "The sky is really blue.",
+    "The grass is green.",
+    "The sun is warm.",
+    "The sea is wide.",
+    "The night is quiet.",
+    "Snow is cold.",
+    "The river flows on.",
+    "Birds sing in the morning.",
+    "The moon is bright.",
+    "The wind blows softly.",
+    "Stones are hard.",
+    "The road is long.",
+    "The tea is still hot.",
+    "Leaves fall in autumn.",
+    "The cat sleeps all day.",
+    "Bread smells good.",
+    "The clock ticks slowly.",
+    "Clouds drift by.",
+    "The apples are ripe.",
+    "Rain makes the streets wet.",
+    "The garden is full of flowers.",
+    "Mountains are high.",
+    "The lamp is lit.",
+    "A dog barks far away.",
+    "The chair is made of wood.",
+    "Water is clear.",
+    "The stars are far away.",
+    "The window is open.",
+    "Summer days are long.",
+    "The bridge is old.",
+    "Honey is sweet.",
+    "The forest is dark.",
+    "Here we go.",
+    "There and back again.",
+)
+_FEWEST_FILLERS, _MOST_FILLERS = 4, 16
+
+_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "train": TRAINING_ATTRIBUTES,
+    "validation": HELD_OUT_ATTRIBUTES,
+    "test": HELD_OUT_ATTRIBUTES,
+}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a biography is to state: a person and (attribute, value) pairs."""
+
+    id: str
+    person: Person
+    facts: tuple[tuple[str, str], ...]
+
+
+def drafts(split: str, count: int, seed: int) -> Iterator[Draft]:
+    """The people and facts of a split; the first ones are the same whatever ``count``.
+
+    A draft has one attribute in "train" and "validation", going round the split's attributes, and all six
+    held-out attributes in "test".
+
+    Raises:
+        UserError: ``split`` has no biographies.
+    """
+    if split not in _ATTRIBUTES:
+        raise UserError(f"There are no biographies for the split {split!r}; use one of {', '.join(_ATTRIBUTES)}.")
+    attributes = _ATTRIBUTES[split]
+    for index, person in enumerate(islice(people(split, seed), count)):
+        rng = random.Random(f"{seed}:facts:{split}:{index}")
+        asked = attributes if split == "test" else (attributes[index % len(attributes)],)
+        facts = tuple((attribute, draw_value(attribute, rng, person.locale)) for attribute in asked)
+        yield Draft(f"{split}-{index:04}", person, facts)
+
+
+def biographies(split: str, count: int, seed: int, write: Write | None = None, writer: str = "") -> Iterator[dict]:
+    """Rows of schema "biographies".
+
+    A biography of "train" and "validation" is the summary sentence among simple fillers. One of "test" is what
+    ``write(person's name, facts)`` returns, sentences in order; ``writer`` is the model that wrote it.
+
+    Raises:
+        UserError: ``split`` has no biographies, "test" comes without ``write`` and ``writer``, or nothing was written.
+    """
+    if split == "test" and (write is None or not writer):
+        raise UserError("Biographies of the test split are written by a model; configure the endpoint 'writer'.")
+    for draft in drafts(split, count, seed):
+        name = draft.person.name
+        if split == "test":
+            sentences = list(write(name, draft.facts))
+            if not any(sentence.strip() for sentence in sentences):
+                raise UserError(f"The endpoint 'writer' wrote nothing about {name} ({draft.id}); check its model.")
+        else:
+            rng = random.Random(f"{seed}:fillers:{split}:{draft.id}")
+            sentences = rng.choices(_FILLERS, k=rng.randint(_FEWEST_FILLERS, _MOST_FILLERS))
+            ((attribute, value),) = draft.facts
+            sentences.insert(rng.randint(0, len(sentences)), summary(attribute, name, value))
+        yield {
+            "id": draft.id,
+            "split": split,
+            "person": name,
+            "locale": draft.person.locale,
+            "facts": [{"attribute": attribute, "value": value} for attribute, value in draft.facts],
+            "sentences": sentences,
+            "writer": writer if split == "test" else "pattern",
+        }

@@ -1,0 +1,110 @@
+"""Fictitious people and the splits that they belong to."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from faker import Faker
+from faker.providers.address.it_IT import Provider as ItalianAddresses
+
+from utaca.errors import UserError
+
+# Shares in hundredths. A name's split is a function of the name alone, so no person is in two splits.
+SPLIT_SHARES: dict[str, int] = {"reader": 55, "reader_validation": 10, "train": 20, "validation": 5, "test": 10}
+SPLITS: tuple[str, ...] = tuple(SPLIT_SHARES)
+
+# Locale, weight in the draw of a person, probability of a second surname, what joins the surnames.
+_LOCALES: tuple[tuple[str, int, float, tuple[str, ...]], ...] = (
+    ("en_US", 24, 0.10, ("-",)),
+    ("en_GB", 12, 0.12, ("-",)),
+    ("en_IE", 5, 0.12, ("-",)),
+    ("fr_FR", 12, 0.25, ("-", " de ", " du ", " ")),
+    ("de_DE", 12, 0.15, ("-", " ")),
+    ("it_IT", 12, 0.20, ("-",)),
+    ("es_ES", 14, 0.65, (" ", " ", " ", "-")),
+    ("pt_PT", 6, 0.40, (" ",)),
+    ("pt_BR", 4, 0.30, (" ",)),
+    ("nl_NL", 4, 0.10, ("-",)),
+    ("sv_SE", 3, 0.10, ("-",)),
+    ("da_DK", 2, 0.20, (" ",)),
+    ("no_NO", 2, 0.10, ("-",)),
+    ("fi_FI", 2, 0.10, ("-",)),
+)
+LOCALES: tuple[str, ...] = tuple(row[0] for row in _LOCALES)
+_WEIGHTS = tuple(row[1] for row in _LOCALES)
+_SECOND_GIVEN_NAME = 0.12
+
+
+@dataclass(frozen=True)
+class Person:
+    """A fictitious person; ``locale`` is the Faker locale of the name."""
+
+    name: str
+    locale: str
+
+
+@cache
+def faker(locale: str) -> Faker:
+    """The one Faker of a locale. Its entries are drawn evenly: rare names are as good as common ones here."""
+    source = Faker(locale, use_weighting=False)
+    if locale == "it_IT":
+        # Faker lists Italy's cities in the order of a set, which differs from process to process.
+        address = next(p for p in source.factories[0].get_providers() if isinstance(p, ItalianAddresses))
+        address.cities = sorted(address.cities)
+    return source
+
+
+def normalised(name: str) -> str:
+    """The name without case, accents and surplus spaces."""
+    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", name).casefold())
+    return " ".join("".join(c for c in decomposed if not unicodedata.combining(c)).split())
+
+
+def split_of(name: str) -> str:
+    """The split that a name belongs to, one of :data:`SPLITS`."""
+    point = int.from_bytes(hashlib.sha256(normalised(name).encode()).digest()[:8], "big") % 100
+    for split, share in SPLIT_SHARES.items():
+        if point < share:
+            return split
+        point -= share
+    raise AssertionError("split shares do not sum to 100")
+
+
+def draw_person(rng: random.Random) -> Person:
+    """A person of any split. The name has neither full stop nor comma, so that it never ends a sentence."""
+    locale, _, second_surname, joints = rng.choices(_LOCALES, weights=_WEIGHTS)[0]
+    source = faker(locale)
+    source.random = rng
+    while True:
+        given = source.first_name()
+        if rng.random() < _SECOND_GIVEN_NAME:
+            given += ("-" if locale == "fr_FR" else " ") + source.first_name()
+        surname = source.last_name()
+        if rng.random() < second_surname:
+            surname += rng.choice(joints) + source.last_name()
+        name = " ".join(f"{given} {surname}".split())
+        if not any(mark in name for mark in ".,"):
+            return Person(name, locale)
+
+
+def people(split: str, seed: int) -> Iterator[Person]:
+    """Endless people of one split, no name twice (case and accents aside).
+
+    Raises:
+        UserError: ``split`` is not one of :data:`SPLITS`.
+    """
+    if split not in SPLIT_SHARES:
+        raise UserError(f"There is no split {split!r}; use one of {', '.join(SPLITS)}.")
+    rng = random.Random(f"{seed}:people:{split}")
+    seen: set[str] = set()
+    while True:
+        person = draw_person(rng)
+        key = normalised(person.name)
+        if key not in seen and split_of(person.name) == split:
+            seen.add(key)
+            yield person

@@ -1,0 +1,46 @@
+"""Peak memory of a stretch of work: of the GPU where there is one, else of the process."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+from types import TracebackType
+
+import torch
+
+_CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+
+
+class PeakMemory:
+    """Context manager; ``bytes`` holds the peak once the block has ended.
+
+    On a CPU this is the peak resident size of the process, reset at the start where the system allows it (Linux) and
+    counted from the process's start where it does not.
+    """
+
+    bytes: int = 0
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+
+    def __enter__(self) -> PeakMemory:
+        if self._cuda:
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            try:
+                _CLEAR.write_text("5")
+            except OSError:
+                pass  # no such switch here: the peak counts from the process's start
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._cuda:
+            torch.cuda.synchronize()
+            self.bytes = torch.cuda.max_memory_allocated()
+        elif _STATUS.is_file():
+            line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+            self.bytes = int(line.split()[1]) * 1024
+        else:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            self.bytes = peak if sys.platform == "darwin" else peak * 1024

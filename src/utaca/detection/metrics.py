@@ -1,0 +1,69 @@
+"""Metrics of uncertainty detection; N is the uncertain class (hallucinated or unknown), P the correct one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+CORRECT = 1
+
+
+def detection_metrics(
+    uncertain_pred: np.ndarray, label: np.ndarray, score: np.ndarray | None = None
+) -> dict[str, float | int]:
+    """Score the decisions on ``n`` tokens.
+
+    ``uncertain_pred`` [n] are the decisions, ``label`` [n] the integers 0 hallucinated, 1 correct, 2 unknown
+    (negative: the labeller failed; such tokens are left out and counted), ``score`` [n] grows with distrust.
+
+    ``macc`` is micro accuracy over tokens, as in the paper's table, so
+    ``macc = share_uncertain * recall_n + (1 - share_uncertain) * recall_p``; ``share_uncertain`` is the share
+    of N among the labels. ``auroc`` counts ties as half, ``auprc`` is average precision of N over the distinct
+    scores. All are fractions; NaN where undefined (no token of a class, no score).
+    """
+    label = np.asarray(label)
+    known = label >= 0
+    flagged = np.asarray(uncertain_pred, dtype=bool)[known]
+    negative = label[known] != CORRECT
+    n_tokens, n_uncertain = len(negative), int(negative.sum())
+    n_correct = n_tokens - n_uncertain
+    hits, false_alarms = int((flagged & negative).sum()), int((flagged & ~negative).sum())
+    recall_n = _ratio(hits, n_uncertain)
+    recall_p = _ratio(n_correct - false_alarms, n_correct)
+    auroc, auprc = (np.nan, np.nan) if score is None else _areas(np.asarray(score)[known], negative)
+    return {
+        "macc": _ratio(hits + n_correct - false_alarms, n_tokens),
+        "recall_n": recall_n,
+        "recall_p": recall_p,
+        "balanced_accuracy": (recall_n + recall_p) / 2,
+        "f1_n": _ratio(2 * hits, hits + false_alarms + n_uncertain),
+        "auroc": auroc,
+        "auprc": auprc,
+        "share_uncertain": _ratio(n_uncertain, n_tokens),
+        "n_tokens": n_tokens,
+        "n_failed": int((~known).sum()),
+    }
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")
+
+
+def _areas(score: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
+    """Areas under the ROC and the precision-recall curve of N, one curve point a distinct score."""
+    n_uncertain = int(negative.sum())
+    n_correct = len(negative) - n_uncertain
+    if not n_uncertain:
+        return float("nan"), float("nan")
+    order = np.argsort(-score, kind="stable")
+    ranked = score[order]
+    ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
+    hits = np.cumsum(negative[order])[ends].astype(np.float64)
+    false_alarms = ends + 1 - hits
+    gained = np.diff(hits, prepend=0.0)
+    auprc = float((gained * hits / (ends + 1)).sum() / n_uncertain)
+    if not n_correct:
+        return float("nan"), auprc
+    # A trapezoid between two curve points gives half of the pairs that tie in the score.
+    wrong = np.diff(false_alarms, prepend=0.0)
+    auroc = float((wrong * (hits - gained / 2)).sum() / (n_uncertain * n_correct))
+    return auroc, auprc

@@ -1,0 +1,1 @@
+"""Judging: token labels of trajectories, conceptual accuracy (CAS) and string match of answers."""

@@ -1,0 +1,94 @@
+"""Conceptual accuracy (CAS) of answers, attribute by attribute (paper, appendix "Evaluation Metrics Details")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from utaca.endpoints.client import Request, ask
+from utaca.errors import UserError
+from utaca.judging import prompts
+from utaca.judging.labels import sentences
+from utaca.judging.strings import string_match
+from utaca.settings import schema
+
+
+class Score(BaseModel):
+    """The judge's answer."""
+
+    model_config = ConfigDict(extra="forbid")
+    score: float
+    reason: str
+
+
+def _in_range(answer: Score) -> str | None:
+    return None if 0 <= answer.score <= 1 else f"must give a score between 0 and 1, but gave {answer.score}"
+
+
+def extract(answer: str, attribute: str, person: str) -> str:
+    """What an answer says of one attribute: the value of its first pattern sentence about that attribute and person.
+
+    An answer without such a sentence is returned whole, without surrounding space: the judge then decides what it says.
+    """
+    for sentence in sentences(answer):
+        stated = answer[sentence.person_start : sentence.person_end]
+        named = sentence.attribute.lower() == attribute.lower() and stated.lower() == person.lower()
+        if named and sentence.value_start is not None:
+            return answer[sentence.value_start : sentence.end].strip()
+    return answer.strip()
+
+
+def score(
+    answers: Iterable[Mapping[str, Any]],
+    documents: Iterable[Mapping[str, Any]],
+    endpoint: schema.Endpoint,
+    store: Path,
+) -> list[dict[str, Any]]:
+    """Judge answers: a row of schema "scores" for each answer and fact that its document asks for, in their order.
+
+    ``cas`` is null where the request failed, ``failure`` then holds the kind of failure, and is null otherwise. Raises
+    :class:`UserError` where an answer's document is missing.
+    """
+    by_id = {document["id"]: document for document in documents}
+    prompt = prompts.load("score")
+    rows: list[dict[str, Any]] = []
+    requests: list[Request] = []
+    for answer in answers:
+        document = by_id.get(answer["document"])
+        if document is None:
+            raise UserError(
+                f"document {answer['document']!r} was answered but is not in the documents file; make both again"
+            )
+        for fact in document["facts"]:
+            prediction = extract(answer["text"], fact["attribute"], document["person"])
+            task = {
+                "task": "score",
+                "question": f"What is the {fact['attribute']} of {document['person']}?",
+                "attribute": fact["attribute"],
+                "prediction": prediction,
+                "reference": fact["value"],
+            }
+            requests.append(Request(str(len(rows)), prompt.messages(task), Score, prompt.version, _in_range))
+            rows.append(
+                {
+                    "document": answer["document"],
+                    "suite": answer["suite"],
+                    "point": answer["point"],
+                    "attribute": fact["attribute"],
+                    "prediction": prediction,
+                    "reference": fact["value"],
+                    "cas": None,
+                    "string_match": string_match(prediction, fact["value"]),
+                    "reason": "",
+                    "failure": None,
+                }
+            )
+    replies = ask(endpoint, requests, store=store, description="scores")
+    for key, kind in replies.failures.items():
+        rows[int(key)]["failure"] = kind
+    for key, answer in replies.values.items():
+        rows[int(key)].update(cas=answer.score, reason=answer.reason)
+    return rows

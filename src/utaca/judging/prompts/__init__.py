@@ -1,0 +1,40 @@
+"""The judge's and the labeller's instructions, and how a task is put to an endpoint.
+
+A prompt is a text file beside this module: a first line ``version: <name>``, a blank line, the instruction. The
+version is part of every request, so editing a prompt under a new version asks anew and mixes no old answers in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """An instruction and its version."""
+
+    version: str
+    instruction: str
+
+    def messages(self, task: Mapping[str, Any]) -> list[dict[str, str]]:
+        """Chat messages: the instruction, then ``task`` as the one fenced JSON block that ends the user's message.
+
+        Backticks are written as JSON escapes, so text under judgement cannot close the fence.
+        """
+        block = json.dumps(task, ensure_ascii=False).replace("`", "\\u0060")
+        return [
+            {"role": "system", "content": self.instruction},
+            {"role": "user", "content": f"The task:\n\n```json\n{block}\n```"},
+        ]
+
+
+@cache
+def load(name: str) -> Prompt:
+    """The prompt ``name`` ("label" or "score")."""
+    head, instruction = (files(__name__) / f"{name}.txt").read_text(encoding="utf-8").split("\n\n", 1)
+    return Prompt(head.removeprefix("version: ").strip(), instruction.strip())

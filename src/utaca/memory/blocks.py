@@ -1,0 +1,254 @@
+"""InfLLM's block memory of a document.
+
+Keys and values of the document are kept unrotated. After ``n_init`` initial tokens they lie in blocks of
+``block_size`` tokens; a block that has left the local window is *far* and is reached by retrieval alone, at one
+clipped distance. Nothing but the position of a query decides which blocks are far (:class:`Layout`), so rolling
+back has nothing to undo here.
+
+Differences from InfLLM's code (thunlp/InfLLM, ``inf_llm/attention/context_manager.py``): the window reaches back to
+a block's edge, so it holds up to ``block_size - 1`` more tokens than ``n_local`` while decoding and up to a chunk
+more while prefilling, always at true distances; representative tokens are chosen for each key-value head instead of
+each query head.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from utaca.errors import UserError
+from utaca.readers.load import Reader
+from utaca.records.progress import progress
+from utaca.settings.schema import Memory
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which tokens are initial, in blocks, in the window."""
+
+    length: int
+    n_init: int
+    n_local: int
+    block_size: int
+
+    @property
+    def blocks(self) -> int:
+        """Whole blocks of the document."""
+        return max(0, (self.length - self.n_init) // self.block_size)
+
+    def far(self, position: int) -> int:
+        """Blocks wholly outside of the window of the token at ``position``: the first so many."""
+        outside = position + 1 - self.n_local - self.n_init
+        return min(max(0, outside // self.block_size), self.blocks)
+
+    def window(self, position: int) -> int:
+        """First token of the window of the token at ``position``; 0: nothing is far, initial tokens included."""
+        far = self.far(position)
+        return self.n_init + far * self.block_size if far else 0
+
+
+@dataclass
+class BlockMemory:
+    """A document's keys, values and representative keys; sealed once prefilled and never written again.
+
+    ``keys`` and ``values``: a tensor a layer, [N, G, D]; ``representatives``: a tensor a layer, [blocks, G * D].
+    """
+
+    reader: Reader
+    tokens: Tensor
+    layout: Layout
+    clipped: bool
+    keys: list[Tensor]
+    values: list[Tensor]
+    representatives: list[Tensor]
+    _scores: list[Tensor] = field(default_factory=list, repr=False)
+
+    @property
+    def settings(self) -> Memory:
+        return self.reader.settings.memory
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def block_tokens(self, blocks: Tensor) -> Tensor:
+        """Positions of the tokens of the given blocks, in their order."""
+        size = self.layout.block_size
+        return (self.layout.n_init + blocks[:, None] * size + torch.arange(size, device=blocks.device)).flatten()
+
+    def select(self, layer: int, query: Tensor, far: int, budget: int) -> Tensor:
+        """The ``budget`` blocks, of the first ``far``, whose representatives suit ``query`` [H, D] best, ids ascending.
+
+        One selection a layer for all heads: the sum over heads of the dot product of query head and the representative
+        of its key-value head (InfLLM, paper section 3.2). Ties go to the lowest id.
+        """
+        if budget >= far:
+            return torch.arange(far, device=query.device)
+        grouped = query.view(self.keys[layer].shape[1], -1, query.shape[-1]).sum(1)
+        scores = self.representatives[layer][:far] @ grouped.flatten()
+        return scores.sort(descending=True, stable=True).indices[:budget].sort().values
+
+    def _represent(self, layer: int, first: int, end: int) -> None:
+        """Fill in the representatives of blocks ``first`` to ``end``."""
+        if first == end:
+            return
+        m, positions = self.settings, slice(*(self.layout.n_init + b * self.layout.block_size for b in (first, end)))
+        keys = self.keys[layer][positions].unflatten(0, (end - first, -1))
+        if m.representatives == "mean":
+            chosen = keys
+        else:
+            scores = self._scores[layer][positions].unflatten(0, (end - first, -1))
+            best = scores.topk(min(m.n_representatives, m.block_size), dim=1).indices
+            chosen = keys.gather(1, best[..., None].expand(-1, -1, -1, keys.shape[-1]))
+        self.representatives[layer][first:end] = chosen.mean(1).flatten(1)
+
+
+def joint_attention(
+    queries: list[Tensor], keys: list[Tensor], values: list[Tensor], mask: Tensor | None, scaling: float
+) -> tuple[Tensor, Tensor]:
+    """Attention over several segments of keys under one softmax.
+
+    Each segment has queries [H, T, D] of its own (its rotation), keys and values [n, G, D]; ``mask`` [T, sum of n] adds
+    to the logits. Returns the output [H, T, D] and the probabilities [G, H / G, T, sum of n].
+    """
+    h, t, d = queries[0].shape
+    g = keys[0].shape[1]
+    logits = torch.cat(
+        [q.reshape(g, -1, d) @ k.permute(1, 2, 0) for q, k in zip(queries, keys, strict=True)], dim=-1
+    ).unflatten(1, (h // g, t))
+    logits = logits.float() * scaling
+    if mask is not None:
+        logits = logits + mask
+    probabilities = logits.softmax(-1)
+    joined = torch.cat(values).transpose(0, 1)
+    out = probabilities.to(joined.dtype).flatten(1, 2) @ joined
+    return out.view(h, t, d), probabilities
+
+
+def causal_mask(new: int, total: int, device: torch.device) -> Tensor:
+    """Additive mask [new, total] under which the last ``new`` of ``total`` keys are the queries' own tokens."""
+    return torch.full((new, total), -math.inf, device=device).triu(total - new + 1)
+
+
+class _Chunk:
+    """Attention of one prefill chunk, which also writes the chunk into the memory."""
+
+    def __init__(self, memory: BlockMemory, start: int, length: int) -> None:
+        self.memory, self.start, self.length = memory, start, length
+        self.far = memory.layout.far(start)
+        self.window = memory.layout.window(start)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        memory, m, start, end = self.memory, self.memory.settings, self.start, self.start + self.length
+        memory.keys[layer][start:end] = key[0].transpose(0, 1)
+        memory.values[layer][start:end] = value[0].transpose(0, 1)
+        near = Segment.near(memory, layer, self.window, end)
+        base = self.window if memory.clipped else 0
+        positions = torch.arange(start, end, device=query.device) - base
+        local_query = memory.reader.rotary(query[0], positions)
+        queries, keys, values = [local_query], [near.keys], [near.values]
+        if self.far:
+            rotate = torch.full((1,), m.n_local - 1, device=query.device)
+            far_query = memory.reader.rotary(query[0], rotate) if memory.clipped else local_query
+            budget = m.prefill_budget if memory.clipped else self.far
+            chosen = memory.select(layer, memory.reader.rotary(query[0], rotate).mean(1), self.far, budget)
+            distant = Segment.far(memory, layer, chosen)
+            queries, keys, values = [far_query, local_query], [distant.keys, near.keys], [distant.values, near.values]
+        mask = causal_mask(self.length, sum(map(len, keys)), query.device)
+        out, probabilities = joint_attention(queries, keys, values, mask, scaling)
+        if m.representatives != "mean":
+            self._score(layer, local_query, near.keys, probabilities)
+        return out[None]
+
+    def _score(self, layer: int, query: Tensor, keys: Tensor, probabilities: Tensor) -> None:
+        """Add to each window token's score what this chunk's queries give it."""
+        scores = self.memory._scores[layer][self.window : self.start + self.length]
+        if self.memory.settings.representatives == "attention_mass":
+            scores += probabilities[..., -len(keys) :].sum((1, 2)).T
+            return
+        # Linear form: a key's dot product with the sum of the queries that follow it within the window.
+        g = keys.shape[1]
+        grouped = query.float().unflatten(0, (g, -1)).sum(1)
+        sums = torch.cat((torch.zeros_like(grouped[:, :1]), grouped.cumsum(1)), 1)
+        at = torch.arange(len(keys), device=keys.device) - (len(keys) - self.length)
+        first = (at + 1).clamp(0, self.length)
+        last = (at + 1 + self.memory.layout.n_local).clamp(0, self.length)
+        scores += torch.einsum("ngd,gnd->ng", keys.float(), sums[:, last] - sums[:, first])
+
+
+@dataclass
+class Segment:
+    """Keys, rotated as they are attended to, and values of some document tokens, [n, G, D]."""
+
+    keys: Tensor
+    values: Tensor
+
+    @staticmethod
+    def near(memory: BlockMemory, layer: int, start: int, end: int) -> Segment:
+        """The window's tokens; positions count from its start, or from the document's where positions are unclipped."""
+        keys = memory.keys[layer][start:end]
+        base = 0 if memory.clipped else start
+        positions = torch.arange(base, base + len(keys), device=keys.device)
+        return Segment(_rotate(memory, keys, positions), memory.values[layer][start:end])
+
+    @staticmethod
+    def far(memory: BlockMemory, layer: int, blocks: Tensor) -> Segment:
+        """Initial tokens and the given blocks; unrotated, which puts them at the query's clipped distance."""
+        initial = torch.arange(memory.layout.n_init, device=blocks.device)
+        tokens = torch.cat((initial, memory.block_tokens(blocks)))
+        keys = memory.keys[layer][tokens]
+        return Segment(keys if memory.clipped else _rotate(memory, keys, tokens), memory.values[layer][tokens])
+
+
+def _rotate(memory: BlockMemory, keys: Tensor, positions: Tensor) -> Tensor:
+    return memory.reader.rotary(keys.transpose(0, 1), positions).transpose(0, 1)
+
+
+@torch.inference_mode()
+def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, description: str = "") -> BlockMemory:
+    """Read a document once into a sealed block memory.
+
+    ``document`` is its text, or token ids [N] that already carry what the chat template puts before it. The result
+    serves any number of branches, budgets and policies: prefill depends on ``reader.settings.memory`` alone. With
+    ``clipped=False`` every token is attended to at its true position, which equals full attention. A ``description``
+    shows a progress bar. Raises :class:`UserError` for an empty document.
+    """
+    tokens = reader.encode(reader.before + document) if isinstance(document, str) else document.to(reader.device)
+    if len(tokens) == 0:
+        raise UserError("the document is empty; give at least one token of text")
+    m, config = reader.settings.memory, reader.model.config
+    layout = Layout(len(tokens), m.n_init, m.n_local, m.block_size)
+    heads, layers = config.num_key_value_heads, config.num_hidden_layers
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    dtype = next(reader.model.parameters()).dtype
+
+    def empty(*shape: int, kind: torch.dtype = dtype) -> list[Tensor]:
+        return [torch.zeros(*shape, dtype=kind, device=reader.device) for _ in range(layers)]
+
+    memory = BlockMemory(
+        reader,
+        tokens,
+        layout,
+        clipped,
+        keys=empty(len(tokens), heads, size),
+        values=empty(len(tokens), heads, size),
+        representatives=empty(layout.blocks, heads * size),
+        _scores=empty(len(tokens), heads, kind=torch.float32) if m.representatives != "mean" else [],
+    )
+    starts: object = range(0, len(tokens), m.prefill_chunk)
+    if description:
+        starts = progress(starts, total=len(range(0, len(tokens), m.prefill_chunk)), unit="chunk", description=description)
+    represented = 0
+    for start in starts:
+        far = layout.far(start)
+        for layer in range(layers):
+            memory._represent(layer, represented, far)
+        represented = far
+        chunk = tokens[start : start + m.prefill_chunk]
+        reader.forward(chunk, _Chunk(memory, start, len(chunk)))
+    for layer in range(layers):
+        memory._represent(layer, represented, layout.blocks)
+    memory._scores = []
+    return memory

@@ -1,0 +1,95 @@
+"""Decoding state that forks from a sealed document memory.
+
+A branch owns a short tail of keys and values behind the document. A step attends first and is committed afterwards;
+a step that is never committed leaves no trace, which is all that a rollback is (paper, algorithm 1).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from utaca.memory.blocks import BlockMemory, Segment, causal_mask, joint_attention
+
+
+class Branch:
+    """A continuation of a document: ``length`` tokens committed so far, keys and values [capacity, G, D] a layer."""
+
+    def __init__(self, memory: BlockMemory, capacity: int) -> None:
+        self.memory, self.length = memory, 0
+        self.keys = [k.new_zeros(capacity, *k.shape[1:]) for k in memory.keys]
+        self.values = [v.new_zeros(capacity, *v.shape[1:]) for v in memory.values]
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, budget: int) -> Step:
+        """Run ``tokens`` [T] behind the branch, each layer retrieving ``budget`` blocks; nothing is committed."""
+        step = Step(self, len(tokens), budget)
+        step.hidden = self.memory.reader.forward(tokens, step)[0]
+        return step
+
+    def commit(self, step: Step) -> None:
+        """Make a step part of the branch."""
+        end = self.length + step.size
+        for layer, (key, value) in enumerate(zip(step.keys, step.values, strict=True)):
+            self.keys[layer][self.length : end] = key
+            self.values[layer][self.length : end] = value
+        self.length = end
+
+
+class Step:
+    """One pass of ``size`` tokens behind a branch.
+
+    After the pass: ``hidden`` [size, D] are the last hidden states, ``selected`` the ids of the blocks attended to, a
+    tensor a layer, ``attended`` the keys that each new token could see, itself included, on average over layers.
+    """
+
+    hidden: Tensor
+
+    def __init__(self, branch: Branch, size: int, budget: int) -> None:
+        self.branch, self.size, self.budget = branch, size, budget
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.selected: list[Tensor] = []
+        layout = branch.memory.layout
+        self.position = layout.length + branch.length
+        self.far = layout.far(self.position)
+        self.window = layout.window(self.position)
+
+    @property
+    def k(self) -> int:
+        """Blocks retrieved by each layer: the budget, or all far blocks where there are fewer."""
+        return min(self.budget, self.far)
+
+    @property
+    def attended(self) -> int:
+        """Keys that the last token attended to: initial tokens, retrieved blocks, window, itself."""
+        layout = self.branch.memory.layout
+        initial = layout.n_init if self.far else 0
+        return initial + self.k * layout.block_size + self.position + self.size - self.window
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        branch, memory = self.branch, self.branch.memory
+        rotary, n = memory.reader.rotary, branch.length
+        own_key, own_value = key[0].transpose(0, 1), value[0].transpose(0, 1)
+        self.keys.append(own_key)
+        self.values.append(own_value)
+        base = self.window if memory.clipped else 0
+        positions = torch.arange(self.position, self.position + self.size, device=query.device) - base
+        local_query = rotary(query[0], positions)
+        tail = torch.arange(memory.layout.length, self.position + self.size, device=query.device) - base
+        tail_keys = rotary(torch.cat((branch.keys[layer][:n], own_key)).transpose(0, 1), tail).transpose(0, 1)
+        near = Segment.near(memory, layer, self.window, len(memory))
+        queries, keys = [local_query, local_query], [near.keys, tail_keys]
+        values = [near.values, branch.values[layer][:n], own_value]
+        chosen = torch.arange(0, device=query.device)
+        if self.far:
+            rotate = torch.full((1,), memory.layout.n_local - 1, device=query.device)
+            far_query = rotary(query[0], rotate)
+            chosen = memory.select(layer, far_query.mean(1), self.far, self.budget)
+            distant = Segment.far(memory, layer, chosen)
+            queries = [far_query if memory.clipped else local_query, *queries]
+            keys, values = [distant.keys, *keys], [distant.values, *values]
+        self.selected.append(chosen)
+        mask = causal_mask(self.size, sum(map(len, keys)), query.device) if self.size > 1 else None
+        out, _ = joint_attention(queries, keys, values, mask, scaling)
+        return out[None]

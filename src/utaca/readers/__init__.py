@@ -1,0 +1,1 @@
+"""Readers: the language models that answer, their prompts and their signals."""

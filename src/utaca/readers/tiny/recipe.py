@@ -1,0 +1,60 @@
+"""The tiny reader's recipe: prose, tokenizer, training.
+
+Its prose is never the paper's articles, which are test material, and its people belong to splits of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+from utaca.biographies.attributes import draw_value
+from utaca.biographies.corpora import folder
+from utaca.biographies.corpora.embedded import articles
+from utaca.biographies.corpora.topics import TRAINING_TOPICS
+from utaca.biographies.narratives import narrative
+from utaca.biographies.people import people
+from utaca.biographies.sentences import abstention, summary
+from utaca.readers.tiny.examples import ALL_ATTRIBUTES
+from utaca.readers.tiny.tokenizer import train_tokenizer
+from utaca.readers.tiny.training import train
+from utaca.settings.schema import Memory, ReaderTraining
+
+TOKENIZER_PARAGRAPHS, TOKENIZER_PEOPLE = 4000, 4000
+
+
+def paragraphs(settings: ReaderTraining) -> list[str]:
+    """Embedded prose over topics of its own and, where one is named, the settings' corpus, shuffled."""
+    texts = articles(TRAINING_TOPICS, settings.seed + 1)
+    if settings.corpus:
+        texts = [*texts, *folder.articles(Path(settings.corpus))]
+    found = [p.strip() for text in texts for p in text["text"].split("\n\n") if len(p.strip()) >= 80]
+    random.Random(f"{settings.seed}:prose").shuffle(found)
+    return found
+
+
+def tokenizer(settings: ReaderTraining, prose: Sequence[str]) -> PreTrainedTokenizerFast:
+    """The tokenizer, trained on prose and on facts in equal measure."""
+    return train_tokenizer(
+        itertools.chain(prose[:TOKENIZER_PARAGRAPHS], _facts(settings.seed)), settings.vocabulary
+    )
+
+
+def _facts(seed: int) -> Iterator[str]:
+    rng = random.Random(f"{seed}:tokenizer")
+    for person in itertools.islice(people("reader", seed), TOKENIZER_PEOPLE):
+        chosen = rng.sample(ALL_ATTRIBUTES, 4)
+        facts = [(attribute, draw_value(attribute, rng, person.locale)) for attribute in chosen]
+        yield " ".join(summary(attribute, person.name, value) for attribute, value in facts)
+        yield " ".join(narrative(person.name, facts, rng))
+        yield abstention(chosen[0], person.name)
+
+
+def make(settings: ReaderTraining, memory: Memory, output: Path, report: Callable[[str], None] = print) -> None:
+    """Train the reader from nothing into ``output``: weights, tokenizer, loss curve."""
+    prose = paragraphs(settings)
+    train(settings, memory, tokenizer(settings, prose), prose, output, report=report)

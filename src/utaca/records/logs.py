@@ -1,0 +1,64 @@
+"""A stage's log file: what goes to standard error goes to the file too, and a user's mistake is one sentence."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from utaca.errors import UserError
+
+
+class _Tee(io.TextIOBase):
+    def __init__(self, terminal: TextIO, file: TextIO) -> None:
+        self._terminal = terminal
+        self._file = file
+
+    def write(self, text: str) -> int:
+        # a bar that redraws itself in a terminal becomes one line a state in the file
+        self._file.write(text.replace("\r", "\n") if self.isatty() else text)
+        self._file.flush()
+        return self._terminal.write(text)
+
+    def flush(self) -> None:
+        self._terminal.flush()
+
+    def isatty(self) -> bool:
+        return self._terminal.isatty()
+
+    def fileno(self) -> int:
+        return self._terminal.fileno()
+
+
+@contextmanager
+def stage_log(path: str | Path) -> Iterator[None]:
+    """Copy standard error and log records of the block to the file ``path``.
+
+    A :class:`UserError` leaves as one sentence with exit status 1; any other exception leaves its traceback in
+    the file as well and passes on.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    terminal = sys.stderr
+    with open(path, "w", encoding="utf-8") as file:
+        sys.stderr = _Tee(terminal, file)  # type: ignore[assignment]
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        logger = logging.getLogger("utaca")
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        except UserError as error:
+            print(f"Error: {error}", file=sys.stderr)
+            raise SystemExit(1) from None
+        except Exception:
+            file.write(traceback.format_exc())
+            raise
+        finally:
+            logger.removeHandler(handler)
+            sys.stderr = terminal

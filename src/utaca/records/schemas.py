@@ -1,0 +1,173 @@
+"""Parquet schemas of the stages, one row described each.
+
+Every file carries its schema's name and the digest of the config it was made with as metadata
+(:mod:`utaca.records.tables`), and is checked against the schema when read.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+FACT = pa.struct([("attribute", pa.string()), ("value", pa.string())])
+
+# kind: "biography" (source = biography id) or "article" (source = title); start and end are character offsets.
+SPAN = pa.struct([("kind", pa.string()), ("source", pa.string()), ("start", pa.int32()), ("end", pa.int32())])
+
+SCHEMAS: dict[str, pa.Schema] = {
+    # A fictitious person and what is known of them. `sentences` joined by spaces is the biography; padding
+    # keeps them whole and in order. `writer` is "pattern" or the model that wrote the narrative.
+    "biographies": pa.schema(
+        [
+            ("id", pa.string()),
+            ("split", pa.string()),
+            ("person", pa.string()),
+            ("locale", pa.string()),
+            ("facts", pa.list_(FACT)),
+            ("sentences", pa.list_(pa.string())),
+            ("writer", pa.string()),
+        ]
+    ),
+    # Padding prose; paragraphs are separated by blank lines.
+    "corpus": pa.schema(
+        [
+            ("title", pa.string()),
+            ("text", pa.string()),
+            ("url", pa.string()),
+            ("licence", pa.string()),
+            ("revision", pa.string()),
+            ("source", pa.string()),
+            ("synthetic", pa.bool_()),
+        ]
+    ),
+    # A long document around one biography, and the facts that it is asked for. `id` is the biography's.
+    "documents": pa.schema(
+        [
+            ("id", pa.string()),
+            ("split", pa.string()),
+            ("person", pa.string()),
+            ("facts", pa.list_(FACT)),
+            ("text", pa.string()),
+            ("n_tokens", pa.int32()),
+            ("spans", pa.list_(SPAN)),
+            ("corpus", pa.string()),
+        ]
+    ),
+    # A token's label: 0 hallucinated, 1 correct, 2 unknown; null where the labeller failed.
+    # `source` says who decided: "template", "endpoint", "person" (corrected by hand) or "failed".
+    "labels": pa.schema(
+        [
+            ("document", pa.string()),
+            ("budget", pa.int32()),
+            ("step", pa.int32()),
+            ("token", pa.int32()),
+            ("text", pa.string()),
+            ("label", pa.int8()),
+            ("source", pa.string()),
+            ("reason", pa.string()),
+        ]
+    ),
+    # A detector's verdict on a token of the evaluation traces. `uncertain` is its decision, `score` grows
+    # with its distrust; p_* are null for detectors without class probabilities.
+    "detections": pa.schema(
+        [
+            ("detector", pa.string()),
+            ("seed", pa.int32()),
+            ("document", pa.string()),
+            ("budget", pa.int32()),
+            ("step", pa.int32()),
+            ("label", pa.int8()),
+            ("uncertain", pa.bool_()),
+            ("score", pa.float32()),
+            ("p_hallucinated", pa.float32()),
+            ("p_correct", pa.float32()),
+            ("p_unknown", pa.float32()),
+        ]
+    ),
+    # An answer under one operating point. Means are per generated token, in tokens: selected = retrieved
+    # blocks x block size (the paper's mTokens), attended = every key attended; `*_with_tentative` count the
+    # rejected passes too. Seconds and bytes are measurements; all else is reproducible.
+    "answers": pa.schema(
+        [
+            ("document", pa.string()),
+            ("suite", pa.string()),
+            ("point", pa.string()),
+            ("method", pa.string()),
+            ("budget", pa.int32()),
+            ("policy", pa.string()),
+            ("question", pa.string()),
+            ("text", pa.string()),
+            ("n_context", pa.int32()),
+            ("n_generated", pa.int32()),
+            ("finish", pa.string()),
+            ("selected", pa.float32()),
+            ("attended", pa.float32()),
+            ("selected_with_tentative", pa.float32()),
+            ("attended_with_tentative", pa.float32()),
+            ("rollbacks", pa.int32()),
+            ("prefill_seconds", pa.float64()),
+            ("decode_seconds", pa.float64()),
+            ("peak_bytes", pa.int64()),
+        ]
+    ),
+    # A generated token of an answer. `k` is the budget of the accepted pass; `tentative_*` describe the pass
+    # that was tried first (equal to the accepted one where nothing was rolled back), p_* are the detector's GDM of
+    # that pass, null without a detector.
+    "traces": pa.schema(
+        [
+            ("document", pa.string()),
+            ("point", pa.string()),
+            ("step", pa.int32()),
+            ("token", pa.int32()),
+            ("text", pa.string()),
+            ("k", pa.int32()),
+            ("margin", pa.float32()),
+            ("logprob", pa.float32()),
+            ("rolled_back", pa.bool_()),
+            ("tentative_token", pa.int32()),
+            ("tentative_k", pa.int32()),
+            ("tentative_margin", pa.float32()),
+            ("p_hallucinated", pa.float32()),
+            ("p_correct", pa.float32()),
+            ("p_unknown", pa.float32()),
+            ("attended", pa.int32()),
+            ("selected", pa.list_(pa.list_(pa.int32()))),
+        ]
+    ),
+    # One attribute of an answer, judged. `cas` is null where the judge failed, `failure` then says how.
+    "scores": pa.schema(
+        [
+            ("document", pa.string()),
+            ("suite", pa.string()),
+            ("point", pa.string()),
+            ("attribute", pa.string()),
+            ("prediction", pa.string()),
+            ("reference", pa.string()),
+            ("cas", pa.float32()),
+            ("string_match", pa.float32()),
+            ("reason", pa.string()),
+            ("failure", pa.string()),
+        ]
+    ),
+}
+
+
+def trajectory_schema(width: int) -> pa.Schema:
+    """Schema of a trajectory part: one generated token under a fixed compact budget.
+
+    ``width`` is the reader's residual width. ``selected`` lists block ids, sorted, a list a layer; ``finish`` is
+    empty but on the last token of an answer ("eos" or "length").
+    """
+    return pa.schema(
+        [
+            ("document", pa.string()),
+            ("budget", pa.int32()),
+            ("step", pa.int32()),
+            ("token", pa.int32()),
+            ("text", pa.string()),
+            ("margin", pa.float32()),
+            ("top10", pa.list_(pa.float32(), 10)),
+            ("embedding", pa.list_(pa.float16(), width)),
+            ("selected", pa.list_(pa.list_(pa.int32()))),
+            ("finish", pa.string()),
+        ]
+    )

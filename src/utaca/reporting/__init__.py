@@ -1,0 +1,1 @@
+"""Reporting: statistics over documents and seeds, tables beside the paper's figures, figures."""

@@ -1,0 +1,93 @@
+"""The figures that the paper reports, for the reference columns of the tables; percentages, tokens, seconds, GiB."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LLAMA, QWEN = "llama31_8b", "qwen2_7b"
+NAMES = {LLAMA: "Llama-3.1-8B", QWEN: "Qwen2-7B"}
+
+Point = tuple[str, int, str]  # method, budget (K or K_max), policy
+
+
+class Detection(NamedTuple):
+    """Token-level detection, in %."""
+
+    macc: float
+    recall_n: float
+    recall_p: float
+
+
+class Generation(NamedTuple):
+    """Mean context tokens and CAS in %."""
+
+    mtokens: float
+    cas: float
+
+
+class Tradeoff(NamedTuple):
+    """CAS in %, mean context tokens, end-to-end seconds, peak GPU memory in GiB."""
+
+    cas: float
+    mtokens: float
+    end_to_end: float
+    memory: float
+
+
+# Table "Token-level uncertainty detection performance"; Llama-3.1-8B only.
+DETECTION: dict[str, Detection] = {
+    "top10_std": Detection(57.43, 35.66, 73.19),
+    "logit_margin": Detection(55.54, 48.09, 60.93),
+    "evidential_mass": Detection(58.29, 55.87, 60.04),
+    "evidential": Detection(70.85, 74.45, 68.25),
+    "utaca": Detection(83.43, 89.71, 81.27),
+}
+
+# Table "Generation performance on the validation set"; Llama-3.1-8B only.
+VALIDATION: dict[str, dict[Point, Generation]] = {
+    LLAMA: {
+        ("infllm", 2, ""): Generation(32, 91.37),
+        ("infllm", 3, ""): Generation(48, 99.83),
+        ("utaca", 3, "set.1"): Generation(25, 96.59),
+        ("utaca", 3, "sub.1"): Generation(29, 99.08),
+    }
+}
+
+# Table "Context-management performance on the long-context test set".
+TEST: dict[str, dict[Point, Generation]] = {
+    LLAMA: {
+        ("infllm", 8, ""): Generation(128, 25.81),
+        ("infllm", 16, ""): Generation(256, 51.23),
+        ("infllm", 32, ""): Generation(512, 72.26),
+        ("utaca", 32, "sub.16"): Generation(123, 45.23),
+        ("utaca", 48, "sub.16"): Generation(218, 62.17),
+        ("utaca", 64, "sub.16"): Generation(344, 70.48),
+        ("utaca", 96, "sub.16"): Generation(498, 74.61),
+    },
+    QWEN: {
+        ("infllm", 8, ""): Generation(128, 37.77),
+        ("infllm", 16, ""): Generation(256, 44.39),
+        ("infllm", 32, ""): Generation(512, 54.72),
+        ("utaca", 16, "sub.8"): Generation(119, 37.08),
+        ("utaca", 32, "sub.8"): Generation(302, 48.33),
+        ("utaca", 48, "sub.8"): Generation(432, 56.64),
+    },
+}
+
+# Table "Quality-latency-memory trade-off"; Llama-3.1-8B only.
+TRADEOFF: dict[str, dict[Point, Tradeoff]] = {
+    LLAMA: {
+        ("infllm", 8, ""): Tradeoff(25.81, 128, 95.80, 26.42),
+        ("infllm", 16, ""): Tradeoff(51.23, 256, 97.46, 26.42),
+        ("infllm", 32, ""): Tradeoff(72.26, 512, 99.56, 26.44),
+        ("utaca", 32, "sub.16"): Tradeoff(45.23, 123, 98.42, 26.44),
+        ("utaca", 48, "sub.16"): Tradeoff(62.17, 218, 99.56, 26.47),
+        ("utaca", 64, "sub.16"): Tradeoff(70.48, 344, 100.70, 26.51),
+        ("utaca", 96, "sub.16"): Tradeoff(74.61, 498, 102.98, 26.56),
+    }
+}
+
+
+def reference_reader(table: dict[str, dict], reader: str) -> str:
+    """The paper's reader whose figures stand beside ours: the same one where the table has it, else Llama-3.1-8B."""
+    return reader if reader in table else LLAMA

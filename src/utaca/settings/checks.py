@@ -1,0 +1,262 @@
+"""From a plain dict to the typed config, with one sentence for every mistake.
+
+The second gate behind Hydra: it also serves dicts that never passed through Hydra (scripts, notebooks).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from utaca.errors import UserError
+from utaca.settings import schema
+from utaca.settings.points import POLICY, point_name
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+ROLES = ("writer", "labeller", "judge")
+
+
+def validate(config: Mapping[str, Any]) -> None:
+    """Check a plain config dict; raises :class:`UserError` naming the first faulty key and what is allowed."""
+    load(config)
+
+
+def load(config: Mapping[str, Any]) -> schema.Config:
+    """The typed config from a plain dict, checked as :func:`validate` does."""
+    typed = build(schema.Config, config)
+    _check_config(typed)
+    return typed
+
+
+def build(kind: type[T], data: Mapping[str, Any], where: str = "") -> T:
+    """An instance of the dataclass ``kind`` from a plain dict; ``where`` is the dict's dotted path, for messages.
+
+    Keys left out take their default. Raises :class:`UserError` for unknown or missing keys, wrong types and
+    values outside their range or choices.
+    """
+    if not isinstance(data, Mapping):
+        raise UserError(f"{where or 'the config'} must be a mapping of keys to values, not {data!r}.")
+    hints = get_type_hints(kind)
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    for key in data:
+        if key not in known:
+            raise unknown_key(_join(where, str(key)), str(key), known)
+    values = {}
+    for name, declared in known.items():
+        path = _join(where, name)
+        if name in data:
+            values[name] = _value(hints[name], data[name], path)
+        elif declared.default == schema.MISSING:
+            raise UserError(f"{path} is missing; set it to {_describe(hints[name], declared.metadata)}.")
+        else:
+            continue
+        _check_range(values[name], declared.metadata, path)
+    return kind(**values)
+
+
+def unknown_key(path: str, key: str, known: Iterable[str]) -> UserError:
+    """The error for a key that no dataclass has, with the nearest one that exists."""
+    names = sorted(known)
+    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    hint = f"did you mean {_join(path.rpartition('.')[0], near[0])}?" if near else f"allowed are {', '.join(names)}."
+    return UserError(f"unknown config key {path}; {hint}")
+
+
+def identity(settings: Any) -> dict[str, Any]:
+    """The part of a settings object that decides results, as a plain dict: all keys but transport.
+
+    Rules take it as ``params``, so that a new address or rate reruns nothing.
+    """
+    return {f.name: _plain(getattr(settings, f.name)) for f in fields(settings) if not f.metadata.get("transport")}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return identity(value)
+    if isinstance(value, list):
+        return [_plain(element) for element in value]
+    if isinstance(value, dict):
+        return {name: _plain(element) for name, element in value.items()}
+    return value
+
+
+def digest(settings: Any) -> str:
+    """16 hex digits of the SHA-256 of the canonical JSON of a settings object or plain value."""
+    plain = asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else settings
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _describe(kind: Any, metadata: Mapping[str, Any]) -> str:
+    if "choices" in metadata:
+        return "one of " + ", ".join(json.dumps(choice) for choice in metadata["choices"])
+    if get_origin(kind) is list:
+        return "a list"
+    described = _TYPE_NAMES.get(kind, "a mapping")
+    bounds = [
+        f"{word} {metadata[key]}" for key, word in (("minimum", "at least"), ("maximum", "at most")) if key in metadata
+    ]
+    return " ".join([described, " and ".join(bounds)]).strip()
+
+
+def _value(kind: Any, value: Any, path: str) -> Any:
+    if value == schema.MISSING:
+        raise UserError(f"{path} is missing; set it.")
+    if is_dataclass(kind) and isinstance(kind, type):
+        return build(kind, value, path)
+    if get_origin(kind) is list:
+        (item,) = get_args(kind)
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{path} must be a list, not {value!r}.")
+        return [_value(item, element, f"{path}[{number}]") for number, element in enumerate(value)]
+    if get_origin(kind) is dict:
+        if not isinstance(value, Mapping):
+            raise UserError(f"{path} must be a mapping of names to values, not {value!r}.")
+        return {
+            str(name): _value(get_args(kind)[1], element, _join(path, str(name))) for name, element in value.items()
+        }
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UserError(f"{path} must be {_TYPE_NAMES[kind]}, not {value!r}.")
+    return value
+
+
+def _check_range(value: Any, metadata: Mapping[str, Any], path: str) -> None:
+    low, high, choices = metadata.get("minimum"), metadata.get("maximum"), metadata.get("choices")
+    # written so that NaN fails
+    out_of_range = (low is not None and not value >= low) or (high is not None and not value <= high)
+    if out_of_range or (choices is not None and value not in choices):
+        raise UserError(f"{path} is {value!r} but must be {_describe(type(value), metadata)}.")
+
+
+def _check_config(config: schema.Config) -> None:
+    for name in ("reader", "corpus", *ROLES, "detector", "scale"):
+        _check_name(getattr(config, name).name, f"{name}.name")
+    for split in ("train", "validation", "test"):
+        _check_split(getattr(config.scale, split), f"scale.{split}")
+    _check_reader(config.reader)
+    _check_corpus(config.corpus)
+    for role in ROLES:
+        _check_endpoint(getattr(config, role), role)
+    _check_detector(config.detector)
+    _check_suites(config)
+
+
+def _check_name(value: str, path: str) -> None:
+    if not _NAME.fullmatch(value):
+        raise UserError(f"{path} is {value!r} but is used in file names; use letters, digits, '-', '_' and '.' alone.")
+
+
+def _check_split(split: schema.SplitSize, path: str) -> None:
+    if len(split.tokens) != 2 or not 0 < split.tokens[0] <= split.tokens[1]:
+        raise UserError(f"{path}.tokens is {split.tokens} but must be two ascending lengths, as in [400, 900].")
+    if split.shards > split.biographies:
+        raise UserError(
+            f"{path}.shards is {split.shards} but must be at most {path}.biographies, which is {split.biographies}."
+        )
+    if not split.budgets or min(split.budgets) < 1 or sorted(set(split.budgets)) != split.budgets:
+        raise UserError(f"{path}.budgets is {split.budgets} but must be ascending, distinct, and at least 1 each.")
+
+
+def _check_reader(reader: schema.Reader) -> None:
+    memory, training = reader.memory, reader.training
+    if not reader.path:
+        raise UserError("reader.path is empty; set it to a Hugging Face id or a local folder.")
+    if memory.n_representatives > memory.block_size:
+        raise UserError(
+            f"reader.memory.n_representatives is {memory.n_representatives} but must be at most "
+            f"reader.memory.block_size, which is {memory.block_size}."
+        )
+    if training.heads % training.kv_heads:
+        raise UserError(
+            f"reader.training.heads is {training.heads} but must be a multiple of reader.training.kv_heads, "
+            f"which is {training.kv_heads}."
+        )
+    if training.hidden_size % (2 * training.heads):
+        raise UserError(
+            f"reader.training.hidden_size is {training.hidden_size} but must be a multiple of twice "
+            f"reader.training.heads, which is {training.heads}, so that a head's width is even."
+        )
+
+
+def _check_corpus(corpus: schema.Corpus) -> None:
+    if corpus.source == "folder" and not corpus.path:
+        raise UserError(
+            "corpus.path is empty but corpus.source is folder; give the folder or file, "
+            "as in --config corpus=/data/articles.jsonl."
+        )
+    if corpus.source != "folder" and corpus.path:
+        raise UserError(f"corpus.path is set but corpus.source is {corpus.source}; only corpus.source=folder reads it.")
+
+
+def _check_endpoint(endpoint: schema.Endpoint, role: str) -> None:
+    if endpoint.kind == "remote" and not re.match(r"https?://[^/\s]", endpoint.base_url):
+        raise UserError(
+            f"{role}.base_url is {endpoint.base_url!r} but must be the server's address, as in http://localhost:8000/v1."
+        )
+    if endpoint.api_key_env and not _VARIABLE.fullmatch(endpoint.api_key_env):
+        # the value may be the key itself: never echo it
+        raise UserError(
+            f"{role}.api_key_env must be the name of the environment variable that holds the key, "
+            "in letters, digits and '_', not the key itself."
+        )
+
+
+def _check_detector(detector: schema.Detector) -> None:
+    if not detector.margin and not detector.embedding:
+        raise UserError("detector.margin and detector.embedding are both false; switch on at least one of them.")
+    if len(detector.class_weights) != 3 or min(detector.class_weights) < 0 or not any(detector.class_weights):
+        raise UserError(
+            f"detector.class_weights is {detector.class_weights} but must be three weights of at least 0, "
+            "not all of them 0."
+        )
+
+
+def _check_suites(config: schema.Config) -> None:
+    for name, suite in config.suites.items():
+        path = f"suites.{name}"
+        _check_name(name, path)
+        if not suite.points:
+            raise UserError(f"{path}.points is empty; give it at least one operating point.")
+        for number, point in enumerate(suite.points):
+            _check_point(point, f"{path}.points[{number}]")
+        names = [point_name(point) for point in suite.points]
+        if len(set(names)) != len(names):
+            twice = next(n for n in names if names.count(n) > 1)
+            raise UserError(f"{path}.points holds {twice} twice; remove one.")
+        adaptive = any(point.method == "utaca" for point in suite.points)
+        if adaptive and config.detector_seed >= config.scale.detector_seeds:
+            raise UserError(
+                f"detector_seed is {config.detector_seed} but must be below scale.detector_seeds, "
+                f"which is {config.scale.detector_seeds}."
+            )
+
+
+def _check_point(point: schema.Point, path: str) -> None:
+    if point.method == "infllm":
+        if point.policy:
+            raise UserError(
+                f"{path}.policy is {point.policy!r} but a fixed budget (method infllm) has no policy; remove it."
+            )
+        return
+    match = POLICY.fullmatch(point.policy)
+    if match is None:
+        raise UserError(
+            f"{path}.policy is {point.policy!r} but method utaca needs set.N or sub.N with N at least 1, as in sub.16."
+        )
+    if match[1] == "set" and int(match[2]) > point.budget:
+        raise UserError(f"{path}.policy is {point.policy} but N must be at most its budget, which is {point.budget}.")

@@ -1,0 +1,23 @@
+"""What the machine offers, and what child processes need of it; without heavy imports."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+
+def gpus(devices: Path = Path("/dev")) -> int:
+    """Number of NVIDIA GPUs that this process may use."""
+    present = [path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name)]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return len(present)
+    allowed = [device for device in visible.split(",") if device.strip() not in ("", "-1")]
+    return min(len(present), len(allowed))
+
+
+def share_source(source: Path) -> None:
+    """Let child processes import the package from the folder ``source``, before any installed version."""
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([str(source.resolve()), *inherited])))

@@ -1,0 +1,93 @@
+"""Which files of the package a script runs: its imports, followed through the package.
+
+Snakemake does not see edits in imported code, so every rule lists these files among its inputs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = "utaca"
+_DATA = ("*.txt", "*.json")
+
+
+def closure(script: Path, source: Path) -> list[str]:
+    """Source files of the package that ``script`` imports, directly or not, now or inside a function; sorted.
+
+    ``source`` is the folder that holds the package. A package that is reached only because a module inside it
+    is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text and JSON
+    files of reached packages are included.
+    """
+    full: set[str] = set()
+    eager: set[str] = set()
+    _follow(_imports(script, "", source, lazy=True), full, eager, source)
+    files = {path for name in full | eager if (path := _file(name, source)).is_file()}
+    for folder in {path.parent for path in files}:
+        files.update(path for pattern in _DATA for path in folder.glob(pattern))
+    return sorted(str(path) for path in files)
+
+
+def _follow(names: frozenset[str], full: set[str], eager: set[str], source: Path) -> None:
+    for name in sorted(names):
+        if name not in full:
+            full.add(name)
+            _follow(_imports(_file(name, source), name, source, lazy=True), full, eager, source)
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            parent = ".".join(parts[:depth])
+            if parent not in eager and parent not in full:
+                eager.add(parent)
+                _follow(_imports(_file(parent, source), parent, source, lazy=False), full, eager, source)
+
+
+def _file(name: str, source: Path) -> Path:
+    path = source.joinpath(*name.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _exists(name: str, source: Path) -> bool:
+    return name.split(".")[0] == PACKAGE and _file(name, source).is_file()
+
+
+@cache
+def _imports(path: Path, module: str, source: Path, *, lazy: bool) -> frozenset[str]:
+    if not path.is_file():
+        # a folder without __init__
+        return frozenset()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found: set[str] = set()
+    for node in _statements(tree, lazy):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names if _exists(alias.name, source))
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, base] if base else parents)
+            members = [f"{base}.{alias.name}" for alias in node.names]
+            submodules = [name for name in members if _exists(name, source)]
+            found.update(submodules)
+            if len(submodules) < len(members) and _exists(base, source):
+                found.add(base)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _exists(node.value, source):
+            # the name of a module that is loaded by importlib
+            found.add(node.value)
+    return frozenset(found - {module})
+
+
+def _statements(tree: ast.AST, lazy: bool) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if not lazy and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Constant):
+            continue
+        if isinstance(node, ast.If) and _type_checking(node):
+            continue
+        yield node
+        yield from _statements(node, lazy)
+
+
+def _type_checking(node: ast.If) -> bool:
+    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"

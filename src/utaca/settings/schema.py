@@ -1,0 +1,207 @@
+"""The typed config: every key, its type, its default and its meaning.
+
+Standard library only, so that the core can use these classes wherever it runs. Hydra registers them
+as structured configs (:mod:`utaca.settings.compose`), ``config/README.md`` is generated from them and
+their ``help`` texts (:mod:`utaca.settings.document`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+MISSING = "???"
+
+
+def setting(default: Any, help: str, **checks: Any) -> Any:
+    """A documented config key.
+
+    ``checks`` may name ``minimum``, ``maximum`` (inclusive, numbers) and ``choices`` (allowed values);
+    ``transport=True`` marks keys that never change a result (addresses, limits) and so trigger no rerun.
+    """
+    metadata = {"help": help, **checks}
+    if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
+        return field(default_factory=lambda: _copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(value)
+    if isinstance(value, dict):
+        return dict(value)
+    return type(value)(**{f.name: getattr(value, f.name) for f in fields(value)})
+
+
+@dataclass
+class SplitSize:
+    """How much of one split is made."""
+
+    biographies: int = setting(MISSING, "number of biographies", minimum=1)
+    tokens: list[int] = setting(MISSING, "shortest and longest document, in the reader's tokens")
+    shards: int = setting(1, "parts that the documents are decoded in", minimum=1)
+    budgets: list[int] = setting(MISSING, "compact budgets (blocks) under which trajectories are decoded")
+
+
+@dataclass
+class Scale:
+    """Sizes of a run."""
+
+    name: str = setting(MISSING, "name of the scale")
+    train: SplitSize = setting(SplitSize(), "the detector's training split")
+    validation: SplitSize = setting(SplitSize(), "validation split, six held-out attributes")
+    test: SplitSize = setting(SplitSize(), "long-context test split, six attributes a person")
+    detector_steps: int = setting(MISSING, "optimisation steps of a detector", minimum=1)
+    detector_seeds: int = setting(8, "independent training runs of a detector", minimum=1)
+    bootstrap: int = setting(2000, "bootstrap resamples of documents behind every interval", minimum=100)
+
+
+@dataclass
+class Memory:
+    """InfLLM's block memory."""
+
+    block_size: int = setting(16, "tokens in a block", minimum=1)
+    n_init: int = setting(128, "initial tokens that every step attends to", minimum=0)
+    n_local: int = setting(4096, "tokens of the local window", minimum=1)
+    representatives: str = setting(
+        "prefix_sum",
+        "how a block's representative key is found: the keys most attended by the following window, by "
+        "InfLLM's attention mass or by its linear prefix-sum form, or the mean of all keys",
+        choices=["attention_mass", "prefix_sum", "mean"],
+    )
+    n_representatives: int = setting(4, "tokens averaged into a block's representative key", minimum=1)
+    prefill_chunk: int = setting(2048, "tokens of one prefill pass", minimum=1)
+    prefill_budget: int = setting(16, "blocks retrieved by each prefill chunk, whatever the decoding budget", minimum=0)
+
+
+@dataclass
+class ReaderTraining:
+    """How the tiny reader is trained (``snakemake reader``); unused by readers that are only loaded."""
+
+    corpus: str = setting(
+        "", "file or folder of prose mixed into its documents beside the embedded prose; empty: embedded alone"
+    )
+    seed: int = setting(0, "seed of weights, documents and order")
+    minutes: float = setting(75.0, "wall-clock minutes after which the schedule must be done; 0: no limit", minimum=0)
+    hidden_size: int = setting(192, "width of the residual stream", minimum=8)
+    layers: int = setting(4, "transformer layers", minimum=1)
+    heads: int = setting(6, "query heads", minimum=1)
+    kv_heads: int = setting(3, "key-value heads", minimum=1)
+    intermediate_size: int = setting(512, "width of the MLP", minimum=8)
+    vocabulary: int = setting(4096, "entries of its byte-level BPE, digits split", minimum=300)
+
+
+@dataclass
+class Reader:
+    """The language model that answers."""
+
+    name: str = setting(MISSING, "name used in result paths")
+    path: str = setting(MISSING, "Hugging Face id or local folder")
+    revision: str = setting("", "revision on the hub; empty: default branch")
+    dtype: str = setting("float32", "compute type", choices=["float32", "bfloat16"])
+    device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one", choices=["auto", "cpu", "cuda"])
+    prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
+    max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
+    site: str = setting(
+        "attention",
+        "where in the last layer the embedding is read: output of the attention sub-layer, of the MLP, or residual stream",
+        choices=["attention", "mlp", "residual"],
+    )
+    memory: Memory = setting(Memory(), "block memory of this reader")
+    training: ReaderTraining = setting(ReaderTraining(), "training of the tiny reader")
+
+
+@dataclass
+class Corpus:
+    """Where padding prose comes from."""
+
+    name: str = setting(MISSING, "name used in result paths")
+    source: str = setting(MISSING, "kind of source", choices=["embedded", "folder", "wikipedia"])
+    path: str = setting("", "folder of text files, or a JSONL or Parquet file with title and text (source=folder)")
+    user_agent: str = setting(
+        "utaca (research pipeline)",
+        "how the pipeline names itself to the MediaWiki API (source=wikipedia)",
+        transport=True,
+    )
+    requests_per_second: float = setting(1.0, "polite rate (source=wikipedia)", minimum=0.01, transport=True)
+
+
+@dataclass
+class Endpoint:
+    """An OpenAI-compatible endpoint in one of the roles writer, labeller, judge."""
+
+    name: str = setting(MISSING, "name used in result paths")
+    kind: str = setting("remote", "embedded reference, in process, or a server", choices=["reference", "remote"])
+    base_url: str = setting("", "address of the server, ending in /v1 (kind=remote)", transport=True)
+    model: str = setting(MISSING, "model name that the server lists")
+    api_key_env: str = setting(
+        "", "name of the environment variable that holds the key; empty: none needed", transport=True
+    )
+    temperature: float = setting(0.0, "sampling temperature", minimum=0.0, maximum=2.0)
+    top_p: float = setting(1.0, "nucleus", minimum=0.0, maximum=1.0)
+    seed: int = setting(0, "sampling seed sent to the server")
+    max_tokens: int = setting(2048, "longest answer, reasoning included", minimum=1)
+    reasoning_effort: str = setting("", "low, medium or high; empty: not sent", choices=["", "low", "medium", "high"])
+    concurrency: int = setting(8, "requests in flight", minimum=1, transport=True)
+    timeout_s: float = setting(120.0, "deadline of one request, seconds", minimum=0.1, transport=True)
+    attempts: int = setting(3, "times a wrong-shaped answer is asked for before it counts as failed", minimum=1)
+    max_failed: float = setting(0.05, "share of failed requests above which a stage stops", minimum=0.0, maximum=1.0)
+
+
+@dataclass
+class Detector:
+    """The uncertainty detector and its training (paper, appendix B)."""
+
+    name: str = setting("utaca", "variant, used in result paths")
+    classes: int = setting(3, "3: hallucinated, correct, unknown; 2: uncertain, correct", choices=[2, 3])
+    margin: bool = setting(True, "use the logit margin")
+    embedding: bool = setting(True, "use the semantic embedding")
+    lstm: bool = setting(True, "accumulate over steps with an LSTM")
+    width: int = setting(64, "d_model", minimum=1)
+    margin_width: int = setting(32, "inner width of the margin encoder", minimum=1)
+    blocks: int = setting(3, "residual blocks of the head", minimum=0)
+    expansion: int = setting(2, "expansion of a residual block", minimum=1)
+    embedding_dropout: float = setting(0.5, "dropout of the embedding encoder", minimum=0.0, maximum=0.99)
+    dropout: float = setting(0.1, "dropout of margin encoder and residual blocks", minimum=0.0, maximum=0.99)
+    class_weights: list[float] = setting([1.0, 0.05, 1.0], "loss weights of hallucinated, correct, unknown")
+    learning_rate: float = setting(1e-3, "Adam's initial rate, annealed to 0 by a cosine", minimum=1e-8)
+    batch_size: int = setting(16, "trajectories a step", minimum=1)
+    evaluate_every: int = setting(100, "steps between validations; the best validation F1 is kept", minimum=1)
+
+
+@dataclass
+class Point:
+    """One operating point of a suite."""
+
+    method: str = setting(MISSING, "context-management method", choices=["infllm", "utaca"])
+    budget: int = setting(MISSING, "K of a fixed budget, K_max of an adaptive one, in blocks", minimum=1)
+    policy: str = setting("", "update policy of an adaptive budget: set.N or sub.N")
+
+    @property
+    def label(self) -> str:
+        """The point's name in paths and tables, as in ``infllm-K8`` or ``utaca-K64-sub16``."""
+        return f"{self.method}-K{self.budget}" + (f"-{self.policy.replace('.', '')}" if self.policy else "")
+
+
+@dataclass
+class Suite:
+    """Operating points decoded side by side from one prefill a document."""
+
+    split: str = setting(MISSING, "documents that it runs on", choices=["validation", "test"])
+    points: list[Point] = setting([], "its operating points")
+
+
+@dataclass
+class Config:
+    """The whole config."""
+
+    seed: int = setting(0, "seed of people, facts, padding and bootstrap")
+    scale: Scale = setting(Scale(), "sizes")
+    reader: Reader = setting(Reader(), "the language model")
+    corpus: Corpus = setting(Corpus(), "padding prose")
+    writer: Endpoint = setting(Endpoint(), "endpoint that writes test narratives")
+    labeller: Endpoint = setting(Endpoint(), "endpoint that labels factual tokens")
+    judge: Endpoint = setting(Endpoint(), "endpoint that scores answers")
+    detector: Detector = setting(Detector(), "uncertainty detector")
+    detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
+    suites: dict[str, Suite] = setting({}, "operating points, by suite")

@@ -1,0 +1,93 @@
+"""Small random readers for tests, and Hugging Face's own attention to compare them with."""
+
+from __future__ import annotations
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+from utaca.readers.attention import ATTENTION
+from utaca.readers.load import Reader
+from utaca.settings.schema import Memory
+from utaca.settings.schema import Reader as ReaderSettings
+
+SIZES = {
+    "llama": (LlamaConfig, {}),
+    "llama-wide": (LlamaConfig, {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 3}),
+    "llama3-rope": (
+        LlamaConfig,
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 5e5,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            }
+        },
+    ),
+    "llama-yarn": (
+        LlamaConfig,
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1e4,
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+            }
+        },
+    ),
+    "qwen2": (Qwen2Config, {}),
+    "qwen2-wide": (Qwen2Config, {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2}),
+    "qwen3": (Qwen3Config, {"head_dim": 16}),
+    "mistral": (MistralConfig, {"sliding_window": None}),
+}
+
+
+class SmallTokenizer:
+    """Just enough of a tokenizer: a character a token, 0 ends an answer."""
+
+    chat_template = "{{ messages }}"
+    eos_token_id = 0
+    name_or_path = "test"
+
+    def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
+        return f"[{messages[0]['content']}]"
+
+    def __call__(self, text: str, **_: object) -> dict[str, list[int]]:
+        return {"input_ids": [ord(c) % 96 + 1 for c in text]}
+
+    def decode(self, ids: list[int], **_: object) -> str:
+        return "".join(chr(31 + i) for i in ids if i)
+
+
+def make_reader(kind: str = "llama", memory: Memory | None = None, seed: int = 0, site: str = "attention") -> Reader:
+    config_class, extra = SIZES[kind]
+    base = {
+        "vocab_size": 97,
+        "hidden_size": 64,
+        "intermediate_size": 80,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "initializer_range": 0.3,
+    }
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config_class(**{**base, **extra}), attn_implementation=ATTENTION)
+    memory = memory or Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
+    settings = ReaderSettings(name="test", path="test", memory=memory, site=site)
+    return Reader(model.eval().requires_grad_(False), SmallTokenizer(), settings)
+
+
+def full_attention(reader: Reader, tokens: torch.Tensor) -> torch.Tensor:
+    """Logits [T, V] of the same weights under Hugging Face's own attention."""
+    reader.model.set_attn_implementation("eager")
+    try:
+        return reader.model(tokens[None], use_cache=False).logits[0].float()
+    finally:
+        reader.model.set_attn_implementation(ATTENTION)
+
+
+def some_tokens(n: int, seed: int = 1) -> torch.Tensor:
+    return torch.randint(1, 97, (n,), generator=torch.Generator().manual_seed(seed))

@@ -1,0 +1,211 @@
+"""People, facts and biographies: fictitious, disjoint between splits, and the same for the same seed."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from utaca.biographies import narratives
+from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
+from utaca.biographies.dataset import biographies, drafts
+from utaca.biographies.narratives import narrative
+from utaca.biographies.people import LOCALES, SPLITS, draw_person, normalised, people, split_of
+from utaca.biographies.sentences import abstention, summaries, summary
+from utaca.errors import UserError
+from utaca.records import SCHEMAS
+
+ATTRIBUTES = TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES
+
+
+def test_attributes_are_21_and_6():
+    assert len(TRAINING_ATTRIBUTES) == 21
+    assert len(HELD_OUT_ATTRIBUTES) == 6
+    assert len(set(ATTRIBUTES)) == 27
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+def test_values_fit_the_summary_pattern(attribute):
+    rng = random.Random(f"values:{attribute}")
+    for _ in range(10):
+        for locale in LOCALES:
+            value = draw_value(attribute, rng, locale)
+            assert value == value.strip()
+            assert len(value.splitlines()) == 1
+            assert not value.endswith(".")
+            assert "unknown" not in value.casefold()
+            assert len(value) <= 100
+            pattern = re.fullmatch(r"The (.+?) of (.+) is (.+)\.", summary(attribute, "Ana Díaz", value), re.ASCII)
+            assert pattern.groups() == (attribute, "Ana Díaz", value)
+
+
+def test_a_value_depends_on_its_number_alone():
+    first = [draw_value(a, random.Random(3), locale) for a in ATTRIBUTES for locale in LOCALES]
+    draw_value("company", random.Random(9), "en_US")
+    assert first == [draw_value(a, random.Random(3), locale) for a in ATTRIBUTES for locale in LOCALES]
+    rng, other = random.Random(5), random.Random(5)
+    draw_value("user agent", rng, "en_US")
+    other.getrandbits(64)
+    assert rng.random() == other.random()
+
+
+def test_values_do_not_depend_on_the_process():
+    code = (
+        "import random; from utaca.biographies.attributes import *; from utaca.biographies.people import *\n"
+        "print([draw_value(a, random.Random(i), l) for a in TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES"
+        " for l in LOCALES for i in range(2)])"
+    )
+    environments = [os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)} for seed in "12"]
+    first, second = (subprocess.check_output([sys.executable, "-c", code], env=e) for e in environments)
+    assert first == second
+
+
+def test_dates_come_in_five_notations_within_their_years():
+    rng = random.Random(0)
+    dates = [draw_value("birth date", rng, "en_US") for _ in range(400)]
+    forms = Counter(re.sub(r"[A-Z][a-z]{3,}", "Month", re.sub(r"\d+", "0", date)) for date in dates)
+    assert {"0-0-0", "Month 0, 0", "0/0/0", "0 Month 0"} <= set(forms)
+    years = [int(re.search(r"\d{4}", date)[0]) for date in dates]
+    assert 1850 <= min(years) < 1880
+    assert 1975 < max(years) <= 2005
+
+
+def test_open_vocabularies_are_wide():
+    rng = random.Random(1)
+    for attribute, least in {
+        "birth place": 200,
+        "work place": 200,
+        "university": 180,
+        "company": 180,
+        "major": 120,
+    }.items():
+        assert len({draw_value(attribute, rng, rng.choice(LOCALES)) for _ in range(300)}) > least
+
+
+def test_people_of_the_splits_are_disjoint():
+    names = {split: [normalised(p.name) for p in islice(people(split, 0), 2000)] for split in SPLITS}
+    for split, own in names.items():
+        assert len(set(own)) == 2000
+        assert all(split_of(name) == split for name in own)
+        assert not any(re.search(r"[.,\n]", name) for name in own)
+    assert len(set().union(*names.values())) == 2000 * len(SPLITS)
+
+
+@given(st.text(st.characters(max_codepoint=0x24F), max_size=30))
+def test_spelling_does_not_move_a_name_to_another_split(name):
+    assert split_of(name) in SPLITS
+    assert split_of(name) == split_of(normalised(name)) == split_of(f"  {name}\t") == split_of(name.casefold())
+
+
+def test_accents_do_not_move_a_name_to_another_split():
+    assert normalised("Inés  NOVOA Sarabia") == "ines novoa sarabia"
+    assert split_of("Inés Novoa") == split_of("Ines novoa")
+
+
+def test_people_are_the_same_for_the_same_seed():
+    first = list(islice(people("train", 4), 50))
+    assert first == list(islice(people("train", 4), 50))
+    assert first != list(islice(people("train", 5), 50))
+    assert {p.locale for p in islice(people("reader", 0), 500)} == set(LOCALES)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(UserError, match="split 'dev'"):
+        next(people("dev", 0))
+    with pytest.raises(UserError, match="attribute 'height'"):
+        draw_value("height", random.Random(0), "en_US")
+    with pytest.raises(UserError, match="locale 'ja_JP'"):
+        draw_value("hobby", random.Random(0), "ja_JP")
+    with pytest.raises(UserError, match="split 'reader'"):
+        next(biographies("reader", 1, 0))
+    with pytest.raises(UserError, match="'writer'"):
+        next(biographies("test", 1, 0))
+    with pytest.raises(UserError, match="wordings"):
+        narrative("Ana Díaz", [("height", "2 m")], random.Random(0))
+    with pytest.raises(UserError, match="twice"):
+        narrative("Ana Díaz", [("hobby", "Chess"), ("hobby", "Tango")], random.Random(0))
+    with pytest.raises(UserError, match="wrote nothing"):
+        next(biographies("test", 1, 0, lambda person, facts: [], "mute"))
+
+
+def test_sentences():
+    assert abstention("hobby", "Ana Díaz") == "The hobby of Ana Díaz is unknown."
+    facts = [("hobby", "Chess"), ("lucky number", "61")]
+    assert summaries(facts, "Ana Díaz") == "The hobby of Ana Díaz is Chess. The lucky number of Ana Díaz is 61."
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=27, unique=True))
+def test_a_narrative_states_every_value_and_the_name(seed, attributes):
+    rng = random.Random(seed)
+    person = draw_person(rng)
+    facts = [(attribute, draw_value(attribute, rng, person.locale)) for attribute in attributes]
+    sentences = narrative(person.name, facts, random.Random(seed))
+    assert sentences == narrative(person.name, facts, random.Random(seed))
+    assert any(person.name in sentence for sentence in sentences)
+    for _, value in facts:
+        assert any(value in sentence for sentence in sentences)
+    for sentence in sentences:
+        assert sentence.endswith(".")
+        assert not re.search(r"[{}|\n]|  ", sentence)
+
+
+def test_every_attribute_has_many_wordings_with_their_slots():
+    assert set(narratives._WORDINGS) == set(ATTRIBUTES)
+    for attribute, wordings in narratives._WORDINGS.items():
+        assert len(set(wordings)) >= (24 if attribute in HELD_OUT_ATTRIBUTES else 12)
+        assert all(wording.count("{v}") == 1 and re.search(r"\{[spo]\}", wording) for wording in wordings)
+    for wordings in narratives._PAIRS.values():
+        assert all(wording.count("{v}") == wording.count("{w}") == 1 for wording in wordings)
+        assert all(re.search(r"\{[spo]\}", wording) for wording in wordings)
+    assert len(set(narratives._CONNECTING)) >= 30
+
+
+def test_verbs_agree_with_they():
+    voice = narratives._Voice("Ana Díaz", random.Random(0))
+    voice.pronoun = narratives._PRONOUNS[2]
+    assert voice.sentence("{p} office is where {s} {works|work}.") == "Ana Díaz's office is where they work."
+    voice._name = lambda: ""
+    assert voice.sentence("{s} {was|were} born in {v}.", ["Rome, Italy"]) == "They were born in Rome, Italy."
+    assert voice.sentence("{v} is {p} hobby.", ["Chess"]) == "Chess is their hobby."
+
+
+@pytest.mark.parametrize(("split", "attributes"), [("train", TRAINING_ATTRIBUTES), ("validation", HELD_OUT_ATTRIBUTES)])
+def test_pattern_biographies(split, attributes):
+    rows = list(biographies(split, 2 * len(attributes), 0))
+    assert Counter(row["facts"][0]["attribute"] for row in rows) == dict.fromkeys(attributes, 2)
+    for row in rows:
+        (fact,) = row["facts"]
+        assert row["sentences"].count(summary(fact["attribute"], row["person"], fact["value"])) == 1
+        assert 5 <= len(row["sentences"]) <= 17
+        assert row["writer"] == "pattern"
+        assert split_of(row["person"]) == split
+    assert len({row["person"] for row in rows}) == len(rows)
+    assert rows[3]["id"] == f"{split}-0003"
+    assert rows[:5] == list(biographies(split, 5, 0))
+    assert pa.Table.from_pylist(rows, schema=SCHEMAS["biographies"]).to_pylist() == rows
+
+
+def test_written_biographies():
+    asked = []
+
+    def write(person, facts):
+        asked.append((person, tuple(facts)))
+        return narrative(person, facts, random.Random(person))
+
+    rows = list(biographies("test", 12, 0, write, "scribe"))
+    assert asked == [(draft.person.name, draft.facts) for draft in drafts("test", 12, 0)]
+    for row in rows:
+        assert [fact["attribute"] for fact in row["facts"]] == list(HELD_OUT_ATTRIBUTES)
+        assert all(any(fact["value"] in sentence for sentence in row["sentences"]) for fact in row["facts"])
+        assert row["writer"] == "scribe"
+    assert pa.Table.from_pylist(rows, schema=SCHEMAS["biographies"]).to_pylist() == rows

@@ -1,0 +1,233 @@
+"""Padding prose: embedded, from files, from a MediaWiki API."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from utaca.biographies import corpora
+from utaca.biographies.corpora import embedded, folder, wikipedia
+from utaca.biographies.corpora.text import MINIMUM_CHARACTERS, paragraphs
+from utaca.biographies.corpora.topics import DOMAINS, PAPER_ARTICLES, TRAINING_TOPICS, domain_of, phrase_of
+from utaca.errors import UserError
+from utaca.records import tables
+from utaca.settings.schema import Corpus
+
+PROSE = "The river rises in the hills and reaches the sea after a course of several hundred kilometres."
+
+
+def test_topics() -> None:
+    assert len(PAPER_ARTICLES) == len(set(PAPER_ARTICLES)) == 90
+    assert len(TRAINING_TOPICS) == len(set(TRAINING_TOPICS)) >= 80
+    assert not set(PAPER_ARTICLES) & set(TRAINING_TOPICS)
+    for topics in (PAPER_ARTICLES, TRAINING_TOPICS):
+        assert {domain_of(topic) for topic in topics} == set(DOMAINS)
+    assert phrase_of("Cell (biology)") == "the cell"
+    assert phrase_of("Jazz") == "jazz"
+    assert phrase_of("Something New (song)") == "Something New"
+
+
+def test_embedded_prose_is_varied_and_complete(tmp_path: Path) -> None:
+    rows = embedded.articles(PAPER_ARTICLES[::10], 3)
+    tables.write(tmp_path / "corpus.parquet", "corpus", rows)
+    assert tables.rows(tmp_path / "corpus.parquet", "corpus") == rows
+    texts = [text for row in rows for text in row["text"].split("\n\n")]
+    assert len(texts) == len(set(texts)) == 60 * len(rows)
+    assert all(60 <= len(text.split()) <= 160 for text in texts)
+    assert not [text for text in texts if re.search(r"[{}^@|_]|  ", text)]
+    assert all(text[0] in '"' or text[0].isupper() or text[0].isdigit() for text in texts)
+    assert not re.search(r"\b[Aa] [aeio]\w+", " ".join(texts).replace("a one", ""))
+    assert all(paragraphs(row["text"]) == row["text"].split("\n\n") for row in rows)
+    joined = " ".join(texts)
+    for mention in (r"was born in \w+ in \d{4}", r"University of \w+", r"worked for \w+", r"\d+ [A-Z][a-z]+ 1\d{3}"):
+        assert re.search(mention, joined)
+    sentences = re.split(r"(?<=[.!?]) ", joined)
+    assert Counter(sentences).most_common(1)[0][1] <= 6
+
+
+def test_embedded_prose_depends_on_topic_and_seed_alone() -> None:
+    alone = embedded.articles(["Jazz"], 1, paragraphs=5)
+    assert embedded.articles(["Law", "Jazz"], 1, paragraphs=5)[1:] == alone
+    assert embedded.articles(["Jazz"], 2, paragraphs=5) != alone
+    assert embedded.articles(["Jazz"], 1, paragraphs=9)[0]["text"].startswith(alone[0]["text"])
+    assert len(embedded.articles(["Unheard of"], 1, paragraphs=80)[0]["text"]) > 40_000
+
+
+def test_folder_of_text_files(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b_river.txt").write_text(f"{PROSE}\n\nShort.\n\n{PROSE[:40]}\n{PROSE[40:]} More.\r\n")
+    (tmp_path / "a.md").write_text(f"# Heading\n\n{PROSE}")
+    (tmp_path / "ignored.csv").write_text("x")
+    rows = folder.articles(tmp_path)
+    assert [row["title"] for row in rows] == ["a", "b river"]
+    assert rows[0]["text"] == PROSE
+    assert not rows[0]["synthetic"]
+    assert len(rows[1]["text"].split("\n\n")) == 2
+
+
+def test_jsonl_and_parquet(tmp_path: Path) -> None:
+    records = [
+        {"title": "A", "text": PROSE, "url": "https://a.org", "licence": "CC BY-SA 3.0", "revision": 7, "more": 1},
+        {"title": "B", "text": f"{PROSE} \u2028 {PROSE}"},
+        {"title": "Stub", "text": "Too short."},
+    ]
+    path = tmp_path / "articles.jsonl"
+    path.write_text("\n".join(json.dumps(record, ensure_ascii=False) for record in records) + "\n\n", encoding="utf-8")
+    rows = folder.articles(path)
+    assert [(row["title"], row["url"], row["revision"]) for row in rows] == [("A", "https://a.org", "7"), ("B", "", "")]
+    tables.write(tmp_path / "corpus.parquet", "corpus", rows)
+    assert folder.articles(tmp_path / "corpus.parquet") == rows
+
+
+def test_faults_of_files_are_named(tmp_path: Path) -> None:
+    def fault(name: str, content: str | bytes) -> str:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(UserError) as raised:
+            corpora.check(Corpus(name="own", source="folder", path=str(path)))
+        assert str(path) in str(raised.value)
+        return str(raised.value)
+
+    good = json.dumps({"title": "A", "text": PROSE})
+    assert "line 2 is not JSON" in fault("broken.jsonl", f"{good}\n{{'title'}}\n")
+    assert "line 2 is not an object" in fault("list.jsonl", f"{good}\n[1]\n")
+    assert "line 1 has no text under 'title'" in fault("untitled.jsonl", json.dumps({"text": PROSE}))
+    assert "no usable text" in fault("stub.jsonl", json.dumps({"title": "A", "text": "x" * (MINIMUM_CHARACTERS - 1)}))
+    assert "no usable text" in fault("empty.jsonl", "")
+    assert "not UTF-8" in fault("latin.jsonl", b"\xe9\xff")
+    assert "cannot be read as Parquet" in fault("not.parquet", "x")
+    assert "neither a folder" in fault("prose.pdf", "x")
+    pq.write_table(pa.table({"text": [PROSE]}), tmp_path / "untitled.parquet")
+    with pytest.raises(UserError, match="no column title"):
+        folder.articles(tmp_path / "untitled.parquet")
+    with pytest.raises(UserError, match="does not exist"):
+        folder.articles(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"corpus\.path is empty"):
+        corpora.check(Corpus(name="own", source="folder"))
+    (tmp_path / "void").mkdir()
+    with pytest.raises(UserError, match=r"no \.txt or \.md file"):
+        folder.articles(tmp_path / "void")
+
+
+@dataclass
+class Wiki:
+    """A stub of the API: pages by title, redirects, and what was asked."""
+
+    url: str = ""
+    pages: dict[str, str] = field(default_factory=dict)
+    redirects: dict[str, str] = field(default_factory=dict)
+    refusals: list[int] = field(default_factory=list)
+    asked: list[dict[str, str]] = field(default_factory=list)
+    agents: set[str] = field(default_factory=set)
+
+
+@pytest.fixture
+def wiki() -> Iterator[Wiki]:
+    stub = Wiki()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
+            stub.asked.append(asked)
+            stub.agents.add(self.headers["User-Agent"])
+            if stub.refusals:
+                self.send_response(stub.refusals.pop(0))
+                self.send_header("Retry-After", "0")
+                self.end_headers()
+                return
+            title = asked["titles"]
+            if asked.get("redirects"):
+                title = stub.redirects.get(title, title)
+            if title in stub.pages:
+                page = {"pageid": 1, "title": title, "extract": stub.pages[title], "revisions": [{"revid": 42}]}
+            else:
+                page = {"title": title, "missing": True}
+            body = json.dumps({"batchcomplete": True, "query": {"pages": [page]}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02), daemon=True)
+    thread.start()
+    stub.url = f"http://127.0.0.1:{server.server_address[1]}/w/api.php"
+    yield stub
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+WIKIPEDIA = Corpus(name="wikipedia", source="wikipedia", user_agent="tests (a@b.org)", requests_per_second=1000.0)
+
+
+def test_wikipedia_follows_redirects_and_caches(wiki: Wiki, tmp_path: Path) -> None:
+    wiki.redirects = {"Cinema": "Film"}
+    wiki.pages = {
+        "Film": f"{PROSE} One.\n\n\n== History ==\n{PROSE} Two.\nA short line.\n\n  {{\\displaystyle {'x' * 90}}}\n"
+        f"== See also ==\n{PROSE} Three.\n=== Lists ===\n{PROSE} Four.\n== Legacy ==\n{PROSE} Five.",
+        "Law": PROSE,
+    }
+    wiki.refusals = [503]
+    rows = wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Cinema", "Law"], api=wiki.url)
+    assert [row["title"] for row in rows] == ["Film", "Law"]
+    assert rows[0]["text"].split("\n\n") == [f"{PROSE} One.", f"{PROSE} Two.", f"{PROSE} Five."]
+    assert rows[0]["revision"] == "42"
+    assert rows[0]["url"].endswith("/w/index.php?title=Film&oldid=42")
+    assert wiki.agents == {"tests (a@b.org)"}
+    assert len(wiki.asked) == 3
+    assert {"action": "query", "explaintext": "1", "redirects": "1"}.items() <= wiki.asked[0].items()
+    assert wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Cinema", "Law"], api=wiki.url) == rows
+    assert len(wiki.asked) == 3
+    tables.write(tmp_path / "corpus.parquet", "corpus", rows)
+
+
+def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: Wiki, tmp_path: Path) -> None:
+    wiki.pages = {"Law": PROSE, "Stub": "Short."}
+    with pytest.raises(UserError, match="no article 'Nothing'"):
+        wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Law", "Nothing"], api=wiki.url)
+    with pytest.raises(UserError, match="'Stub' has no usable prose"):
+        wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Law", "Stub"], api=wiki.url)
+    assert [asked["titles"] for asked in wiki.asked] == ["Law", "Nothing", "Stub"]
+    wiki.refusals = [403]
+    with pytest.raises(UserError, match=r"HTTP 403.*corpus=folder.*corpus=embedded"):
+        wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Food"], api=wiki.url)
+    assert len(list(tmp_path.iterdir())) == 1
+    next(tmp_path.iterdir()).write_text("{")
+    with pytest.raises(UserError, match="is damaged"):
+        wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Law"], api=wiki.url)
+
+
+def test_wikipedia_unreachable(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot be used .*choose corpus=folder with corpus.path, or corpus=embedded"):
+        wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Law"], api="http://127.0.0.1:9/w/api.php")
+
+
+def test_load_dispatches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text(PROSE)
+    assert len(corpora.load(Corpus(name="own", source="folder", path=str(tmp_path)), 0, tmp_path)) == 1
+    monkeypatch.setattr(wikipedia, "articles", lambda settings, cache: [{"cache": cache}])
+    assert corpora.load(WIKIPEDIA, 0, tmp_path) == [{"cache": tmp_path}]
+    rows = corpora.load(Corpus(name="embedded", source="embedded"), 5, tmp_path)
+    assert [row["title"] for row in rows] == list(PAPER_ARTICLES)
+    corpora.check(WIKIPEDIA)
+    corpora.check(Corpus(name="embedded", source="embedded"))
+    with pytest.raises(UserError, match=r"corpus\.user_agent"):
+        corpora.check(Corpus(name="wikipedia", source="wikipedia", user_agent=" "))
+    for act in (corpora.check, lambda settings: corpora.load(settings, 0, tmp_path)):
+        with pytest.raises(UserError, match=r"corpus\.source"):
+            act(Corpus(name="x", source="elsewhere"))

@@ -1,0 +1,282 @@
+"""Token labels, CAS and string match, against a labeller and judge that are looked up in a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from utaca.biographies import writer
+from utaca.endpoints.client import Answers
+from utaca.errors import UserError
+from utaca.judging import cas, labels, prompts
+from utaca.judging.strings import string_match
+from utaca.records import SCHEMAS
+from utaca.settings import schema
+
+PERSON = "Ada Lopez"
+ENDPOINT = schema.Endpoint(name="table", kind="reference", model="table")
+STORE = Path("unused.sqlite")
+
+
+def task_of(request) -> dict:
+    block = request.messages[-1]["content"].rpartition("```json\n")[2]
+    assert block.endswith("\n```")
+    return json.loads(block.removesuffix("\n```"))
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Answers every factual token 1 where it occurs in the answer, 2 in "unknown", else 0; keeps the tasks."""
+    tasks: list[dict] = []
+
+    def ask(endpoint, requests, *, store, description):
+        replies = Answers()
+        for request in requests:
+            task = task_of(request)
+            tasks.append(task)
+            if "fail" in task["prediction"]:
+                replies.failures[request.key] = "timeout"
+                continue
+            if task["task"] == "score":
+                value = cas.Score(score=float(task["prediction"] == task["reference"]), reason="table")
+            else:
+                refused = "unknown" in task["prediction"]
+                value = labels.TokenLabels(
+                    labels=[
+                        {
+                            "index": t["index"],
+                            "label": 2 if refused else int(t["text"].strip(" .") in task["answer"]),
+                            "reason": "table",
+                        }
+                        for t in task["tokens"]
+                    ]
+                )
+            assert request.check(value) is None
+            replies.values[request.key] = value
+        return replies
+
+    monkeypatch.setattr(labels, "ask", ask)
+    monkeypatch.setattr(cas, "ask", ask)
+    return tasks
+
+
+def document(*facts: tuple[str, str]) -> dict:
+    return {"id": "d0", "person": PERSON, "facts": [{"attribute": a, "value": v} for a, v in facts]}
+
+
+def trajectory(pieces: list[str], finish: str = "eos", budget: int = 1) -> list[dict]:
+    pieces = [*pieces, ""] if finish == "eos" else pieces
+    return [
+        {
+            "document": "d0",
+            "budget": budget,
+            "step": i,
+            "token": 7,
+            "text": text,
+            "finish": "" if i < len(pieces) - 1 else finish,
+        }
+        for i, text in enumerate(pieces)
+    ]
+
+
+def labelled(pieces: list[str], *facts: tuple[str, str], finish: str = "eos") -> tuple[list, list]:
+    table = labels.label(pa.Table.from_pylist(trajectory(pieces, finish)), [document(*facts)], ENDPOINT, STORE)
+    assert table.schema.equals(SCHEMAS["labels"])
+    assert table.column("text").to_pylist() == [*pieces, ""] if finish == "eos" else pieces
+    return table.column("label").to_pylist(), table.column("source").to_pylist()
+
+
+HOBBY = ["The", " hobby", " of", " Ada", " Lopez", " is"]
+
+
+def test_template_and_value_tokens(asked):
+    got, source = labelled([*HOBBY, " Rock", " climbing", "."], ("hobby", "Rock climbing"))
+    assert got == [1] * 10
+    assert source == ["template"] * 6 + ["endpoint"] * 2 + ["template"] * 2
+    assert [t["text"] for t in asked[0]["tokens"]] == [" Rock", " climbing"]
+    assert (asked[0]["answer"], asked[0]["attribute"], asked[0]["person"]) == ("Rock climbing", "hobby", PERSON)
+
+
+def test_token_that_straddles_the_value_is_factual(asked):
+    _, source = labelled([*HOBBY[:-1], " is C", "hess", "5."], ("hobby", "Chess5"))
+    assert source == ["template"] * 5 + ["endpoint"] * 3 + ["template"]
+    assert asked[0]["prediction"] == "The hobby of Ada Lopez is Chess5."
+
+
+def test_wrong_value_and_abstention(asked):
+    assert labelled([*HOBBY, " Golf", "."], ("hobby", "Chess"))[0] == [1] * 6 + [0, 1, 1]
+    assert labelled([*HOBBY, " unknown", "."], ("hobby", "Chess"))[0] == [1] * 6 + [2, 1, 1]
+
+
+def test_wrong_person_is_zero_from_where_the_name_strays(asked):
+    got, _ = labelled(["The", " hobby", " of", " Ada", " Gomez", " is", " Chess", "."], ("hobby", "Chess"))
+    assert got == [1, 1, 1, 1, 0, 1, 1, 1, 1]
+    got, _ = labelled(["The", " hobby", " of", " Ada", " is", " Chess", "."], ("hobby", "Chess"))
+    assert got == [1, 1, 1, 1, 0, 1, 1, 1]
+
+
+def test_wrong_attribute(asked):
+    got, _ = labelled(["The", " major", " of", " Ada", " Lopez", " is", " Chess", "."], ("hobby", "Chess"))
+    assert got == [1, 0, 1, 1, 1, 1, 1, 1, 1]
+
+
+def test_answer_without_pattern_is_factual_throughout(asked):
+    got, source = labelled(["I", " like", " Chess"], ("hobby", "Chess"), ("major", "Law"))
+    assert source == ["endpoint"] * 3 + ["template"]
+    assert got == [0, 0, 1, 0]
+    assert asked[0]["attribute"] == "hobby"
+
+
+SIX = [("company", "Acme Inc."), ("major", "Law"), ("work place", "Oslo")]
+
+
+def sentence(attribute: str, value: str) -> list[str]:
+    return ["The", f" {attribute}", " of", " Ada", " Lopez", " is", f" {value}", "."]
+
+
+def test_several_sentences_with_full_stops_in_values(asked):
+    second, third = sentence("major", "Law. B.A")[1:], sentence("work place", "Oslo")[1:]
+    got, _ = labelled([*sentence("company", "Acme Inc."), " The", *second, " The", *third], *SIX)
+    assert [t["prediction"] for t in asked] == [
+        "The company of Ada Lopez is Acme Inc.",
+        "The major of Ada Lopez is Law. B.A",
+        "The work place of Ada Lopez is Oslo",
+    ]
+    assert [t["attribute"] for t in asked] == ["company", "major", "work place"]
+    assert got[-1] == 1
+
+
+def test_skipped_sentence_costs_its_attribute_once(asked):
+    got, _ = labelled([*sentence("company", "Acme Inc."), " The", *sentence("work place", "Oslo")[1:]], *SIX)
+    assert got[8:] == [1, 0, 1, 1, 1, 1, 1, 1, 0]
+    assert asked[-1]["attribute"] == "work place"
+
+
+def test_sentence_too_many_is_wrong(asked):
+    got, source = labelled([*sentence("hobby", "Chess"), " The", *sentence("major", "Law")[1:]], ("hobby", "Chess"))
+    assert got == [1] * 8 + [0] * 8 + [1]
+    assert source.count("endpoint") == 1
+
+
+def test_cut_answers(asked):
+    assert labelled(["The", " hob"], ("hobby", "Chess"), finish="length")[0] == [1, 1]
+    assert labelled(HOBBY[:5], ("hobby", "Chess"), finish="length")[0] == [1] * 5
+    got, source = labelled([*sentence("company", "Acme Inc."), " The", " maj"], *SIX, finish="length")
+    assert got == [1] * 10
+    assert source.count("endpoint") == 1
+    assert labelled(["The", " hobby", " of", " Ada", " was", " Chess", "."], ("hobby", "Chess"))[0] == [
+        1,
+        1,
+        1,
+        1,
+        0,
+        1,
+        1,
+        0,
+    ]
+
+
+def test_tokens_without_text_share_the_next_character(asked):
+    got, source = labelled([*HOBBY, " ", "", "", "é", "", "."], ("hobby", "é"))
+    assert source == ["template"] * 7 + ["endpoint"] * 3 + ["template"] * 3
+    assert got == [1] * 13
+    assert labelled([], ("hobby", "é"))[0] == [0]
+    assert labelled([""], ("hobby", "é"), finish="length")[0] == [0]
+
+
+def test_failed_labels_stay_null(asked):
+    got, source = labelled([*HOBBY, " fail", "."], ("hobby", "Chess"))
+    assert got == [1] * 6 + [None, 1, 1]
+    assert source[6] == "failed"
+
+
+def test_every_token_of_every_trajectory_is_kept(asked):
+    tokens = trajectory([*HOBBY, " Chess", "."], budget=2) + trajectory(["Chess"], budget=1)
+    table = labels.label(pa.Table.from_pylist(tokens[::-1]), [document(("hobby", "Chess"))], ENDPOINT, STORE)
+    assert sorted(zip(*(table.column(c).to_pylist() for c in ("budget", "step")), strict=True)) == sorted(
+        (t["budget"], t["step"]) for t in tokens
+    )
+    with pytest.raises(UserError, match="d0"):
+        labels.label(pa.Table.from_pylist(tokens), [], ENDPOINT, STORE)
+
+
+def test_labeller_answer_is_checked():
+    check = labels._exactly(2)
+    one = {"index": 0, "label": 1, "reason": ""}
+    assert "labelled [0]" in check(labels.TokenLabels(labels=[one]))
+    assert check(labels.TokenLabels(labels=[one, one]))
+    assert check(labels.TokenLabels(labels=[{**one, "index": 1}, one])) is None
+    with pytest.raises(ValueError, match="label"):
+        labels.TokenLabels(labels=[{**one, "label": 3}])
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        ("The major of Ada Lopez is Law. The hobby of Ada Lopez is St. Croix.", "St. Croix"),
+        ("The Hobby of Ada Lopez is Chess", "Chess"),
+        ("Here it is:\nThe hobby of Ada Lopez is Chess. The company of Ada Lopez is X.", "Chess"),
+        ("The hobby of Bob Hill is Chess.", "The hobby of Bob Hill is Chess."),
+        (" She plays chess.\n", "She plays chess."),
+        ("", ""),
+    ],
+)
+def test_extract(answer, wanted):
+    assert cas.extract(answer, "hobby", PERSON) == wanted
+
+
+def test_scores_keep_failures(asked):
+    answers = [
+        {
+            "document": "d0",
+            "suite": "test",
+            "point": "p",
+            "text": "The hobby of Ada Lopez is Chess. The major of Ada Lopez is fail.",
+        }
+    ]
+    rows = cas.score(answers, [document(("hobby", "Chess"), ("major", "Law"))], ENDPOINT, STORE)
+    assert [(r["cas"], r["failure"]) for r in rows] == [(1.0, None), (None, "timeout")]
+    assert pa.Table.from_pylist(rows, schema=SCHEMAS["scores"]).num_rows == 2
+    assert cas._in_range(cas.Score(score=float("nan"), reason=""))
+    assert cas._in_range(cas.Score(score=1.5, reason=""))
+
+
+def test_string_match():
+    assert string_match("New York", "the new york.") == 1
+    assert string_match("", "the") == 1
+    assert string_match("", "Oslo") == 0
+    assert string_match("cat cat dog", "cat dog dog") == pytest.approx(2 / 3)
+
+
+def test_prompts_cannot_be_closed_by_the_text_under_judgement():
+    for name in ("label", "score"):
+        prompt = prompts.load(name)
+        assert prompt.version.startswith(name)
+        content = prompt.messages({"prediction": "```\nignore"})[-1]["content"]
+        assert content.count("```") == 2
+
+
+def test_narratives_state_every_fact(monkeypatch):
+    def ask(endpoint, requests, *, store, description):
+        replies = Answers()
+        for request in requests:
+            task = task_of(request)
+            value = task["facts"][0]["value"]
+            good = writer.Narrative(sentences=[f" {task['person']} likes {value}. "])
+            assert request.check(good) is None
+            assert value in request.check(writer.Narrative(sentences=[task["person"]]))
+            assert request.check(writer.Narrative(sentences=[*good.sentences, " "]))
+            replies.values[request.key] = good
+            if value == "fail":
+                replies.failures[request.key] = "check"
+        return replies
+
+    monkeypatch.setattr(writer, "ask", ask)
+    assert writer.write_narratives([("b", PERSON, [("hobby", "Chess")])], ENDPOINT, STORE) == {
+        "b": ["Ada Lopez likes Chess."]
+    }
+    with pytest.raises(UserError, match="1 of 1"):
+        writer.write_narratives([("b", PERSON, [("hobby", "fail")])], ENDPOINT, STORE)

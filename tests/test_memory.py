@@ -1,0 +1,190 @@
+"""Block memory against Hugging Face full attention and against a brute-force statement of retrieval."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from small import SIZES, SmallTokenizer, full_attention, make_reader, some_tokens
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from utaca.memory import Branch, Layout, prefill
+from utaca.readers.attention import ATTENTION
+from utaca.readers.load import Reader
+from utaca.settings.schema import Memory
+from utaca.settings.schema import Reader as ReaderSettings
+
+@pytest.mark.parametrize("chunk", [5, 16, 64, 300])
+@pytest.mark.parametrize("kind", list(SIZES))
+def test_all_blocks_at_true_positions_equal_full_attention(kind: str, chunk: int) -> None:
+    memory = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=chunk, prefill_budget=2)
+    reader = make_reader(kind, memory)
+    tokens = some_tokens(230)
+    expected = full_attention(reader, tokens)
+    document = prefill(reader, tokens[:200], clipped=False)
+    branch = Branch(document, 30)
+    first = branch.step(tokens[200:209], budget=10**6)
+    branch.commit(first)
+    assert (reader.logits(first.hidden) - expected[200:209]).abs().max() < 1e-4
+    for i in range(209, 230):
+        step = branch.step(tokens[i : i + 1], budget=10**6)
+        branch.commit(step)
+        assert (reader.logits(step.hidden[-1]) - expected[i]).abs().max() < 1e-4
+
+
+def test_few_blocks_differ_from_full_attention() -> None:
+    reader = make_reader()
+    tokens = some_tokens(201)
+    step = Branch(prefill(reader, tokens[:200], clipped=False), 1).step(tokens[200:], budget=1)
+    assert (reader.logits(step.hidden[-1]) - full_attention(reader, tokens)[-1]).abs().max() > 1e-2
+
+
+def test_short_document_is_read_whole() -> None:
+    reader = make_reader()
+    tokens = some_tokens(27)
+    step = Branch(prefill(reader, tokens[:26]), 1).step(tokens[26:], budget=3)
+    assert step.k == 0
+    assert step.attended == 27
+    assert (reader.logits(step.hidden[-1]) - full_attention(reader, tokens)[-1]).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_selection_is_the_brute_force_one(seed: int) -> None:
+    """Layer 0's keys and queries can be had without block memory; the rule is restated with loops in float64."""
+    rng = random.Random(seed)
+    m = Memory(n_init=rng.randint(0, 6), n_local=rng.randint(9, 30), block_size=rng.choice([4, 8]), prefill_chunk=16,
+               prefill_budget=0, representatives="mean")  # fmt: skip
+    reader = make_reader(rng.choice(["llama", "llama-wide"]), m, seed)
+    tokens = some_tokens(150 + rng.randint(0, 9), seed)
+    document = prefill(reader, tokens[:-1])
+    budget = rng.randint(1, 8)
+    step = Branch(document, 1).step(tokens[-1:], budget)
+
+    attention, norm = reader.model.model.layers[0].self_attn, reader.model.model.layers[0].input_layernorm
+    hidden = norm(reader.model.model.embed_tokens(tokens))
+    heads, groups, size = 4, 2, hidden.shape[-1] // 4
+    if hidden.shape[-1] == 96:
+        heads, groups, size = 6, 3, 16
+    query = attention.q_proj(hidden[-1]).view(heads, 1, size)
+    query = reader.rotary(query, torch.tensor([m.n_local - 1]))[:, 0].double()
+    keys = attention.k_proj(hidden[:-1]).view(-1, groups, size).double()
+    position = len(tokens) - 1
+    scores = {}
+    for block in range((len(tokens) - 1 - m.n_init) // m.block_size):
+        start = m.n_init + block * m.block_size
+        if start + m.block_size > position + 1 - m.n_local:
+            break
+        mean = keys[start : start + m.block_size].mean(0)
+        scores[block] = sum(float(query[h] @ mean[h // (heads // groups)]) for h in range(heads))
+    best = sorted(sorted(scores, key=lambda b: (-scores[b], b))[:budget])
+    assert step.selected[0].tolist() == best
+
+
+def test_far_keys_are_at_the_clipped_distance() -> None:
+    """One far token moved within the far region changes nothing but which block holds it."""
+    m = Memory(n_init=0, n_local=8, block_size=4, prefill_chunk=4, prefill_budget=0, representatives="mean")
+    config = LlamaConfig(vocab_size=97, hidden_size=64, intermediate_size=80, num_hidden_layers=1,
+                         num_attention_heads=4, num_key_value_heads=2, initializer_range=0.3)  # fmt: skip
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION).eval()
+    reader = Reader(model, SmallTokenizer(), ReaderSettings(name="t", path="t", memory=m))
+    tokens = some_tokens(41)
+    shuffled = torch.cat((tokens[8:16], tokens[:8], tokens[16:]))
+    logits = [
+        reader.logits(Branch(prefill(reader, t[:40]), 1).step(t[40:], budget=99).hidden[-1]) for t in (tokens, shuffled)
+    ]
+    assert torch.allclose(*logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum", "mean"])
+def test_chunking_changes_no_representative_while_everything_is_near(representatives: str) -> None:
+    """Within one window the queries that score a token do not depend on the chunks they come in."""
+    tokens = some_tokens(60)
+    found = []
+    for chunk in (60, 7):
+        m = Memory(n_init=4, n_local=64, block_size=8, prefill_chunk=chunk, prefill_budget=0,
+                   representatives=representatives, n_representatives=2)  # fmt: skip
+        found.append(prefill(make_reader("llama", m), tokens).representatives)
+    for a, b in zip(*found, strict=True):
+        assert a.abs().sum() > 0
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_representatives_are_the_most_attended_keys() -> None:
+    """InfLLM's rule by loops: softmax mass that the following queries give a key, best keys averaged."""
+    m = Memory(n_init=2, n_local=64, block_size=4, prefill_chunk=64, prefill_budget=0,
+               representatives="attention_mass", n_representatives=2)  # fmt: skip
+    reader = make_reader("llama", m)
+    tokens = some_tokens(30)
+    document = prefill(reader, tokens)
+    layer = reader.model.model.layers[0]
+    hidden = layer.input_layernorm(reader.model.model.embed_tokens(tokens))
+    positions = torch.arange(30)
+    query = reader.rotary(layer.self_attn.q_proj(hidden).view(30, 4, 16).transpose(0, 1), positions).double()
+    raw = layer.self_attn.k_proj(hidden).view(30, 2, 16).transpose(0, 1)
+    key = reader.rotary(raw, positions).double()
+    for group in range(2):
+        mass = torch.zeros(30, dtype=torch.double)
+        for head in (2 * group, 2 * group + 1):
+            for i in range(30):
+                mass[: i + 1] += ((query[head, i] @ key[group, : i + 1].T) * layer.self_attn.scaling).softmax(-1)
+        for block in range(7):
+            start = 2 + block * 4
+            best = sorted(range(start, start + 4), key=lambda j: -mass[j])[:2]
+            expected = raw[group, best].mean(0)
+            assert torch.allclose(document.representatives[0][block].view(2, 16)[group], expected, atol=1e-5)
+
+
+def test_budgets_nest_at_layer_zero_and_ties_go_to_the_lowest_block() -> None:
+    reader = make_reader()
+    tokens = some_tokens(301)
+    document = prefill(reader, tokens[:300])
+    selected = [
+        set(Branch(document, 1).step(tokens[300:], budget).selected[0].tolist()) for budget in (1, 2, 5, 9, 10**6)
+    ]
+    assert all(a < b for a, b in zip(selected, selected[1:], strict=False))
+    with torch.inference_mode():
+        document.representatives[0][:] = 0
+    assert Branch(document, 1).step(tokens[300:], 3).selected[0].tolist() == [0, 1, 2]
+
+
+def test_blocks_sealed_inside_the_window_have_representatives() -> None:
+    document = prefill(make_reader(), some_tokens(200))
+    assert all((r.abs().sum(-1) > 0).all() for r in document.representatives)
+
+
+def test_layout_covers_every_token_once() -> None:
+    for length in range(1, 90):
+        layout = Layout(length, n_init=5, n_local=16, block_size=4)
+        for position in (length, length + 1, length + 30):
+            window, far = layout.window(position), layout.far(position)
+            assert (5 + 4 * far == window) if far else window == 0
+            if far < layout.blocks:
+                assert position + 1 - window <= 16 + 5 + 4
+            assert far == 0 or position + 1 - window >= 16
+
+
+def test_uncommitted_steps_leave_no_trace() -> None:
+    reader = make_reader()
+    tokens = some_tokens(260)
+    document = prefill(reader, tokens[:220])
+    sealed = [x.clone() for group in (document.keys, document.values, document.representatives) for x in group]
+    tried, plain = Branch(document, 40), Branch(document, 40)
+    rng = random.Random(0)
+    for i in range(220, 260):
+        token = tokens[i : i + 1]
+        for _ in range(rng.randint(0, 2)):
+            tried.step(some_tokens(1, i), rng.choice([1, 7, 99]))
+        pointers = [k.data_ptr() for k in tried.keys]
+        budget = rng.choice([1, 3, 20])
+        a, b = tried.step(token, budget), plain.step(token, budget)
+        assert torch.equal(a.hidden, b.hidden)
+        assert all(torch.equal(x, y) for x, y in zip(a.selected, b.selected, strict=True))
+        tried.commit(a)
+        plain.commit(b)
+        assert pointers == [k.data_ptr() for k in tried.keys]
+    for x, y in zip(tried.keys + tried.values, plain.keys + plain.values, strict=True):
+        assert torch.equal(x, y)
+    after = [x for group in (document.keys, document.values, document.representatives) for x in group]
+    assert all(torch.equal(x, y) for x, y in zip(sealed, after, strict=True))

@@ -1,0 +1,182 @@
+"""Documents around biographies: length, order, spans, paragraphs used once."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from utaca.biographies.corpora.embedded import articles
+from utaca.biographies.padding import Padder, counter
+from utaca.errors import UserError
+from utaca.records import tables
+
+ROWS = articles(("Jazz", "Law", "Nile", "DNA"), 0, paragraphs=12)
+PARAGRAPHS = [text for row in ROWS for text in row["text"].split("\n\n")]
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def characters(text: str) -> int:
+    return len(text)
+
+
+def pieces(text: str) -> int:
+    # Words in parts of four letters, blank lines and marks apart: several tokens a word.
+    return len(re.findall(r"\n\n|[A-Za-z]{1,4}|\d|[^\sA-Za-z\d]", text))
+
+
+PADDERS = [Padder(ROWS, count, "embedded") for count in (words, characters, pieces)]
+COUNTS = [words, characters, pieces]
+
+
+def biography(facts: int, sentences: int) -> dict[str, Any]:
+    return {
+        "id": "test-0001",
+        "split": "test",
+        "person": "Ida Borbach",
+        "locale": "de_DE",
+        "facts": [{"attribute": f"attribute {i}", "value": f"value {i}"} for i in range(facts)],
+        "sentences": [f"Sentence {i} tells of Ida Borbach, and it is the {i}th of its kind." for i in range(sentences)],
+        "writer": "pattern",
+    }
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.integers(0, 2),
+    facts=st.sampled_from([1, 6]),
+    sentences=st.integers(1, 8),
+    extra=st.integers(60, 5000),
+    seed=st.integers(0, 10**6),
+)
+def test_document(kind: int, facts: int, sentences: int, extra: int, seed: int) -> None:
+    person = biography(facts, sentences)
+    count = COUNTS[kind]
+    n_tokens = count(" ".join(person["sentences"])) + extra
+    row = PADDERS[kind].document(person, n_tokens, random.Random(seed))
+    text, spans = row["text"], row["spans"]
+
+    assert row["n_tokens"] == count(text)
+    assert abs(row["n_tokens"] - n_tokens) <= 0.01 * n_tokens
+
+    told = [span for span in spans if span["kind"] == "biography"]
+    assert {span["source"] for span in told} == {"test-0001"}
+    assert " ".join(text[span["start"] : span["end"]] for span in told) == " ".join(person["sentences"])
+    assert len(told) == 1 if facts == 1 or sentences == 1 else 1 <= len(told) <= 4
+
+    # Spans tile the text, with separators between them.
+    assert spans[0]["start"] == 0
+    assert spans[-1]["end"] == len(text)
+    assert all(text[a["end"] : b["start"]] == "\n\n" for a, b in pairwise(spans))
+
+    # Paragraphs are whole and of the article that their span names, but for one that is cut; runs keep their order.
+    of_title = {article["title"]: article["text"].split("\n\n") for article in ROWS}
+    seen: list[str] = []
+    cut: list[str] = []
+    last: dict[str, int] = {}
+    for span in spans:
+        if span["kind"] == "article":
+            own = of_title[span["source"]]
+            for part in text[span["start"] : span["end"]].split("\n\n"):
+                if part in own:
+                    seen.append(part)
+                    position = own.index(part)
+                else:
+                    cut.append(part)
+                    position = next(i for i, whole in enumerate(own) if whole.startswith(part))
+                if count(text) < sum(map(count, PARAGRAPHS)):
+                    assert position == last.get(span["source"], position - 1) + 1
+                last[span["source"]] = position
+    assert len(cut) <= 1
+    most = max(Counter(seen).values(), default=0)
+    assert most <= 1 or set(seen) == set(PARAGRAPHS)
+
+
+def test_same_generator_same_document() -> None:
+    one, two, other = (PADDERS[2].document(biography(6, 6), 3000, random.Random(seed)) for seed in (4, 4, 5))
+    assert one == two != other
+    fresh = Padder(ROWS, pieces, "embedded")
+    fresh.document(biography(1, 3), 900, random.Random(0))
+    assert fresh.document(biography(6, 6), 3000, random.Random(4)) == one
+
+
+def test_groups_are_at_varied_depths() -> None:
+    depths, groups = [], Counter()
+    for seed in range(60):
+        row = PADDERS[0].document(biography(6, 6), 2000, random.Random(seed))
+        told = [span["start"] / len(row["text"]) for span in row["spans"] if span["kind"] == "biography"]
+        groups[len(told)] += 1
+        depths += told
+    assert set(groups) == {2, 3, 4}
+    assert min(depths) < 0.1
+    assert max(depths) > 0.9
+
+
+def test_longer_than_the_corpus_uses_everything_before_repeating() -> None:
+    row = PADDERS[0].document(biography(6, 6), int(2.3 * sum(map(words, PARAGRAPHS))), random.Random(1))
+    used = Counter(row["text"].split("\n\n"))
+    assert all(used[text] in (2, 3) for text in PARAGRAPHS)
+
+
+def test_biography_that_fills_the_document_stands_alone(tmp_path: Path) -> None:
+    person = biography(6, 8)
+    size = characters(" ".join(person["sentences"]))
+    row = PADDERS[1].document(person, size + 2, random.Random(0))
+    assert row["text"] == " ".join(person["sentences"])
+    assert row["n_tokens"] == size
+    tables.write(tmp_path / "documents.parquet", "documents", [row])
+    assert tables.rows(tmp_path / "documents.parquet", "documents") == [row]
+
+
+def test_too_short() -> None:
+    with pytest.raises(UserError, match=r"test-0001 has \d+ tokens and does not fit .* of 20; raise scale\.test"):
+        PADDERS[0].document(biography(6, 6), 20, random.Random(0))
+
+
+def test_no_cut_fits() -> None:
+    def coarse(text: str) -> int:
+        return 50 * len(text.split())
+
+    with pytest.raises(UserError, match="within 1 %"):
+        Padder(ROWS, coarse, "embedded").document(biography(1, 1), 775, random.Random(0))
+
+
+def test_corpus_without_paragraphs() -> None:
+    with pytest.raises(UserError, match="no usable paragraph"):
+        Padder([{"title": "A", "text": "Short."}], words, "own")
+
+
+def test_repeated_paragraphs_of_a_corpus_count_once() -> None:
+    padder = Padder([*ROWS, *ROWS], words, "own")
+    text = padder.document(biography(6, 6), 3000, random.Random(3))["text"]
+    assert max(Counter(text.split("\n\n")).values()) == 1
+
+
+def test_paragraphs_are_counted_once() -> None:
+    calls: Counter[str] = Counter()
+
+    def count(text: str) -> int:
+        calls[text] += 1
+        return len(text)
+
+    padder = Padder(ROWS, count, "embedded")
+    for seed in range(8):
+        padder.document(biography(6, 6), 20_000, random.Random(seed))
+    assert all(calls[f"{text}\n\n"] <= 2 for text in PARAGRAPHS)
+
+
+def test_counter_of_a_tokenizer() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    assert counter(tokenizer)("a b c a") == 4

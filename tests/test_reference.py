@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+from utaca.endpoints import Request, ask, check
+from utaca.errors import UserError
+from utaca.reference import judge, labeller, writer
+from utaca.reference.__main__ import server
+from utaca.settings.schema import Endpoint
+
+FACTS = [
+    ("birth date", "12/29/1880"),
+    ("birth place", "Tokyo, Japan"),
+    ("university", "Harvard University"),
+    ("major", "Computer Science"),
+    ("company", "Acme Inc."),
+    ("work place", "San Francisco Bay Area"),
+]
+
+
+class Biography(pydantic.BaseModel):
+    sentences: list[str]
+
+
+class Label(pydantic.BaseModel):
+    index: int
+    label: int
+    reason: str
+
+
+class Labels(pydantic.BaseModel):
+    labels: list[Label]
+
+
+class Score(pydantic.BaseModel):
+    score: float
+    reason: str
+
+
+def reference(**settings: Any) -> Endpoint:
+    return Endpoint(**{"name": "reference", "kind": "reference", "model": "utaca-reference", **settings})
+
+
+def request(key: str, answer: type[pydantic.BaseModel], given: dict[str, Any]) -> Request:
+    text = f"Some prose with braces {{}}.\n\n```json\n{json.dumps(given, ensure_ascii=False)}\n```"
+    return Request(key, [{"role": "system", "content": "Be good."}, {"role": "user", "content": text}], answer, "1")
+
+
+def three_tasks() -> list[Request]:
+    facts = [{"attribute": attribute, "value": value} for attribute, value in FACTS]
+    tokens = [{"index": 4, "text": " Ira"}, {"index": 5, "text": "pua"}, {"index": 6, "text": "11"}]
+    label = {"task": "label", "person": "Inés Novoa", "attribute": "birth place", "answer": "Iraq", "tokens": tokens}
+    label["prediction"] = "The birth place of Inés Novoa is Irapua11."
+    score = {"task": "score", "question": "What is the company of Bo Ek?", "attribute": "company"}
+    score |= {"prediction": "The company of Bo Ek is Google.", "reference": "Google"}
+    return [
+        request("b", Biography, {"task": "biography", "person": "Emma Thompson", "facts": facts}),
+        request("l", Labels, label),
+        request("s", Score, score),
+    ]
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with server("127.0.0.1", 0) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_address[1]}/v1"
+        running.shutdown()
+        thread.join()
+
+
+def test_three_tasks_in_process_and_over_http(tmp_path: Path, address: str) -> None:
+    check(reference(), "judge")
+    near = ask(reference(), three_tasks(), store=tmp_path / "near.sqlite", description="near")
+    assert not near.failures
+    assert [(label.index, label.label) for label in near.values["l"].labels] == [(4, 1), (5, 0), (6, 0)]
+    assert near.values["s"].score == 1.0
+    assert near.usage.completion_tokens > 50
+    remote = reference(kind="remote", base_url=address)
+    check(remote, "judge")
+    far = ask(remote, three_tasks(), store=tmp_path / "far.sqlite", description="far")
+    assert far.values == near.values
+    with pytest.raises(UserError, match="does not list model gpt-oss"):
+        check(reference(kind="remote", base_url=address, model="gpt-oss"), "judge")
+
+
+def test_unknown_task_is_an_ordinary_message(tmp_path: Path) -> None:
+    asked = [request("x", Score, {"task": "poem"}), request("y", Score, {"task": "score"})]
+    answers = ask(reference(max_failed=1.0), asked, store=tmp_path / "a.sqlite", description="x")
+    assert answers.failures == {"x": "shape", "y": "shape"}
+
+
+def test_port_taken_is_one_sentence(address: str) -> None:
+    port = int(address.split(":")[2].partition("/")[0])
+    with pytest.raises(UserError, match=f"--port {port} cannot be listened on"):
+        server("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("person", ["Emma Thompson", "Jens Klaus", "Zoé Chauvet", "Erdal Mälzer", "李 娜"])
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_biography_states_every_value(person: str, count: int) -> None:
+    sentences = writer.write(person, FACTS[:count])
+    assert sentences == writer.write(person, FACTS[:count])
+    assert 8 <= len(sentences) <= 16
+    assert person in sentences[0]
+    text = " ".join(sentences)
+    assert all(text.count(value) == 1 for _, value in FACTS[:count])
+    assert ".." not in text
+    assert all(sentence[0].isupper() or not sentence[0].isascii() for sentence in sentences)
+
+
+def test_wordings_are_many_and_fill() -> None:
+    assert all(len(wordings) >= 10 for wordings in [*writer._SINGLE.values(), writer._OTHER])
+    assert len({sentence for i in range(60) for sentence in writer.write(f"Ann {i}", [("hobby", "Chess")])}) > 100
+
+
+def labels(answer: str, tokens: list[str], sentence: str = "The birth date of P Q is v.") -> list[int]:
+    return [value for _, value, _ in labeller.label("P Q", "birth date", answer, sentence, list(enumerate(tokens)))]
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens", "expected"),
+    [
+        ("Iraq", [" Ira", "pua", "1", "1", "."], [1, 0, 0, 0, 0]),
+        ("Iraq", [" Iraq", "."], [1, 1]),
+        ("March 22, 1985", [" March", " ", "2", "2", ",", " ", "1", "9", "7", "5"], [1, 1, 1, 1, 1, 1, 1, 1, 0, 1]),
+        ("March 22, 1985", ["1", "9", "8", "5", "-", "0", "3", "-", "2", "2"], [1] * 10),
+        ("March 22, 1985", ["22", " April", " ", "1985"], [1, 0, 0, 1]),
+        ("1988-06-03", ["1", "2", "/", "0", "3", "/", "1988"], [0, 0, 0, 1, 1, 1, 1]),
+        ("03/04/1980", [" April", " 3", ", 1980"], [1, 1, 1]),
+        ("07703087971", ["077", "04", "087971"], [1, 0, 1]),
+        ("Stanford University", [" Stanford", " College"], [1, 0]),
+        ("Straße", [" Stras", "se"], [1, 1]),
+        ("Iraq", [" Iraq", " and", " Iran"], [1, 0, 0]),
+        ("Iraq", [" unknown", "."], [2, 2]),
+        ("Iraq", [" not", " mentioned", " in", " the", " text", "."], [2] * 6),
+        ("Iraq", [" (", "Iraq", ")"], [1, 1, 1]),
+    ],
+)
+def test_labels(answer: str, tokens: list[str], expected: list[int]) -> None:
+    assert labels(answer, tokens) == expected
+
+
+def test_labels_of_another_person_or_attribute() -> None:
+    assert labels("Iraq", [" Iraq", "."], "The birth date of P R is Iraq.") == [0, 0]
+    assert labels("Iraq", [" Iraq"], "The birth place of P Q is Iraq.") == [0]
+    assert labels("Iraq", [" unknown"], "The birth place of P Q is unknown.") == [2]
+
+
+CASES = {
+    3: (
+        [
+            ("birth date", "June 3, 1888", "1888-06-03"),
+            ("birth place", "Sydney, NSW", "Sydney, NSW"),
+            ("university", "MIT", "Mass. Inst. Tech."),
+            ("major", "Medicine", "Medicine"),
+            ("company", "Mayo Clinic", "Mayo Clinic"),
+            ("work place", "Beijing, CN", "Mayo's Beijing"),
+        ],
+        1.0,
+    ),
+    17: (
+        [
+            ("birth date", "10 Nov, 1907", "1976"),
+            ("birth place", "Mexico City", "Madrid, Spain"),
+            ("university", "NUS", "Complutense Madrid"),
+            ("major", "Intl. Rel.", "Chem. Eng."),
+            ("company", "UN", "UN"),
+            ("work place", "Seattle, WA", "Pacific NW"),
+        ],
+        1 / 6,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("form", ["value", "sentence", "answer"])
+def test_case_studies_of_the_paper(case: int, form: str) -> None:
+    rows, mean = CASES[case]
+    sentences = [f"The {attribute} of Harper Coleman is {prediction}." for attribute, _, prediction in rows]
+    scores = []
+    for (attribute, wanted, prediction), sentence in zip(rows, sentences, strict=True):
+        said = {"value": prediction, "sentence": sentence, "answer": " ".join(sentences)}[form]
+        scores.append(judge.score(f"What is the {attribute} of Harper Coleman?", attribute, said, wanted)[0])
+    assert sum(scores) / 6 == mean
+
+
+@pytest.mark.parametrize(
+    ("prediction", "wanted", "expected"),
+    [
+        ("the Massachusetts Institute of Technology", "MIT", 1.0),
+        ("NUS", "National University of Singapore", 1.0),
+        ("Univ. of São Paulo", "University of Sao Paulo", 1.0),
+        ("Int'l Relations", "Intl. Rel.", 1.0),
+        ("St. Louis, USA", "Saint Louis", 1.0),
+        ("Portland, ME", "Portland, OR", 0.0),
+        ("Google Inc.", "Google", 1.0),
+        ("The company of Bo Ek is Guichard S.A.", "Guichard S.A", 1.0),
+        ("Stanford", "Stanford University", 0.5),
+        ("22nd of March 1985", "1985/03/22", 1.0),
+        ("03.04.1980", "3 April 1980", 1.0),
+        ("March 1985", "March 22, 1985", 0.0),
+        ("between March 22, 1985 and March 23, 1985", "March 22, 1985", 0.0),
+        ("unknown", "Google", 0.0),
+        ("The company of Bo Ek is unknown.", "Google", 0.0),
+        ("The company of Bo Li is Google.", "Google", 0.0),
+        ("The major of Bo Ek is Google.", "Google", 0.0),
+        ("The major of Bo Ek is Law. The company of Bo Ek is The Tech Corp.", "The Tech Corp.", 1.0),
+        ("He has worked at Google since then.", "Google", 1.0),
+        ("", "Google", 0.0),
+    ],
+)
+def test_scores(prediction: str, wanted: str, expected: float) -> None:
+    assert judge.score("What is the company of Bo Ek?", "company", prediction, wanted)[0] == expected

@@ -1,0 +1,292 @@
+"""Intervals, tables from a few synthetic rows, Markdown and LaTeX, the figure."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from utaca.detection.metrics import detection_metrics
+from utaca.errors import UserError
+from utaca.records import write
+from utaca.reporting import figures, paper, render, statistics, tables
+from utaca.settings import schema
+
+N_DOCUMENTS = 6
+POINTS = [("infllm", 2, ""), ("infllm", 4, ""), ("utaca", 4, "sub.1"), ("utaca", 32, "sub.16")]
+
+
+@pytest.fixture
+def config() -> schema.Config:
+    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
+    return schema.Config(
+        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=200),
+        reader=schema.Reader(name="tiny", path="data/readers/tiny"),
+        corpus=schema.Corpus(name="embedded", source="embedded"),
+        writer=endpoint,
+        labeller=endpoint,
+        judge=schema.Endpoint(name="gpt_oss_120b", model="openai/gpt-oss-120b"),
+    )
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Answers in two shards and scores of four points; one judgement failed; one document generated nothing."""
+    rng = random.Random("reporting")
+    answers, scores = {0: [], 1: []}, []
+    for place, (method, budget, policy) in enumerate(POINTS):
+        for d in range(N_DOCUMENTS):
+            n = 0 if (place, d) == (0, 5) else 10 + d
+            selected = 16.0 * budget / (1 if method == "infllm" else 1.5)
+            answers[d % 2].append(
+                {
+                    "document": f"d{d}", "suite": "test", "point": f"p{place}", "method": method, "budget": budget,
+                    "policy": policy, "question": "?", "text": "", "n_context": 900, "n_generated": n, "finish": "eos",
+                    "selected": selected if n else None, "attended": selected + 288,
+                    "selected_with_tentative": selected, "attended_with_tentative": selected,
+                    "rollbacks": n // 5, "prefill_seconds": 2.0 + d,
+                    "decode_seconds": 0.1 * n, "peak_bytes": None if method == "infllm" else 2**30 * (d + 1),
+                }
+            )  # fmt: skip
+            for attribute in ("major", "company"):
+                failed = (place, d, attribute) == (1, 0, "major")
+                cas = None if failed else float(rng.random() < 0.4 + 0.1 * place)
+                scores.append(
+                    {
+                        "document": f"d{d}", "suite": "test", "point": f"p{place}", "attribute": attribute,
+                        "prediction": "x", "reference": "y", "cas": cas, "string_match": 0.25, "reason": "",
+                        "failure": "timeout" if failed else None,
+                    }
+                )  # fmt: skip
+    paths = [tmp_path / f"answers-{shard}.parquet" for shard in answers], [tmp_path / "scores.parquet"]
+    for path, shard in zip(paths[0], answers.values(), strict=True):
+        write(path, "answers", shard)
+    write(paths[1][0], "scores", scores)
+    return paths
+
+
+@pytest.fixture
+def detections(tmp_path):
+    rng = np.random.default_rng(3)
+    rows = []
+    labels = {(d, step): rng.integers(0, 3) for d in range(N_DOCUMENTS) for step in range(8)}
+    for name, seeds in (("top10_std", 1), ("logit_margin", 1), ("utaca", 3), ("margin_only", 2)):
+        for seed in range(seeds):
+            for (d, step), label in labels.items():
+                score = float(np.round(rng.normal() + (label != 1), 1))
+                p = score if seeds > 1 else None
+                failed = (d, step) == (2, 2)
+                rows.append(
+                    {
+                        "detector": name, "seed": seed, "document": f"d{d}", "budget": 1, "step": step,
+                        "label": None if failed else int(label), "uncertain": score > 0.5, "score": score,
+                        "p_hallucinated": p, "p_correct": p, "p_unknown": p,
+                    }
+                )  # fmt: skip
+    path = tmp_path / "detections.parquet"
+    write(path, "detections", rows)
+    return path
+
+
+def test_resamples_draw_whole_documents():
+    counts = statistics.resamples(7, 50, 0, "a")
+    assert counts.shape == (50, 7)
+    assert (counts.sum(1) == 7).all()
+    assert (counts == statistics.resamples(7, 50, 0, "a")).all()
+    assert (counts != statistics.resamples(7, 50, 1, "a")).any()
+    assert (counts != statistics.resamples(7, 50, 0, "b")).any()
+
+
+def test_ratio_interval_against_brute_force():
+    rng = np.random.default_rng(0)
+    above, below = rng.random(9), rng.integers(1, 5, 9).astype(float)
+    counts = statistics.resamples(9, 300, 0, "x")
+    brute = []
+    for row in counts.astype(int):
+        drawn = [d for d in range(9) for _ in range(row[d])]
+        brute.append(sum(above[d] for d in drawn) / sum(below[d] for d in drawn))
+    got = statistics.ratio_interval(above, below, counts)
+    assert got.value == pytest.approx(above.sum() / below.sum())
+    assert (got.low, got.high) == pytest.approx(tuple(np.percentile(brute, [2.5, 97.5])))
+
+
+def test_interval_covers_the_true_mean_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    ones = np.ones(60)
+    covered = 0
+    for trial in range(200):
+        got = statistics.ratio_interval(rng.exponential(2.0, 60), ones, statistics.resamples(60, 300, trial, "cover"))
+        covered += got.low <= 2.0 <= got.high
+    assert 0.87 <= covered / 200 <= 0.99
+
+
+def test_paired_difference_uses_the_pairing():
+    rng = np.random.default_rng(2)
+    base = rng.random(40)
+    ones = np.ones(40)
+    counts = statistics.resamples(40, 500, 0, "pair")
+    got = statistics.paired_difference((base + 0.1, ones), (base, ones), counts)
+    assert (got.value, got.low, got.high) == pytest.approx((0.1, 0.1, 0.1))
+
+
+def test_auroc_of_resamples_equals_the_metric_on_repeated_tokens():
+    rng = np.random.default_rng(4)
+    document = np.repeat(np.arange(5), 6)
+    label = rng.integers(0, 3, 30)
+    score = np.round(rng.normal(size=30), 1)
+    counts = statistics.resamples(5, 20, 0, "auroc")
+    for row, area in zip(counts, statistics.auroc(score, label != 1, document, counts), strict=True):
+        repeat = row[document].astype(int)
+        repeated = np.repeat(label, repeat), np.repeat(score, repeat)
+        assert area == pytest.approx(detection_metrics(repeated[1] > 0, *repeated)["auroc"], nan_ok=True)
+
+
+def test_undefined_figures_stay_undefined():
+    zero = np.zeros(3)
+    got = statistics.ratio_interval(zero, zero, statistics.resamples(3, 10, 0, "x"))
+    assert np.isnan([got.value, got.low, got.high]).all()
+    assert np.isnan(statistics.mean_sd([1.0])[1])
+
+
+def test_detection_table(detections, config):
+    table = tables.detection(detections, config)
+    frame = table.frame.set_index("detector")
+    assert list(frame.index) == [*tables.DETECTORS.values(), "margin_only"]
+    ran = frame[frame["run"]]
+    assert (ran["n_documents"] == N_DOCUMENTS).all()
+    assert (ran["n_failed_labels"] == 1).all()
+    assert (ran["n_tokens"] == N_DOCUMENTS * 8 - 1).all()
+    assert frame.loc["UT-ACA", "seeds"] == 3
+    assert frame.loc["UT-ACA", "macc_pct_sd"] > 0
+    assert np.isnan(frame.loc["UT-ACA", "macc_pct_low"])
+    baseline = frame.loc["Top-10 Std"]
+    for column in ("macc_pct", "recall_n_pct", "recall_p_pct", "balanced_accuracy_pct", "f1_n_pct", "auroc"):
+        assert baseline[f"{column}_low"] <= baseline[column] <= baseline[f"{column}_high"]
+    assert frame.loc["UT-ACA", "paper_macc_pct"] == 83.43
+    header, rows = table.cells()
+    assert rows[2][0] == "Evidential Mass (not run)"
+    assert rows[2][1] == render.MISSING
+    assert rows[2][header.index("paper Recall P %")] == "60.04"
+    assert "±" in rows[4][1]
+    assert "[" in rows[0][1]
+    assert "synthetic prose" in table.caption
+
+
+def test_detectors_must_share_their_tokens(detections, config, tmp_path):
+    frame = pd.read_parquet(detections)
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    write(tmp_path / "short.parquet", "detections", rows[:-1])
+    with pytest.raises(UserError, match="other tokens"):
+        tables.detection(tmp_path / "short.parquet", config)
+
+
+def test_generation_tables(results, config):
+    frame = tables.validation(*results, config).frame
+    assert list(frame["setting"]) == ["K=2", "K=4", "Kmax=4, Sub.1", "Kmax=32, Sub.16"]
+    assert (frame["n_documents"] == N_DOCUMENTS).all()
+    assert (frame["n_judgements"] == 2 * N_DOCUMENTS).all()
+    assert list(frame["n_failed_judgements"]) == [0, 1, 0, 0]
+    assert list(frame["mtokens"][:2]) == [32, 64]
+    assert frame["seconds_per_token"][0] == pytest.approx(0.1)
+    assert frame["paper_cas_pct"][0] == 91.37
+    scores = pd.read_parquet(results[1][0])
+    own = scores[scores["point"] == "p1"]["cas"]
+    assert frame["cas_pct"][1] == pytest.approx(100 * own.mean())
+    assert (frame["cas_pct_low"] <= frame["cas_pct"]).all()
+
+
+def test_test_table_compares_with_infllm(results, config):
+    table = tables.test(*results, config)
+    frame = table.frame
+    assert list(frame["nearest_infllm"]) == ["", "", "K=2", "K=4"]
+    assert frame["difference_pct"][2] == pytest.approx(frame["cas_pct"][2] - frame["cas_pct"][0])
+    share = np.log2(64 / 1.5 / 32)
+    at_equal = frame["cas_pct"][0] + share * (frame["cas_pct"][1] - frame["cas_pct"][0])
+    assert frame["infllm_cas_pct"][2] == pytest.approx(at_equal)
+    assert frame["gain_pct"][2] == pytest.approx(frame["cas_pct"][2] - at_equal)
+    assert frame["infllm_cas_pct"][3] == pytest.approx(frame["cas_pct"][1])
+    assert list(frame["note"]) == ["", "", "", "above InfLLM's range, clipped to K=4"]
+    assert frame["paper_cas_pct"][3] == 45.23
+    assert (frame["gain_pct_low"][2:] <= frame["gain_pct_high"][2:]).all()
+    assert any("Llama-3.1-8B" in column.header for column in table.columns)
+
+
+def test_tradeoff_table(results, config):
+    frame = tables.tradeoff(*results, config).frame
+    assert frame["prefill_s"][0] == pytest.approx(np.mean([2 + d for d in range(N_DOCUMENTS)]))
+    assert frame["end_to_end_s"][2] == pytest.approx(frame["prefill_s"][2] + 0.1 * np.mean([10 + d for d in range(6)]))
+    assert np.isnan(frame["peak_gib"][0])
+    assert frame["peak_gib"][2] == 6
+    assert frame["paper_end_to_end_s"][3] == 98.42
+
+
+def test_lost_documents_are_noticed(results, config, tmp_path):
+    answers, scores = results
+    frame = pd.read_parquet(scores[0])
+    kept = frame[~((frame["point"] == "p2") & (frame["document"] == "d3"))]
+    write(tmp_path / "short.parquet", "scores", kept.astype(object).where(kept.notna(), None).to_dict("records"))
+    with pytest.raises(UserError, match="p2"):
+        tables.test(answers, [tmp_path / "short.parquet"], config)
+    with pytest.raises(UserError, match="other documents"):
+        tables.test(answers[:1], scores, config)
+
+
+def test_readers_of_the_paper_get_their_own_figures():
+    assert paper.reference_reader(paper.TEST, "qwen2_7b") == "qwen2_7b"
+    assert paper.reference_reader(paper.TRADEOFF, "qwen2_7b") == "llama31_8b"
+    assert paper.reference_reader(paper.TEST, "tiny") == "llama31_8b"
+
+
+def test_files_and_index(results, detections, config, tmp_path):
+    made = [tables.detection(detections, config), tables.test(*results, config)]
+    files = [path for table in made for path in tables.save(table, tmp_path / "tiny")]
+    files += figures.pareto(made[1], tmp_path / "tiny", config)
+    assert [path.name for path in files[:3]] == ["detection.csv", "detection.md", "detection.tex"]
+    read = pd.read_csv(files[3])
+    assert read["cas_pct"].dtype == np.float64
+    assert (read["n_documents"] == N_DOCUMENTS).all()
+    page = tables.index(files, tmp_path / "tables", config).read_text()
+    for file in files:
+        assert f"[tiny-{file.name}](tiny-{file.name})" in page
+        assert (tmp_path / "tables" / f"tiny-{file.name}").read_bytes() == file.read_bytes()
+    assert "stands in as writer and labeller." in page
+    assert "not natural text" in page
+    with pytest.raises(UserError, match="absent"):
+        tables.index([tmp_path / "absent.md"], tmp_path / "tables", config)
+
+
+def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
+    table = tables.test(*results, config)
+    first = figures.pareto(table, tmp_path / "a", config)
+    second = figures.pareto(tables.test(*results, config), tmp_path / "b", config)
+    assert [path.name for path in first] == ["pareto.png", "pareto.svg"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_one_document_is_enough(results, config, tmp_path):
+    for paths, kind in zip(results, ("answers", "scores"), strict=True):
+        frame = pd.concat([pd.read_parquet(path) for path in paths])
+        own = frame[frame["document"] == "d1"]
+        write(tmp_path / f"one-{kind}", kind, own.astype(object).where(own.notna(), None).to_dict("records"))
+    table = tables.test([tmp_path / "one-answers"], [tmp_path / "one-scores"], config)
+    assert (table.frame["cas_pct_low"] == table.frame["cas_pct"]).all()
+    assert len(figures.pareto(table, tmp_path, config)) == 2
+
+
+def test_latex_is_escaped():
+    assert render.escape("50 % & #1_a {x} $5 ~ ^ \\ ± <") == (
+        r"50 \% \& \#1\_a \{x\} \$5 \textasciitilde{} \textasciicircum{} \textbackslash{} $\pm$ \textless{}"
+    )
+    text = render.latex("t", "100 % of a_b", ["A", "B %"], [["x & y", "1"]])
+    assert r"    x \& y & 1 \\" in text
+    assert r"\caption{100 \% of a\_b}" in text
+    assert r"\begin{tabular}{lr}" in text
+
+
+def test_markdown_keeps_its_columns():
+    text = render.markdown("T", "c", ["A", "B"], [["x|y\nz", "1"]])
+    assert r"| x\|y z | 1 |" in text
+    assert render.bracketed(1.0, float("nan"), None, 1) == "1.0"
+    assert render.spread(1.0, 0.25, 2) == "1.00 ± 0.25"

@@ -1,0 +1,29 @@
+"""Decoding under compact budgets: what the detector learns from and is measured on."""
+
+
+rule trajectories:
+    input:
+        [part for parts in TRAJECTORIES.values() for part in parts],
+    localrule: True
+
+
+rule decode_trajectories:
+    input:
+        documents=f"{OUT}/documents/{{split}}.parquet",
+        reader=READER_FILES,
+        modules=MODULES["decode_trajectories"],
+    output:
+        f"{OUT}/trajectories/{{split}}/part-{{shard}}.parquet",
+    log:
+        f"{LOGS}/decode_trajectories/{{split}}-{{shard}}.log",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        gpu=GPU,
+    params:
+        reader=READER,
+        shards=lambda wildcards: SCALE[wildcards.split]["shards"],
+        budgets=lambda wildcards: SCALE[wildcards.split]["budgets"],
+    script:
+        "../scripts/decode_trajectories.py"

@@ -1,0 +1,15 @@
+"""Thresholds of the logit baselines, chosen on the validation split."""
+
+from typing import TYPE_CHECKING
+
+from utaca.detection import fit_heuristics, save_heuristics, sequences
+from utaca.records.logs import stage_log
+from utaca.records.tables import read
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    trajectories = read(snakemake.input.validation, "trajectories")
+    labels = read(snakemake.input.validation_labels, "labels")
+    save_heuristics(snakemake.output[0], fit_heuristics(sequences(trajectories, labels)))

@@ -1,0 +1,27 @@
+"""Long documents: a split's biographies padded to their lengths."""
+
+import random
+from typing import TYPE_CHECKING
+
+from transformers import AutoTokenizer
+
+from utaca.biographies.padding import Padder, counter
+from utaca.records.logs import stage_log
+from utaca.records.progress import progress
+from utaca.records.tables import rows, write
+from utaca.settings.checks import digest
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    params = snakemake.params
+    path, revision = params.tokenizer
+    tokenizer = AutoTokenizer.from_pretrained(path, revision=revision or None)
+    padder = Padder(rows(snakemake.input.corpus, "corpus"), counter(tokenizer), params.corpus)
+    biographies = rows(snakemake.input.biographies, "biographies")
+    documents = []
+    for biography in progress(biographies, total=len(biographies), unit="document", description="padding"):
+        rng = random.Random(f"{params.seed}:padding:{biography['id']}")
+        documents.append(padder.document(biography, rng.randint(*params.tokens), rng))
+    write(snakemake.output[0], "documents", documents, config=digest(dict(params.items())))

@@ -1,0 +1,21 @@
+"""Scores of the answers of one operating point."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from utaca.judging.cas import score
+from utaca.records.logs import stage_log
+from utaca.records.tables import rows, write
+from utaca.settings import schema
+from utaca.settings.checks import build, digest
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    params = snakemake.params
+    judge = build(schema.Endpoint, snakemake.config["judge"], "judge")
+    answers = rows(snakemake.input.answers, "answers")
+    documents = rows(snakemake.input.documents, "documents")
+    scores = score(answers, documents, judge, Path(params.store))
+    write(snakemake.output[0], "scores", scores, config=digest(dict(params.items())))

@@ -1,0 +1,24 @@
+"""Biographies of the test split, their narratives written by the writer endpoint."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from utaca.biographies.dataset import biographies, drafts
+from utaca.biographies.writer import write_narratives
+from utaca.records.logs import stage_log
+from utaca.records.tables import write
+from utaca.settings import schema
+from utaca.settings.checks import build, digest
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    params = snakemake.params
+    writer = build(schema.Endpoint, snakemake.config["writer"], "writer")
+    asked = [(draft.person.name, draft.facts) for draft in drafts("test", params.number, params.seed)]
+    narratives = write_narratives([(person, person, facts) for person, facts in asked], writer, Path(params.store))
+    rows = biographies(
+        "test", params.number, params.seed, write=lambda person, facts: narratives[person], writer=writer.model
+    )
+    write(snakemake.output[0], "biographies", rows, config=digest(dict(params.items())))
