@@ -4,11 +4,10 @@ The config is composed here, once; every rule gets just the part that it uses as
 that its script runs as input, so that an edit reruns what depends on it and nothing else.
 """
 
+import atexit
 import os
 import sys
 from pathlib import Path
-
-from snakemake.exceptions import WorkflowError
 
 ROOT = Path(workflow.basedir)
 SOURCE = Path(os.path.relpath(ROOT / "src"))
@@ -16,9 +15,8 @@ sys.path.insert(0, str(SOURCE.resolve()))
 from utaca.errors import UserError
 from utaca.settings.checks import ROLES, identity, load
 from utaca.settings.compose import compose
-from utaca.settings.machine import gpus, share_source
+from utaca.settings.machine import gpus, prose_files, share_source
 from utaca.settings.modules import closure
-from utaca.settings.points import point_name
 
 # Scripts run in processes of their own.
 share_source(SOURCE)
@@ -38,10 +36,12 @@ SPLITS = ["train", "validation", "test"]
 LABELS = f"{OUT}/labels/{SETTINGS.labeller.name}"
 READER = {key: value for key, value in IDENTITY["reader"].items() if key != "training"}
 READER_FILES = [
-    os.path.relpath(path)
+    str(path)
     for path in sorted(Path(SETTINGS.reader.path).glob("*"))
     if path.suffix in {".json", ".jinja", ".safetensors"}
 ]
+CORPUS_FILES = prose_files(SETTINGS.corpus.path)
+TRAINING_FILES = prose_files(SETTINGS.reader.training.corpus)
 TOKENIZER_FILES = [path for path in READER_FILES if "token" in Path(path).name]
 TRAJECTORIES = {
     split: expand(
@@ -53,7 +53,7 @@ TRAJECTORIES = {
 DETECTOR = f"{OUT}/detectors/{SETTINGS.detector.name}/seed{{seed}}/model.safetensors"
 DETECTORS = expand(DETECTOR, seed=range(SCALE["detector_seeds"]))
 POINTS = {
-    name: [point_name(point) for point in suite.points]
+    name: [point.label for point in suite.points]
     for name, suite in SETTINGS.suites.items()
 }
 GENERATIONS = {
@@ -91,19 +91,18 @@ wildcard_constraints:
     point="[^/]+",
 
 
-include: "workflow/rules/reporting.smk"
 include: "workflow/rules/biographies.smk"
 include: "workflow/rules/readers.smk"
 include: "workflow/rules/trajectories.smk"
 include: "workflow/rules/judging.smk"
 include: "workflow/rules/detection.smk"
 include: "workflow/rules/generation.smk"
+include: "workflow/rules/reporting.smk"
 
 
 rule tables:
     input:
         COLLECTED,
-        "results/tables/index.md",
     localrule: True
 
 
@@ -113,7 +112,7 @@ for alias in ["results/tables", "results/tables/"]:
         name:
             alias
         input:
-            rules.tables.input,
+            COLLECTED,
         localrule: True
 
 
@@ -128,12 +127,15 @@ onstart:
                 SETTINGS, {job.rule.name for job in workflow.dag.needrun_jobs()}
             )
         except UserError as error:
-            raise WorkflowError(str(error)) from None
+            sys.exit(f"Error: {error}")
 
 
 onsuccess:
     if any(job.rule.name in TABLE_TARGETS for job in workflow.dag.jobs):
-        print(
+        # The very last line of the run.
+        atexit.register(
+            print,
             f"The tables of {SETTINGS.reader.name} are in results/tables; start with results/tables/index.md.",
             file=sys.stderr,
+            flush=True,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
 from utaca.settings.schema import Memory
 from utaca.settings.schema import Reader as ReaderSettings
+
 
 @pytest.mark.parametrize("chunk", [5, 16, 64, 300])
 @pytest.mark.parametrize("kind", list(SIZES))
@@ -143,7 +145,7 @@ def test_budgets_nest_at_layer_zero_and_ties_go_to_the_lowest_block() -> None:
     selected = [
         set(Branch(document, 1).step(tokens[300:], budget).selected[0].tolist()) for budget in (1, 2, 5, 9, 10**6)
     ]
-    assert all(a < b for a, b in zip(selected, selected[1:], strict=False))
+    assert all(a < b for a, b in itertools.pairwise(selected))
     with torch.inference_mode():
         document.representatives[0][:] = 0
     assert Branch(document, 1).step(tokens[300:], 3).selected[0].tolist() == [0, 1, 2]

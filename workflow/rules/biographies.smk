@@ -46,7 +46,7 @@ rule write_biographies:
 
 rule corpus:
     input:
-        files=SETTINGS.corpus.path or [],
+        files=CORPUS_FILES,
         modules=MODULES["corpus"],
     output:
         f"results/corpus/{SETTINGS.corpus.name}.parquet",

@@ -42,5 +42,6 @@ for suite, spec in SETTINGS.suites.items():
             suite=suite,
             points=IDENTITY["suites"][suite]["points"],
             shards=SCALE[spec.split]["shards"],
+            journal=f"{OUT}/journal/generations",
         script:
             "../scripts/generate.py"

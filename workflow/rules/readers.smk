@@ -3,7 +3,7 @@
 
 rule reader:
     input:
-        corpus=SETTINGS.reader.training.corpus or [],
+        corpus=TRAINING_FILES,
         modules=MODULES["reader"],
     output:
         directory(f"{OUT}/reader"),

@@ -1,21 +1,44 @@
-"""Tables of one reader, collected in results/tables with an index page."""
+"""Tables and figures of one reader, collected in results/tables with an index page."""
 
 FORMATS = ["csv", "md", "tex"]
-# Tables by name, each with the suites that it is made of.
+# Splits with suites; their tables are made of all of these.
 GENERATION_TABLES = {
     split: suites
     for split in ["validation", "test"]
     if (suites := [name for name, s in SETTINGS.suites.items() if s.split == split])
 }
-TABLES = ["detection", *GENERATION_TABLES]
-if "test" in GENERATION_TABLES:
-    TABLES.append("tradeoff")
-TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
-COLLECTED = expand(
-    f"results/tables/{SETTINGS.reader.name}-{{table}}.{{format}}",
-    table=TABLES,
+ANSWERS = {
+    split: [path for suite in suites for path in GENERATIONS[suite]]
+    for split, suites in GENERATION_TABLES.items()
+}
+JUDGED = {
+    split: [path for suite in suites for path in SCORES[suite]]
+    for split, suites in GENERATION_TABLES.items()
+}
+TABLES = expand(
+    f"{OUT}/tables/{{table}}.{{format}}",
+    table=[
+        "detection",
+        *GENERATION_TABLES,
+        *(["tradeoff"] if "test" in JUDGED else []),
+    ],
     format=FORMATS,
+) + (
+    expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"])
+    if "test" in JUDGED
+    else []
 )
+TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
+COLLECTED = [
+    f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}" for path in TABLES
+] + ["results/tables/index.md"]
+# What captions say of a run, beside the role that decided.
+CAPTION = {
+    "reader": [SETTINGS.reader.name, SETTINGS.reader.path],
+    "corpus": [SETTINGS.corpus.name, SETTINGS.corpus.source],
+    "scale": [SETTINGS.scale.name, SETTINGS.scale.bootstrap],
+    "seeds": [SETTINGS.seed, SETTINGS.scale.detector_seeds, SETTINGS.detector_seed],
+}
 
 
 rule table_detection:
@@ -23,106 +46,89 @@ rule table_detection:
         detections=f"{OUT}/detections/test.parquet",
         modules=MODULES["table_detection"],
     output:
-        multiext(f"{OUT}/tables/detection", csv=".csv", md=".md", tex=".tex"),
+        multiext(f"{OUT}/tables/detection", ".csv", ".md", ".tex"),
     log:
-        f"{LOGS}/table_detection/detection.log",
+        f"{LOGS}/tables/detection.log",
     conda:
         ENVIRONMENT
     params:
-        reader=SETTINGS.reader.name,
-        bootstrap=SCALE["bootstrap"],
-        seed=SETTINGS.seed,
+        caption=CAPTION,
+        labeller=IDENTITY["labeller"],
     script:
         "../scripts/table_detection.py"
 
 
-for split, suites in GENERATION_TABLES.items():
+if "validation" in JUDGED:
 
-    rule:
-        name:
-            f"table_{split}"
+    rule table_validation:
         input:
-            answers=[path for suite in suites for path in GENERATIONS[suite]],
-            scores=[path for suite in suites for path in SCORES[suite]],
-            modules=MODULES["table_generation"],
+            answers=ANSWERS["validation"],
+            scores=JUDGED["validation"],
+            modules=MODULES["table_validation"],
         output:
-            multiext(f"{OUT}/tables/{split}", csv=".csv", md=".md", tex=".tex"),
+            multiext(f"{OUT}/tables/validation", ".csv", ".md", ".tex"),
         log:
-            f"{LOGS}/table_{split}/{split}.log",
+            f"{LOGS}/tables/validation.log",
         conda:
             ENVIRONMENT
         params:
-            table=split,
-            reader=SETTINGS.reader.name,
-            bootstrap=SCALE["bootstrap"],
-            seed=SETTINGS.seed,
+            caption=CAPTION,
+            judge=IDENTITY["judge"],
         script:
-            "../scripts/table_generation.py"
+            "../scripts/table_validation.py"
 
 
-if "test" in GENERATION_TABLES:
+if "test" in JUDGED:
+
+    rule table_test:
+        input:
+            answers=ANSWERS["test"],
+            scores=JUDGED["test"],
+            modules=MODULES["table_test"],
+        output:
+            multiext(f"{OUT}/tables/test", ".csv", ".md", ".tex"),
+            multiext(f"{OUT}/tables/pareto", ".png", ".svg"),
+        log:
+            f"{LOGS}/tables/test.log",
+        conda:
+            ENVIRONMENT
+        params:
+            caption=CAPTION,
+            judge=IDENTITY["judge"],
+        script:
+            "../scripts/table_test.py"
 
     rule table_tradeoff:
         input:
-            answers=[
-                p for suite in GENERATION_TABLES["test"] for p in GENERATIONS[suite]
-            ],
-            scores=[p for suite in GENERATION_TABLES["test"] for p in SCORES[suite]],
-            modules=MODULES["table_generation"],
+            answers=ANSWERS["test"],
+            scores=JUDGED["test"],
+            modules=MODULES["table_tradeoff"],
         output:
-            multiext(f"{OUT}/tables/tradeoff", csv=".csv", md=".md", tex=".tex"),
+            multiext(f"{OUT}/tables/tradeoff", ".csv", ".md", ".tex"),
         log:
-            f"{LOGS}/table_tradeoff/tradeoff.log",
+            f"{LOGS}/tables/tradeoff.log",
         conda:
             ENVIRONMENT
         params:
-            table="tradeoff",
-            reader=SETTINGS.reader.name,
-            bootstrap=SCALE["bootstrap"],
-            seed=SETTINGS.seed,
+            caption=CAPTION,
+            judge=IDENTITY["judge"],
         script:
-            "../scripts/table_generation.py"
+            "../scripts/table_tradeoff.py"
 
 
 rule collect:
     input:
-        multiext(f"{OUT}/tables/{{table}}", csv=".csv", md=".md", tex=".tex"),
+        tables=TABLES,
+        modules=MODULES["collect"],
     output:
-        multiext(
-            f"results/tables/{SETTINGS.reader.name}-{{table}}",
-            csv=".csv",
-            md=".md",
-            tex=".tex",
-        ),
+        COLLECTED,
     log:
-        f"{LOGS}/collect/{{table}}.log",
-    wildcard_constraints:
-        table="|".join(TABLES),
-    localrule: True
-    conda:
-        ENVIRONMENT
-    shell:
-        """
-        {{
-                                                    cp {input.csv} {output.csv}
-                                                    cp {input.md} {output.md}
-                                                    cp {input.tex} {output.tex}
-                                                }} 2>{log}
-        """
-
-
-rule index:
-    input:
-        tables=expand(f"{OUT}/tables/{{table}}.md", table=TABLES),
-        modules=MODULES["index"],
-    output:
-        "results/tables/index.md",
-    log:
-        f"{LOGS}/index/index.log",
+        f"{LOGS}/tables/collect.log",
     localrule: True
     conda:
         ENVIRONMENT
     params:
-        config=IDENTITY,
+        caption=CAPTION,
+        endpoints=[IDENTITY[role] for role in ROLES],
     script:
-        "../scripts/index.py"
+        "../scripts/collect.py"

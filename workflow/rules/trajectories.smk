@@ -24,6 +24,7 @@ rule decode_trajectories:
     params:
         reader=READER,
         shards=lambda wildcards: SCALE[wildcards.split]["shards"],
+        journal=f"{OUT}/journal/trajectories",
         budgets=lambda wildcards: SCALE[wildcards.split]["budgets"],
     script:
         "../scripts/decode_trajectories.py"

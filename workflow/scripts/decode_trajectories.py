@@ -1,11 +1,15 @@
 """Trajectories of a shard of documents under every compact budget."""
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from utaca.decoding.trajectories import decode_trajectories
 
-from utaca.readers.load import load
+from utaca.decoding.trajectories import trajectories
+from utaca.readers.load import load as load_reader
+from utaca.records.fingerprint import fingerprint
+from utaca.records.journal import Journal
 from utaca.records.logs import stage_log
 from utaca.records.schemas import trajectory_schema
 from utaca.records.tables import rows, write
@@ -18,13 +22,18 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params = snakemake.params
-    reader = load(build(schema.Reader, snakemake.config["reader"], "reader"))
+    reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
     documents = rows(snakemake.input.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
-    table = decode_trajectories(reader, documents, params.budgets)
+    settings = digest(dict(params.items()))
+    folder = Path(params.journal) / f"{snakemake.wildcards.split}-{snakemake.wildcards.shard}"
+    journal = Journal(folder, fingerprint(settings, snakemake.input))
+    table = trajectories(reader, documents, params.budgets, journal)
     write(
         snakemake.output[0],
         "trajectories",
         table,
         schema=trajectory_schema(reader.width),
-        config=digest(dict(params.items())),
+        config=settings,
     )
+    # The part holds all of it now.
+    shutil.rmtree(folder)

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import torch
 
-from utaca.detection import detect, load, load_heuristics, sequences
+from utaca.detection.data import detect, sequences
+from utaca.detection.detector import load
+from utaca.detection.heuristics import load_heuristics
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, write
 from utaca.settings.checks import digest

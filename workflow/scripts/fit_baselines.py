@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from utaca.detection import fit_heuristics, save_heuristics, sequences
+from utaca.detection.data import sequences
+from utaca.detection.heuristics import fit_heuristics, save_heuristics
 from utaca.records.logs import stage_log
 from utaca.records.tables import read
 

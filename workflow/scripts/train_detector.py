@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.detection import sequences, train
+from utaca.detection.data import sequences
+from utaca.detection.training import train
 from utaca.records.logs import stage_log
 from utaca.records.tables import atomic_path, read
 from utaca.settings import schema

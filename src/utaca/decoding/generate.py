@@ -126,7 +126,9 @@ def stream(
     if budget < 1 or max_new_tokens < 1:
         raise UserError("budget and max_new_tokens must be at least 1")
     if (policy is None) != (detector is None):
-        raise UserError("adaptive decoding needs both a policy and a detector; give both, or neither for a fixed budget")
+        raise UserError(
+            "adaptive decoding needs both a policy and a detector; give both, or neither for a fixed budget"
+        )
     reader = memory.reader
     prompt = reader.encode(SEPARATOR + question + reader.after)
     branch = Branch(memory, len(prompt) + max_new_tokens)

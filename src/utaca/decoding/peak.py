@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -28,13 +29,14 @@ class PeakMemory:
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
         else:
-            try:
+            # Where there is no such switch the peak counts from the process's start.
+            with suppress(OSError):
                 _CLEAR.write_text("5")
-            except OSError:
-                pass  # no such switch here: the peak counts from the process's start
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._cuda:
             torch.cuda.synchronize()
             self.bytes = torch.cuda.max_memory_allocated()

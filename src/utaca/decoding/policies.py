@@ -40,5 +40,7 @@ def parse(text: str) -> Policy:
     """The policy written as ``set.N`` or ``sub.N``. Raises :class:`UserError` for anything else."""
     match = re.fullmatch(r"(set|sub)\.([1-9]\d*)", text)
     if match is None:
-        raise UserError(f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, as in sub.16")
+        raise UserError(
+            f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, as in sub.16"
+        )
     return {"set": Set, "sub": Sub}[match[1]](int(match[2]))

@@ -13,6 +13,7 @@ Rules of the alignment:
 * A sentence about another attribute that was asked and is still open is right in itself: its attribute is 0, for it
   was not its turn, its value is compared with the reference of the attribute it names, and the order continues there.
   Any other attribute stands in the place of the one whose turn it was.
+* The labeller sees the sentence with the value, so a value given for another person or attribute is its to reject.
 * Sentences beyond the last asked one are 0 throughout.
 * Text outside the pattern is factual for the first attribute still open.
 * A token without text (part of a character) shares the fate of the next token with text.

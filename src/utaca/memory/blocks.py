@@ -239,7 +239,9 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     )
     starts: object = range(0, len(tokens), m.prefill_chunk)
     if description:
-        starts = progress(starts, total=len(range(0, len(tokens), m.prefill_chunk)), unit="chunk", description=description)
+        starts = progress(
+            starts, total=len(range(0, len(tokens), m.prefill_chunk)), unit="chunk", description=description
+        )
     represented = 0
     for start in starts:
         far = layout.far(start)

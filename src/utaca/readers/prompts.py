@@ -36,6 +36,8 @@ def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
             f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; use an instruction-tuned reader"
         )
     mark = "<<utaca>>"
-    text = tokenizer.apply_chat_template([{"role": "user", "content": mark}], tokenize=False, add_generation_prompt=True)
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": mark}], tokenize=False, add_generation_prompt=True
+    )
     before, after = text.split(mark)
     return before, after

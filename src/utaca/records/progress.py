@@ -11,7 +11,9 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 
-def progress(iterable: Iterable[T], *, total: int | None = None, unit: str = "it", description: str = "") -> Iterator[T]:
+def progress(
+    iterable: Iterable[T], *, total: int | None = None, unit: str = "it", description: str = ""
+) -> Iterator[T]:
     """Iterate with a bar on standard error: done, total, rate, ETA.
 
     Where standard error is no terminal (a rule's log) a line is written every ten seconds instead.

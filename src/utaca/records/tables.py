@@ -73,6 +73,8 @@ def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
-def rows(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def rows(
+    path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
     """:func:`read` as a list of plain dicts."""
     return read(path, kind, columns).to_pylist()

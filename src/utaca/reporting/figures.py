@@ -39,6 +39,7 @@ def pareto(table: Table, directory: str | Path, config: schema.Config) -> list[P
         if (table.frame["mtokens"] > 0).all():
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.margins(x=0.15)
         axes.set_xlabel("selected tokens (mTokens)")
         axes.set_ylabel("CAS %")
         axes.grid(alpha=0.3)

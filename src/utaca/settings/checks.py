@@ -15,10 +15,10 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from utaca.errors import UserError
 from utaca.settings import schema
-from utaca.settings.points import POLICY, point_name
 
 T = TypeVar("T")
 
+_POLICY = re.compile(r"(set|sub)\.([1-9]\d*)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -234,7 +234,7 @@ def _check_suites(config: schema.Config) -> None:
             raise UserError(f"{path}.points is empty; give it at least one operating point.")
         for number, point in enumerate(suite.points):
             _check_point(point, f"{path}.points[{number}]")
-        names = [point_name(point) for point in suite.points]
+        names = [point.label for point in suite.points]
         if len(set(names)) != len(names):
             twice = next(n for n in names if names.count(n) > 1)
             raise UserError(f"{path}.points holds {twice} twice; remove one.")
@@ -253,7 +253,7 @@ def _check_point(point: schema.Point, path: str) -> None:
                 f"{path}.policy is {point.policy!r} but a fixed budget (method infllm) has no policy; remove it."
             )
         return
-    match = POLICY.fullmatch(point.policy)
+    match = _POLICY.fullmatch(point.policy)
     if match is None:
         raise UserError(
             f"{path}.policy is {point.policy!r} but method utaca needs set.N or sub.N with N at least 1, as in sub.16."

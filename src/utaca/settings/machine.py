@@ -1,4 +1,4 @@
-"""What the machine offers, and what child processes need of it; without heavy imports."""
+"""What the machine offers and holds, and what child processes need of it; without heavy imports."""
 
 from __future__ import annotations
 
@@ -21,3 +21,13 @@ def share_source(source: Path) -> None:
     """Let child processes import the package from the folder ``source``, before any installed version."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([str(source.resolve()), *inherited])))
+
+
+def prose_files(path: str) -> list[str]:
+    """The files of a corpus at ``path``, a file or a folder of text files; none where it is empty or missing."""
+    root = Path(path)
+    if not path or not root.exists():
+        return []
+    if root.is_file():
+        return [path]
+    return sorted(str(file) for file in root.rglob("*") if file.suffix in {".txt", ".md"})

@@ -73,7 +73,12 @@ def _imports(path: Path, module: str, source: Path, *, lazy: bool) -> frozenset[
             found.update(submodules)
             if len(submodules) < len(members) and _exists(base, source):
                 found.add(base)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _exists(node.value, source):
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and "." in node.value
+            and _exists(node.value, source)
+        ):
             # the name of a module that is loaded by importlib
             found.add(node.value)
     return frozenset(found - {module})

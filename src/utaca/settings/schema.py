@@ -82,7 +82,6 @@ class ReaderTraining:
         "", "file or folder of prose mixed into its documents beside the embedded prose; empty: embedded alone"
     )
     seed: int = setting(0, "seed of weights, documents and order")
-    minutes: float = setting(75.0, "wall-clock minutes after which the schedule must be done; 0: no limit", minimum=0)
     hidden_size: int = setting(192, "width of the residual stream", minimum=8)
     layers: int = setting(4, "transformer layers", minimum=1)
     heads: int = setting(6, "query heads", minimum=1)
@@ -104,7 +103,8 @@ class Reader:
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
     site: str = setting(
         "attention",
-        "where in the last layer the embedding is read: output of the attention sub-layer, of the MLP, or residual stream",
+        "where in the last layer the embedding is read: output of the attention sub-layer, of the MLP, or the "
+        "residual stream",
         choices=["attention", "mlp", "residual"],
     )
     memory: Memory = setting(Memory(), "block memory of this reader")

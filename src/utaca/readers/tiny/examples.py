@@ -62,6 +62,15 @@ class Batch:
     source: Tensor
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A document's tokens [N], the facts of its people, and where their values are: token spans [first, end)."""
+
+    tokens: Tensor
+    facts: dict[str, list[tuple[str, str]]]
+    places: dict[tuple[str, str], tuple[int, int]]
+
+
 class Examples:
     """An endless, seeded stream of training batches.
 
@@ -69,7 +78,7 @@ class Examples:
     "reader_validation" to evaluate).
     """
 
-    VALUE_WEIGHT, TEMPLATE_WEIGHT = 1.0, 0.1
+    VALUE_WEIGHT, TEMPLATE_WEIGHT = 1.0, 0.3
 
     def __init__(
         self,
@@ -124,7 +133,8 @@ class Examples:
         cuts = sorted(rng.sample(range(1, len(sentences)), min(rng.randint(0, 2), len(sentences) - 1)))
         return [" ".join(sentences[i:j]) for i, j in zip([0, *cuts], [*cuts, len(sentences)], strict=True)]
 
-    def _document(self, shape: Shape) -> tuple[Tensor, ...]:
+    def reading(self, shape: Shape) -> Reading:
+        """The next document, without questions."""
         rng = self.rng
         facts: dict[str, list[tuple[str, str]]] = {}
         groups: list[list[str]] = []
@@ -138,10 +148,13 @@ class Examples:
             text += SEPARATOR + self._prose(shape.length)
             encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         offsets = encoded["offset_mapping"][: shape.length]
-        starts = [start for start, _ in offsets]
-        places = self._places(text[: offsets[-1][1]], facts, groups, starts)
-        questions = [self._question(facts, places, shape) for _ in range(shape.questions)]
-        return (torch.tensor(encoded["input_ids"][: shape.length]), *(torch.stack(p) for p in zip(*questions, strict=True)))
+        places = self._places(text[: offsets[-1][1]], facts, groups, [start for start, _ in offsets])
+        return Reading(torch.tensor(encoded["input_ids"][: shape.length]), facts, places)
+
+    def _document(self, shape: Shape) -> tuple[Tensor, ...]:
+        reading = self.reading(shape)
+        questions = [self._question(reading.facts, reading.places, shape) for _ in range(shape.questions)]
+        return (reading.tokens, *(torch.stack(p) for p in zip(*questions, strict=True)))
 
     def _prose(self, length: int) -> str:
         """A paragraph, cut to a few sentences where documents are short."""
@@ -181,7 +194,10 @@ class Examples:
                 at = text.find(piece[: piece.index(value) + len(value)])
                 if at >= 0:
                     at += piece.index(value)
-                    places[person, attribute] = (bisect_right(starts, at) - 1, bisect_right(starts, at + len(value) - 1))
+                    places[person, attribute] = (
+                        bisect_right(starts, at) - 1,
+                        bisect_right(starts, at + len(value) - 1),
+                    )
         return places
 
     def _question(
@@ -207,9 +223,9 @@ class Examples:
         else:
             asked = rng.sample(present, min(wanted, len(present)))
 
-        prompt = self.tokenizer(
-            SEPARATOR + question(asked, person, "compact") + self.after, add_special_tokens=False
-        )["input_ids"]
+        prompt = self.tokenizer(SEPARATOR + question(asked, person, "compact") + self.after, add_special_tokens=False)[
+            "input_ids"
+        ]
         answer, spans = "", []
         for attribute in asked:
             place = places.get((person, attribute))

@@ -8,11 +8,10 @@ ones, and a contrastive loss on the retrieval scores pulls them up.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -22,10 +21,13 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 from utaca.readers.attention import ATTENTION, Rotary
 from utaca.readers.tiny.examples import Batch, Examples, Shape
+from utaca.records import atomic_path
 from utaca.settings.schema import Memory, ReaderTraining
 
-LEARNING_RATE, WARM_UP, WEIGHT_DECAY, CLIP = 2e-3, 200, 0.05, 1.0
-RETRIEVAL_WEIGHT, LANGUAGE_WEIGHT, LANGUAGE_TOKENS = 0.1, 0.05, 256
+# Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and then annealed by a cosine. Muon halves the
+# steps that copying needs to emerge.
+LEARNING_RATE, WARM_UP, WEIGHT_DECAY, CLIP = 4e-3, 50, 0.01, 1.0
+RETRIEVAL_WEIGHT, LANGUAGE_WEIGHT, LANGUAGE_TOKENS = 0.1, 0.1, 128
 
 
 @dataclass(frozen=True)
@@ -44,15 +46,15 @@ class Stage:
 
 SCHEDULE = (
     Stage(
-        1500,
+        900,
         (
-            Shape(16, 192, 6, 56, 1, (2, 3)),
-            Shape(16, 192, 6, 56, 1, (2, 3)),
-            Shape(16, 224, 3, 96, 2, (2, 3)),
+            Shape(24, 96, 4, 56, 1, (1, 2)),
+            Shape(16, 160, 6, 56, 1, (2, 3)),
+            Shape(12, 192, 4, 112, 2, (2, 3)),
         ),
     ),
     Stage(
-        500,
+        400,
         (
             Shape(6, 512, 8, 56, 1, (3, 8)),
             Shape(6, 512, 4, 112, 3, (2, 5)),
@@ -62,7 +64,7 @@ SCHEDULE = (
         budgets=(4, 8, 16),
     ),
     Stage(
-        1000,
+        900,
         (
             Shape(2, 1536, 18, 56, 1, (8, 24)),
             Shape(2, 1024, 11, 112, 3, (4, 12)),
@@ -89,7 +91,7 @@ class ReadingBatch:
     ) -> None:
         self.memory, self.rotary, self.batch, self.retrieving = memory, rotary, batch, retrieving
         self.retrieval_losses: list[Tensor] = []
-        b, self.length = batch.document.shape
+        self.length = batch.document.shape[1]
         self.questions, self.width = batch.question.shape[1:]
         m, n, s = memory, self.length, self.width
         position = torch.arange(n, n + s)
@@ -245,6 +247,7 @@ def build(settings: ReaderTraining, tokenizer: PreTrainedTokenizerBase) -> Llama
         num_key_value_heads=settings.kv_heads,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
+        initializer_range=0.05,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -273,9 +276,7 @@ def losses(
     answers = hidden[:, n:].view(*batch.question.shape, -1)[:, :, :-1]
     weight = batch.weight[:, :, 1:]
     scored = weight > 0
-    each = F.cross_entropy(
-        model.lm_head(answers[scored]).float(), batch.question[:, :, 1:][scored], reduction="none"
-    )
+    each = F.cross_entropy(model.lm_head(answers[scored]).float(), batch.question[:, :, 1:][scored], reduction="none")
     answer = (each * weight[scored]).sum() / weight.sum()
     prose = hidden[:, part : part + LANGUAGE_TOKENS - 1]
     target = batch.document[:, part + 1 : part + LANGUAGE_TOKENS][:, : prose.shape[1]]
@@ -294,8 +295,8 @@ def train(
     schedule: Sequence[Stage] = SCHEDULE,
     report: Callable[[str], None] = print,
     checkpoint_every: int = 100,
-) -> LlamaForCausalLM:
-    """Train a tiny reader and leave model, tokenizer and loss curve in ``folder``.
+) -> float:
+    """Train a tiny reader and leave model, tokenizer and loss curve in ``folder``; returns the seconds it took.
 
     A killed run resumes from its last checkpoint, ``folder/checkpoint.pt``; the stream of examples is replayed from
     its recorded state, so that the weights are those of an uninterrupted run.
@@ -304,28 +305,29 @@ def train(
     torch.manual_seed(settings.seed)
     model = build(settings, tokenizer)
     rotary = Rotary(model)
-    decayed = [p for p in model.parameters() if p.dim() > 1]
-    others = [p for p in model.parameters() if p.dim() <= 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}],
-        lr=LEARNING_RATE,
-        betas=(0.9, 0.98),
-    )
+    matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if p.dim() != 2 or "embed" in name]
+    optimizers = [
+        torch.optim.Muon(
+            matrices, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+        ),
+        torch.optim.AdamW(others, lr=LEARNING_RATE, weight_decay=0.0, betas=(0.9, 0.98)),
+    ]
     total = sum(stage.steps for stage in schedule)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, total))
+    schedulers = [torch.optim.lr_scheduler.LambdaLR(o, lambda step: _rate(step, total)) for o in optimizers]
     examples = Examples(tokenizer, paragraphs, settings.seed)
     generator = torch.Generator().manual_seed(settings.seed)
     checkpoint = folder / "checkpoint.pt"
     curve: list[dict[str, float]] = []
-    begin = 0
+    begin, spent = 0, 0.0
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=False)
         model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        scheduler.load_state_dict(state["scheduler"])
+        for part, saved in zip([*optimizers, *schedulers], state["optimization"], strict=True):
+            part.load_state_dict(saved)
         generator.set_state(state["generator"])
         examples.restore(state["examples"])
-        curve, begin = state["curve"], state["step"]
+        curve, begin, spent = state["curve"], state["step"], state["seconds"]
         report(f"resuming from step {begin}")
     started, step = time.monotonic(), 0
     model.train()
@@ -340,15 +342,15 @@ def train(
             budget = torch.tensor(stage.budgets)[choice]
             forced = torch.rand(shape, generator=generator) < stage.forced
             length = batch.document.shape[1]
-            part = int(torch.randint(max(1, length - LANGUAGE_TOKENS), (1,), generator=generator))
+            at = int(torch.randint(max(1, length - LANGUAGE_TOKENS), (1,), generator=generator))
             with torch.autocast("cpu", dtype=torch.bfloat16):
-                answer, language, retrieval = losses(model, rotary, memory, batch, budget, forced, part)
+                answer, language, retrieval = losses(model, rotary, memory, batch, budget, forced, at)
             loss = answer + LANGUAGE_WEIGHT * language + RETRIEVAL_WEIGHT * retrieval
-            optimizer.zero_grad(set_to_none=True)
+            model.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-            optimizer.step()
-            scheduler.step()
+            for part in [*optimizers, *schedulers]:
+                part.step()
             curve.append(
                 {"step": step, "answer": answer.item(), "language": language.item(), "retrieval": retrieval.item()}
             )
@@ -365,12 +367,12 @@ def train(
                 torch.save(
                     {
                         "model": model.state_dict(),
-                        "optimizer": optimizer.state_dict(),
-                        "scheduler": scheduler.state_dict(),
+                        "optimization": [part.state_dict() for part in [*optimizers, *schedulers]],
                         "generator": generator.get_state(),
                         "examples": examples.state(),
                         "curve": curve,
                         "step": step,
+                        "seconds": spent + time.monotonic() - started,
                     },
                     scratch,
                 )
@@ -378,10 +380,10 @@ def train(
     model.eval()
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / "training.json").write_text(
-        json.dumps({"settings": asdict(settings), "schedule": [asdict(s) for s in schedule]}, indent=1) + "\n"
-    )
-    return model
+    with atomic_path(folder / "curve.csv") as scratch:
+        lines = (",".join(map(str, row.values())) for row in curve)
+        scratch.write_text("\n".join((",".join(curve[0]), *lines)) + "\n")
+    return spent + time.monotonic() - started
 
 
 def _rate(step: int, total: int) -> float:

@@ -1,0 +1,31 @@
+"""Shared fixtures: a copy of the checkout to run the workflow in."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+_LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", ".snakemake", "results", "logs", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis"
+)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout under test."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout without results, shared by the tests that change nothing in it."""
+    return copy_checkout(tmp_path_factory.mktemp("checkout") / "utaca")
+
+
+def copy_checkout(target: Path) -> Path:
+    """Copy the checkout, without environment and results, to ``target``."""
+    shutil.copytree(ROOT, target, ignore=_LEFT_OUT)
+    return target

@@ -1,0 +1,272 @@
+"""Composition and checks of the config, its page, and the import closure of scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from utaca.errors import UserError
+from utaca.settings import schema
+from utaca.settings.checks import build, digest, identity, load, validate
+from utaca.settings.compose import compose, groups
+from utaca.settings.document import PAGE, page
+from utaca.settings.machine import gpus, prose_files
+from utaca.settings.modules import closure
+
+
+@pytest.fixture(scope="module")
+def config(root: Path) -> dict[str, Any]:
+    return compose({}, root)
+
+
+def test_defaults_compose(config: dict[str, Any]) -> None:
+    assert [config[group]["name"] for group in ("scale", "reader", "corpus", "judge")] == [
+        "quick",
+        "tiny",
+        "embedded",
+        "reference",
+    ]
+    assert asdict(load(config)) == config
+
+
+def test_every_option_of_every_group_composes(root: Path) -> None:
+    for group, options in groups(root).items():
+        for option in options:
+            if (group, option) == ("corpus", "folder"):
+                continue  # needs a path
+            composed = compose({group: option}, root)
+            assert group == "suites" or composed[group]["name"] == option
+
+
+def test_groups_know_the_three_roles(root: Path) -> None:
+    assert set(groups(root)) == {"scale", "reader", "corpus", "writer", "labeller", "judge", "suites"}
+
+
+def test_one_role_is_swapped_alone(root: Path) -> None:
+    composed = compose({"judge": "gpt_oss_120b"}, root)
+    assert [composed[role]["name"] for role in ("writer", "labeller", "judge")] == [
+        "reference",
+        "reference",
+        "gpt_oss_120b",
+    ]
+
+
+def test_reader_brings_its_suites_unless_told_otherwise(root: Path) -> None:
+    def budgets(overrides: dict[str, Any]) -> list[int]:
+        return [p["budget"] for p in compose(overrides, root)["suites"]["test"]["points"] if p["method"] == "utaca"]
+
+    assert budgets({"reader": "llama31_8b"}) == [32, 48, 64, 96]
+    assert budgets({"reader": "qwen2_7b"}) == [16, 32, 48]
+    assert budgets({"reader": "qwen2_7b", "suites": "llama"}) == [32, 48, 64, 96]
+
+
+def test_option_and_keys_together(root: Path) -> None:
+    # Snakemake hands over all nested values as text.
+    composed = compose({"judge": {"use": "gpt_oss_120b", "base_url": "http://gpu7:1/v1", "seed": "3"}}, root)
+    assert (composed["judge"]["base_url"], composed["judge"]["seed"]) == ("http://gpu7:1/v1", 3)
+    typed = compose({"detector": {"margin": "false", "class_weights": ["1", "2", "3"]}, "seed": "5"}, root)
+    assert (typed["detector"]["margin"], typed["detector"]["class_weights"], typed["seed"]) == (False, [1, 2, 3], 5)
+
+
+@pytest.mark.parametrize("path", ["/a b/it's.jsonl", "articles.parquet", "prose/"])
+def test_path_as_corpus(root: Path, path: str) -> None:
+    corpus = compose({"corpus": path}, root)["corpus"]
+    assert (corpus["name"], corpus["source"], corpus["path"]) == ("folder", "folder", path)
+    assert compose({"corpus": {"use": "folder", "path": path}}, root)["corpus"] == corpus
+
+
+def test_suite_of_ones_own(root: Path) -> None:
+    own = {"split": "test", "points": [{"method": "utaca", "budget": "3", "policy": "sub.1"}]}
+    suites = compose({"suites": {"own": own}}, root)["suites"]
+    assert set(suites) == {"validation", "test", "own"}
+    assert suites["own"]["points"] == [{"method": "utaca", "budget": 3, "policy": "sub.1"}]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"jugde": "x"}, "unknown config key jugde; did you mean judge?"),
+        ({"detector": {"lerning_rate": "1"}}, "did you mean detector.learning_rate?"),
+        ({"reader": {"memory": {"n_int": "1"}}}, "did you mean reader.memory.n_init?"),
+        ({"judge": "nope"}, "judge is one of gpt_oss_120b, reference"),
+        ({"judge": ["reference", "gpt_oss_120b"]}, "judge must be"),
+        ({"seed": "x"}, "seed"),
+        ({"seed": {"a": "1"}}, "seed"),
+        ({"detector": {"learning_rate": "fast"}}, "detector.learning_rate"),
+        ({"scale": {"use": "smoke", "detector_steps": "3.5"}}, "scale.detector_steps"),
+        ({"detector": {"dropout": "3"}}, "detector.dropout is 3.0 but must be a number at least 0.0 and at most 0.99"),
+        ({"reader": {"dtype": "int4"}}, 'reader.dtype is \'int4\' but must be one of "float32", "bfloat16"'),
+        ({"scale": {"test": {"tokens": ["9", "3"]}}}, "scale.test.tokens is [9, 3]"),
+        ({"scale": {"train": {"tokens": ["9"]}}}, "scale.train.tokens"),
+        ({"scale": {"use": "paper", "test": {"shards": "200"}}}, "scale.test.shards is 200"),
+        ({"scale": {"test": {"budgets": []}}}, "scale.test.budgets"),
+        ({"corpus": "folder"}, "corpus.path is empty"),
+        ({"corpus": {"path": "x"}}, "only corpus.source=folder reads it"),
+        ({"judge": {"use": "gpt_oss_120b", "base_url": "localhost"}}, "judge.base_url"),
+        ({"detector": {"margin": "false", "embedding": "false"}}, "switch on at least one"),
+        ({"detector": {"class_weights": ["1", "1"]}}, "detector.class_weights"),
+        ({"detector_seed": "8"}, "detector_seed is 8 but must be below scale.detector_seeds"),
+        ({"reader": {"training": {"kv_heads": "4"}}}, "reader.training.heads"),
+        ({"reader": {"training": {"hidden_size": "190"}}}, "reader.training.hidden_size"),
+        ({"reader": {"memory": {"n_representatives": "17"}}}, "reader.memory.n_representatives"),
+        ({"reader": {"name": "a/b"}}, "reader.name"),
+        ({"suites": {"own": {"split": "test", "pints": []}}}, "did you mean suites.own.points?"),
+        ({"suites": {"own": {"split": "test", "points": []}}}, "suites.own.points is empty"),
+    ],
+)
+def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)) as caught:
+        compose(overrides, root)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        ([("infllm", 3, "sub.1")], "has no policy"),
+        ([("utaca", 3, "")], "needs set.N or sub.N"),
+        ([("utaca", 3, "sub.0")], "needs set.N or sub.N"),
+        ([("utaca", 3, "set.4")], "must be at most its budget"),
+        ([("infllm", 3, ""), ("infllm", 3, "")], "twice"),
+        ([("infllm", 0, "")], "budget is 0"),
+        ([("other", 1, "")], "method"),
+    ],
+)
+def test_impossible_points(config: dict[str, Any], points: list[tuple[str, int, str]], said: str) -> None:
+    rows = [{"method": method, "budget": budget, "policy": policy} for method, budget, policy in points]
+    with pytest.raises(UserError, match=said):
+        validate({**config, "suites": {"own": {"split": "test", "points": rows}}})
+
+
+def test_a_key_in_place_of_its_variable_is_not_shown(root: Path) -> None:
+    with pytest.raises(UserError, match=re.escape("judge.api_key_env")) as caught:
+        compose({"judge": {"api_key_env": "sk-secret-1"}}, root)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["1", 1.5, True, None])
+def test_plain_dicts_are_not_converted(config: dict[str, Any], value: object) -> None:
+    with pytest.raises(UserError, match="seed must be a whole number"):
+        validate({**config, "seed": value})
+
+
+def test_missing_key_is_named() -> None:
+    with pytest.raises(UserError, match=re.escape("judge.name is missing")):
+        build(schema.Endpoint, {"model": "m"}, "judge")
+
+
+def test_identity_leaves_transport_out(config: dict[str, Any]) -> None:
+    judge = identity(load(config))["judge"]
+    assert {"model", "temperature", "seed"} <= set(judge)
+    assert not {"base_url", "concurrency", "timeout_s", "api_key_env"} & set(judge)
+
+
+def test_digest_ignores_the_order_of_keys() -> None:
+    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1}) != digest({"a": 1, "b": [3]})
+    assert re.fullmatch(r"[0-9a-f]{16}", digest(schema.Memory()))
+
+
+def test_page_is_current(root: Path) -> None:
+    assert (root / PAGE).read_text(encoding="utf-8") == page(root), "run python -m utaca.settings.document"
+
+
+def test_gpus_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpus(tmp_path) == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert gpus(tmp_path) == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpus(tmp_path) == 0
+
+
+def test_prose_files(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    for name in ("z.txt", "b/a.md", "b/c.png"):
+        (tmp_path / name).touch()
+    assert prose_files(str(tmp_path)) == [str(tmp_path / "b" / "a.md"), str(tmp_path / "z.txt")]
+    assert prose_files(str(tmp_path / "z.txt")) == [str(tmp_path / "z.txt")]
+    assert prose_files("") == prose_files(str(tmp_path / "none")) == []
+
+
+def test_closure_follows_lazy_and_relative_imports(tmp_path: Path) -> None:
+    files = {
+        "utaca/__init__.py": "HOMES = {'x': 'utaca.aside'}\n",
+        "utaca/aside.py": "",
+        "utaca/one/__init__.py": "from utaca.base import y\ndef f():\n    import utaca.aside\n",
+        "utaca/one/a.py": "from . import b\ndef f():\n    from ..two import c\n",
+        "utaca/one/b.py": "",
+        "utaca/one/unused.py": "",
+        "utaca/one/words.txt": "",
+        "utaca/two/__init__.py": "",
+        "utaca/two/c.py": "import importlib\nimportlib.import_module('utaca.named')\n",
+        "utaca/named.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import utaca.aside\n",
+        "utaca/base.py": "y = 1\n",
+        "script.py": "import json\nfrom utaca.one.a import f\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = [str(Path(path).relative_to(tmp_path / "utaca")) for path in closure(tmp_path / "script.py", tmp_path)]
+    assert found == [
+        "__init__.py",
+        "base.py",
+        "named.py",
+        "one/__init__.py",
+        "one/a.py",
+        "one/b.py",
+        "one/words.txt",
+        "two/__init__.py",
+        "two/c.py",
+    ]
+
+
+_LOADED = """
+import ast, json, sys
+from pathlib import Path
+found = {}
+for script in sorted(Path("workflow/scripts").glob("*.py")):
+    for name in [name for name in sys.modules if name.split(".")[0] == "utaca"]:
+        del sys.modules[name]
+    tree = ast.parse(script.read_text())
+    tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(tree, str(script), "exec"), {})
+    modules = [module for name, module in sys.modules.items() if name.split(".")[0] == "utaca"]
+    found[script.stem] = sorted(str(Path(module.__file__).relative_to(Path.cwd())) for module in modules)
+json.dump(found, sys.stdout)
+"""
+
+
+def test_closures_are_the_real_import_graph(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a script loads is in its closure; beyond it there are only lazily loaded modules and data files."""
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("PYTHONPATH", "src")
+    done = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True)
+    scripts = json.loads(done.stdout)
+    assert scripts
+    for stem, loaded in scripts.items():
+        listed = set(closure(Path("workflow/scripts") / f"{stem}.py", Path("src")))
+        assert set(loaded) <= listed, stem
+        beyond = {path for path in listed - set(loaded) if path.endswith(".py")}
+        # the reference endpoint is loaded where the config names it
+        assert all(path.startswith("src/utaca/reference/") for path in beyond), (stem, beyond)
+
+
+def test_composing_imports_nothing_heavy(root: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; import utaca; from utaca.settings.compose import compose;"
+        "import utaca.settings.machine, utaca.settings.modules; compose({}, Path('.'));"
+        "print(sorted({'torch', 'transformers', 'openai', 'pandas', 'pyarrow', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env={"PYTHONPATH": "src"}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,111 @@
+"""Trajectories and suites as tables; what a killed run leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small import make_reader
+
+from utaca.decoding import suites as suites_module
+from utaca.decoding import trajectories as trajectories_module
+from utaca.decoding.generate import generate
+from utaca.decoding.suites import decode_suite
+from utaca.decoding.trajectories import ask, trajectories
+from utaca.detection.detector import Detector
+from utaca.memory import prefill
+from utaca.records import SCHEMAS, read, trajectory_schema, write
+from utaca.records.journal import Journal
+from utaca.settings import schema
+from utaca.settings.schema import Point
+
+
+def documents(n: int) -> list[dict]:
+    prose = "The canal was dug by hand and flooded twice before the war. "
+    fact = {"attribute": "hobby", "value": "Chess"}
+    return [
+        {"id": f"train-{i:04d}", "person": f"Ann {i}", "facts": [fact], "text": f"Ann {i}. " + prose * (3 + i)}
+        for i in range(n)
+    ]
+
+
+@pytest.fixture
+def reader():
+    reader = make_reader()
+    reader.settings.max_new_tokens = 9
+    return reader
+
+
+def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
+    given = documents(2)
+    table = trajectories(reader, given, [1, 3], Journal(tmp_path, "x"))
+    assert table.schema.equals(trajectory_schema(64))
+    found = table.to_pylist()
+    for document in given:
+        memory = prefill(reader, document["text"])
+        for budget in (1, 3):
+            expected = generate(memory, ask(reader, document)[0], budget=budget, max_new_tokens=9).trace
+            rows = [r for r in found if (r["document"], r["budget"]) == (document["id"], budget)]
+            assert [r["token"] for r in rows] == [t.token for t in expected]
+            assert [r["step"] for r in rows] == list(range(len(expected)))
+            for row, token in zip(rows, expected, strict=True):
+                assert row["margin"] == pytest.approx(token.margin)
+                assert row["top10"][0] - row["top10"][1] == pytest.approx(row["margin"], abs=1e-5)
+                assert torch.allclose(torch.tensor(row["embedding"]), token.embedding, atol=1e-2)
+                assert row["selected"] == [ids.tolist() for ids in token.selected]
+            assert [r["finish"] for r in rows[:-1]] == [""] * (len(rows) - 1)
+            assert rows[-1]["finish"] in ("eos", "length")
+
+
+def test_trajectories_survive_the_round_trip(reader, tmp_path) -> None:
+    table = trajectories(reader, documents(1), [2], Journal(tmp_path / "j", "x"))
+    write(tmp_path / "part.parquet", "trajectories", table, schema=trajectory_schema(64))
+    assert read(tmp_path / "part.parquet", "trajectories").equals(table)
+
+
+def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) -> None:
+    given = documents(3)
+    plain = trajectories(reader, given, [1], Journal(tmp_path / "plain", "x"))
+    read_documents = []
+
+    def dying(reader, text, **options):
+        if len(read_documents) == 2:
+            raise KeyboardInterrupt
+        read_documents.append(text)
+        return prefill(reader, text, **options)
+
+    monkeypatch.setattr(trajectories_module, "prefill", dying)
+    with pytest.raises(KeyboardInterrupt):
+        trajectories(reader, given, [1], Journal(tmp_path / "killed", "x"))
+    later = []
+    monkeypatch.setattr(trajectories_module, "prefill", lambda r, t, **o: later.append(t) or prefill(r, t, **o))
+    resumed = trajectories(reader, given, [1], Journal(tmp_path / "killed", "x"))
+    assert resumed.equals(plain)
+    assert later == [given[2]["text"]], "only the document in hand is read again"
+    trajectories(reader, given, [1], Journal(tmp_path / "killed", "another identity"))
+    assert len(later) == 4, "another identity finds nothing"
+
+
+def test_suite_prefills_once_and_counts(reader, tmp_path, monkeypatch) -> None:
+    torch.manual_seed(0)
+    detector = Detector(schema.Detector(), 64).eval()
+    points = [Point("infllm", 2), Point("infllm", 5), Point("utaca", 6, "sub.2")]
+    prefills = []
+    monkeypatch.setattr(suites_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
+    given = documents(2)
+    found = decode_suite(reader, given, "test", points, detector, Journal(tmp_path, "x"))
+    assert list(found) == ["infllm-K2", "infllm-K5", "utaca-K6-sub2"]
+    assert len(prefills) == 2
+    for point in points:
+        answers, traces = found[point.label]
+        assert answers.schema.equals(SCHEMAS["answers"])
+        assert traces.schema.equals(SCHEMAS["traces"])
+        for row in answers.to_pylist():
+            trace = [t for t in traces.to_pylist() if t["document"] == row["document"]]
+            assert row["n_generated"] == len(trace)
+            assert row["selected"] == pytest.approx(sum(t["k"] for t in trace) * 8 / len(trace))
+            assert row["rollbacks"] == sum(t["rolled_back"] for t in trace)
+            assert row["text"] == "".join(t["text"] for t in trace)
+            assert row["peak_bytes"] > 0
+    again = decode_suite(reader, given, "test", [*points, Point("infllm", 1)], detector, Journal(tmp_path, "x"))
+    assert len(prefills) == 4, "a new point prefills again"
+    assert again["infllm-K2"][0].equals(found["infllm-K2"][0]), "the others are taken from the journal"

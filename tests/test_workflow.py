@@ -1,0 +1,314 @@
+"""The workflow: hygiene, dry runs, mistakes before the first job, and one whole run at a tiny scale."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, copy_checkout
+
+BIN = Path(sys.executable).parent
+ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+LAST_LINE = "The tables of tiny are in results/tables; start with results/tables/index.md."
+TABLES = ["detection", "validation", "test", "tradeoff"]
+
+
+def call(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def snakemake(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return call(folder, sys.executable, "-m", "snakemake", *arguments, **variables)
+
+
+def planned(folder: Path, *arguments: str) -> dict[str, int]:
+    """Number of jobs by rule in a dry run."""
+    done = snakemake(folder, "-n", *arguments)
+    assert done.returncode == 0, done.stdout
+    if "Nothing to be done" in done.stdout:
+        return {}
+    stats = done.stdout.split("Job stats:")[1].split("total")[0]
+    return {name: int(count) for name, count in re.findall(r"^(\S+) +(\d+)$", stats, re.MULTILINE)}
+
+
+# Hygiene
+
+
+def test_lint(checkout: Path) -> None:
+    done = snakemake(checkout, "--lint")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["snakefmt", "--check", "Snakefile", "workflow"],
+        ["ruff", "check", "--no-cache", "."],
+        ["ruff", "format", "--check", "--no-cache", "."],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_format(checkout: Path, command: list[str]) -> None:
+    done = call(checkout, str(BIN / command[0]), *command[1:])
+    assert done.returncode == 0, done.stdout
+
+
+def test_lock_names_versions_alone() -> None:
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in lines)
+
+
+# Dry runs
+
+
+def test_main_job_is_the_default(checkout: Path) -> None:
+    jobs = planned(checkout)
+    assert jobs == {
+        "corpus": 1,
+        "draw_biographies": 2,
+        "write_biographies": 1,
+        "pad": 3,
+        "decode_trajectories": 5,
+        "label": 3,
+        "train_detector": 8,
+        "fit_baselines": 1,
+        "detections": 1,
+        "generate_validation": 1,
+        "generate_test": 2,
+        "score_validation": 4,
+        "score_test": 7,
+        "table_detection": 1,
+        "table_validation": 1,
+        "table_test": 1,
+        "table_tradeoff": 1,
+        "collect": 1,
+        "tables": 1,
+    }
+    for alias in ("results/tables", "results/tables/"):
+        assert sum(planned(checkout, alias).values()) == sum(jobs.values())
+
+
+@pytest.mark.parametrize(
+    ("target", "last", "absent"),
+    [
+        ("biographies", "biographies", "corpus"),
+        ("corpus", "corpus", "draw_biographies"),
+        ("documents", "documents", "decode_trajectories"),
+        ("trajectories", "trajectories", "label"),
+        ("labels", "labels", "train_detector"),
+        ("detectors", "detectors", "detections"),
+        ("detections", "detections", "generate_test"),
+        ("generations", "generations", "score_test"),
+        ("scores", "scores", "collect"),
+        ("reader", "reader", "corpus"),
+        ("results/tiny/tables/detection.csv", "table_detection", "generate_test"),
+        ("results/tiny/trajectories/train/part-1.parquet", "decode_trajectories", "label"),
+        ("results/tiny/labels/reference/train.parquet", "label", "train_detector"),
+        ("results/tiny/detectors/utaca/seed3/model.safetensors", "train_detector", "detections"),
+        ("results/tiny/generations/test/utaca-K64-sub16/answers-0.parquet", "generate_test", "generate_validation"),
+    ],
+)
+def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent: str) -> None:
+    jobs = planned(checkout, target)
+    assert last in jobs
+    assert absent not in jobs
+    assert target == "reader" or "reader" not in jobs
+
+
+def test_paper_scale_plans(checkout: Path) -> None:
+    options = ["reader=qwen2_7b", "writer=gpt_oss_120b", "labeller=gpt_oss_120b", "judge=gpt_oss_120b"]
+    jobs = planned(checkout, "--config", *options, "corpus=wikipedia", "scale=paper", "--", "results/tables")
+    assert (jobs["decode_trajectories"], jobs["generate_test"], jobs["score_test"]) == (32 + 2 + 20, 20, 6)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("jugde=x", "Error: unknown config key jugde; did you mean judge?"),
+        ("judge=nope", "Error: judge=nope is unknown; judge is one of gpt_oss_120b, reference."),
+        ("detector={lstm: maybe}", "Error: config key detector.lstm"),
+    ],
+)
+def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path, setting: str, said: str) -> None:
+    done = snakemake(checkout, "--cores", "1", "--config", setting, "--", "results/tables")
+    assert done.returncode == 1
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    assert len(lines) == 1, done.stdout
+    assert lines[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("settings", "target", "said"),
+    [
+        (["reader={path: config}"], "documents", r"config\.json"),
+        (["corpus=none/articles.jsonl"], "corpus", r"none/articles\.jsonl"),
+        (["writer=gpt_oss_120b"], "biographies", "UTACA_API_KEY"),
+        (
+            ["writer={use: gpt_oss_120b, base_url: 'http://127.0.0.1:9/v1', api_key_env: HOME}"],
+            "biographies",
+            r"127\.0\.0\.1:9",
+        ),
+    ],
+    ids=["reader", "corpus", "key", "address"],
+)
+def test_preflight_ends_the_run_before_its_first_job(
+    checkout: Path, settings: list[str], target: str, said: str
+) -> None:
+    for _ in range(2):  # the second time, no lock may be left
+        done = snakemake(checkout, "--cores", "1", "--config", *settings, "--", target, HF_HUB_OFFLINE="1")
+        assert done.returncode == 1
+        errors = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
+        assert len(errors) == 1, done.stdout
+        assert re.search(said, errors[0])
+        assert "Traceback" not in done.stdout
+        assert "Finished jobid" not in done.stdout
+        assert "cannot be locked" not in done.stdout
+
+
+# What the workflow takes from Snakemake without its word for it
+
+_SNAKEFILE = """
+workflow.global_resources.setdefault("gpu", 1)
+
+
+onstart:
+    workflow.scheduler.keepgoing = True
+
+
+rule all:
+    input:
+        expand("{name}.txt", name=["a", "bad", "c", "d"]),
+
+
+rule one:
+    output:
+        "{name}.txt",
+    resources:
+        gpu=1,
+    shell:
+        "mkdir busy && sleep 0.2 && rmdir busy && test {wildcards.name} != bad && touch {output}"
+"""
+
+
+def test_gpu_jobs_queue_and_failures_stay_alone(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(_SNAKEFILE)
+    done = snakemake(tmp_path, "--cores", "4")
+    assert done.returncode == 1
+    assert sorted(path.name for path in tmp_path.glob("*.txt")) == ["a.txt", "c.txt", "d.txt"], done.stdout
+
+
+# One whole run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout in which the whole workflow has run at the smallest scale."""
+    if not (ROOT / "data" / "readers" / "tiny" / "model.safetensors").is_file():
+        pytest.skip("data/readers/tiny/model.safetensors is not there yet; train it with: snakemake reader")
+    folder = copy_checkout(tmp_path_factory.mktemp("finished") / "utaca")
+    done = snakemake(folder, "--cores", "2", "--config", "scale=smoke", "--", "results/tables")
+    assert done.returncode == 0, done.stdout
+    (folder / "output.txt").write_text(done.stdout, encoding="utf-8")
+    return folder
+
+
+def smoke(folder: Path, *settings: str, target: str = "results/tables") -> dict[str, int]:
+    return planned(folder, "--config", "scale=smoke", *settings, "--", target)
+
+
+@contextmanager
+def edited(path: Path) -> Iterator[None]:
+    """A comment at the end of a module, for the length of the block."""
+    before = path.read_text(encoding="utf-8")
+    path.write_text(before + "\n# edited\n", encoding="utf-8")
+    try:
+        yield
+    finally:
+        path.write_text(before, encoding="utf-8")
+
+
+def test_run_leaves_tables_and_says_where(finished: Path) -> None:
+    folder = finished / "results" / "tables"
+    expected = {f"tiny-{table}.{form}" for table in TABLES for form in ("csv", "md", "tex")}
+    assert expected | {"index.md"} <= {path.name for path in folder.iterdir()}
+    assert all(path.stat().st_size for path in folder.iterdir())
+    output = (finished / "output.txt").read_text(encoding="utf-8")
+    assert output.rstrip().splitlines()[-1] == LAST_LINE
+
+
+def test_every_job_has_its_log(finished: Path) -> None:
+    logs = sorted(path.relative_to(finished).as_posix() for path in finished.glob("logs/**/*.log"))
+    assert {"logs/tiny/train_detector/utaca-0.log", "logs/tiny/generate/test-1.log"} <= set(logs)
+    assert "suite test" in (finished / "logs/tiny/generate/test-0.log").read_text(encoding="utf-8")
+
+
+def test_nothing_to_do_after_a_run(finished: Path) -> None:
+    assert smoke(finished) == {}
+
+
+def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
+    jobs = smoke(finished, "judge=gpt_oss_120b")
+    assert set(jobs) == {
+        "score_validation",
+        "score_test",
+        "table_validation",
+        "table_test",
+        "table_tradeoff",
+        "collect",
+        "results/tables",
+    }
+
+
+def test_transport_reruns_nothing(finished: Path) -> None:
+    assert smoke(finished, "judge={concurrency: 3, timeout_s: 7}", "corpus={requests_per_second: 0.5}") == {}
+
+
+def test_a_removed_table_is_remade_alone(finished: Path) -> None:
+    path = finished / "results" / "tiny" / "tables" / "detection.csv"
+    kept = path.read_bytes()
+    path.unlink()
+    assert smoke(finished, target="results/tiny/tables/detection.csv") == {"table_detection": 1}
+    done = snakemake(finished, "--cores", "1", "--config", "scale=smoke", "--", "results/tiny/tables/detection.csv")
+    assert done.returncode == 0, done.stdout
+    assert path.read_bytes() == kept
+    assert smoke(finished) == {}
+
+
+def test_a_removed_seed_is_remade_alone(finished: Path) -> None:
+    target = "results/tiny/detectors/utaca/seed1/model.safetensors"
+    path = finished / target
+    kept = path.read_bytes()
+    path.unlink()
+    assert smoke(finished, target=target) == {"train_detector": 1}
+    done = snakemake(finished, "--cores", "1", "--config", "scale=smoke", "--", target)
+    assert done.returncode == 0, done.stdout
+    assert path.read_bytes() == kept
+    assert smoke(finished) == {}
+
+
+def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
+    source = finished / "src" / "utaca"
+    with edited(source / "reporting" / "render.py"):
+        tables = {"table_detection", "table_validation", "table_test", "table_tradeoff", "collect", "results/tables"}
+        assert set(smoke(finished)) == tables
+    with edited(source / "judging" / "cas.py"):
+        jobs = smoke(finished)
+        assert {"score_validation", "score_test"} <= set(jobs)
+        assert not {"pad", "decode_trajectories", "label", "train_detector", "generate_test"} & set(jobs)
+    with edited(source / "detection" / "metrics.py"):
+        jobs = smoke(finished)
+        assert {"train_detector", "fit_baselines"} <= set(jobs)
+        assert not {"corpus", "draw_biographies", "write_biographies", "pad"} & set(jobs)
+    with edited(source / "settings" / "document.py"):
+        assert smoke(finished) == {}
