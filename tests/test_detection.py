@@ -13,20 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from utaca.detection import (
-    Detector,
-    detect,
-    detection_metrics,
-    fit_heuristics,
-    load,
-    load_heuristics,
-    save_heuristics,
-    sequences,
-    train,
-    uncertain,
-)
-from utaca.detection.heuristics import best_threshold
-from utaca.detection.training import weighted_loss
+from utaca.detection.data import detect, sequences
+from utaca.detection.detector import Detector, load, uncertain
+from utaca.detection.heuristics import best_threshold, fit_heuristics, load_heuristics, save_heuristics
+from utaca.detection.metrics import detection_metrics
+from utaca.detection.training import train, weighted_loss
 from utaca.errors import UserError
 from utaca.records import SCHEMAS, trajectory_schema
 from utaca.settings import schema

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, copy_checkout
 
@@ -312,3 +316,59 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
         assert not {"corpus", "draw_biographies", "write_biographies", "pad"} & set(jobs)
     with edited(source / "settings" / "document.py"):
         assert smoke(finished) == {}
+
+
+MEASURED = ["prefill_seconds", "decode_seconds", "peak_bytes"]
+
+
+def results(folder: Path) -> dict[str, object]:
+    """What a run made that must not depend on the clock: bytes of files, answers without their measurements."""
+    found: dict[str, object] = {}
+    for path in sorted((folder / "results").rglob("*")):
+        name = path.relative_to(folder / "results").as_posix()
+        timeless = {"detection.csv", "detection.md", "detection.tex", "curve.csv"}
+        if path.name.startswith("answers-"):
+            found[name] = pq.read_table(path).drop_columns(MEASURED)
+        elif "journal" in path.parts:
+            continue
+        elif path.suffix in {".parquet", ".safetensors", ".json"} or path.name in timeless:
+            found[name] = path.read_bytes()
+    return found
+
+
+def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_path: Path) -> None:
+    folder = copy_checkout(tmp_path / "utaca")
+    command = ["--cores", "2", "--config", "scale=smoke", "--", "results/tables"]
+    journal = folder / "results" / "tiny" / "journal"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "snakemake", *command], cwd=folder, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 240
+    while run.poll() is None and time.monotonic() < deadline and len(list(journal.rglob("*.parquet"))) < 3:
+        time.sleep(0.05)
+    assert run.poll() is None, "the run ended before it could be killed"
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    kept = {path: path.stat().st_mtime_ns for path in journal.rglob("*.parquet")}
+    assert kept
+
+    assert snakemake(folder, "--unlock").returncode == 0
+    seen: dict[Path, int] = {}
+    resumed = subprocess.Popen(
+        [sys.executable, "-m", "snakemake", "--rerun-incomplete", *command], cwd=folder,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while resumed.poll() is None:
+        for path in kept:
+            with suppress(FileNotFoundError):
+                seen[path] = path.stat().st_mtime_ns
+        time.sleep(0.2)
+    assert resumed.returncode == 0
+    assert seen == {path: at for path, at in kept.items() if path in seen}, "a journaled piece was made again"
+
+    expected, found = results(finished), results(folder)
+    assert found.keys() == expected.keys()
+    for name, content in expected.items():
+        same = content.equals(found[name]) if isinstance(content, pa.Table) else content == found[name]
+        assert same, name

@@ -17,12 +17,10 @@ from torch import nn
 from torch.nn import functional
 
 from utaca.detection.data import Sequences, Verdicts
-from utaca.detection.metrics import CORRECT
 from utaca.errors import UserError
 from utaca.records import atomic_path
+from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.settings import schema
-
-HALLUCINATED, UNKNOWN = 0, 2
 
 
 class State(NamedTuple):

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from utaca.detection.data import Sequences, Verdicts
-from utaca.detection.metrics import CORRECT, detection_metrics
+from utaca.detection.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import atomic_path
+from utaca.records.schemas import CORRECT
 
 SIGNALS = {
     "top10_std": lambda sequences: sequences.top10.astype(np.float64).std(axis=1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-CORRECT = 1
+from utaca.records.schemas import CORRECT
 
 
 def detection_metrics(

@@ -11,9 +11,10 @@ from torch.nn import functional
 
 from utaca.detection.data import Sequences
 from utaca.detection.detector import Detector
-from utaca.detection.metrics import CORRECT, detection_metrics
+from utaca.detection.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import progress
+from utaca.records.schemas import CORRECT
 from utaca.settings import schema
 
 

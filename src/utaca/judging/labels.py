@@ -36,9 +36,8 @@ from utaca.endpoints.client import Request, ask
 from utaca.errors import UserError
 from utaca.judging import prompts
 from utaca.records import SCHEMAS
+from utaca.records.schemas import CORRECT, HALLUCINATED
 from utaca.settings import schema
-
-HALLUCINATED, CORRECT = 0, 1
 
 _WORD = r"[^\W\d_][\w'’-]*"
 _OPENING = re.compile(rf"(?:\A\s*|(?<=[.!?:])\s+|\n\s*)The (?P<attribute>{_WORD}(?: {_WORD}){{0,3}}?) of ")

@@ -1,7 +1,18 @@
 """Data contracts: what every stage writes and reads."""
 
 from utaca.records.progress import progress
-from utaca.records.schemas import SCHEMAS, trajectory_schema
+from utaca.records.schemas import CORRECT, HALLUCINATED, SCHEMAS, UNKNOWN, trajectory_schema
 from utaca.records.tables import atomic_path, read, rows, write
 
-__all__ = ["SCHEMAS", "atomic_path", "progress", "read", "rows", "trajectory_schema", "write"]
+__all__ = [
+    "CORRECT",
+    "HALLUCINATED",
+    "SCHEMAS",
+    "UNKNOWN",
+    "atomic_path",
+    "progress",
+    "read",
+    "rows",
+    "trajectory_schema",
+    "write",
+]

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+# Labels of generated tokens, in the order of the detector's classes (paper, section 3.1).
+HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
+
 FACT = pa.struct([("attribute", pa.string()), ("value", pa.string())])
 
 # kind: "biography" (source = biography id) or "article" (source = title); start and end are character offsets.

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from utaca.detection.metrics import CORRECT, detection_metrics
+from utaca.detection.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import atomic_path, read
+from utaca.records.schemas import CORRECT
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.statistics import Estimate
 from utaca.settings import schema
