@@ -81,6 +81,8 @@ def write_card(
         if settings.corpus
         else "embedded synthetic prose"
     )
+    named = f" --config 'reader={{training: {{corpus: {Path(settings.corpus).name}}}}}'" if settings.corpus else ""
+    command = f"snakemake --cores all{named} -- reader"
     text = f"""# The tiny reader
 
 A Llama-architecture model of {parameters / 1e6:.2f} M parameters that the project trains itself, so that its pipeline
@@ -89,8 +91,8 @@ is unknown where it does not find it. It knows nothing of the world and answers 
 
 - **Load**: `AutoModelForCausalLM.from_pretrained(folder)`, a plain `LlamaForCausalLM`, bfloat16 safetensors, own
   byte-level BPE of {settings.vocabulary} entries with digits split, chat template.
-- **Made by** `snakemake --cores all reader`, seed {settings.seed}, in {minutes:.0f} minutes on the machine that made
-  this card.
+- **Made by** `{command}`, seed {settings.seed},
+  in {minutes:.0f} minutes on the machine that made this card.
 - **Data**: {prose}, and biographies of invented people (Faker, several locales) who appear in no other
   split. The paper's Wikipedia articles are no part of it.
 - **Trained for** block memory: 32 initial tokens, a local window of 256, blocks of 16 at the clipped distance, windowed
