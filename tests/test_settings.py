@@ -41,7 +41,8 @@ def test_every_option_of_every_group_composes(root: Path) -> None:
         for option in options:
             if (group, option) == ("corpus", "folder"):
                 continue  # needs a path
-            composed = compose({group: option}, root)
+            # The big readers' windows hold the documents of smaller scales whole.
+            composed = compose({"scale": "paper", group: option}, root)
             assert group == "suites" or composed[group]["name"] == option
 
 
@@ -60,7 +61,11 @@ def test_one_role_is_swapped_alone(root: Path) -> None:
 
 def test_reader_brings_its_suites_unless_told_otherwise(root: Path) -> None:
     def budgets(overrides: dict[str, Any]) -> list[int]:
-        return [p["budget"] for p in compose(overrides, root)["suites"]["test"]["points"] if p["method"] == "utaca"]
+        return [
+            point["budget"]
+            for point in compose({"scale": "paper", **overrides}, root)["suites"]["test"]["points"]
+            if point["method"] == "utaca"
+        ]
 
     assert budgets({"reader": "llama31_8b"}) == [32, 48, 64, 96]
     assert budgets({"reader": "qwen2_7b"}) == [16, 32, 48]
@@ -107,6 +112,7 @@ def test_suite_of_ones_own(root: Path) -> None:
         ({"scale": {"train": {"tokens": ["9"]}}}, "scale.train.tokens"),
         ({"scale": {"use": "paper", "test": {"shards": "200"}}}, "scale.test.shards is 200"),
         ({"scale": {"test": {"budgets": []}}}, "scale.test.budgets"),
+        ({"reader": "llama31_8b"}, "scale.train.tokens starts at 400, but the window of reader llama31_8b"),
         ({"corpus": "folder"}, "corpus.path is empty"),
         ({"corpus": {"path": "x"}}, "only corpus.source=folder reads it"),
         ({"judge": {"use": "gpt_oss_120b", "base_url": "localhost"}}, "judge.base_url"),

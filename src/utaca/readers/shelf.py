@@ -21,7 +21,7 @@ def load_reader(name: str, memory: schema.Memory | None = None) -> Reader:
         from utaca.settings.checks import build
         from utaca.settings.compose import compose
 
-        settings = build(schema.Reader, compose({"reader": name}, ROOT)["reader"], "reader")
+        settings = build(schema.Reader, compose({"scale": "paper", "reader": name}, ROOT)["reader"], "reader")
         if (ROOT / settings.path).is_dir():
             settings = replace(settings, path=str(ROOT / settings.path))
     else:

@@ -149,6 +149,7 @@ def _check_config(config: schema.Config) -> None:
     for split in ("train", "validation", "test"):
         _check_split(getattr(config.scale, split), f"scale.{split}")
     _check_reader(config.reader)
+    _check_window(config)
     _check_corpus(config.corpus)
     for role in ROLES:
         _check_endpoint(getattr(config, role), role)
@@ -191,6 +192,20 @@ def _check_reader(reader: schema.Reader) -> None:
             f"reader.training.hidden_size is {training.hidden_size} but must be a multiple of twice "
             f"reader.training.heads, which is {training.heads}, so that a head's width is even."
         )
+
+
+def _check_window(config: schema.Config) -> None:
+    """A document that the window holds is read whole under every budget, and teaches nothing about budgets."""
+    memory = config.reader.memory
+    least = memory.n_init + memory.n_local + memory.block_size
+    for split in ("train", "validation", "test"):
+        shortest = getattr(config.scale, split).tokens[0]
+        if shortest < least:
+            raise UserError(
+                f"scale.{split}.tokens starts at {shortest}, but the window of reader {config.reader.name} holds "
+                f"documents below {least} tokens whole, whatever the budget; start it at {least} or more (scale=paper "
+                "does), or lower reader.memory.n_local."
+            )
 
 
 def _check_corpus(corpus: schema.Corpus) -> None:
