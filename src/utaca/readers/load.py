@@ -33,7 +33,6 @@ class Reader:
     def __post_init__(self) -> None:
         self.rotary = Rotary(self.model)
         self.before, self.after = frame(self.tokenizer)
-        self.last_hidden: Tensor | None = None
         self._embedding: Tensor | None = None
         last = self.model.model.layers[-1]
         site = {"attention": last.self_attn.o_proj, "mlp": last.mlp, "residual": last}[self.settings.site]
