@@ -457,7 +457,7 @@ def tradeoff(answers: Sequence[str | Path], scores: Sequence[str | Path], config
     """
     points = _points(answers, scores)
     reference = paper.reference_reader(paper.TRADEOFF, config.reader.name)
-    counts = statistics.resamples(len(points[0].documents), config.scale.bootstrap, config.seed, "tradeoff")
+    counts = statistics.resamples(len(points[0].documents), config.scale.bootstrap, config.seed, "test")
     rows: list[Row] = []
     for point in points:
         prefill, decode = point.sums["prefill_seconds"], point.sums["decode_seconds"]

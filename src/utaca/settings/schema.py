@@ -64,7 +64,7 @@ class Memory:
     n_init: int = setting(128, "initial tokens that every step attends to", minimum=0)
     n_local: int = setting(4096, "tokens of the local window", minimum=1)
     representatives: str = setting(
-        "prefix_sum",
+        "attention_mass",
         "how a block's representative key is found: the keys most attended by the following window, by "
         "InfLLM's attention mass or by its linear prefix-sum form, or the mean of all keys",
         choices=["attention_mass", "prefix_sum", "mean"],

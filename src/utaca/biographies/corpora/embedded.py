@@ -20,6 +20,9 @@ LICENCE = "CC0-1.0"
 
 PARAGRAPH_WORDS = (60, 160)
 
+# Share of paragraphs about a person; of sentences about people within these and elsewhere.
+USUAL, CROWDED = (0.08, 0.55, 0.03), (0.35, 0.55, 0.12)
+
 # Slots: {topic} the article's subject; {who}, {last}, {where}, {it} are fixed within a paragraph (a person, the
 # surname, a place, a thing of the domain); all others are drawn anew. "a@" becomes "a" or "an".
 _OPENINGS = """
@@ -210,8 +213,8 @@ _WORDS = {
 class _Prose:
     """Sentences about one topic; every draw comes from one generator."""
 
-    def __init__(self, topic: str, rng: random.Random) -> None:
-        self.rng = rng
+    def __init__(self, topic: str, rng: random.Random, about_people: tuple[float, float, float]) -> None:
+        self.rng, self.about_people = rng, about_people
         self.domain = _WORDS[domain_of(topic) or rng.choice(DOMAINS)]
         self.phrase = phrase_of(topic)
         self.fixed: dict[str, str] = {}
@@ -351,9 +354,10 @@ class _Prose:
         closing = self.sentence("closing") if rng.random() < 0.4 else ""
         sentences = [self.sentence("opening")]
         length = len(sentences[0].split()) + len(closing.split())
-        about_people = rng.random() < 0.35
+        paragraphs, inside, elsewhere = self.about_people
+        about_people = rng.random() < paragraphs
         while length < target:
-            text = self.sentence("person" if rng.random() < (0.55 if about_people else 0.12) else "middle")
+            text = self.sentence("person" if rng.random() < (inside if about_people else elsewhere) else "middle")
             size = len(text.split())
             if length + size > most:
                 continue
@@ -362,14 +366,15 @@ class _Prose:
         return " ".join(sentences + [closing] * bool(closing))
 
 
-def articles(topics: Sequence[str], seed: int, paragraphs: int = 60) -> list[dict[str, Any]]:
-    """An article a topic, as rows of schema ``corpus``; each depends on its topic and ``seed`` alone.
+def articles(topics: Sequence[str], seed: int, paragraphs: int = 60, crowded: bool = False) -> list[dict[str, Any]]:
+    """An article a topic, as rows of schema ``corpus``; each depends on its topic and the other arguments alone.
 
-    ``paragraphs`` of 60 to 160 words make an article, about 680 characters each; none is repeated.
+    ``paragraphs`` of 60 to 160 words make an article, about 680 characters each; none is repeated. A ``crowded`` article
+    tells of people in every fourth sentence, much more than an encyclopedia: hard reading to train on.
     """
     rows = []
     for topic in topics:
-        prose = _Prose(topic, random.Random(f"{seed}:embedded:{topic}"))
+        prose = _Prose(topic, random.Random(f"{seed}:embedded:{topic}"), CROWDED if crowded else USUAL)
         texts: dict[str, None] = {}
         while len(texts) < paragraphs:
             texts[prose.paragraph()] = None

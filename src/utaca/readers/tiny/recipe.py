@@ -32,7 +32,7 @@ TOKENIZER_PARAGRAPHS, TOKENIZER_PEOPLE = 4000, 4000
 
 def paragraphs(settings: schema.ReaderTraining) -> list[str]:
     """Embedded prose over topics of its own and, where one is named, the settings' corpus, shuffled."""
-    texts = articles(TRAINING_TOPICS, settings.seed + 1)
+    texts = articles(TRAINING_TOPICS, settings.seed + 1, crowded=True)
     if settings.corpus:
         texts = [*texts, *folder.articles(Path(settings.corpus))]
     found = [p.strip() for text in texts for p in text["text"].split("\n\n") if len(p.strip()) >= 80]
