@@ -369,8 +369,8 @@ class _Prose:
 def articles(topics: Sequence[str], seed: int, paragraphs: int = 60, crowded: bool = False) -> list[dict[str, Any]]:
     """An article a topic, as rows of schema ``corpus``; each depends on its topic and the other arguments alone.
 
-    ``paragraphs`` of 60 to 160 words make an article, about 680 characters each; none is repeated. A ``crowded`` article
-    tells of people in every fourth sentence, much more than an encyclopedia: hard reading to train on.
+    ``paragraphs`` of 60 to 160 words make an article, about 680 characters each; none is repeated. A ``crowded``
+    article tells of people in every fourth sentence, much more than an encyclopedia: hard reading to train on.
     """
     rows = []
     for topic in topics:

@@ -70,7 +70,12 @@ def measure(reader: Reader, prose: Sequence[str], seed: int) -> list[Reading]:
 
 
 def write_card(
-    path: Path, settings: ReaderTraining, parameters: int, minutes: float, readings: Sequence[Reading]
+    path: Path,
+    settings: ReaderTraining,
+    parameters: int,
+    minutes: float,
+    readings: Sequence[Reading],
+    representatives: str,
 ) -> None:
     """Write the model card as Markdown."""
     table = "\n".join(
@@ -100,12 +105,13 @@ is unknown where it does not find it. It knows nothing of the world and answers 
   several locales) who appear in no other split. The paper's Wikipedia articles are no part of it.
 - **Shipped beside it**: `curve.csv`, the losses of every step.
 - **Trained for** block memory: 32 initial tokens, a local window of 256, blocks of 16 at the clipped distance, windowed
-  prefill without retrieval. Under full attention it has seen up to about 700 tokens.
+  prefill without retrieval, blocks ranked by the mean of their keys. Under full attention it has seen up to about 700
+  tokens.
 
 ## Reading people, values and prose order it never saw
 
-One fact asked at a time, in documents of several people that mix summary sentences and natural prose; budget in blocks.
-Wordings and prose sources are those of training; people and values are not.
+One fact asked at a time, in documents of several people that mix summary sentences and natural prose; budget in blocks,
+represented by `{representatives}`. Wordings and prose sources are those of training; people and values are not.
 
 | document tokens | budget | questions | exact | abstained | made up | abstained where absent |
 |---|---|---|---|---|---|---|

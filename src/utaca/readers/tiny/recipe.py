@@ -66,4 +66,11 @@ def make(settings: schema.Reader, output: Path, report: Callable[[str], None] = 
     )
     reader = load(replace(settings, path=str(output)))
     readings = measure(reader, prose, settings.training.seed)
-    write_card(output / "README.md", settings.training, reader.model.num_parameters(), seconds / 60, readings)
+    write_card(
+        output / "README.md",
+        settings.training,
+        reader.model.num_parameters(),
+        seconds / 60,
+        readings,
+        settings.memory.representatives,
+    )

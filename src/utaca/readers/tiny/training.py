@@ -84,6 +84,7 @@ class ReadingBatch:
     Documents are read through a window that grows over each chunk of ``n_local`` tokens, plus the initial tokens;
     questions see the window that ends with them and, from the last prompt token on, the blocks that their own
     query ranks highest, ``budget`` of them. Layers from ``retrieving`` on are taught to rank the asked block first.
+    Here a block is represented by the mean of its keys, whatever the memory does later: every key gets a gradient.
     """
 
     def __init__(
