@@ -353,7 +353,7 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
     kept = {path: path.stat().st_mtime_ns for path in journal.rglob("*.parquet")}
     assert kept
 
-    assert snakemake(folder, "--unlock").returncode == 0
+    assert snakemake(folder, "--cores", "1", "--unlock").returncode == 0
     seen: dict[Path, int] = {}
     resumed = subprocess.Popen(
         [sys.executable, "-m", "snakemake", "--rerun-incomplete", *command], cwd=folder,
