@@ -21,6 +21,6 @@ with stage_log(snakemake.log[0]):
     settings = build(schema.Reader, snakemake.config["reader"], "reader")
     output = Path(snakemake.output[0])
     scratch = output.with_name("reader.training")
-    make(settings.training, settings.memory, scratch, report=partial(print, file=sys.stderr))
+    make(settings, scratch, report=partial(print, file=sys.stderr))
     shutil.copytree(scratch, output, ignore=shutil.ignore_patterns("checkpoint.pt"), dirs_exist_ok=True)
     shutil.rmtree(scratch)
