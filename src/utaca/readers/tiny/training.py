@@ -24,8 +24,8 @@ from utaca.readers.tiny.examples import Batch, Examples, Shape
 from utaca.records import atomic_path
 from utaca.settings.schema import Memory, ReaderTraining
 
-# Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and then annealed by a cosine. With Muon, larger
-# initial weights and shorter first documents copying had emerged at step 600; with AdamW at 2e-3 it had not at 700.
+# Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and then annealed by a cosine. With Muon,
+# larger initial weights and shorter first documents copying had emerged at step 600; with AdamW at 2e-3 not at 700.
 LEARNING_RATE, WARM_UP, WEIGHT_DECAY, CLIP = 4e-3, 50, 0.01, 1.0
 RETRIEVAL_WEIGHT, LANGUAGE_WEIGHT, LANGUAGE_TOKENS = 0.1, 0.1, 128
 
