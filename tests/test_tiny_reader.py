@@ -12,8 +12,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from utaca.memory import Branch, prefill
 from utaca.readers.tiny import training
 from utaca.readers.tiny.examples import Batch, Examples, Shape
+from utaca.readers.tiny.reading import ReadingBatch
 from utaca.readers.tiny.tokenizer import train_tokenizer
-from utaca.readers.tiny.training import ReadingBatch, Stage, train
+from utaca.readers.tiny.training import Stage, train
 from utaca.settings.schema import Memory, ReaderTraining
 
 TINY = Path(__file__).parents[1] / "data" / "readers" / "tiny"

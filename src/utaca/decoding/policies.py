@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from utaca.errors import UserError
+from utaca.settings.schema import POLICY
 
 
 class Policy(Protocol):
@@ -38,7 +39,7 @@ class Sub:
 
 def parse(text: str) -> Policy:
     """The policy written as ``set.N`` or ``sub.N``. Raises :class:`UserError` for anything else."""
-    match = re.fullmatch(r"(set|sub)\.([1-9]\d*)", text)
+    match = re.fullmatch(POLICY, text)
     if match is None:
         raise UserError(
             f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, as in sub.16"

@@ -39,8 +39,8 @@ class Branch:
 class Step:
     """One pass of ``size`` tokens behind a branch.
 
-    After the pass: ``hidden`` [size, D] are the last hidden states, ``selected`` the ids of the blocks attended to, a
-    tensor a layer, ``attended`` the keys that each new token could see, itself included, on average over layers.
+    After the pass: ``hidden`` [size, D] are the last hidden states, ``selected`` the ids of the blocks attended to,
+    ascending, a tensor a layer.
     """
 
     hidden: Tensor

@@ -18,7 +18,6 @@ from utaca.settings import schema
 
 T = TypeVar("T")
 
-_POLICY = re.compile(r"(set|sub)\.([1-9]\d*)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -268,7 +267,7 @@ def _check_point(point: schema.Point, path: str) -> None:
                 f"{path}.policy is {point.policy!r} but a fixed budget (method infllm) has no policy; remove it."
             )
         return
-    match = _POLICY.fullmatch(point.policy)
+    match = re.fullmatch(schema.POLICY, point.policy)
     if match is None:
         raise UserError(
             f"{path}.policy is {point.policy!r} but method utaca needs set.N or sub.N with N at least 1, as in sub.16."

@@ -169,6 +169,10 @@ class Detector:
     evaluate_every: int = setting(100, "steps between validations; the best validation F1 is kept", minimum=1)
 
 
+POLICY = r"(set|sub)\.([1-9]\d*)"
+"""Update policies as they are written in config: set.N or sub.N."""
+
+
 @dataclass
 class Point:
     """One operating point of a suite."""

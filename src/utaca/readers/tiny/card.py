@@ -42,7 +42,8 @@ def measure(reader: Reader, prose: Sequence[str], seed: int) -> list[Reading]:
     for length in LENGTHS:
         examples = Examples(reader.tokenizer, prose, seed, "reader_validation")
         shape = Shape(1, length, QUESTIONS, 1, 1, (4, 4 + length // 256))
-        cells = [Reading(length, budget) for budget in BUDGETS if budget < length // 16 or budget == BUDGETS[-1]]
+        blocks = length // reader.settings.memory.block_size
+        cells = [Reading(length, budget) for budget in BUDGETS if budget < blocks or budget == BUDGETS[-1]]
         asked = 0
         for _ in progress(range(DOCUMENTS), total=DOCUMENTS, unit="document", description=f"reading {length} tokens"):
             document = examples.reading(shape)
