@@ -21,8 +21,10 @@ from utaca.biographies.dataset import biographies, drafts
 from utaca.biographies.narratives import narrative
 from utaca.biographies.people import LOCALES, SPLITS, draw_person, normalised, people, split_of
 from utaca.biographies.sentences import abstention, summaries, summary
+from utaca.biographies.wordings import CLOSINGS, CONNECTING, OPENINGS, PAIRS, WORDINGS
 from utaca.errors import UserError
 from utaca.records import SCHEMAS
+from utaca.reference import writer
 
 ATTRIBUTES = TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES
 
@@ -160,14 +162,38 @@ def test_a_narrative_states_every_value_and_the_name(seed, attributes):
 
 
 def test_every_attribute_has_many_wordings_with_their_slots():
-    assert set(narratives._WORDINGS) == set(ATTRIBUTES)
-    for attribute, wordings in narratives._WORDINGS.items():
-        assert len(set(wordings)) >= (24 if attribute in HELD_OUT_ATTRIBUTES else 12)
+    assert set(WORDINGS) == set(ATTRIBUTES)
+    for attribute, wordings in WORDINGS.items():
+        assert len(wordings) == len(set(wordings)) >= (80 if attribute in HELD_OUT_ATTRIBUTES else 12)
         assert all(wording.count("{v}") == 1 and re.search(r"\{[spo]\}", wording) for wording in wordings)
-    for wordings in narratives._PAIRS.values():
+    assert set(PAIRS) >= narratives._KINDRED
+    for pair, wordings in PAIRS.items():
+        assert len(wordings) == len(set(wordings)) >= (30 if pair in narratives._KINDRED else 10)
         assert all(wording.count("{v}") == wording.count("{w}") == 1 for wording in wordings)
         assert all(re.search(r"\{[spo]\}", wording) for wording in wordings)
-    assert len(set(narratives._CONNECTING)) >= 30
+    assert len(set(CONNECTING)) >= 60
+
+
+def _texts(table):
+    """The strings in nested tables."""
+    if isinstance(table, str):
+        return [table]
+    entries = table.values() if isinstance(table, dict) else table if isinstance(table, list | tuple) else ()
+    return [text for entry in entries for text in _texts(entry)]
+
+
+def _blanked(wording):
+    """The wording without its slots, by either way of writing a verb that agrees with the person."""
+    bare = re.sub(r"\{[^{}|]*\}('s)?", "_", wording.casefold().strip(" .,"))
+    return {re.sub(r"\{([^{}|]*)\|[^{}]*\}", verb, bare) for verb in ("_", r"\1")}
+
+
+def test_no_wording_is_one_of_the_reference_writer():
+    tables = [value for name, value in vars(writer).items() if name.isupper() and isinstance(value, dict | tuple)]
+    held_out = set().union(*(_blanked(text) for text in _texts(tables)))
+    assert len(held_out) > 100
+    ours = _texts([WORDINGS, PAIRS, OPENINGS, CLOSINGS, CONNECTING])
+    assert [wording for wording in ours if _blanked(wording) & held_out] == []
 
 
 def test_verbs_agree_with_they():
