@@ -10,7 +10,7 @@ import torch
 from small import SIZES, SmallTokenizer, full_attention, make_reader, some_tokens
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from utaca.memory import Branch, Layout, prefill
+from utaca.memory import Branch, Layout, blocks, prefill
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
 from utaca.settings.schema import Memory
@@ -111,6 +111,20 @@ def test_chunking_changes_no_representative_while_everything_is_near(representat
     for a, b in zip(*found, strict=True):
         assert a.abs().sum() > 0
         assert torch.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum", "mean"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_chunks_at_once_are_chunks_one_by_one(representatives: str, kind: str, monkeypatch) -> None:
+    m = Memory(n_init=4, n_local=20, block_size=4, prefill_chunk=8, prefill_budget=0,
+               representatives=representatives, n_representatives=2)  # fmt: skip
+    reader, tokens = make_reader(kind, m), some_tokens(150)
+    together = prefill(reader, tokens)
+    monkeypatch.setattr(blocks._Chunks, "suit", staticmethod(lambda memory, start: False))
+    apart = prefill(reader, tokens)
+    for name in ("keys", "values", "representatives"):
+        for a, b in zip(getattr(together, name), getattr(apart, name), strict=True):
+            assert torch.allclose(a, b, atol=1e-5), name
 
 
 def test_representatives_are_the_most_attended_keys() -> None:

@@ -21,8 +21,11 @@ from torch import Tensor
 
 from utaca.errors import UserError
 from utaca.readers.load import Reader
-from utaca.records.progress import progress
+from utaca.records.progress import counter
 from utaca.settings.schema import Memory
+
+CHUNKS_AT_ONCE = 16
+"""Prefill chunks that go through a layer together where none retrieves blocks."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,15 @@ class BlockMemory:
         One selection a layer for all heads: the sum over heads of the dot product of query head and the representative
         of its key-value head (InfLLM, paper section 3.2). Ties go to the lowest id.
         """
-        if budget >= far:
-            return torch.arange(far, device=query.device)
+        if budget >= far or budget == 0:
+            return torch.arange(min(budget, far), device=query.device)
         grouped = query.view(self.keys[layer].shape[1], -1, query.shape[-1]).sum(1)
         scores = self.representatives[layer][:far] @ grouped.flatten()
-        return scores.sort(descending=True, stable=True).indices[:budget].sort().values
+        # Sorting all blocks of a long document would cost more than the attention to those chosen.
+        least = scores.topk(budget).values[-1]
+        above = (scores > least).nonzero().flatten()
+        level = (scores == least).nonzero().flatten()[: budget - len(above)]
+        return torch.cat((above, level)).sort().values
 
     def _represent(self, layer: int, first: int, end: int) -> None:
         """Fill in the representatives of blocks ``first`` to ``end``."""
@@ -159,23 +166,84 @@ class _Chunk:
         mask = causal_mask(self.length, sum(map(len, keys)), query.device)
         out, probabilities = joint_attention(queries, keys, values, mask, scaling)
         if m.representatives != "mean":
-            self._score(layer, local_query, near.keys, probabilities)
+            given = probabilities[..., -len(near.keys) :] if m.representatives == "attention_mass" else None
+            _score(memory, layer, slice(self.window, end), local_query, near.keys, given)
         return out[None]
 
-    def _score(self, layer: int, query: Tensor, keys: Tensor, probabilities: Tensor) -> None:
-        """Add to each window token's score what this chunk's queries give it."""
-        scores = self.memory._scores[layer][self.window : self.start + self.length]
-        if self.memory.settings.representatives == "attention_mass":
-            scores += probabilities[..., -len(keys) :].sum((1, 2)).T
-            return
-        # Linear form: a key's dot product with the sum of the queries that follow it within the window.
-        g = keys.shape[1]
-        grouped = query.float().unflatten(0, (g, -1)).sum(1)
-        sums = torch.cat((torch.zeros_like(grouped[:, :1]), grouped.cumsum(1)), 1)
-        at = torch.arange(len(keys), device=keys.device) - (len(keys) - self.length)
-        first = (at + 1).clamp(0, self.length)
-        last = (at + 1 + self.memory.layout.n_local).clamp(0, self.length)
-        scores += torch.einsum("ngd,gnd->ng", keys.float(), sums[:, last] - sums[:, first])
+
+def _score(
+    memory: BlockMemory, layer: int, window: slice, query: Tensor, keys: Tensor, probabilities: Tensor | None
+) -> None:
+    """Add to the score of each token of a window what the queries [H, T, D] of its last T tokens give it.
+
+    ``keys`` [n, G, D] are the window's, rotated like the queries; ``probabilities`` [G, H / G, T, n] what they got.
+    """
+    scores = memory._scores[layer][window]
+    if probabilities is not None:
+        scores += probabilities.sum((1, 2)).T
+        return
+    # Linear form: a key's dot product with the sum of the queries that follow it within the window.
+    g, length = keys.shape[1], query.shape[1]
+    grouped = query.float().unflatten(0, (g, -1)).sum(1)
+    sums = torch.cat((torch.zeros_like(grouped[:, :1]), grouped.cumsum(1)), 1)
+    at = torch.arange(len(keys), device=keys.device) - (len(keys) - length)
+    first = (at + 1).clamp(0, length)
+    last = (at + 1 + memory.layout.n_local).clamp(0, length)
+    scores += torch.einsum("ngd,gnd->ng", keys.float(), sums[:, last] - sums[:, first])
+
+
+class _Chunks:
+    """Attention of several whole prefill chunks at once, each with its own window, none with retrieved blocks.
+
+    Chunk after chunk, as :class:`_Chunk` goes, gives the same; here the model's layers run on thousands of tokens.
+    """
+
+    def __init__(self, memory: BlockMemory, start: int, chunks: int) -> None:
+        self.memory, self.start, self.chunks = memory, start, chunks
+        self.end = start + chunks * memory.settings.prefill_chunk
+        self.before = start - memory.layout.window(start)
+
+    @staticmethod
+    def suit(memory: BlockMemory, start: int) -> bool:
+        """Whether the chunks from ``start`` on see initial tokens and windows of one size, and nothing else."""
+        m = memory.settings
+        return (
+            memory.clipped
+            and m.prefill_budget == 0
+            and m.prefill_chunk % m.block_size == 0
+            and memory.layout.far(start) > 0
+        )
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        memory, m, size = self.memory, self.memory.settings, self.memory.settings.prefill_chunk
+        rotary, wide, first = memory.reader.rotary, self.before + size, self.start - self.before
+        _, h, t, d = query.shape
+        g = key.shape[1]
+        memory.keys[layer][self.start : self.end] = key[0].transpose(0, 1)
+        memory.values[layer][self.start : self.end] = value[0].transpose(0, 1)
+
+        def windows(x: Tensor) -> Tensor:
+            return x[first : self.end].unfold(0, wide, size).transpose(2, 3)
+
+        positions = torch.arange(wide, device=query.device)
+        near_keys = rotary(windows(memory.keys[layer]), positions)
+        queries = query[0].view(g, h // g, self.chunks, size, d).permute(2, 0, 1, 3, 4)
+        near = rotary(queries, positions[self.before :])
+        far = rotary(queries, torch.full((1,), m.n_local - 1, device=query.device))
+        initial, initial_values = (x[layer][: m.n_init].transpose(0, 1) for x in (memory.keys, memory.values))
+        logits = torch.cat((far.flatten(2, 3) @ initial.mT, near.flatten(2, 3) @ near_keys.mT), -1)
+        logits = logits.unflatten(2, (h // g, size)).float() * scaling
+        logits += causal_mask(size, m.n_init + wide, query.device)
+        probabilities = logits.softmax(-1)
+        weights = probabilities.to(value.dtype).flatten(2, 3)
+        out = weights[..., m.n_init :] @ windows(memory.values[layer]) + weights[..., : m.n_init] @ initial_values
+        if m.representatives != "mean":
+            mass = m.representatives == "attention_mass"
+            for i in range(self.chunks):
+                window = slice(first + i * size, first + i * size + wide)
+                given = probabilities[i, ..., m.n_init :] if mass else None
+                _score(memory, layer, window, near[i].flatten(0, 1), near_keys[i].transpose(0, 1), given)
+        return out.unflatten(2, (h // g, size)).permute(1, 2, 0, 3, 4).reshape(1, h, t, d)
 
 
 @dataclass
@@ -237,19 +305,22 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
         representatives=empty(layout.blocks, heads * size),
         _scores=empty(len(tokens), heads, kind=torch.float32) if m.representatives != "mean" else [],
     )
-    starts: object = range(0, len(tokens), m.prefill_chunk)
-    if description:
-        starts = progress(
-            starts, total=len(range(0, len(tokens), m.prefill_chunk)), unit="chunk", description=description
-        )
-    represented = 0
-    for start in starts:
+    bar = counter(total=len(tokens), done=0, unit="token", description=description) if description else None
+    represented = start = 0
+    while start < len(tokens):
         far = layout.far(start)
         for layer in range(layers):
             memory._represent(layer, represented, far)
         represented = far
-        chunk = tokens[start : start + m.prefill_chunk]
-        reader.forward(chunk, _Chunk(memory, start, len(chunk)))
+        chunks = min(CHUNKS_AT_ONCE, (len(tokens) - start) // m.prefill_chunk)
+        together = chunks > 0 and _Chunks.suit(memory, start)
+        chunk = tokens[start : start + m.prefill_chunk * (chunks if together else 1)]
+        reader.forward(chunk, _Chunks(memory, start, chunks) if together else _Chunk(memory, start, len(chunk)))
+        start += len(chunk)
+        if bar is not None:
+            bar.update(len(chunk))
+    if bar is not None:
+        bar.close()
     for layer in range(layers):
         memory._represent(layer, represented, layout.blocks)
     memory._scores = []
