@@ -119,7 +119,7 @@ def test_suite_of_ones_own(root: Path) -> None:
         ({"detector": {"margin": "false", "embedding": "false"}}, "switch on at least one"),
         ({"detector": {"class_weights": ["1", "1"]}}, "detector.class_weights"),
         ({"detector_seed": "8"}, "detector_seed is 8 but must be below scale.detector_seeds"),
-        ({"reader": {"training": {"kv_heads": "4"}}}, "reader.training.heads"),
+        ({"reader": {"training": {"kv_heads": "3"}}}, "reader.training.heads"),
         ({"reader": {"training": {"hidden_size": "190"}}}, "reader.training.hidden_size"),
         ({"reader": {"memory": {"n_representatives": "17"}}}, "reader.memory.n_representatives"),
         ({"reader": {"name": "a/b"}}, "reader.name"),

@@ -1,8 +1,6 @@
 """Training of the tiny reader; a killed training resumes from the folder beside the output."""
 
 import shutil
-import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     settings = build(schema.Reader, snakemake.config["reader"], "reader")
     output = Path(snakemake.output[0])
-    scratch = output.with_name("reader.training")
-    make(settings, scratch, report=partial(print, file=sys.stderr))
+    scratch = output.with_name("training")
+    make(settings, scratch)
     shutil.copytree(scratch, output, ignore=shutil.ignore_patterns("checkpoint.pt"), dirs_exist_ok=True)
     shutil.rmtree(scratch)

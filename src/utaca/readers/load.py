@@ -116,15 +116,19 @@ def check(settings: ReaderSettings) -> None:
         raise UserError("reader.device=cuda, but no CUDA device is visible; set reader.device=auto or cpu")
 
 
+def resolve_device(device: str) -> str:
+    """cpu or cuda, whatever ``auto`` stands for here."""
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def load(settings: ReaderSettings) -> Reader:
     """Load a reader for inference. Raises :class:`UserError` as :func:`check` does, before reading weights."""
     check(settings)
-    device = settings.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     revision = settings.revision or None
     tokenizer = AutoTokenizer.from_pretrained(settings.path, revision=revision)
     model = AutoModelForCausalLM.from_pretrained(
         settings.path, revision=revision, dtype=getattr(torch, settings.dtype), attn_implementation=ATTENTION
     )
-    return Reader(model.to(device).eval().requires_grad_(False), tokenizer, settings)
+    return Reader(model.to(resolve_device(settings.device)).eval().requires_grad_(False), tokenizer, settings)

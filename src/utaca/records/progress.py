@@ -18,5 +18,14 @@ def progress(
 
     Where standard error is no terminal (a rule's log) a line is written every ten seconds instead.
     """
+    return iter(_bar(iterable, total=total, unit=unit, desc=description))
+
+
+def counter(*, total: int, done: int, unit: str, description: str) -> tqdm:
+    """The same bar, moved on by hand (``update``); ``done`` were done by an earlier run."""
+    return _bar(None, total=total, initial=done, unit=unit, desc=description)
+
+
+def _bar(iterable: Iterable[T] | None, **options: object) -> tqdm:
     interval = 0.1 if sys.stderr.isatty() else 10.0
-    return iter(tqdm(iterable, total=total, unit=unit, desc=description, mininterval=interval, dynamic_ncols=True))
+    return tqdm(iterable, mininterval=interval, dynamic_ncols=True, **options)

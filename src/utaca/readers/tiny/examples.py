@@ -2,16 +2,19 @@
 
 A document mixes prose with facts about several invented people of the split ``reader``: some in the summary
 pattern, some in natural prose, often several people with the same attributes, so that a value can only be found by
-person and attribute together. Questions ask for one or several attributes of a person; some ask for facts that the
-document does not hold, which are answered with the abstention pattern.
+person and attribute together. Where several people appear, every passage names its own; where there is but one, later
+passages may say "she". Questions ask for one or several attributes of a person; some ask for facts that the document
+does not hold, most of them facts that it holds of another, and are answered with the abstention pattern.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -26,49 +29,97 @@ from utaca.readers.prompts import SEPARATOR, frame, question
 
 ALL_ATTRIBUTES = (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES)
 
-ABSENT = 0.15
-"""Share of questions about facts that the document does not hold."""
+ABSENT, FOREIGN = 0.15, 0.7
+"""Share of questions about facts that the document does not hold; of these, the share that it holds of another."""
+
+ALONE, SUMMARISED = 0.25, 0.4
+"""Shares of documents about one person alone, and of people whose facts stand in the summary pattern."""
+
+
+TRIES = 5
+"""Questions drawn in search of one that was not asked yet."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a training batch: ``documents`` of ``length`` tokens, ``questions`` on each, of ``width`` tokens.
+    """Sizes of a training batch: ``documents`` of ``length`` tokens, each with questions of ``rows`` tokens together.
 
-    ``attributes`` is the most that one question asks for, ``people`` the fewest and most in a document.
+    ``attributes`` is the most that one question asks for, ``people`` the fewest and most in a document that is not
+    about one alone. ``full`` documents are read with full attention, others through block memory.
     """
 
     documents: int
     length: int
-    questions: int
-    width: int
+    rows: int
     attributes: int
     people: tuple[int, int]
+    full: bool = False
 
 
 @dataclass(frozen=True)
 class Batch:
     """Token ids and what is known of them.
 
-    ``document`` [B, N]; ``question`` [B, Q, S], padded on the right; ``weight`` [B, Q, S] is the loss weight of
-    predicting that token (0 for question and padding); ``decoding`` [B, Q, S] marks the tokens from the last of the
-    prompt on, which retrieve blocks; ``source`` [B, Q, S, 2] is the document span (tokens) of the value that the
-    *next* token belongs to, or -1.
+    ``document`` [B, N]. The questions about a document, answers included, lie behind one another in ``tokens``
+    [B, R]: ``question`` says which one a token belongs to (-1: padding), ``place`` its place there, ``weight`` the
+    loss weight of predicting it (0 for prompts and padding). ``decoding`` marks the tokens from the last of a prompt
+    on, which retrieve blocks. ``source`` [B, R, 2] is the document span from which the *next* token is to be copied
+    (token positions [first, end), or -1): the token itself, and for a value's first token all from there to the
+    end of the sentence, since what the value is may be said behind it.
     """
 
     document: Tensor
+    tokens: Tensor
     question: Tensor
+    place: Tensor
     weight: Tensor
     decoding: Tensor
     source: Tensor
 
+    def to(self, device: torch.device) -> Batch:
+        """The batch on ``device``."""
+        return Batch(**{name: tensor.to(device) for name, tensor in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Sentences that stay together, and which (person, attribute, value) each of them states."""
+
+    sentences: tuple[str, ...]
+    facts: tuple[tuple[str, str, str], ...]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.sentences)
+
+    def places(self, start: int) -> Iterator[tuple[tuple[str, str], tuple[int, int, int]]]:
+        """Characters where each fact's value begins and ends and its sentence ends; the passage is at ``start``."""
+        text = self.text
+        for person, attribute, value in self.facts:
+            at, end = text.index(value), 0
+            for sentence in self.sentences:
+                end += len(sentence)
+                if at < end:
+                    break
+                end += 1
+            yield (person, attribute), (start + at, start + at + len(value), start + end)
+
 
 @dataclass(frozen=True)
 class Reading:
-    """A document's tokens [N], the facts of its people, and where their values are: token spans [first, end)."""
+    """A document's tokens [N] and their first characters, its people's facts, and where their values are.
+
+    ``places`` holds characters: where the value begins and ends, where its sentence ends.
+    """
 
     tokens: Tensor
-    facts: dict[str, list[tuple[str, str]]]
-    places: dict[tuple[str, str], tuple[int, int]]
+    starts: list[int]
+    facts: dict[str, dict[str, str]]
+    places: dict[tuple[str, str], tuple[int, int, int]]
+
+    def token(self, character: int) -> int:
+        """Position of the token that holds a character."""
+        return bisect_right(self.starts, character) - 1
 
 
 class Examples:
@@ -110,51 +161,92 @@ class Examples:
 
     def batch(self, shape: Shape) -> Batch:
         """The next batch."""
-        examples = [self._document(shape) for _ in range(shape.documents)]
+        examples = [self._example(shape) for _ in range(shape.documents)]
         return Batch(*(torch.stack(parts) for parts in zip(*examples, strict=True)))
 
-    def _person(self, attributes: int) -> tuple[Person, list[tuple[str, str]]]:
+    def _person(self, attributes: int, alone: bool) -> tuple[Person, list[tuple[str, str]]]:
         rng, person = self.rng, self._next_person()
-        if attributes >= len(HELD_OUT_ATTRIBUTES) and rng.random() < 0.7:
+        if (alone or attributes >= len(HELD_OUT_ATTRIBUTES)) and rng.random() < 0.7:
             chosen = list(HELD_OUT_ATTRIBUTES)
         elif rng.random() < 0.5:
-            chosen = rng.sample(HELD_OUT_ATTRIBUTES, rng.randint(1, len(HELD_OUT_ATTRIBUTES)))
+            chosen = rng.sample(HELD_OUT_ATTRIBUTES, rng.randint(1 + 2 * alone, len(HELD_OUT_ATTRIBUTES)))
         else:
-            chosen = rng.sample(ALL_ATTRIBUTES, rng.randint(1, 5))
+            chosen = rng.sample(ALL_ATTRIBUTES, rng.randint(1 + 2 * alone, 5))
         return person, [(a, draw_value(a, rng, person.locale)) for a in chosen]
 
-    def _groups(self, person: Person, facts: list[tuple[str, str]]) -> list[str]:
-        """The person's sentences, in one to three groups that stay together."""
-        rng = self.rng
-        if rng.random() < 0.4:
-            sentences = [summary(attribute, person.name, value) for attribute, value in facts]
-        else:
-            sentences = narrative(person.name, facts, rng)
-        cuts = sorted(rng.sample(range(1, len(sentences)), min(rng.randint(0, 2), len(sentences) - 1)))
-        return [" ".join(sentences[i:j]) for i, j in zip([0, *cuts], [*cuts, len(sentences)], strict=True)]
+    def _passages(self, person: Person, known: list[tuple[str, str]], alone: bool) -> list[Passage]:
+        """One to four passages about a person; each names the person, unless that person is ``alone``."""
+        rng, facts = self.rng, [(person.name, *fact) for fact in known]
+        if rng.random() < SUMMARISED:
+            sentences = [summary(attribute, person.name, value) for attribute, value in known]
+            return [Passage(tuple(sentences[i:j]), tuple(facts[i:j])) for i, j in self._cuts(len(facts))]
+        if not alone:
+            return [
+                Passage(tuple(narrative(person.name, known[i:j], rng)), tuple(facts[i:j]))
+                for i, j in self._cuts(len(facts))
+            ]
+        sentences = narrative(person.name, known, rng)
+        parts = [tuple(sentences[i:j]) for i, j in self._cuts(len(sentences))]
+        return [Passage(part, tuple(f for f in facts if any(f[2] in s for s in part))) for part in parts]
+
+    def _cuts(self, count: int) -> list[tuple[int, int]]:
+        """``count`` things in one to four runs."""
+        cuts = self.rng.sample(range(1, count), min(self.rng.randint(0, 3), count - 1))
+        return list(pairwise([0, *sorted(cuts), count]))
 
     def reading(self, shape: Shape) -> Reading:
-        """The next document, without questions."""
+        """The next document, without questions. No passage is cut; facts that find no room are left out."""
         rng = self.rng
-        facts: dict[str, list[tuple[str, str]]] = {}
-        groups: list[list[str]] = []
-        for _ in range(rng.randint(*shape.people)):
-            person, known = self._person(shape.attributes)
-            facts[person.name] = known
-            groups.append(self._groups(person, known))
-        text = self.before + self._interleave(groups, shape.length)
-        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        while len(encoded["input_ids"]) < shape.length:
-            text += SEPARATOR + self._prose(shape.length)
-            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        offsets = encoded["offset_mapping"][: shape.length]
-        places = self._places(text[: offsets[-1][1]], facts, groups, [start for start, _ in offsets])
-        return Reading(torch.tensor(encoded["input_ids"][: shape.length]), facts, places)
+        count = 1 if rng.random() < ALONE else rng.randint(*shape.people)
+        room = shape.length - self._size(self.before)
+        facts: dict[str, dict[str, str]] = {}
+        queues: list[Iterator[Passage]] = []
+        order: list[int] = []
+        for _ in range(count):
+            person, known = self._person(shape.attributes, count == 1)
+            # A value within another could not be told apart from it.
+            known = [f for f in known if sum(f[1] in value for _, value in known) == 1] or known[:1]
+            while known:
+                passages = self._passages(person, known, count == 1)
+                needed = sum(self._size(p.text + SEPARATOR) for p in passages)
+                if needed <= room:
+                    room -= needed
+                    facts[person.name] = dict(known)
+                    order += [len(queues)] * len(passages)
+                    queues.append(iter(passages))
+                    break
+                known = known[: len(known) // 2]
+        rng.shuffle(order)
+        return self._assemble([next(queues[i]) for i in order], facts, shape.length, room)
 
-    def _document(self, shape: Shape) -> tuple[Tensor, ...]:
-        reading = self.reading(shape)
-        questions = [self._question(reading.facts, reading.places, shape) for _ in range(shape.questions)]
-        return (reading.tokens, *(torch.stack(p) for p in zip(*questions, strict=True)))
+    def _assemble(
+        self, pieces: list[Passage | str], facts: dict[str, dict[str, str]], length: int, room: int
+    ) -> Reading:
+        """Passages with prose between; the first or last piece is prose and cut so that ``length`` is met."""
+        while (needed := self._size((filler := self._prose(length)) + SEPARATOR)) < room:
+            pieces.insert(self.rng.randint(0, len(pieces)), filler)
+            room -= needed
+        at_end = self.rng.random() < 0.5
+        while True:
+            text, places = self.before, {}
+            for i, piece in enumerate([*pieces, filler] if at_end else [filler, *pieces]):
+                text += SEPARATOR * bool(i)
+                if isinstance(piece, Passage):
+                    places.update(piece.places(len(text)))
+                    text += piece.text
+                else:
+                    text += piece
+            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+            ids, starts = encoded["input_ids"], [start for start, _ in encoded["offset_mapping"]]
+            if len(ids) >= length:
+                break
+            filler += " " + self._prose(length)
+        kept = length if at_end else self._size(self.before)
+        rest = len(ids) - (length - kept)
+        return Reading(torch.tensor(ids[:kept] + ids[rest:]), starts[:kept] + starts[rest:], facts, places)
+
+    def _size(self, text: str) -> int:
+        return len(self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False))
 
     def _prose(self, length: int) -> str:
         """A paragraph, cut to a few sentences where documents are short."""
@@ -166,94 +258,87 @@ class Examples:
         start = self.rng.randint(0, max(0, len(sentences) - count))
         return ". ".join(sentences[start : start + count]).rstrip(".") + "."
 
-    def _interleave(self, groups: list[list[str]], length: int) -> str:
-        """Groups of all people at random places, each person's in order, prose between."""
-        rng = self.rng
-        order = [i for i, person in enumerate(groups) for _ in person]
-        rng.shuffle(order)
-        queues = [iter(person) for person in groups]
-        pieces = [next(queues[i]) for i in order]
-        room = length * 3.6 - sum(map(len, pieces))
-        while room > 0:
-            prose = self._prose(length)
-            room -= len(prose)
-            pieces.insert(rng.randint(0, len(pieces)), prose)
-        return SEPARATOR.join(pieces)
+    def _example(self, shape: Shape) -> tuple[Tensor, ...]:
+        """One document and its questions, the fields of :class:`Batch` without the batch dimension."""
+        reading = self.reading(shape)
+        tokens, question, place, weight, decoding, source = [], [], [], [], [], []
+        before: set[tuple[str, ...]] = set()
+        for number in itertools.count():
+            for _ in range(TRIES):
+                person, asked = self._asked(reading, shape)
+                if (person, *asked) not in before:
+                    break
+            before.add((person, *asked))
+            ids, weights, spans, prompt = self._question(reading, person, asked)
+            if number and len(tokens) + len(ids) > shape.rows:
+                break
+            tokens += ids
+            question += [number] * len(ids)
+            place += range(len(ids))
+            weight += weights
+            decoding += [i >= prompt - 1 for i in range(len(ids))]
+            source += [*spans[1:], (-1, -1)]
+        pad = max(0, shape.rows - len(tokens))
+        return (
+            reading.tokens,
+            torch.tensor(tokens + [self.tokenizer.pad_token_id] * pad)[: shape.rows],
+            torch.tensor(question + [-1] * pad)[: shape.rows],
+            torch.tensor(place + [0] * pad)[: shape.rows],
+            torch.tensor(weight + [0.0] * pad)[: shape.rows],
+            torch.tensor(decoding + [False] * pad)[: shape.rows],
+            torch.tensor(source + [(-1, -1)] * pad)[: shape.rows],
+        )
 
-    @staticmethod
-    def _places(
-        text: str, facts: dict[str, list[tuple[str, str]]], groups: list[list[str]], starts: list[int]
-    ) -> dict[tuple[str, str], tuple[int, int]]:
-        """Token span [first, end) of every value that is in the document; the person must be named there too."""
-        places = {}
-        for (person, known), pieces in zip(facts.items(), groups, strict=True):
-            if person not in text:
-                continue
-            for attribute, value in known:
-                piece = next(piece for piece in pieces if value in piece)
-                at = text.find(piece[: piece.index(value) + len(value)])
-                if at >= 0:
-                    at += piece.index(value)
-                    places[person, attribute] = (
-                        bisect_right(starts, at) - 1,
-                        bisect_right(starts, at + len(value) - 1),
-                    )
-        return places
+    def _asked(self, reading: Reading, shape: Shape) -> tuple[str, list[str]]:
+        """Whom and what to ask about."""
+        rng, facts = self.rng, reading.facts
+        person = rng.choice(list(facts)) if facts else self._next_person().name
+        known = list(facts.get(person, ()))
+        wanted = 1 if rng.random() < 0.4 else rng.randint(1, shape.attributes)
+        if known and rng.random() >= ABSENT:
+            if wanted < len(HELD_OUT_ATTRIBUTES):
+                return person, rng.sample(known, min(wanted, len(known)))
+            asked = [a for a in HELD_OUT_ATTRIBUTES if a in known] or known
+            return person, asked if rng.random() < 0.5 else rng.sample(asked, len(asked))
+        if rng.random() < 0.2:
+            person, known = self._next_person().name, []
+        strangers = [a for a in ALL_ATTRIBUTES if a not in known]
+        foreign = [a for a in strangers if any(a in own for own in facts.values())]
+        asked = rng.sample(known, min(len(known), rng.randint(0, wanted - 1)))
+        for _ in range(wanted - len(asked)):
+            pool = foreign if foreign and rng.random() < FOREIGN else strangers
+            asked.append(rng.choice(pool))
+        asked = list(dict.fromkeys(asked))
+        rng.shuffle(asked)
+        return person, asked
 
     def _question(
-        self,
-        facts: dict[str, list[tuple[str, str]]],
-        places: dict[tuple[str, str], tuple[int, int]],
-        shape: Shape,
-    ) -> tuple[Tensor, ...]:
-        rng = self.rng
-        person = rng.choice(list(facts))
-        known = dict(facts[person])
-        present = [a for a in known if (person, a) in places]
-        wanted = rng.randint(1, shape.attributes)
-        if rng.random() < ABSENT or not present:
-            strangers = [a for a in ALL_ATTRIBUTES if a not in known]
-            asked = rng.sample(present, min(len(present), rng.randint(0, wanted - 1)))
-            asked += rng.sample(strangers, min(wanted - len(asked), len(strangers)))
-            rng.shuffle(asked)
-        elif shape.attributes >= len(HELD_OUT_ATTRIBUTES):
-            asked = [a for a in HELD_OUT_ATTRIBUTES if a in present] or present[:wanted]
-            if rng.random() < 0.5:
-                rng.shuffle(asked)
-        else:
-            asked = rng.sample(present, min(wanted, len(present)))
-
+        self, reading: Reading, person: str, asked: Sequence[str]
+    ) -> tuple[list[int], list[float], list[tuple[int, int]], int]:
+        """Token ids of prompt and answer, the weight and the source of each, and how many are the prompt's."""
+        known = reading.facts.get(person, {})
         prompt = self.tokenizer(SEPARATOR + question(asked, person, "compact") + self.after, add_special_tokens=False)[
             "input_ids"
         ]
-        answer, spans = "", []
+        answer = ""
+        values: list[tuple[int, int, tuple[int, int, int] | None]] = []
         for attribute in asked:
-            place = places.get((person, attribute))
-            sentence = summary(attribute, person, known[attribute]) if place else abstention(attribute, person)
-            answer += " " * bool(answer)
-            value = known[attribute] if place else "unknown"
-            end = len(answer) + len(sentence) - 1
-            spans.append((end - len(value), end, place or (-1, -1)))
-            answer += sentence
+            value = known.get(attribute)
+            sentence = summary(attribute, person, value) if value else abstention(attribute, person)
+            answer += " " * bool(answer) + sentence
+            end = len(answer) - 1
+            values.append((end - len(value or "unknown"), end, reading.places[person, attribute] if value else None))
         encoded = self.tokenizer(answer, add_special_tokens=False, return_offsets_mapping=True)
-        ids = [*prompt, *encoded["input_ids"], self.tokenizer.eos_token_id]
-        weight = [0.0] * len(prompt)
-        source = [(-1, -1)] * len(prompt)
+        weights, sources = [0.0] * len(prompt), [(-1, -1)] * len(prompt)
         for start, end in encoded["offset_mapping"]:
-            inside = [place for low, high, place in spans if start < high + 1 and end > low]
-            weight.append(self.VALUE_WEIGHT if inside else self.TEMPLATE_WEIGHT)
-            source.append(inside[0] if inside else (-1, -1))
-        weight.append(self.TEMPLATE_WEIGHT)
-        source.append((-1, -1))
-        source = [*source[1:], (-1, -1)]
-        decoding = [i >= len(prompt) - 1 for i in range(len(ids))]
-        pad = shape.width - len(ids)
-        if pad < 0:
-            ids, weight, source, decoding = (x[: shape.width] for x in (ids, weight, source, decoding))
-            pad = 0
-        return (
-            torch.tensor(ids + [self.tokenizer.pad_token_id] * pad),
-            torch.tensor(weight + [0.0] * pad),
-            torch.tensor(decoding + [False] * pad),
-            torch.tensor(source + [(-1, -1)] * pad),
-        )
+            weight, source = self.TEMPLATE_WEIGHT, (-1, -1)
+            for low, high, at in values:
+                if start < high + 1 and end > low:
+                    weight = self.VALUE_WEIGHT
+                    if at and start < high:
+                        first = reading.token(at[0] + max(start, low) - low)
+                        source = (first, reading.token(at[2] - 1) + 1 if start <= low else first + 1)
+            weights.append(weight)
+            sources.append(source)
+        ids = [*prompt, *encoded["input_ids"], self.tokenizer.eos_token_id]
+        return ids, [*weights, self.TEMPLATE_WEIGHT], [*sources, (-1, -1)], len(prompt)

@@ -6,9 +6,9 @@ The tests hold it against the engine, token by token.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from utaca.readers.attention import Rotary
@@ -17,159 +17,208 @@ from utaca.settings.schema import Memory
 
 
 class ReadingBatch:
-    """Attention of a training batch: documents and the questions about them in one sequence [B, N + Q * S].
+    """Attention of a training batch: documents and the questions about them in one sequence [B, N + R].
 
-    Documents are read through a window that grows over each chunk of ``n_local`` tokens, plus the initial tokens;
-    questions see the window that ends with them and, from the last prompt token on, the blocks that their own
-    query ranks highest, ``budget`` of them. Layers from ``retrieving`` on are taught to rank the asked block first.
-    Here a block is represented by the mean of its keys, whatever the memory does later: every key gets a gradient.
+    Documents are read through a window that grows over each chunk of ``n_local`` tokens, plus the initial tokens.
+    A token of a question sees the window that ends with it and, from the last of its prompt on, the ``budget``
+    blocks that its query ranks highest. Where ``forced``, the blocks of the asked value join them.
+
+    Layers from ``copying`` on are taught two things beside the answer: to rank the asked block first among all, and,
+    in their first head, to attend to the very token to be written next. ``budget`` and ``forced`` are [B, R].
     """
 
     def __init__(
-        self, memory: Memory, rotary: Rotary, batch: Batch, budget: Tensor, forced: Tensor, retrieving: int
+        self, memory: Memory, rotary: Rotary, batch: Batch, budget: Tensor, forced: Tensor, copying: int
     ) -> None:
-        self.memory, self.rotary, self.batch, self.retrieving = memory, rotary, batch, retrieving
+        self.memory, self.rotary, self.batch, self.copying = memory, rotary, batch, copying
         self.retrieval_losses: list[Tensor] = []
-        self.length = batch.document.shape[1]
-        self.questions, self.width = batch.question.shape[1:]
-        m, n, s = memory, self.length, self.width
-        position = torch.arange(n, n + s)
+        self.copy_losses: list[Tensor] = []
+        m, device = memory, batch.document.device
+        n = self.length = batch.document.shape[1]
+        self.position = n + batch.place
         blocks = max(0, (n - m.n_init) // m.block_size)
         # A block is far for a token once all of it lies outside of the token's window.
-        n_far = ((position + 1 - m.n_local - m.n_init) // m.block_size).clamp(0, blocks)
-        window = m.n_init + n_far * m.block_size
-        window[position + 1 <= m.n_local + m.n_init] = 0
-        self.blocks = int(n_far.max())
-        self.local_start = int(window.min())
-        self.n_far, self.position, self.window = n_far, position, window
-        self.budget, self.forced = budget, forced
+        n_far = ((self.position + 1 - m.n_local - m.n_init) // m.block_size).clamp(0, blocks)
+        window = torch.where(n_far > 0, m.n_init + n_far * m.block_size, 0)
+        self.blocks, self.local_start = int(n_far.max()), int(window.min())
+        near = torch.arange(self.local_start, n, device=device)
+        same = batch.question[:, :, None] == batch.question[:, None]
+        own = same & (batch.place[:, None] <= batch.place[:, :, None])
+        seen = near >= window[..., None]
+        self.visible = torch.cat((seen, own), -1)
+        self.near = near
+        self.rows = _padded(batch.decoding)
+        first, end = (self._row(x) for x in batch.source.unbind(-1))
+        here = near.expand(*first.shape, -1)
+        nowhere = first.new_full((*first.shape, batch.place.shape[1]), -1)
+        keys = torch.cat((here, nowhere), -1)
         if self.blocks:
-            first, end = batch.source[..., 0], batch.source[..., 1]
-            low = torch.arange(self.blocks) * m.block_size + m.n_init
-            self.gold = (first[..., None] < low + m.block_size) & (end[..., None] > low)
+            self.budget, self.forced, self.n_far = self._row(budget), self._row(forced), n_far
+            low = torch.arange(self.blocks, device=device) * m.block_size + m.n_init
+            self.exists = torch.arange(self.blocks, device=device) < self._row(n_far)[..., None]
+            self.gold = (first[..., None] < low + m.block_size) & (end[..., None] > low) & self.exists
+            self.edge = m.n_init + self.blocks * m.block_size
+            far = torch.arange(self.edge, device=device).expand(*first.shape, -1)
+            keys = torch.cat((far, keys), -1)
+        self.asked = (keys >= first[..., None]) & (keys < end[..., None])
+        self.reached = torch.zeros_like(first, dtype=torch.bool)
+
+    def answerable(self) -> Tensor:
+        """Tokens [B, R] whose next one is to be copied from nowhere or from what a copying layer attended to."""
+        nowhere = self._row(self.batch.source[..., 0]) < 0
+        return torch.ones_like(self.batch.decoding).scatter(1, self.rows, self.reached | nowhere)
+
+    def _row(self, x: Tensor) -> Tensor:
+        """``x`` [B, R] at the tokens that retrieve, [B, R']; a batch row with fewer repeats its last."""
+        return x.gather(1, self.rows)
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """``x`` [B, R, K] at the tokens that retrieve, [B, R', K]."""
+        return x.gather(1, self.rows[..., None].expand(-1, -1, x.shape[-1]))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        groups = query.shape[1] // key.shape[1]
-        n = self.length
-        full_key, full_value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-        document = self._read(query[:, :, :n], full_key[:, :, :n], full_value[:, :, :n], scaling)
-        answers = self._answer(layer, query[:, :, n:], key, full_key, full_value, scaling)
-        return torch.cat((document, answers), dim=2)
+        b, h, t, d = query.shape
+        g, n = key.shape[1], self.length
+        grouped = (query * scaling).view(b, g, h // g, t, d)
+        document, mass = self._read(grouped[..., :n, :], key[:, :, :n], value[:, :, :n])
+        answers = self._answer(layer, grouped[..., n:, :], key, value, mass)
+        return torch.cat((document, answers), dim=3).view(b, h, t, d)
 
-    def _read(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    def _read(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The documents' own attention, and the attention mass [B, G, N] that each token was given."""
         n, local, init = self.length, self.memory.n_local, self.memory.n_init
-        positions = torch.arange(n)
+        device = query.device
+        positions = torch.arange(n, device=device)
         if n <= 2 * local:
-            q, k = self.rotary(query, positions), self.rotary(key, positions)
-            return F.scaled_dot_product_attention(q, k, value, is_causal=True, scale=scaling)
-        # Chunks become rows of the batch: [B, H, chunks, local, D]; each sees the chunk before and the initial tokens.
-        b, h, _, d = query.shape
+            visible = positions <= positions[:, None]
+            out, p = _attention(
+                [self.rotary(query, positions)], [self.rotary(key, positions)], [value], _additive(visible, query)
+            )
+            return out, p.detach().sum((2, 3), dtype=torch.float32)
+        # Chunks become a dimension of their own; each sees the initial tokens, the chunk before and itself.
+        b, g, _, d = key.shape
         chunks = n // local
-        where = torch.arange(2 * local)
+        where = torch.arange(2 * local, device=device)
 
         def before_and_own(x: Tensor) -> Tensor:
-            x = x.view(b, h, chunks, local, d)
+            x = x.view(b, g, chunks, local, d)
             return torch.cat((x.roll(1, 2), x), dim=3)
 
-        q = query.reshape(b, h, chunks, local, d)
-        near = self.rotary(q, where[local:])
-        far = self.rotary(q, torch.tensor([local - 1]))
-        near_keys = self.rotary(before_and_own(key), where)
-        keys = torch.cat((_widen(key[:, :, None, :init].expand(b, h, chunks, init, d), 1), _widen(near_keys, 0)), 3)
-        values = torch.cat((value[:, :, None, :init].expand(b, h, chunks, init, d), before_and_own(value)), 3)
-        visible = torch.ones(chunks, local, init + 2 * local, dtype=torch.bool)
-        visible[:, :, init:] = where[None, None] <= where[None, local:, None]
+        q = query.view(b, g, -1, chunks, local, d).transpose(2, 3)
+        visible = torch.ones(chunks, local, init + 2 * local, dtype=torch.bool, device=device)
+        visible[:, :, init:] = where <= where[local:, None]
         visible[:2, :, :init] = False
         visible[0, :, init : init + local] = False
-        shape = (b * h, chunks)
-        out = F.scaled_dot_product_attention(
-            torch.cat((near, far), -1).reshape(*shape, local, 2 * d),
-            keys.reshape(*shape, init + 2 * local, 2 * d),
-            F.pad(values, (0, d)).reshape(*shape, init + 2 * local, 2 * d),
-            attn_mask=_additive(visible, query.dtype),
-            scale=scaling,
+        out, p = _attention(
+            [self.rotary(q, where[local - 1 : local]), self.rotary(q, where[local:])],
+            [
+                key[:, :, None, :init].expand(b, g, chunks, init, d),
+                self.rotary(before_and_own(key), where),
+            ],
+            [value[:, :, None, :init].expand(b, g, chunks, init, d), before_and_own(value)],
+            _additive(visible, query)[:, None],
         )
-        return out[..., :d].reshape(b, h, n, d)
+        mass = p.detach()[..., init:].sum((3, 4), dtype=torch.float32).view(b, g, chunks, 2, local)
+        later = torch.cat((mass[:, :, 1:, 0], torch.zeros_like(mass[:, :, :1, 0])), 2)
+        return out.transpose(2, 3).reshape(query.shape), (mass[:, :, :, 1] + later).view(b, g, n)
 
-    def _answer(
-        self, layer: int, query: Tensor, key: Tensor, full_key: Tensor, full_value: Tensor, scaling: float
-    ) -> Tensor:
-        n, s, m, start = self.length, self.width, self.memory, self.local_start
-        b, h, _, d = query.shape
-        questions = self.questions
-        q = query.view(b, h, questions, s, d)
-        own_key = full_key[:, :, n:].view(b, h, questions, s, d)
-        own_value = full_value[:, :, n:].view(b, h, questions, s, d)
-        near = self.rotary(q, self.position)
-        local_positions = torch.arange(start, n)
-        seen = local_positions[None] >= self.window[:, None]
-        own = torch.tril(torch.ones(s, s, dtype=torch.bool))
-
-        def shared(x: Tensor) -> Tensor:
-            return x[:, :, None].expand(b, h, questions, *x.shape[2:])
-
-        keys = [shared(self.rotary(full_key[:, :, start:n], local_positions)), self.rotary(own_key, self.position)]
-        values = [shared(full_value[:, :, start:n]), own_value]
-        visible = [seen.expand(b, questions, s, -1), own.expand(b, questions, s, s)]
+    def _answer(self, layer: int, query: Tensor, key: Tensor, value: Tensor, mass: Tensor) -> Tensor:
+        n, m = self.length, self.memory
+        near_query = self.rotary(query, self.position[:, None, None])
+        near_keys = torch.cat(
+            (
+                self.rotary(key[:, :, self.local_start : n], self.near),
+                self.rotary(key[:, :, n:], self.position[:, None]),
+            ),
+            2,
+        )
+        near_values = value[:, :, self.local_start :]
         if not self.blocks:
-            out = F.scaled_dot_product_attention(
-                near.reshape(b, h * questions, s, d),
-                torch.cat(keys, 3).reshape(b, h * questions, -1, d),
-                torch.cat(values, 3).reshape(b, h * questions, -1, d),
-                attn_mask=_additive(torch.cat(visible, -1)[:, None], query.dtype)
-                .expand(b, h, questions, s, -1)
-                .reshape(b, h * questions, s, -1),
-                scale=scaling,
-            )
-            return out.view(b, h, questions * s, d)
-        far = self.rotary(q, torch.tensor([m.n_local - 1]))
-        edge = m.n_init + self.blocks * m.block_size
-        chosen = self._select(layer, far, key, scaling)
-        far_keys = full_key[:, :, :edge]
-        init = (self.window > 0)[:, None].expand(b, questions, s, m.n_init)
-        visible = [init, chosen.repeat_interleave(m.block_size, -1), *visible]
-        keys = [_widen(shared(far_keys), 1), *(_widen(k, 0) for k in keys)]
-        values = [shared(full_value[:, :, :edge]), *values]
-        mask = _additive(torch.cat(visible, -1), query.dtype)
-        out = F.scaled_dot_product_attention(
-            torch.cat((near, far), -1).transpose(1, 2).reshape(b * questions, h, s, 2 * d),
-            torch.cat(keys, 3).transpose(1, 2).reshape(b * questions, h, -1, 2 * d),
-            F.pad(torch.cat(values, 3), (0, d)).transpose(1, 2).reshape(b * questions, h, -1, 2 * d),
-            attn_mask=mask.reshape(b * questions, 1, s, -1),
-            scale=scaling,
+            out, p = _attention([near_query], [near_keys], [near_values], _additive(self.visible, query)[:, None, None])
+            self._teach(layer, self._rows(p[:, 0, 0]), self.asked)
+            return out
+        # First as if none retrieved: initial tokens and window.
+        far_query = self.rotary(query, torch.tensor([m.n_local - 1], device=query.device))
+        initial = (self.n_far > 0)[..., None].expand(-1, -1, m.n_init)
+        out, _ = _attention(
+            [far_query, near_query],
+            [key[:, :, : m.n_init], near_keys],
+            [value[:, :, : m.n_init], near_values],
+            _additive(torch.cat((initial, self.visible), -1), query)[:, None, None],
         )
-        out = out[..., :d].view(b, questions, h, s, d).transpose(1, 2)
-        return out.reshape(b, h, questions * s, d)
+        rows = self.rows[:, None, None, :, None].expand(*query.shape[:3], -1, query.shape[-1])
+        far_query, near_query = far_query.gather(3, rows), near_query.gather(3, rows)
+        chosen = self._select(layer, far_query, key, mass)
+        visible = torch.cat(
+            (self._rows(initial), chosen.repeat_interleave(m.block_size, -1), self._rows(self.visible)), -1
+        )
+        decoded, p = _attention(
+            [far_query, near_query],
+            [key[:, :, : self.edge], near_keys],
+            [value[:, :, : self.edge], near_values],
+            _additive(visible, query)[:, None, None],
+        )
+        self._teach(layer, p[:, 0, 0], self.asked & visible)
+        return out.scatter(3, rows, decoded)
 
-    def _select(self, layer: int, far: Tensor, key: Tensor, scaling: float) -> Tensor:
-        """Blocks that each token attends to, [B, Q, S, blocks]; adds this layer's contrastive loss."""
-        m, (b, h, questions, s, d) = self.memory, far.shape
-        g = key.shape[1]
-        representatives = key[:, :, m.n_init : m.n_init + self.blocks * m.block_size]
-        representatives = representatives.reshape(b, g, self.blocks, m.block_size, d).mean(3)
-        summed = far.view(b, g, h // g, questions, s, d).sum(2)
-        scores = torch.einsum("bgqsd,bgnd->bqsn", summed, representatives).float()
-        exists = torch.arange(self.blocks) < self.n_far[:, None]
-        scores = scores.masked_fill(~exists, -math.inf)
-        gold = self.gold & exists
-        asked = gold.any(-1)
-        if layer >= self.retrieving and asked.any():
-            logits = scores[asked] * scaling / math.sqrt(h)
-            target = logits.masked_fill(~gold[asked], -math.inf)
+    def _teach(self, layer: int, probabilities: Tensor, asked: Tensor) -> None:
+        """Add the loss of a copying layer's first head: minus log of what it gives to the asked keys [B, R', K]."""
+        if layer < self.copying:
+            return
+        taught = asked.any(-1)
+        self.reached |= taught
+        if taught.any():
+            given = (probabilities[taught] * asked[taught]).float().sum(-1)
+            self.copy_losses.append(-given.clamp_min(1e-4).log().mean())
+
+    def _select(self, layer: int, far: Tensor, key: Tensor, mass: Tensor) -> Tensor:
+        """Blocks that each retrieving token attends to, [B, R', blocks]; adds this layer's contrastive loss.
+
+        ``far`` [B, G, H / G, R', D] are the queries at the clipped distance.
+        """
+        m = self.memory
+        _, g, heads, _, d = far.shape
+        representatives = key[:, :, m.n_init : self.edge].unflatten(2, (self.blocks, m.block_size))
+        if m.representatives != "mean":
+            given = mass[:, :, m.n_init : self.edge].unflatten(2, (self.blocks, m.block_size))
+            best = given.topk(min(m.n_representatives, m.block_size), dim=3).indices
+            representatives = representatives.gather(3, best[..., None].expand(-1, -1, -1, -1, d))
+        representatives = representatives.mean(3)
+        scores = torch.einsum("bgrd,bgnd->brn", far.sum(2), representatives).float()
+        scores = scores.masked_fill(~self.exists, -math.inf)
+        asked = self.gold.any(-1)
+        if layer >= self.copying and asked.any():
+            logits = scores[asked] / math.sqrt(g * heads)
+            target = logits.masked_fill(~self.gold[asked], -math.inf)
             self.retrieval_losses.append((logits.logsumexp(-1) - target.logsumexp(-1)).mean())
         with torch.no_grad():
-            place = (self.budget - 1).clamp(max=self.blocks - 1)[..., None, None].expand(b, questions, s, 1)
+            place = (self.budget - 1).clamp(max=self.blocks - 1)[..., None]
             least = scores.sort(-1, descending=True).values.gather(-1, place)
-            chosen = scores >= least
-            chosen |= gold & self.forced[..., None, None]
-            return chosen & exists & self.batch.decoding[..., None]
+            return ((scores >= least) | (self.gold & self.forced[..., None])) & self.exists
 
 
-def _widen(x: Tensor, half: int) -> Tensor:
-    """Put ``x`` [..., D] into one half of [..., 2 D]: queries carry the local rotation in half 0, the far one in 1."""
-    d = x.shape[-1]
-    return F.pad(x, (d, 0) if half else (0, d))
+def _attention(
+    queries: Sequence[Tensor], keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Attention over several segments under one softmax, and its probabilities.
+
+    Queries are scaled, [..., heads, T, D] with the ``heads`` that share keys and values [..., n, D].
+    """
+    shape = queries[0].shape
+    logits = torch.cat([q.flatten(-3, -2) @ k.mT for q, k in zip(queries, keys, strict=True)], -1)
+    logits = logits.unflatten(-2, shape[-3:-1]) + mask
+    with torch.autocast(logits.device.type, enabled=False):
+        probabilities = logits.softmax(-1)
+    return (probabilities.flatten(-3, -2) @ torch.cat(list(values), -2)).view(shape), probabilities
 
 
-def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, -math.inf)
+def _padded(flags: Tensor) -> Tensor:
+    """Indices of the set flags [B, R] a row, [B, most of a row]; shorter rows repeat their last."""
+    count = flags.sum(1)
+    order = flags.int().argsort(dim=1, descending=True, stable=True)
+    at = torch.arange(int(count.max()), device=flags.device).minimum(count[:, None] - 1)
+    return order.gather(1, at)
+
+
+def _additive(visible: Tensor, like: Tensor) -> Tensor:
+    return torch.zeros(visible.shape, dtype=like.dtype, device=like.device).masked_fill(~visible, -math.inf)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import torch
+from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerFast
 
 from utaca.biographies.attributes import draw_value
@@ -20,11 +21,11 @@ from utaca.biographies.corpora.topics import TRAINING_TOPICS
 from utaca.biographies.narratives import narrative
 from utaca.biographies.people import people
 from utaca.biographies.sentences import abstention, summary
-from utaca.readers.load import load
-from utaca.readers.tiny.card import measure, write_card
+from utaca.readers.load import resolve_device
 from utaca.readers.tiny.examples import ALL_ATTRIBUTES
 from utaca.readers.tiny.tokenizer import train_tokenizer
 from utaca.readers.tiny.training import train
+from utaca.records import atomic_path
 from utaca.settings import schema
 
 TOKENIZER_PARAGRAPHS, TOKENIZER_PEOPLE = 4000, 4000
@@ -55,22 +56,49 @@ def _facts(seed: int) -> Iterator[str]:
         yield abstention(chosen[0], person.name)
 
 
-def make(settings: schema.Reader, output: Path, report: Callable[[str], None] = print) -> None:
+def make(settings: schema.Reader, output: Path) -> None:
     """Train the reader from nothing into ``output``: weights, tokenizer, loss curve, model card.
 
     A killed training resumes from the checkpoint in ``output``.
     """
     prose = paragraphs(settings.training)
+    device = resolve_device(settings.device)
     seconds = train(
-        settings.training, settings.memory, tokenizer(settings.training, prose), prose, output, report=report
+        settings.training, settings.memory, tokenizer(settings.training, prose), prose, output, device=device
     )
-    reader = load(replace(settings, path=str(output)))
-    readings = measure(reader, prose, settings.training.seed)
-    write_card(
-        output / "README.md",
-        settings.training,
-        reader.model.num_parameters(),
-        seconds / 60,
-        readings,
-        settings.memory.representatives,
-    )
+    with atomic_path(output / "README.md") as scratch:
+        scratch.write_text(_model_card(settings, output, seconds, device))
+
+
+def _model_card(settings: schema.Reader, folder: Path, seconds: float, device: str) -> str:
+    training, memory, corpus = settings.training, settings.memory, Path(settings.training.corpus).name
+    parameters = sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
+    with (folder / "curve.csv").open() as curve:
+        steps = sum(1 for _ in curve) - 1
+    prose = f"embedded synthetic prose and `{corpus}`" if corpus else "embedded synthetic prose"
+    named = f" --config 'reader={{training: {{corpus: {corpus}}}}}'" if corpus else ""
+    return f"""# The tiny reader
+
+A Llama-architecture model of {parameters / 1e6:.2f} M parameters that the project trains itself, so that its pipeline
+runs where no model hub is within reach. It copies facts about invented people out of documents, and says that a fact
+is unknown where it does not find it. It knows nothing of the world and answers nothing else.
+
+- **Load**: `AutoModelForCausalLM.from_pretrained(folder)`, a plain `LlamaForCausalLM`: {training.layers} layers of
+  width {training.hidden_size}, {training.heads} query and {training.kv_heads} key-value heads, bfloat16 safetensors;
+  own byte-level BPE of {training.vocabulary} entries with digits split; chat template; greedy `generation_config`.
+- **Ask** "Summarize the birth date and university of <person>." behind a document. The answer is one sentence for each
+  attribute, "The birth date of <person> is <value>." or "... is unknown."; 27 attributes are known.
+- **Made by** `snakemake --cores all{named} -- reader`, seed {training.seed}, {steps} steps in
+  {seconds / 60:.0f} minutes on {device} with {torch.get_num_threads()} threads. `curve.csv` holds the losses of every
+  step.
+- **Data**: {prose}, and biographies of invented people (Faker, several European
+  locales) who appear in no other split, half summary pattern, half natural prose. The paper's Wikipedia articles and
+  the reference writer's wordings are no part of it.
+- **Recipe**: Muon and AdamW; documents of 96 tokens first, of up to 8,192 last, the long ones read through block memory
+  ({memory.n_init} initial tokens, a local window of {memory.n_local}, blocks of {memory.block_size} at the clipped
+  distance, prefill without retrieval) under budgets of 1 to 128 blocks, represented by attention mass or by the mean
+  key. Beside the answer, its last two layers are taught to rank the asked block first and, in their first head, to
+  attend to the token that is to be copied.
+- **Limits**: English sentences around values of several languages; documents that name people in full; questions in
+  the form above alone. Under full attention it has seen 1,024 tokens and no more.
+"""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -19,16 +19,28 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
+from utaca.errors import UserError
 from utaca.readers.attention import ATTENTION, Rotary
 from utaca.readers.tiny.examples import Batch, Examples, Shape
 from utaca.readers.tiny.reading import ReadingBatch
 from utaca.records import atomic_path
+from utaca.records.progress import counter
+from utaca.settings.machine import keep_freed_memory
 from utaca.settings.schema import Memory, ReaderTraining
 
 # Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and then annealed by a cosine. With Muon,
 # larger initial weights and shorter first documents copying had emerged at step 600; with AdamW at 2e-3 not at 700.
 LEARNING_RATE, WARM_UP, WEIGHT_DECAY, CLIP = 4e-3, 50, 0.01, 1.0
-RETRIEVAL_WEIGHT, LANGUAGE_WEIGHT, LANGUAGE_TOKENS = 0.1, 0.1, 128
+RETRIEVAL_WEIGHT, COPY_WEIGHT, LANGUAGE_WEIGHT = 0.2, 0.2, 0.1
+LANGUAGE_TOKENS = 1024
+MEAN = 0.5
+"""Share of steps that represent blocks by the mean of their keys, whatever the memory does, so that either will do."""
+
+WHOLE = 10**6
+"""A local window longer than any document: full attention."""
+
+COPYING_LAYERS = 2
+"""The last so many layers are taught where to copy from."""
 
 
 @dataclass(frozen=True)
@@ -45,36 +57,47 @@ class Stage:
     budgets: tuple[int, ...] = (1,)
 
 
+BUDGETS = (1, 2, 4, 8, 16, 32, 64, 96, 96, 128)
+SHORT = (
+    Shape(32, 96, 160, 1, (1, 2), full=True),
+    Shape(24, 128, 192, 1, (1, 3), full=True),
+    Shape(20, 192, 224, 2, (2, 4), full=True),
+)
+MIDDLE = (
+    Shape(12, 256, 384, 2, (2, 5), full=True),
+    Shape(8, 384, 448, 6, (2, 4), full=True),
+    Shape(7, 512, 512, 3, (2, 7), full=True),
+)
+WINDOWED = (
+    Shape(3, 1024, 768, 6, (3, 7)),
+    Shape(3, 1024, 768, 2, (4, 12)),
+)
 SCHEDULE = (
+    Stage(500, SHORT),
+    Stage(900, MIDDLE),
+    Stage(600, (*MIDDLE[1:], *WINDOWED, Shape(3, 1024, 768, 6, (3, 8), full=True)), forced=0.9, budgets=(4, 16, 64)),
     Stage(
-        900,
+        1400,
         (
-            Shape(24, 96, 4, 56, 1, (1, 2)),
-            Shape(16, 160, 6, 56, 1, (2, 3)),
-            Shape(12, 192, 4, 112, 2, (2, 3)),
+            *WINDOWED,
+            Shape(1, 3072, 1536, 6, (4, 14)),
+            Shape(1, 3072, 1536, 2, (8, 30)),
+            Shape(3, 1024, 768, 6, (3, 8), full=True),
+            MIDDLE[1],
         ),
+        forced=0.5,
+        budgets=BUDGETS,
     ),
     Stage(
         400,
         (
-            Shape(6, 512, 8, 56, 1, (3, 8)),
-            Shape(6, 512, 4, 112, 3, (2, 5)),
-            Shape(6, 512, 3, 192, 6, (1, 3)),
+            Shape(1, 8192, 1024, 6, (10, 40)),
+            Shape(1, 3072, 1536, 6, (4, 14)),
+            Shape(3, 1024, 768, 3, (3, 8), full=True),
+            MIDDLE[1],
         ),
-        forced=0.9,
-        budgets=(4, 8, 16),
-    ),
-    Stage(
-        900,
-        (
-            Shape(2, 1536, 18, 56, 1, (8, 24)),
-            Shape(2, 1024, 11, 112, 3, (4, 12)),
-            Shape(2, 1024, 7, 192, 6, (3, 8)),
-            Shape(1, 3072, 30, 56, 1, (16, 40)),
-            Shape(1, 3072, 11, 192, 6, (4, 14)),
-        ),
-        forced=0.6,
-        budgets=(1, 2, 4, 8, 16, 32, 64, 96),
+        forced=0.4,
+        budgets=BUDGETS,
     ),
 )
 
@@ -88,7 +111,7 @@ def build(settings: ReaderTraining, tokenizer: PreTrainedTokenizerBase) -> Llama
         num_hidden_layers=settings.layers,
         num_attention_heads=settings.heads,
         num_key_value_heads=settings.kv_heads,
-        max_position_embeddings=1024,
+        max_position_embeddings=2048,
         tie_word_embeddings=True,
         initializer_range=0.05,
         bos_token_id=tokenizer.bos_token_id,
@@ -106,26 +129,52 @@ def build(settings: ReaderTraining, tokenizer: PreTrainedTokenizerBase) -> Llama
     return model
 
 
+@dataclass(frozen=True)
+class Losses:
+    """What a step minimises: the answers, language modelling of some document tokens, block ranking, copying."""
+
+    answer: Tensor
+    language: Tensor
+    retrieval: Tensor
+    copy: Tensor
+
+    def total(self) -> Tensor:
+        return (
+            self.answer + LANGUAGE_WEIGHT * self.language + RETRIEVAL_WEIGHT * self.retrieval + COPY_WEIGHT * self.copy
+        )
+
+
 def losses(
-    model: LlamaForCausalLM, rotary: Rotary, memory: Memory, batch: Batch, budget: Tensor, forced: Tensor, part: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Answer loss, language-modelling loss on ``LANGUAGE_TOKENS`` document tokens from ``part`` on, retrieval loss."""
-    b, n = batch.document.shape
-    ids = torch.cat((batch.document, batch.question.view(b, -1)), 1)
-    reading = ReadingBatch(memory, rotary, batch, budget, forced, model.config.num_hidden_layers // 2)
+    model: LlamaForCausalLM, rotary: Rotary, memory: Memory, batch: Batch, budget: Tensor, forced: Tensor, part: float
+) -> Losses:
+    """The losses of a batch; ``part`` in [0, 1) says where in the documents language is modelled.
+
+    A value token whose source was in no block that the copying layers attended to is not trained: nothing but a
+    guess could be learnt from it.
+    """
+    n = batch.document.shape[1]
+    ids = torch.cat((batch.document, batch.tokens), 1)
+    reading = ReadingBatch(memory, rotary, batch, budget, forced, model.config.num_hidden_layers - COPYING_LAYERS)
     hidden = model.model(
-        ids, position_ids=torch.zeros(1, ids.shape[1], dtype=torch.long), use_cache=False, attending=reading
+        ids, position_ids=ids.new_zeros(1, ids.shape[1]), use_cache=False, attending=reading
     ).last_hidden_state
-    answers = hidden[:, n:].view(*batch.question.shape, -1)[:, :, :-1]
-    weight = batch.weight[:, :, 1:]
+    weight = batch.weight[:, 1:] * reading.answerable()[:, :-1]
     scored = weight > 0
-    each = F.cross_entropy(model.lm_head(answers[scored]).float(), batch.question[:, :, 1:][scored], reduction="none")
+    each = F.cross_entropy(
+        model.lm_head(hidden[:, n:-1][scored]).float(), batch.tokens[:, 1:][scored], reduction="none"
+    )
     answer = (each * weight[scored]).sum() / weight.sum()
-    prose = hidden[:, part : part + LANGUAGE_TOKENS - 1]
-    target = batch.document[:, part + 1 : part + LANGUAGE_TOKENS][:, : prose.shape[1]]
-    language = F.cross_entropy(model.lm_head(prose[:, : target.shape[1]]).flatten(0, 1).float(), target.flatten())
-    retrieval = torch.stack(reading.retrieval_losses).mean() if reading.retrieval_losses else torch.zeros(())
-    return answer, language, retrieval
+    width = min(n - 1, LANGUAGE_TOKENS // len(ids))
+    first = int(part * (n - width))
+    language = F.cross_entropy(
+        model.lm_head(hidden[:, first : first + width]).flatten(0, 1).float(),
+        batch.document[:, first + 1 : first + 1 + width].flatten(),
+    )
+    return Losses(answer, language, _mean(reading.retrieval_losses, answer), _mean(reading.copy_losses, answer))
+
+
+def _mean(parts: Sequence[Tensor], like: Tensor) -> Tensor:
+    return torch.stack(list(parts)).mean() if parts else like.new_zeros(())
 
 
 def train(
@@ -135,18 +184,22 @@ def train(
     paragraphs: Sequence[str],
     folder: Path,
     *,
-    schedule: Sequence[Stage] = SCHEDULE,
-    report: Callable[[str], None] = print,
+    schedule: tuple[Stage, ...] = SCHEDULE,
+    device: str = "cpu",
     checkpoint_every: int = 100,
 ) -> float:
     """Train a tiny reader and leave model, tokenizer and loss curve in ``folder``; returns the seconds it took.
 
-    A killed run resumes from its last checkpoint, ``folder/checkpoint.pt``; the stream of examples is replayed from
-    its recorded state, so that the weights are those of an uninterrupted run.
+    A killed run resumes from its last checkpoint, ``folder/checkpoint.pt``; the stream of examples goes on from its
+    recorded state, so that on a CPU the weights are those of an uninterrupted run. Raises :class:`UserError` where
+    the schedule does not fit the memory, and where the checkpoint is of other settings.
     """
+    _check(memory, schedule)
+    keep_freed_memory()
     folder.mkdir(parents=True, exist_ok=True)
+    place = torch.device(device)
     torch.manual_seed(settings.seed)
-    model = build(settings, tokenizer)
+    model = build(settings, tokenizer).to(place)
     rotary = Rotary(model)
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.dim() != 2 or "embed" in name]
@@ -160,55 +213,39 @@ def train(
     schedulers = [torch.optim.lr_scheduler.LambdaLR(o, lambda step: _rate(step, total)) for o in optimizers]
     examples = Examples(tokenizer, paragraphs, settings.seed)
     generator = torch.Generator().manual_seed(settings.seed)
-    checkpoint = folder / "checkpoint.pt"
+    checkpoint, recipe = folder / "checkpoint.pt", repr((settings, memory, schedule))
     curve: list[dict[str, float]] = []
     begin, spent = 0, 0.0
     if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=False)
+        state = torch.load(checkpoint, map_location=place, weights_only=False)
+        if state["recipe"] != recipe:
+            raise UserError(f"{checkpoint} is of a training with other settings; delete it to train anew")
         model.load_state_dict(state["model"])
         for part, saved in zip([*optimizers, *schedulers], state["optimization"], strict=True):
             part.load_state_dict(saved)
-        generator.set_state(state["generator"])
+        generator.set_state(state["generator"].cpu())
         examples.restore(state["examples"])
         curve, begin, spent = state["curve"], state["step"], state["seconds"]
-        report(f"resuming from step {begin}")
-    started, step = time.monotonic(), 0
+    started = time.monotonic()
     model.train()
-    for stage in schedule:
-        for i in range(stage.steps):
-            step += 1
-            if step <= begin:
-                continue
-            batch = examples.batch(stage.shapes[i % len(stage.shapes)])
-            shape = batch.question.shape[:2]
-            choice = torch.randint(len(stage.budgets), shape, generator=generator)
-            budget = torch.tensor(stage.budgets)[choice]
-            forced = torch.rand(shape, generator=generator) < stage.forced
-            length = batch.document.shape[1]
-            at = int(torch.randint(max(1, length - LANGUAGE_TOKENS), (1,), generator=generator))
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                answer, language, retrieval = losses(model, rotary, memory, batch, budget, forced, at)
-            loss = answer + LANGUAGE_WEIGHT * language + RETRIEVAL_WEIGHT * retrieval
-            model.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-            for part in [*optimizers, *schedulers]:
-                part.step()
-            curve.append(
-                {"step": step, "answer": answer.item(), "language": language.item(), "retrieval": retrieval.item()}
-            )
-            if step % 20 == 0:
-                rate = (step - begin) / (time.monotonic() - started)
-                recent = curve[-20:]
-                mean = {k: sum(r[k] for r in recent) / len(recent) for k in ("answer", "language", "retrieval")}
-                report(
-                    f"step {step}/{total}  answer {mean['answer']:.3f}  language {mean['language']:.3f}  "
-                    f"retrieval {mean['retrieval']:.3f}  {rate:.2f} steps/s  ETA {(total - step) / rate / 60:.0f} min"
-                )
-            if step % checkpoint_every == 0:
-                scratch = checkpoint.with_suffix(".tmp")
+    plan = [(stage, stage.shapes[i % len(stage.shapes)]) for stage in schedule for i in range(stage.steps)]
+    bar = counter(total=total, done=begin, unit="step", description="training the reader")
+    for step, (stage, shape) in enumerate(plan[begin:], begin + 1):
+        loss = _losses(model, rotary, memory, stage, shape, examples.batch(shape).to(place), generator)
+        model.zero_grad(set_to_none=True)
+        loss.total().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        for part in [*optimizers, *schedulers]:
+            part.step()
+        curve.append({"step": step, **{name: part.item() for name, part in vars(loss).items()}})
+        recent = curve[-50:]
+        bar.set_postfix({k: f"{sum(r[k] for r in recent) / len(recent):.3f}" for k in vars(loss)}, refresh=False)
+        bar.update()
+        if step % checkpoint_every == 0:
+            with atomic_path(checkpoint) as scratch:
                 torch.save(
                     {
+                        "recipe": recipe,
                         "model": model.state_dict(),
                         "optimization": [part.state_dict() for part in [*optimizers, *schedulers]],
                         "generator": generator.get_state(),
@@ -219,19 +256,58 @@ def train(
                     },
                     scratch,
                 )
-                scratch.replace(checkpoint)
+    bar.close()
     model.eval()
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.to("cpu", torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     with atomic_path(folder / "curve.csv") as scratch:
-        lines = (",".join(map(str, row.values())) for row in curve)
+        lines = (",".join(f"{value:.6g}" for value in row.values()) for row in curve)
         scratch.write_text("\n".join((",".join(curve[0]), *lines)) + "\n")
     return spent + time.monotonic() - started
 
 
+def _check(memory: Memory, schedule: Sequence[Stage]) -> None:
+    """Training reads documents chunk by chunk, a window each, without retrieval."""
+    if memory.prefill_budget or memory.prefill_chunk != memory.n_local:
+        raise UserError(
+            "the tiny reader is trained for a prefill without retrieval, a window at a time; "
+            "set reader.memory.prefill_budget to 0 and reader.memory.prefill_chunk to reader.memory.n_local"
+        )
+    for shape in (shape for stage in schedule for shape in stage.shapes if not shape.full):
+        if shape.length > 2 * memory.n_local and shape.length % memory.n_local:
+            raise UserError(
+                f"reader.memory.n_local is {memory.n_local}, of which the training documents of {shape.length} tokens "
+                "are no multiple; choose 256 or 512"
+            )
+
+
+def _losses(
+    model: LlamaForCausalLM,
+    rotary: Rotary,
+    memory: Memory,
+    stage: Stage,
+    shape: Shape,
+    batch: Batch,
+    generator: torch.Generator,
+) -> Losses:
+    """The losses of a batch under budgets, forced blocks and block representatives drawn for it."""
+    questions = (len(batch.tokens), int(batch.question.max()) + 1)
+    choice = torch.randint(len(stage.budgets), questions, generator=generator)
+    forced = torch.rand(questions, generator=generator) < stage.forced
+    rule, part = torch.rand(2, generator=generator).tolist()
+    if shape.full:
+        memory = replace(memory, n_local=WHOLE)
+    elif rule < MEAN:
+        memory = replace(memory, representatives="mean")
+    device, asker = batch.tokens.device, batch.question.clamp_min(0)
+    budget = torch.tensor(stage.budgets)[choice].to(device).gather(1, asker)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        return losses(model, rotary, memory, batch, budget, forced.to(device).gather(1, asker), part)
+
+
 def _rate(step: int, total: int) -> float:
-    """Linear warm-up, then a cosine to a tenth."""
+    """Linear warm-up, then a cosine to a fiftieth."""
     if step < WARM_UP:
         return (step + 1) / WARM_UP
     done = (step - WARM_UP) / max(1, total - WARM_UP)
-    return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
