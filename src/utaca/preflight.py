@@ -9,7 +9,7 @@ from utaca.errors import UserError
 from utaca.settings import schema
 
 _SAMPLE = 200
-_ROLES = {"write_biographies": "writer", "label": "labeller", "score": "judge"}
+_ROLES = {"write_biographies": "writer", "label": "labeller", "score": "judge", "card": "judge"}
 
 
 def check(settings: schema.Config, rules: Collection[str]) -> None:
@@ -23,7 +23,7 @@ def check(settings: schema.Config, rules: Collection[str]) -> None:
         from utaca.biographies import corpora
 
         corpora.check(settings.corpus)
-    if stages & {"pad", "decode_trajectories", "generate"}:
+    if stages & {"pad", "decode_trajectories", "generate", "read_card", "reader_speed"}:
         from utaca.readers.load import check as check_reader
 
         check_reader(settings.reader)

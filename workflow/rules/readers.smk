@@ -1,4 +1,7 @@
-"""Training of the tiny reader: never part of the main job, which uses the reader in config `reader.path`."""
+"""The tiny reader's training, and the card that says how well a reader reads; neither is part of the main job."""
+
+CARD = IDENTITY["card"]
+CELLS = ["summary", "natural", "absent", *(f"blocks-{n}" for n in CARD["lengths"])]
 
 
 rule reader:
@@ -6,7 +9,7 @@ rule reader:
         corpus=TRAINING_FILES,
         modules=MODULES["reader"],
     output:
-        directory(f"{OUT}/reader"),
+        directory(f"{OUT}/reader/trained"),
     log:
         f"{LOGS}/reader/reader.log",
     conda:
@@ -17,3 +20,83 @@ rule reader:
         memory=IDENTITY["reader"]["memory"],
     script:
         "../scripts/reader.py"
+
+
+rule read_card:
+    input:
+        corpus=rules.corpus.output,
+        reader=READER_FILES,
+        modules=MODULES["read_card"],
+    output:
+        f"{OUT}/reader/readings/{{cell}}.parquet",
+    log:
+        f"{LOGS}/reader/readings/{{cell}}.log",
+    wildcard_constraints:
+        cell="[a-z]+(-[0-9]+)?",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        gpu=GPU,
+    params:
+        seed=SETTINGS.seed,
+        corpus=SETTINGS.corpus.name,
+        reader=READER,
+        questions=CARD["questions"],
+        budgets=CARD["budgets"],
+        journal=f"{OUT}/journal/card",
+    script:
+        "../scripts/read_card.py"
+
+
+rule reader_speed:
+    input:
+        corpus=rules.corpus.output,
+        reader=READER_FILES,
+        modules=MODULES["reader_speed"],
+    output:
+        f"{OUT}/reader/speed.json",
+    log:
+        f"{LOGS}/reader/speed.log",
+    conda:
+        ENVIRONMENT
+    # It uses one; nothing else is to run meanwhile.
+    threads: workflow.cores
+    resources:
+        gpu=GPU,
+    params:
+        seed=SETTINGS.seed,
+        corpus=SETTINGS.corpus.name,
+        reader=READER,
+        length=CARD["lengths"][-1],
+    script:
+        "../scripts/reader_speed.py"
+
+
+rule card:
+    input:
+        readings=expand(rules.read_card.output, cell=CELLS),
+        labels=f"{LABELS}/train.parquet",
+        corpus=rules.corpus.output,
+        speed=rules.reader_speed.output[0],
+        tokenizer=TOKENIZER_FILES,
+        modules=MODULES["card"],
+    output:
+        markdown=f"{OUT}/reader/card.md",
+        csv=f"{OUT}/reader/card.csv",
+    log:
+        f"{LOGS}/reader/card.log",
+    retries: RETRIES["judge"]
+    conda:
+        ENVIRONMENT
+    params:
+        seed=SETTINGS.seed,
+        corpus=[SETTINGS.corpus.name, SETTINGS.corpus.source, SETTINGS.corpus.path],
+        reader=READER,
+        scale=[SETTINGS.scale.name, SETTINGS.scale.bootstrap],
+        questions=CARD["questions"],
+        judge=IDENTITY["judge"],
+        store=STORE,
+        tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
+    script:
+        "../scripts/card.py"

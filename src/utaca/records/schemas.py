@@ -151,6 +151,22 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("failure", pa.string()),
         ]
     ),
+    # One attribute asked for the reader card. `question` numbers the questions of a document, one with several
+    # attributes has a row for each, all with the whole answer. `value` is null where the document does not state it,
+    # `budget` (blocks) where the reader had full attention; `n_context` is in tokens.
+    "readings": pa.schema(
+        [
+            ("cell", pa.string()),
+            ("document", pa.string()),
+            ("question", pa.int32()),
+            ("budget", pa.int32()),
+            ("person", pa.string()),
+            ("attribute", pa.string()),
+            ("value", pa.string()),
+            ("answer", pa.string()),
+            ("n_context", pa.int32()),
+        ]
+    ),
 }
 
 

@@ -154,6 +154,7 @@ def _check_config(config: schema.Config) -> None:
         _check_endpoint(getattr(config, role), role)
     _check_detector(config.detector)
     _check_suites(config)
+    _check_card(config)
 
 
 def _check_name(value: str, path: str) -> None:
@@ -193,10 +194,16 @@ def _check_reader(reader: schema.Reader) -> None:
         )
 
 
+def _window(memory: schema.Memory) -> int:
+    """Tokens of the shortest document with a block outside of the window.
+
+    A shorter one is read whole under every budget, and teaches nothing about budgets.
+    """
+    return memory.n_init + memory.n_local + memory.block_size
+
+
 def _check_window(config: schema.Config) -> None:
-    """A document that the window holds is read whole under every budget, and teaches nothing about budgets."""
-    memory = config.reader.memory
-    least = memory.n_init + memory.n_local + memory.block_size
+    least = _window(config.reader.memory)
     for split in ("train", "validation", "test"):
         shortest = getattr(config.scale, split).tokens[0]
         if shortest < least:
@@ -238,6 +245,17 @@ def _check_detector(detector: schema.Detector) -> None:
             f"detector.class_weights is {detector.class_weights} but must be three weights of at least 0, "
             "not all of them 0."
         )
+
+
+def _check_card(config: schema.Config) -> None:
+    for key in ("lengths", "budgets"):
+        values: list[int] = getattr(config.card, key)
+        if not values or values[0] < 1 or sorted(set(values)) != values:
+            raise UserError(f"card.{key} is {values} but must be ascending, distinct, and at least 1 each.")
+    # The shortest one must also hold a biography.
+    least = max(1024, _window(config.reader.memory))
+    if config.card.lengths[0] < least:
+        raise UserError(f"card.lengths starts at {config.card.lengths[0]} but must start at {least} or more.")
 
 
 def _check_suites(config: schema.Config) -> None:

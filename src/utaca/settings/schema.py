@@ -82,11 +82,11 @@ class ReaderTraining:
         "", "file or folder of prose mixed into its documents beside the embedded prose; empty: embedded alone"
     )
     seed: int = setting(0, "seed of weights, documents and order")
-    hidden_size: int = setting(192, "width of the residual stream", minimum=8)
-    layers: int = setting(4, "transformer layers", minimum=1)
-    heads: int = setting(6, "query heads", minimum=1)
-    kv_heads: int = setting(3, "key-value heads", minimum=1)
-    intermediate_size: int = setting(512, "width of the MLP", minimum=8)
+    hidden_size: int = setting(256, "width of the residual stream", minimum=8)
+    layers: int = setting(5, "transformer layers", minimum=1)
+    heads: int = setting(4, "query heads", minimum=1)
+    kv_heads: int = setting(2, "key-value heads", minimum=1)
+    intermediate_size: int = setting(704, "width of the MLP", minimum=8)
     vocabulary: int = setting(4096, "entries of its byte-level BPE, digits split", minimum=300)
 
 
@@ -196,6 +196,15 @@ class Suite:
 
 
 @dataclass
+class Card:
+    """The reader card: how well the reader reads what its training never contained."""
+
+    questions: int = setting(500, "fewest questions of a cell, a question being one attribute asked", minimum=1)
+    lengths: list[int] = setting([32768, 131072, 250000], "documents read through block memory, in the reader's tokens")
+    budgets: list[int] = setting([2, 8, 32, 96], "budgets (blocks) under which they are read")
+
+
+@dataclass
 class Config:
     """The whole config."""
 
@@ -209,3 +218,4 @@ class Config:
     detector: Detector = setting(Detector(), "uncertainty detector")
     detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
     suites: dict[str, Suite] = setting({}, "operating points, by suite")
+    card: Card = setting(Card(), "the reader card")

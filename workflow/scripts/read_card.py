@@ -1,0 +1,33 @@
+"""A reader's answers to the questions of one cell of its card."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from utaca.biographies.padding import counter
+from utaca.card.material import SHORT, Material
+from utaca.card.reading import read
+from utaca.readers.load import load as load_reader
+from utaca.records.fingerprint import fingerprint
+from utaca.records.journal import Journal
+from utaca.records.logs import stage_log
+from utaca.records.tables import rows, write
+from utaca.settings import schema
+from utaca.settings.checks import build, digest
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    torch.set_num_threads(snakemake.threads)
+    params, cell = snakemake.params, snakemake.wildcards.cell
+    reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
+    articles = rows(snakemake.input.corpus, "corpus")
+    material = Material(articles, params.corpus, counter(reader.tokenizer), reader.before, params.seed)
+    documents = material.documents(cell, params.questions)
+    # More questions or budgets find what was asked before in the journal.
+    common = digest({"reader": params.reader, "seed": params.seed, "corpus": params.corpus})
+    journal = Journal(params.journal, fingerprint(common, snakemake.input))
+    budgets = [None] if cell in SHORT else params.budgets
+    answers = read(reader, cell, documents, budgets, journal)
+    write(snakemake.output[0], "readings", answers, config=digest(dict(params.items())))
