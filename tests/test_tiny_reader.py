@@ -12,11 +12,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
+from utaca.readers.load import load
 from utaca.readers.tiny import training
 from utaca.readers.tiny.examples import Batch, Examples, Shape
 from utaca.readers.tiny.reading import ReadingBatch
 from utaca.readers.tiny.tokenizer import train_tokenizer
 from utaca.readers.tiny.training import Stage, train
+from utaca.settings import schema
 from utaca.settings.schema import Memory, ReaderTraining
 
 TINY = Path(__file__).parents[1] / "data" / "readers" / "tiny"
@@ -38,7 +40,13 @@ def asked_batch(document: torch.Tensor, prompts: list[int], answers: list[int]) 
     nowhere = torch.full((1, rows, 2), -1)
     row = [torch.tensor(x)[None] for x in (number, place)]
     return Batch(
-        document[None], some_tokens(rows, 2)[None], *row, torch.zeros(1, rows), torch.tensor(decoding)[None], nowhere
+        document[None],
+        torch.full_like(document[None], -1),
+        some_tokens(rows, 2)[None],
+        *row,
+        torch.zeros(1, rows),
+        torch.tensor(decoding)[None],
+        nowhere,
     )
 
 
@@ -172,15 +180,41 @@ def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, mon
     assert weights(tmp_path / "a") == weights(tmp_path / "c")
 
 
-@pytest.mark.skipif(not (TINY / "model.safetensors").is_file(), reason="no tiny reader is shipped yet")
-def test_the_shipped_reader_is_a_plain_llama() -> None:
-    from utaca import load_reader
+SHIPPED = pytest.mark.skipif(not (TINY / "model.safetensors").is_file(), reason="no tiny reader is shipped yet")
 
-    reader = load_reader("tiny")
-    tokenizer = AutoTokenizer.from_pretrained(TINY)
+
+@SHIPPED
+def test_the_shipped_reader_is_a_plain_llama() -> None:
+    settings = schema.Reader(name="tiny", path=str(TINY), dtype="float32", memory=Memory(n_init=32, n_local=256))
+    reader = load(settings)
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
-    tokens = tokenizer(PROSE[0] * 8, return_tensors="pt")["input_ids"]
-    expected = model(tokens).logits[0, -1]
-    step = Branch(prefill(reader, tokens[0, :-1], clipped=False), 1).step(tokens[0, -1:], 10**6)
+    tokens = reader.encode(PROSE[0] * 8)
+    expected = model(tokens[None]).logits[0, -1]
+    step = Branch(prefill(reader, tokens[:-1], clipped=False), 1).step(tokens[-1:], 10**6)
     assert (reader.logits(step.hidden[-1]) - expected).abs().max() < 1e-4
     assert sum(f.stat().st_size for f in TINY.iterdir()) < 16e6
+
+
+@SHIPPED
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ("university of Maria Olsson", "The university of Maria Olsson is Lund University."),
+        ("birth place of Kevin Ortega", "The birth place of Kevin Ortega is Bergen, Norway."),
+        ("birth place of Maria Olsson", "The birth place of Maria Olsson is unknown."),
+    ],
+)
+def test_the_shipped_reader_answers_in_plain_transformers(asked: str, answer: str) -> None:
+    document = "\n\n".join(
+        (
+            "The university of Maria Olsson is Lund University.",
+            "Most lighthouses of the coast were built of granite and are still in use.",
+            "The birth place of Kevin Ortega is Bergen, Norway. The university of Kevin Ortega is Rice University.",
+        )
+    )
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
+    messages = [{"role": "user", "content": f"{document}\n\nSummarize the {asked}."}]
+    inputs = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    written = model.generate(**inputs, max_new_tokens=40)[0, inputs["input_ids"].shape[1] :]
+    assert tokenizer.decode(written, skip_special_tokens=True) == answer

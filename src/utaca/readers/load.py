@@ -14,6 +14,7 @@ from transformers.utils import cached_file
 from utaca.errors import UserError
 from utaca.readers.attention import ATTENTION, Rotary
 from utaca.readers.prompts import frame
+from utaca.settings.machine import keep_freed_memory
 from utaca.settings.schema import Reader as ReaderSettings
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
@@ -126,9 +127,12 @@ def resolve_device(device: str) -> str:
 def load(settings: ReaderSettings) -> Reader:
     """Load a reader for inference. Raises :class:`UserError` as :func:`check` does, before reading weights."""
     check(settings)
+    device = resolve_device(settings.device)
+    if device == "cpu":
+        keep_freed_memory()
     revision = settings.revision or None
     tokenizer = AutoTokenizer.from_pretrained(settings.path, revision=revision)
     model = AutoModelForCausalLM.from_pretrained(
         settings.path, revision=revision, dtype=getattr(torch, settings.dtype), attn_implementation=ATTENTION
     )
-    return Reader(model.to(resolve_device(settings.device)).eval().requires_grad_(False), tokenizer, settings)
+    return Reader(model.to(device).eval().requires_grad_(False), tokenizer, settings)

@@ -38,8 +38,8 @@ def prose_files(path: str) -> list[str]:
 def keep_freed_memory() -> None:
     """Have the C library keep the memory that this process frees, where that is glibc; elsewhere nothing.
 
-    By default each large tensor is mapped and unmapped anew and its pages are cleared again: training on the CPU takes
-    up to twice as long.
+    By default each large tensor is mapped and unmapped anew and its pages are cleared again; prefill and training on
+    the CPU then take up to twice as long.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -29,7 +29,7 @@ from utaca.readers.prompts import SEPARATOR, frame, question
 
 ALL_ATTRIBUTES = (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES)
 
-ABSENT, FOREIGN = 0.15, 0.7
+ABSENT, FOREIGN = 0.2, 0.7
 """Share of questions about facts that the document does not hold; of these, the share that it holds of another."""
 
 ALONE, SUMMARISED = 0.25, 0.4
@@ -65,10 +65,12 @@ class Batch:
     loss weight of predicting it (0 for prompts and padding). ``decoding`` marks the tokens from the last of a prompt
     on, which retrieve blocks. ``source`` [B, R, 2] is the document span from which the *next* token is to be copied
     (token positions [first, end), or -1): the token itself, and for a value's first token all from there to the
-    end of the sentence, since what the value is may be said behind it.
+    end of the sentence, since what the value is may be said behind it. ``named`` [B, N] is, for document tokens that
+    tell a value, the last token of the name of whom it is told, or -1.
     """
 
     document: Tensor
+    named: Tensor
     tokens: Tensor
     question: Tensor
     place: Tensor
@@ -104,18 +106,30 @@ class Passage:
                 end += 1
             yield (person, attribute), (start + at, start + at + len(value), start + end)
 
+    def names(self, start: int) -> Iterator[tuple[int, int, int]]:
+        """For each fact the characters from its value, or from a name in between, to its sentence's end, and where
+        that name ends; nothing where the passage does not name the person before."""
+        text = self.text
+        for (person, _), (value, _, end) in self.places(0):
+            name = text.rfind(person, 0, end)
+            if name >= 0:
+                told = name + len(person)
+                yield start + max(value, told), start + end, start + told - 1
+
 
 @dataclass(frozen=True)
 class Reading:
     """A document's tokens [N] and their first characters, its people's facts, and where their values are.
 
-    ``places`` holds characters: where the value begins and ends, where its sentence ends.
+    ``places`` holds characters: where the value begins and ends, where its sentence ends; ``names`` the stretches that
+    tell a value, [first, end), and the last character of the name before them.
     """
 
     tokens: Tensor
     starts: list[int]
     facts: dict[str, dict[str, str]]
     places: dict[tuple[str, str], tuple[int, int, int]]
+    names: list[tuple[int, int, int]]
 
     def token(self, character: int) -> int:
         """Position of the token that holds a character."""
@@ -126,10 +140,11 @@ class Examples:
     """An endless, seeded stream of training batches.
 
     ``paragraphs`` is the prose; ``people_split`` names the split whose people appear ("reader" to train,
-    "reader_validation" to evaluate).
+    "reader_validation" to evaluate). The first token of a value, which takes understanding, weighs more than those
+    that only continue it, and these more than the pattern around them.
     """
 
-    VALUE_WEIGHT, TEMPLATE_WEIGHT = 1.0, 0.3
+    FIRST_WEIGHT, VALUE_WEIGHT, TEMPLATE_WEIGHT = 3.0, 1.0, 0.3
 
     def __init__(
         self,
@@ -228,11 +243,12 @@ class Examples:
             room -= needed
         at_end = self.rng.random() < 0.5
         while True:
-            text, places = self.before, {}
+            text, places, names = self.before, {}, []
             for i, piece in enumerate([*pieces, filler] if at_end else [filler, *pieces]):
                 text += SEPARATOR * bool(i)
                 if isinstance(piece, Passage):
                     places.update(piece.places(len(text)))
+                    names += piece.names(len(text))
                     text += piece.text
                 else:
                     text += piece
@@ -243,7 +259,7 @@ class Examples:
             filler += " " + self._prose(length)
         kept = length if at_end else self._size(self.before)
         rest = len(ids) - (length - kept)
-        return Reading(torch.tensor(ids[:kept] + ids[rest:]), starts[:kept] + starts[rest:], facts, places)
+        return Reading(torch.tensor(ids[:kept] + ids[rest:]), starts[:kept] + starts[rest:], facts, places, names)
 
     def _size(self, text: str) -> int:
         return len(self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False))
@@ -279,8 +295,12 @@ class Examples:
             decoding += [i >= prompt - 1 for i in range(len(ids))]
             source += [*spans[1:], (-1, -1)]
         pad = max(0, shape.rows - len(tokens))
+        named = torch.full_like(reading.tokens, -1)
+        for first, end, name in reading.names:
+            named[reading.token(first) : reading.token(end - 1) + 1] = reading.token(name)
         return (
             reading.tokens,
+            named,
             torch.tensor(tokens + [self.tokenizer.pad_token_id] * pad)[: shape.rows],
             torch.tensor(question + [-1] * pad)[: shape.rows],
             torch.tensor(place + [0] * pad)[: shape.rows],
@@ -334,7 +354,7 @@ class Examples:
             weight, source = self.TEMPLATE_WEIGHT, (-1, -1)
             for low, high, at in values:
                 if start < high + 1 and end > low:
-                    weight = self.VALUE_WEIGHT
+                    weight = self.FIRST_WEIGHT if start <= low else self.VALUE_WEIGHT
                     if at and start < high:
                         first = reading.token(at[0] + max(start, low) - low)
                         source = (first, reading.token(at[2] - 1) + 1 if start <= low else first + 1)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from utaca.readers.attention import Rotary
@@ -23,8 +24,10 @@ class ReadingBatch:
     A token of a question sees the window that ends with it and, from the last of its prompt on, the ``budget``
     blocks that its query ranks highest. Where ``forced``, the blocks of the asked value join them.
 
-    Layers from ``copying`` on are taught two things beside the answer: to rank the asked block first among all, and,
-    in their first head, to attend to the very token to be written next. ``budget`` and ``forced`` are [B, R].
+    Beside the answer, first heads and block ranking are taught. In the layer before ``copying``, where a document
+    tells a value, the first head attends to the end of the name of whom it is told. Layers from ``copying`` on rank
+    the asked block first among all, and their first head attends to the very token to be written next. ``budget`` and
+    ``forced`` are [B, R].
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class ReadingBatch:
         self.memory, self.rotary, self.batch, self.copying = memory, rotary, batch, copying
         self.retrieval_losses: list[Tensor] = []
         self.copy_losses: list[Tensor] = []
+        self.name_losses: list[Tensor] = []
         m, device = memory, batch.document.device
         n = self.length = batch.document.shape[1]
         self.position = n + batch.place
@@ -49,6 +53,7 @@ class ReadingBatch:
         self.near = near
         self.rows = _padded(batch.decoding)
         first, end = (self._row(x) for x in batch.source.unbind(-1))
+        self.weight = self._row(torch.cat((batch.weight[:, 1:], batch.weight[:, :1]), 1))
         here = near.expand(*first.shape, -1)
         nowhere = first.new_full((*first.shape, batch.place.shape[1]), -1)
         keys = torch.cat((here, nowhere), -1)
@@ -80,20 +85,21 @@ class ReadingBatch:
         b, h, t, d = query.shape
         g, n = key.shape[1], self.length
         grouped = (query * scaling).view(b, g, h // g, t, d)
-        document, mass = self._read(grouped[..., :n, :], key[:, :, :n], value[:, :, :n])
+        document, mass = self._read(layer, grouped[..., :n, :], key[:, :, :n], value[:, :, :n])
         answers = self._answer(layer, grouped[..., n:, :], key, value, mass)
         return torch.cat((document, answers), dim=3).view(b, h, t, d)
 
-    def _read(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _read(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The documents' own attention, and the attention mass [B, G, N] that each token was given."""
         n, local, init = self.length, self.memory.n_local, self.memory.n_init
         device = query.device
         positions = torch.arange(n, device=device)
         if n <= 2 * local:
             visible = positions <= positions[:, None]
-            out, p = _attention(
+            out, logits, p = _attention(
                 [self.rotary(query, positions)], [self.rotary(key, positions)], [value], _additive(visible, query)
             )
+            self._bind(layer, logits[:, 0, 0], self.batch.named)
             return out, p.detach().sum((2, 3), dtype=torch.float32)
         # Chunks become a dimension of their own; each sees the initial tokens, the chunk before and itself.
         b, g, _, d = key.shape
@@ -109,7 +115,7 @@ class ReadingBatch:
         visible[:, :, init:] = where <= where[local:, None]
         visible[:2, :, :init] = False
         visible[0, :, init : init + local] = False
-        out, p = _attention(
+        out, logits, p = _attention(
             [self.rotary(q, where[local - 1 : local]), self.rotary(q, where[local:])],
             [
                 key[:, :, None, :init].expand(b, g, chunks, init, d),
@@ -118,6 +124,10 @@ class ReadingBatch:
             [value[:, :, None, :init].expand(b, g, chunks, init, d), before_and_own(value)],
             _additive(visible, query)[:, None],
         )
+        # The window of chunk c begins with chunk c - 1.
+        named = self.batch.named.view(b, chunks, local)
+        at = named - (torch.arange(chunks, device=device)[:, None] - 1) * local
+        self._bind(layer, logits[:, 0, :, 0], torch.where((named >= 0) & (at >= 0), at + init, -1))
         mass = p.detach()[..., init:].sum((3, 4), dtype=torch.float32).view(b, g, chunks, 2, local)
         later = torch.cat((mass[:, :, 1:, 0], torch.zeros_like(mass[:, :, :1, 0])), 2)
         return out.transpose(2, 3).reshape(query.shape), (mass[:, :, :, 1] + later).view(b, g, n)
@@ -134,13 +144,15 @@ class ReadingBatch:
         )
         near_values = value[:, :, self.local_start :]
         if not self.blocks:
-            out, p = _attention([near_query], [near_keys], [near_values], _additive(self.visible, query)[:, None, None])
-            self._teach(layer, self._rows(p[:, 0, 0]), self.asked)
+            out, logits, _ = _attention(
+                [near_query], [near_keys], [near_values], _additive(self.visible, query)[:, None, None]
+            )
+            self._teach(layer, self._rows(logits[:, 0, 0]), self.asked)
             return out
         # First as if none retrieved: initial tokens and window.
         far_query = self.rotary(query, torch.tensor([m.n_local - 1], device=query.device))
         initial = (self.n_far > 0)[..., None].expand(-1, -1, m.n_init)
-        out, _ = _attention(
+        out, _, _ = _attention(
             [far_query, near_query],
             [key[:, :, : m.n_init], near_keys],
             [value[:, :, : m.n_init], near_values],
@@ -152,24 +164,34 @@ class ReadingBatch:
         visible = torch.cat(
             (self._rows(initial), chosen.repeat_interleave(m.block_size, -1), self._rows(self.visible)), -1
         )
-        decoded, p = _attention(
+        decoded, logits, _ = _attention(
             [far_query, near_query],
             [key[:, :, : self.edge], near_keys],
             [value[:, :, : self.edge], near_values],
             _additive(visible, query)[:, None, None],
         )
-        self._teach(layer, p[:, 0, 0], self.asked & visible)
+        self._teach(layer, logits[:, 0, 0], self.asked & visible)
         return out.scatter(3, rows, decoded)
 
-    def _teach(self, layer: int, probabilities: Tensor, asked: Tensor) -> None:
+    def _bind(self, layer: int, logits: Tensor, named: Tensor) -> None:
+        """Add the loss of the layer before the copying ones: minus log of what its first head gives to the name.
+
+        ``logits`` [..., T, K]; ``named`` [..., T] is the name's place among the keys, or -1.
+        """
+        taught = named >= 0
+        if layer == self.copying - 1 and taught.any():
+            self.name_losses.append(F.cross_entropy(logits[taught].float(), named[taught]))
+
+    def _teach(self, layer: int, logits: Tensor, asked: Tensor) -> None:
         """Add the loss of a copying layer's first head: minus log of what it gives to the asked keys [B, R', K]."""
         if layer < self.copying:
             return
         taught = asked.any(-1)
         self.reached |= taught
         if taught.any():
-            given = (probabilities[taught] * asked[taught]).float().sum(-1)
-            self.copy_losses.append(-given.clamp_min(1e-4).log().mean())
+            given = logits[taught].float().log_softmax(-1).masked_fill(~asked[taught], -math.inf).logsumexp(-1)
+            weight = self.weight[taught]
+            self.copy_losses.append(-(given * weight).sum() / weight.sum())
 
     def _select(self, layer: int, far: Tensor, key: Tensor, mass: Tensor) -> Tensor:
         """Blocks that each retrieving token attends to, [B, R', blocks]; adds this layer's contrastive loss.
@@ -199,8 +221,8 @@ class ReadingBatch:
 
 def _attention(
     queries: Sequence[Tensor], keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Attention over several segments under one softmax, and its probabilities.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention over several segments under one softmax: its output, logits and probabilities.
 
     Queries are scaled, [..., heads, T, D] with the ``heads`` that share keys and values [..., n, D].
     """
@@ -209,7 +231,7 @@ def _attention(
     logits = logits.unflatten(-2, shape[-3:-1]) + mask
     with torch.autocast(logits.device.type, enabled=False):
         probabilities = logits.softmax(-1)
-    return (probabilities.flatten(-3, -2) @ torch.cat(list(values), -2)).view(shape), probabilities
+    return (probabilities.flatten(-3, -2) @ torch.cat(list(values), -2)).view(shape), logits, probabilities
 
 
 def _padded(flags: Tensor) -> Tensor:

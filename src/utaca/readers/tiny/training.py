@@ -31,7 +31,7 @@ from utaca.settings.schema import Memory, ReaderTraining
 # Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and then annealed by a cosine. With Muon,
 # larger initial weights and shorter first documents copying had emerged at step 600; with AdamW at 2e-3 not at 700.
 LEARNING_RATE, WARM_UP, WEIGHT_DECAY, CLIP = 4e-3, 50, 0.01, 1.0
-RETRIEVAL_WEIGHT, COPY_WEIGHT, LANGUAGE_WEIGHT = 0.2, 0.2, 0.1
+WEIGHTS = {"answer": 1.0, "language": 0.1, "retrieval": 0.2, "copy": 0.3, "name": 0.3}
 LANGUAGE_TOKENS = 1024
 MEAN = 0.5
 """Share of steps that represent blocks by the mean of their keys, whatever the memory does, so that either will do."""
@@ -73,9 +73,9 @@ WINDOWED = (
     Shape(3, 1024, 768, 2, (4, 12)),
 )
 SCHEDULE = (
-    Stage(500, SHORT),
-    Stage(900, MIDDLE),
-    Stage(600, (*MIDDLE[1:], *WINDOWED, Shape(3, 1024, 768, 6, (3, 8), full=True)), forced=0.9, budgets=(4, 16, 64)),
+    Stage(400, SHORT),
+    Stage(800, MIDDLE),
+    Stage(500, (*MIDDLE[1:], *WINDOWED, Shape(3, 1024, 768, 6, (3, 8), full=True)), forced=0.9, budgets=(4, 16, 64)),
     Stage(
         1400,
         (
@@ -131,17 +131,16 @@ def build(settings: ReaderTraining, tokenizer: PreTrainedTokenizerBase) -> Llama
 
 @dataclass(frozen=True)
 class Losses:
-    """What a step minimises: the answers, language modelling of some document tokens, block ranking, copying."""
+    """What a step minimises: answers, language modelling of some document tokens, ranking, copying, naming."""
 
     answer: Tensor
     language: Tensor
     retrieval: Tensor
     copy: Tensor
+    name: Tensor
 
     def total(self) -> Tensor:
-        return (
-            self.answer + LANGUAGE_WEIGHT * self.language + RETRIEVAL_WEIGHT * self.retrieval + COPY_WEIGHT * self.copy
-        )
+        return torch.stack([WEIGHTS[name] * part for name, part in vars(self).items()]).sum()
 
 
 def losses(
@@ -170,7 +169,8 @@ def losses(
         model.lm_head(hidden[:, first : first + width]).flatten(0, 1).float(),
         batch.document[:, first + 1 : first + 1 + width].flatten(),
     )
-    return Losses(answer, language, _mean(reading.retrieval_losses, answer), _mean(reading.copy_losses, answer))
+    taught = (reading.retrieval_losses, reading.copy_losses, reading.name_losses)
+    return Losses(answer, language, *(_mean(parts, answer) for parts in taught))
 
 
 def _mean(parts: Sequence[Tensor], like: Tensor) -> Tensor:
