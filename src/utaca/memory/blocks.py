@@ -22,6 +22,7 @@ from torch import Tensor
 from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
+from utaca.settings.machine import return_freed_memory
 from utaca.settings.schema import Memory
 
 CHUNKS_AT_ONCE = 16
@@ -324,4 +325,5 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     for layer in range(layers):
         memory._represent(layer, represented, layout.blocks)
     memory._scores = []
+    return_freed_memory()
     return memory

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def gpus(devices: Path = Path("/dev")) -> int:
@@ -39,12 +40,21 @@ def keep_freed_memory() -> None:
     """Have the C library keep the memory that this process frees, where that is glibc; elsewhere nothing.
 
     By default each large tensor is mapped and unmapped anew and its pages are cleared again; prefill and training on
-    the CPU then take up to twice as long.
+    the CPU then take up to twice as long. What is kept grows with fragmentation: see :func:`return_freed_memory`.
     """
-    if not sys.platform.startswith("linux"):
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = _glibc("mallopt")
     if mallopt is not None:
         trim_threshold, mmap_threshold, largest = -1, -3, 2**31 - 1
         mallopt(trim_threshold, largest)
         mallopt(mmap_threshold, largest)
+
+
+def return_freed_memory() -> None:
+    """Give the system what :func:`keep_freed_memory` has kept; to be called now and then."""
+    malloc_trim = _glibc("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+def _glibc(function: str) -> Any:
+    return getattr(ctypes.CDLL(None), function, None) if sys.platform.startswith("linux") else None

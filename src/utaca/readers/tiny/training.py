@@ -25,7 +25,7 @@ from utaca.readers.tiny.examples import Batch, Examples, Shape
 from utaca.readers.tiny.reading import ReadingBatch
 from utaca.records import atomic_path
 from utaca.records.progress import counter
-from utaca.settings.machine import keep_freed_memory
+from utaca.settings.machine import keep_freed_memory, return_freed_memory
 from utaca.settings.schema import Memory, ReaderTraining
 
 # Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and then annealed by a cosine. With Muon,
@@ -41,6 +41,10 @@ WHOLE = 10**6
 
 COPYING_LAYERS = 2
 """The last so many layers are taught where to copy from."""
+
+
+TRIM_EVERY = 20
+"""Steps after which freed memory goes back to the system; by then fragments may fill gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -241,6 +245,8 @@ def train(
         recent = curve[-50:]
         bar.set_postfix({k: f"{sum(r[k] for r in recent) / len(recent):.3f}" for k in vars(loss)}, refresh=False)
         bar.update()
+        if step % TRIM_EVERY == 0:
+            return_freed_memory()
         if step % checkpoint_every == 0:
             with atomic_path(checkpoint) as scratch:
                 torch.save(
