@@ -201,7 +201,7 @@ def test_the_shipped_reader_is_a_plain_llama() -> None:
     [
         ("university of Maria Olsson", "The university of Maria Olsson is Lund University."),
         ("birth place of Kevin Ortega", "The birth place of Kevin Ortega is Bergen, Norway."),
-        ("birth place of Maria Olsson", "The birth place of Maria Olsson is unknown."),
+        ("company of Maria Olsson", "The company of Maria Olsson is unknown."),
     ],
 )
 def test_the_shipped_reader_answers_in_plain_transformers(asked: str, answer: str) -> None:
