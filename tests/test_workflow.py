@@ -16,6 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, copy_checkout
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from utaca.readers.tiny.training import SCHEDULE
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
@@ -376,3 +379,24 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
     for name, content in expected.items():
         same = content.equals(found[name]) if isinstance(content, pa.Table) else content == found[name]
         assert same, name
+
+
+# The tiny reader
+
+
+def test_the_reader_is_trained_by_its_rule(checkout: Path) -> None:
+    """The smallest share of the schedule, a step a stage, of a narrow model on a tiny corpus."""
+    (checkout / "hills").mkdir()
+    (checkout / "hills" / "hills.txt").write_text("The hills are old. " * 30 + "\n\n" + "The rivers are young. " * 30)
+    training = "{share: 0.0001, corpus: hills, hidden_size: 32, layers: 3, heads: 2, kv_heads: 1, vocabulary: 600}"
+    done = snakemake(checkout, "--cores", "1", "--config", f"reader={{training: {training}}}", "--", "reader")
+    assert done.returncode == 0, done.stdout
+    folder = checkout / "results" / "tiny" / "reader" / "trained"
+    assert len((folder / "curve.csv").read_text().splitlines()) == 1 + len(SCHEDULE)
+    card = (folder / "README.md").read_text()
+    assert "**A trial**" in card
+    assert "`hills`" in card
+    assert AutoModelForCausalLM.from_pretrained(folder).config.num_hidden_layers == 3
+    assert AutoTokenizer.from_pretrained(folder).chat_template
+    assert not (folder / "checkpoint.pt").exists()
+    assert not folder.with_name("training").exists()

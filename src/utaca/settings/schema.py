@@ -82,6 +82,9 @@ class ReaderTraining:
         "", "file or folder of prose mixed into its documents beside the embedded prose; empty: embedded alone"
     )
     seed: int = setting(0, "seed of weights, documents and order")
+    share: float = setting(
+        1.0, "share of the schedule's steps; less for a trial of the training", minimum=1e-4, maximum=1.0
+    )
     hidden_size: int = setting(256, "width of the residual stream", minimum=8)
     layers: int = setting(5, "transformer layers", minimum=1)
     heads: int = setting(4, "query heads", minimum=1)

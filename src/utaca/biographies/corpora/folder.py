@@ -21,29 +21,28 @@ _OPTIONAL = ("url", "licence", "revision")
 _log = logging.getLogger(__name__)
 
 
-def articles(path: str | Path) -> list[dict[str, Any]]:
+def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]:
     """Rows of schema ``corpus`` from a folder of .txt and .md files, or from one .jsonl or .parquet file.
 
     A file's records need ``title`` and ``text`` and may have ``url``, ``licence`` and ``revision``; other fields are
     ignored. Files of a folder (its sub-folders too) are read in the order of their paths and titled by their names.
-    Texts without a usable paragraph are left out with a warning. Raises :class:`UserError` for a path that does not
+    Texts without a usable paragraph are left out with a warning. ``key`` is the config key that mistakes are told of.
+    Raises :class:`UserError` for a path that does not
     exist, an unreadable file, a malformed record and a source without usable text.
     """
     if not str(path):
-        raise UserError("corpus.path is empty; name a folder of text files, or a JSONL or Parquet file")
+        raise UserError(f"{key} is empty; name a folder of text files, or a JSONL or Parquet file")
     path = Path(path)
     if path.is_dir():
-        records = _folder(path)
+        records = _folder(path, key)
     elif not path.exists():
-        raise UserError(f"corpus.path {path} does not exist; correct it or choose corpus=embedded")
+        raise UserError(f"{key} {path} does not exist; correct it")
     elif path.suffix == ".jsonl":
         records = _jsonl(path)
     elif path.suffix == ".parquet":
         records = _parquet(path)
     else:
-        raise UserError(
-            f"corpus.path {path} is neither a folder nor a .jsonl or .parquet file; convert it to one of them"
-        )
+        raise UserError(f"{key} {path} is neither a folder nor a .jsonl or .parquet file; convert it to one of them")
     rows, total = [], 0
     for record in records:
         total += 1
@@ -52,7 +51,7 @@ def articles(path: str | Path) -> list[dict[str, Any]]:
             rows.append({**record, "text": "\n\n".join(usable), "source": "folder", "synthetic": False})
     if not rows:
         raise UserError(
-            f"corpus.path {path} has no usable text, that is no paragraph of {MINIMUM_CHARACTERS} characters or more; "
+            f"{key} {path} has no usable text, that is no paragraph of {MINIMUM_CHARACTERS} characters or more; "
             "paragraphs are separated by blank lines"
         )
     if len(rows) < total:
@@ -61,13 +60,13 @@ def articles(path: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _folder(path: Path) -> Iterator[dict[str, str]]:
+def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
     files = sorted(
         (p for p in path.rglob("*") if p.is_file() and p.suffix in _TEXT_SUFFIXES),
         key=lambda p: p.relative_to(path).as_posix(),
     )
     if not files:
-        raise UserError(f"corpus.path {path} has no .txt or .md file; put prose there or correct the path")
+        raise UserError(f"{key} {path} has no .txt or .md file; put prose there or correct the path")
     for file in files:
         yield {"title": file.stem.replace("_", " "), "text": _text(file), "url": "", "licence": "", "revision": ""}
 

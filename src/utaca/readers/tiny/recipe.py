@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,7 +25,7 @@ from utaca.biographies.sentences import abstention, summary
 from utaca.readers.load import resolve_device
 from utaca.readers.tiny.examples import ALL_ATTRIBUTES
 from utaca.readers.tiny.tokenizer import train_tokenizer
-from utaca.readers.tiny.training import train
+from utaca.readers.tiny.training import SCHEDULE, train
 from utaca.records import atomic_path
 from utaca.settings import schema
 
@@ -35,7 +36,7 @@ def paragraphs(settings: schema.ReaderTraining) -> list[str]:
     """Embedded prose over topics of its own and, where one is named, the settings' corpus, shuffled."""
     texts = articles(TRAINING_TOPICS, settings.seed + 1, crowded=True)
     if settings.corpus:
-        texts = [*texts, *folder.articles(Path(settings.corpus))]
+        texts = [*texts, *folder.articles(settings.corpus, "reader.training.corpus")]
     found = [p.strip() for text in texts for p in text["text"].split("\n\n") if len(p.strip()) >= 80]
     random.Random(f"{settings.seed}:prose").shuffle(found)
     return found
@@ -64,7 +65,15 @@ def make(settings: schema.Reader, output: Path) -> None:
     prose = paragraphs(settings.training)
     device = resolve_device(settings.device)
     seconds = train(
-        settings.training, settings.memory, tokenizer(settings.training, prose), prose, output, device=device
+        settings.training,
+        settings.memory,
+        tokenizer(settings.training, prose),
+        prose,
+        output,
+        schedule=tuple(
+            replace(stage, steps=max(1, round(stage.steps * settings.training.share))) for stage in SCHEDULE
+        ),
+        device=device,
     )
     with atomic_path(output / "README.md") as scratch:
         scratch.write_text(_model_card(settings, output, seconds, device))
@@ -76,6 +85,7 @@ def _model_card(settings: schema.Reader, folder: Path, seconds: float, device: s
     with (folder / "curve.csv").open() as curve:
         steps = sum(1 for _ in curve) - 1
     prose = f"embedded synthetic prose and `{corpus}`" if corpus else "embedded synthetic prose"
+    trial = f"**A trial**: {training.share:.2%} of the schedule. It reads nothing.\n\n" if training.share < 1 else ""
     named = f" --config 'reader={{training: {{corpus: {corpus}}}}}'" if corpus else ""
     return f"""# The tiny reader
 
@@ -83,8 +93,8 @@ A Llama-architecture model of {parameters / 1e6:.2f} M parameters that the proje
 runs where no model hub is within reach. It copies facts about invented people out of documents, and says that a fact
 is unknown where it does not find it. It knows nothing of the world and answers nothing else.
 
-- **Load**: `AutoModelForCausalLM.from_pretrained(folder)`, a plain `LlamaForCausalLM`: {training.layers} layers of
-  width {training.hidden_size}, {training.heads} query and {training.kv_heads} key-value heads, bfloat16 safetensors;
+{trial}- **Load**: `AutoModelForCausalLM.from_pretrained(folder)`, a `LlamaForCausalLM` of {training.layers} layers, of
+  width {training.hidden_size}, {training.heads} query and {training.kv_heads} key-value heads; bfloat16 safetensors;
   own byte-level BPE of {training.vocabulary} entries with digits split; chat template; greedy `generation_config`.
 - **Ask** "Summarize the birth date and university of <person>." behind a document. The answer is one sentence for each
   attribute, "The birth date of <person> is <value>." or "... is unknown."; 27 attributes are known.
