@@ -86,11 +86,11 @@ class ReaderTraining:
         1.0, "share of the schedule's steps; less for a trial of the training", minimum=1e-4, maximum=1.0
     )
     hidden_size: int = setting(256, "width of the residual stream", minimum=8)
-    layers: int = setting(5, "transformer layers", minimum=1)
+    layers: int = setting(6, "transformer layers", minimum=1)
     heads: int = setting(4, "query heads", minimum=1)
     kv_heads: int = setting(2, "key-value heads", minimum=1)
     intermediate_size: int = setting(704, "width of the MLP", minimum=8)
-    vocabulary: int = setting(4096, "entries of its byte-level BPE, digits split", minimum=300)
+    vocabulary: int = setting(4096, "entries of its byte-level BPE, digits in pairs", minimum=300)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.narratives import narrative
-from utaca.biographies.people import Person, people
+from utaca.biographies.people import Person, people, split_of
 from utaca.biographies.sentences import abstention, summary
 from utaca.readers.prompts import SEPARATOR, frame, question
 
@@ -35,6 +35,9 @@ ABSENT, FOREIGN = 0.2, 0.7
 ALONE, SUMMARISED = 0.25, 0.4
 """Shares of documents about one person alone, and of people whose facts stand in the summary pattern."""
 
+
+STRANGE = 0.06
+"""Share of names, and of values, made of words of the prose: whatever the vocabulary holds is to be copied."""
 
 TRIES = 5
 """Questions drawn in search of one that was not asked yet."""
@@ -156,6 +159,7 @@ class Examples:
         self.tokenizer = tokenizer
         self.paragraphs = paragraphs
         self.rng = random.Random(f"{seed}:{people_split}:examples")
+        self.split = people_split
         self.people: Iterator[Person] = people(people_split, seed)
         self.before, self.after = frame(tokenizer)
         self._drawn = 0
@@ -181,13 +185,33 @@ class Examples:
 
     def _person(self, attributes: int, alone: bool) -> tuple[Person, list[tuple[str, str]]]:
         rng, person = self.rng, self._next_person()
+        if rng.random() < STRANGE:
+            person = self._stranger(person.locale)
         if (alone or attributes >= len(HELD_OUT_ATTRIBUTES)) and rng.random() < 0.7:
             chosen = list(HELD_OUT_ATTRIBUTES)
         elif rng.random() < 0.5:
             chosen = rng.sample(HELD_OUT_ATTRIBUTES, rng.randint(1 + 2 * alone, len(HELD_OUT_ATTRIBUTES)))
         else:
             chosen = rng.sample(ALL_ATTRIBUTES, rng.randint(1 + 2 * alone, 5))
-        return person, [(a, draw_value(a, rng, person.locale)) for a in chosen]
+        return person, [
+            (a, self._words(rng.randint(2, 4)).title() if rng.random() < STRANGE else draw_value(a, rng, person.locale))
+            for a in chosen
+        ]
+
+    def _stranger(self, locale: str) -> Person:
+        """A person of the split with a name of words of the prose."""
+        while split_of(name := f"{self._words(1).title()} {self._words(1).title()}") != self.split:
+            pass
+        return Person(name, locale)
+
+    def _words(self, count: int) -> str:
+        """A run of words of the prose, no short ones, none with a mark in it."""
+        while True:
+            words = self.rng.choice(self.paragraphs).split()
+            first = self.rng.randrange(len(words))
+            run = words[first : first + count]
+            if len(run) == count and all(word.isalpha() and len(word) > 2 for word in run) and "unknown" not in run:
+                return " ".join(run)
 
     def _passages(self, person: Person, known: list[tuple[str, str]], alone: bool) -> list[Passage]:
         """One to four passages about a person; each names the person, unless that person is ``alone``."""

@@ -43,8 +43,10 @@ def paragraphs(settings: schema.ReaderTraining) -> list[str]:
 
 
 def tokenizer(settings: schema.ReaderTraining, prose: Sequence[str]) -> PreTrainedTokenizerFast:
-    """The tokenizer, trained on prose and on facts in equal measure."""
-    return train_tokenizer(itertools.chain(prose[:TOKENIZER_PARAGRAPHS], _facts(settings.seed)), settings.vocabulary)
+    """The tokenizer, trained on prose and on facts in equal measure, and on every pair of digits."""
+    pairs = [f"{number:02} {number:02}" for number in range(100)] * 100
+    texts = itertools.chain(prose[:TOKENIZER_PARAGRAPHS], _facts(settings.seed), pairs)
+    return train_tokenizer(texts, settings.vocabulary)
 
 
 def _facts(seed: int) -> Iterator[str]:
@@ -95,7 +97,7 @@ is unknown where it does not find it. It knows nothing of the world and answers 
 
 {trial}- **Load**: `AutoModelForCausalLM.from_pretrained(folder)`, a `LlamaForCausalLM` of {training.layers} layers, of
   width {training.hidden_size}, {training.heads} query and {training.kv_heads} key-value heads; bfloat16 safetensors;
-  own byte-level BPE of {training.vocabulary} entries with digits split; chat template; greedy `generation_config`.
+  own byte-level BPE of {training.vocabulary} entries with digits in pairs; chat template; greedy `generation_config`.
 - **Ask** "Summarize the birth date and university of <person>." behind a document. The answer is one sentence for each
   attribute, "The birth date of <person> is <value>." or "... is unknown."; 27 attributes are known.
 - **Made by** `snakemake --cores all{named} -- reader`, seed {training.seed}, {steps} steps in

@@ -1,10 +1,10 @@
-"""The tiny reader's tokenizer: byte-level BPE with digits split, and a chat template."""
+"""The tiny reader's tokenizer: byte-level BPE with numbers split into pairs of digits, and a chat template."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 BEGIN, END, USER, ASSISTANT, PAD = "<|begin|>", "<|end|>", "<|user|>", "<|assistant|>", "<|pad|>"
@@ -18,11 +18,15 @@ CHAT_TEMPLATE = (
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
     """Train the tokenizer on ``texts``; ``vocabulary`` counts the special tokens.
 
-    Digits are single tokens, so that a number is copied digit by digit and its length is no secret.
+    Numbers are cut into pairs of digits from the left, the first with the space before it. Copying goes from a token to
+    the one that followed it, and a single digit, or a space alone, recurs within most numbers.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Split(Regex(r" ?\d{1,2}"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

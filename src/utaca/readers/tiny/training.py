@@ -63,25 +63,25 @@ class Stage:
 
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 96, 96, 128)
 SHORT = (
-    Shape(32, 96, 160, 1, (1, 2), full=True),
-    Shape(24, 128, 192, 1, (1, 3), full=True),
-    Shape(20, 192, 224, 2, (2, 4), full=True),
+    Shape(20, 96, 160, 1, (1, 2), full=True),
+    Shape(16, 128, 192, 1, (1, 3), full=True),
+    Shape(12, 192, 224, 2, (2, 4), full=True),
 )
 MIDDLE = (
-    Shape(12, 256, 384, 2, (2, 5), full=True),
-    Shape(8, 384, 448, 6, (2, 4), full=True),
-    Shape(7, 512, 512, 3, (2, 7), full=True),
+    Shape(8, 256, 384, 2, (2, 5), full=True),
+    Shape(6, 384, 448, 6, (2, 4), full=True),
+    Shape(5, 512, 512, 3, (2, 7), full=True),
 )
 WINDOWED = (
     Shape(3, 1024, 768, 6, (3, 7)),
     Shape(3, 1024, 768, 2, (4, 12)),
 )
 SCHEDULE = (
-    Stage(400, SHORT),
-    Stage(800, MIDDLE),
-    Stage(500, (*MIDDLE[1:], *WINDOWED, Shape(3, 1024, 768, 6, (3, 8), full=True)), forced=0.9, budgets=(4, 16, 64)),
+    Stage(500, SHORT),
+    Stage(1600, MIDDLE),
+    Stage(1200, (*MIDDLE[1:], *WINDOWED, Shape(3, 1024, 768, 6, (3, 8), full=True)), forced=0.9, budgets=(4, 16, 64)),
     Stage(
-        1400,
+        2800,
         (
             *WINDOWED,
             Shape(1, 3072, 1536, 6, (4, 14)),
@@ -93,7 +93,7 @@ SCHEDULE = (
         budgets=BUDGETS,
     ),
     Stage(
-        400,
+        800,
         (
             Shape(1, 8192, 1024, 6, (10, 40)),
             Shape(1, 3072, 1536, 6, (4, 14)),
