@@ -48,7 +48,8 @@ class Shape:
     """Sizes of a training batch: ``documents`` of ``length`` tokens, each with questions of ``rows`` tokens together.
 
     ``attributes`` is the most that one question asks for, ``people`` the fewest and most in a document that is not
-    about one alone. ``full`` documents are read with full attention, others through block memory.
+    about one alone. ``full`` documents are read with full attention, others through block memory. A share ``single`` of
+    the questions asks for one attribute, the others for ``least`` or more.
     """
 
     documents: int
@@ -57,6 +58,8 @@ class Shape:
     attributes: int
     people: tuple[int, int]
     full: bool = False
+    single: float = 0.4
+    least: int = 1
 
 
 @dataclass(frozen=True)
@@ -338,7 +341,7 @@ class Examples:
         rng, facts = self.rng, reading.facts
         person = rng.choice(list(facts)) if facts else self._next_person().name
         known = list(facts.get(person, ()))
-        wanted = 1 if rng.random() < 0.4 else rng.randint(1, shape.attributes)
+        wanted = 1 if rng.random() < shape.single else rng.randint(shape.least, shape.attributes)
         if known and rng.random() >= ABSENT:
             if wanted < len(HELD_OUT_ATTRIBUTES):
                 return person, rng.sample(known, min(wanted, len(known)))
