@@ -17,7 +17,7 @@ from utaca.readers.tiny import training
 from utaca.readers.tiny.examples import Batch, Examples, Shape
 from utaca.readers.tiny.reading import ReadingBatch
 from utaca.readers.tiny.tokenizer import train_tokenizer
-from utaca.readers.tiny.training import Stage, train
+from utaca.readers.tiny.training import WEIGHTS, Losses, Stage, train
 from utaca.settings import schema
 from utaca.settings.schema import Memory, ReaderTraining
 
@@ -133,6 +133,24 @@ def test_no_passage_is_cut_and_absent_facts_are_abstained_from(tokenizer) -> Non
                     span = reading.tokens[reading.token(first) : reading.token(last - 1) + 1]
                     assert value in tokenizer.decode(span)
                     assert end >= last
+
+
+def test_what_tells_a_value_points_at_the_name(tokenizer) -> None:
+    examples, pointed = Examples(tokenizer, PROSE, seed=5), 0
+    for _ in range(10):
+        reading = examples.reading(Shape(1, 500, 100, 2, (2, 4)))
+        for first, end, name in reading.names:
+            assert name < first < end
+            before = tokenizer.decode(reading.tokens[: reading.token(name) + 1])
+            assert before.endswith(tuple(reading.facts))
+            pointed += 1
+    assert pointed > 30
+
+
+def test_every_loss_counts() -> None:
+    one = torch.ones(())
+    assert float(Losses(one, one, one, one, one).total()) == pytest.approx(sum(WEIGHTS.values()))
+    assert all(weight > 0 for weight in WEIGHTS.values())
 
 
 def test_examples_go_on_from_a_recorded_state(tokenizer) -> None:

@@ -29,12 +29,13 @@ from utaca.readers.prompts import SEPARATOR, frame, question
 
 ALL_ATTRIBUTES = (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES)
 
+SPLIT = "reader"
+
 ABSENT, FOREIGN = 0.2, 0.7
 """Share of questions about facts that the document does not hold; of these, the share that it holds of another."""
 
 ALONE, SUMMARISED = 0.25, 0.4
 """Shares of documents about one person alone, and of people whose facts stand in the summary pattern."""
-
 
 STRANGE = 0.06
 """Share of names, and of values, made of words of the prose: whatever the vocabulary holds is to be copied."""
@@ -145,9 +146,8 @@ class Reading:
 class Examples:
     """An endless, seeded stream of training batches.
 
-    ``paragraphs`` is the prose; ``people_split`` names the split whose people appear ("reader" to train,
-    "reader_validation" to evaluate). The first token of a value, which takes understanding, weighs more than those
-    that only continue it, and these more than the pattern around them.
+    ``paragraphs`` is the prose; the people are of the split ``reader``. The first token of a value, which takes
+    understanding, weighs more than those that only continue it, and these more than the pattern around them.
     """
 
     FIRST_WEIGHT, VALUE_WEIGHT, TEMPLATE_WEIGHT = 3.0, 1.0, 0.3
@@ -157,13 +157,11 @@ class Examples:
         tokenizer: PreTrainedTokenizerBase,
         paragraphs: Sequence[str],
         seed: int,
-        people_split: str = "reader",
     ) -> None:
         self.tokenizer = tokenizer
         self.paragraphs = paragraphs
-        self.rng = random.Random(f"{seed}:{people_split}:examples")
-        self.split = people_split
-        self.people: Iterator[Person] = people(people_split, seed)
+        self.rng = random.Random(f"{seed}:{SPLIT}:examples")
+        self.people: Iterator[Person] = people(SPLIT, seed)
         self.before, self.after = frame(tokenizer)
         self._drawn = 0
 
@@ -203,7 +201,7 @@ class Examples:
 
     def _stranger(self, locale: str) -> Person:
         """A person of the split with a name of words of the prose."""
-        while split_of(name := f"{self._words(1).title()} {self._words(1).title()}") != self.split:
+        while split_of(name := f"{self._words(1).title()} {self._words(1).title()}") != SPLIT:
             pass
         return Person(name, locale)
 
