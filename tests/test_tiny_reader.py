@@ -14,7 +14,7 @@ from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers.load import load
 from utaca.readers.tiny import training
-from utaca.readers.tiny.examples import Batch, Examples, Shape
+from utaca.readers.tiny.examples import ALL_ATTRIBUTES, Batch, Examples, Shape
 from utaca.readers.tiny.reading import ReadingBatch
 from utaca.readers.tiny.tokenizer import train_tokenizer
 from utaca.readers.tiny.training import WEIGHTS, Losses, Stage, train
@@ -41,6 +41,7 @@ def asked_batch(document: torch.Tensor, prompts: list[int], answers: list[int]) 
     row = [torch.tensor(x)[None] for x in (number, place)]
     return Batch(
         document[None],
+        torch.full_like(document[None], -1),
         torch.full_like(document[None], -1),
         some_tokens(rows, 2)[None],
         *row,
@@ -147,9 +148,22 @@ def test_what_tells_a_value_points_at_the_name(tokenizer) -> None:
     assert pointed > 30
 
 
+def test_what_tells_a_value_knows_its_attribute(tokenizer) -> None:
+    examples = Examples(tokenizer, PROSE, seed=6)
+    for _ in range(5):
+        batch = examples.batch(Shape(1, 400, 300, 1, (2, 4), single=1.0))
+        told, tokens = batch.attribute[0], batch.tokens[0]
+        assert (told >= 0).any()
+        assert (batch.named[0][told < 0] < 0).all()
+        for q in range(int(batch.question.max()) + 1):
+            own = batch.question[0] == q
+            first = [at for at, _ in batch.source[0][own].tolist() if at >= 0][:1]
+            attribute = tokenizer.decode(tokens[own]).split("Summarize the ")[1].split(" of ")[0]
+            assert [ALL_ATTRIBUTES[int(told[at])] for at in first] in ([], [attribute])
+
+
 def test_every_loss_counts() -> None:
-    one = torch.ones(())
-    assert float(Losses(one, one, one, one, one).total()) == pytest.approx(sum(WEIGHTS.values()))
+    assert float(Losses(*[torch.ones(())] * len(WEIGHTS)).total()) == pytest.approx(sum(WEIGHTS.values()))
     assert all(weight > 0 for weight in WEIGHTS.values())
 
 

@@ -72,12 +72,14 @@ class Batch:
     loss weight of predicting it (0 for prompts and padding). ``decoding`` marks the tokens from the last of a prompt
     on, which retrieve blocks. ``source`` [B, R, 2] is the document span from which the *next* token is to be copied
     (token positions [first, end), or -1): the token itself, and for a value's first token all from there to the
-    end of the sentence, since what the value is may be said behind it. ``named`` [B, N] is, for document tokens that
-    tell a value, the last token of the name of whom it is told, or -1.
+    end of the sentence, since what the value is may be said behind it. For document tokens that tell a value, from
+    its first to the end of the sentence, ``named`` [B, N] is the last token of the name of whom it is told and
+    ``attribute`` [B, N] the place in :data:`ALL_ATTRIBUTES` of what is told; both -1 elsewhere.
     """
 
     document: Tensor
     named: Tensor
+    attribute: Tensor
     tokens: Tensor
     question: Tensor
     place: Tensor
@@ -323,9 +325,13 @@ class Examples:
         named = torch.full_like(reading.tokens, -1)
         for first, end, name in reading.names:
             named[reading.token(first) : reading.token(end - 1) + 1] = reading.token(name)
+        told = torch.full_like(reading.tokens, -1)
+        for (_, attribute), (first, _, end) in sorted(reading.places.items(), key=lambda item: item[1]):
+            told[reading.token(first) : reading.token(end - 1) + 1] = ALL_ATTRIBUTES.index(attribute)
         return (
             reading.tokens,
             named,
+            told,
             torch.tensor(tokens + [self.tokenizer.pad_token_id] * pad)[: shape.rows],
             torch.tensor(question + [-1] * pad)[: shape.rows],
             torch.tensor(place + [0] * pad)[: shape.rows],

@@ -22,7 +22,7 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 from utaca.errors import UserError
 from utaca.readers.attention import ATTENTION, Rotary
-from utaca.readers.tiny.examples import Batch, Examples, Shape
+from utaca.readers.tiny.examples import ALL_ATTRIBUTES, Batch, Examples, Shape
 from utaca.readers.tiny.reading import ReadingBatch
 from utaca.records import atomic_path
 from utaca.records.progress import counter
@@ -33,8 +33,8 @@ from utaca.settings.schema import Memory, ReaderTraining
 # larger initial weights and shorter first documents copying had emerged at step 600, with AdamW at 2e-3 not at 700.
 # Now that the copying heads are taught, it emerges at step 200.
 LEARNING_RATE, WARM_UP, WEIGHT_DECAY, CLIP = 4e-3, 50, 0.01, 1.0
-WEIGHTS = {"answer": 1.0, "language": 0.1, "retrieval": 0.2, "copy": 0.3, "name": 0.3}
-LANGUAGE_TOKENS = 1024
+WEIGHTS = {"answer": 1.0, "language": 0.1, "retrieval": 0.2, "copy": 0.3, "name": 0.3, "attribute": 0.3}
+LANGUAGE_TOKENS = 512
 MEAN = 0.5
 """Share of steps that represent blocks by the mean of their keys, whatever the memory does, so that either will do."""
 
@@ -86,11 +86,11 @@ WINDOWED = (
     Shape(2, 1024, 1024, 4, (4, 12), **SEVERAL),
 )
 SCHEDULE = (
-    Stage(500, SHORT),
-    Stage(1600, MIDDLE),
-    Stage(1200, (*MIDDLE_SEVERAL, *WINDOWED, FULL), forced=0.9, budgets=(4, 16, 64)),
+    Stage(400, SHORT),
+    Stage(1300, MIDDLE),
+    Stage(900, (*MIDDLE_SEVERAL, *WINDOWED, FULL), forced=0.9, budgets=(4, 16, 64)),
     Stage(
-        2800,
+        1150,
         (
             *WINDOWED,
             LONG,
@@ -102,7 +102,7 @@ SCHEDULE = (
         budgets=BUDGETS,
     ),
     Stage(
-        800,
+        250,
         (
             Shape(1, 8192, 1024, 6, (10, 40), **SEVERAL),
             LONG,
@@ -144,32 +144,50 @@ def build(settings: ReaderTraining, tokenizer: PreTrainedTokenizerBase) -> Llama
 
 @dataclass(frozen=True)
 class Losses:
-    """What a step minimises: answers, language modelling of some document tokens, ranking, copying, naming."""
+    """What a step minimises: answers, language modelling of some document tokens, ranking, copying; of document tokens
+    that tell a value, whom and what they tell."""
 
     answer: Tensor
     language: Tensor
     retrieval: Tensor
     copy: Tensor
     name: Tensor
+    attribute: Tensor
 
     def total(self) -> Tensor:
         return torch.stack([WEIGHTS[name] * part for name, part in vars(self).items()]).sum()
 
 
 def losses(
-    model: LlamaForCausalLM, rotary: Rotary, memory: Memory, batch: Batch, budget: Tensor, forced: Tensor, part: float
+    model: LlamaForCausalLM,
+    probe: torch.nn.Linear,
+    rotary: Rotary,
+    memory: Memory,
+    batch: Batch,
+    budget: Tensor,
+    forced: Tensor,
+    part: float,
 ) -> Losses:
     """The losses of a batch; ``part`` in [0, 1) says where in the documents language is modelled.
+
+    ``probe`` reads from what the copying layers are given which attribute a document token tells; it is a teacher only,
+    no part of the reader.
 
     A value token whose source was in no block that the copying layers attended to is not trained: nothing but a
     guess could be learnt from it.
     """
     n = batch.document.shape[1]
     ids = torch.cat((batch.document, batch.tokens), 1)
-    reading = ReadingBatch(memory, rotary, batch, budget, forced, model.config.num_hidden_layers - COPYING_LAYERS)
-    hidden = model.model(
-        ids, position_ids=ids.new_zeros(1, ids.shape[1]), use_cache=False, attending=reading
-    ).last_hidden_state
+    copying = model.config.num_hidden_layers - COPYING_LAYERS
+    reading = ReadingBatch(memory, rotary, batch, budget, forced, copying)
+    output = model.model(
+        ids,
+        position_ids=ids.new_zeros(1, ids.shape[1]),
+        use_cache=False,
+        attending=reading,
+        output_hidden_states=True,
+    )
+    hidden = output.last_hidden_state
     weight = batch.weight[:, 1:] * reading.answerable()[:, :-1]
     scored = weight > 0
     each = F.cross_entropy(
@@ -183,7 +201,11 @@ def losses(
         batch.document[:, first + 1 : first + 1 + width].flatten(),
     )
     taught = (reading.retrieval_losses, reading.copy_losses, reading.name_losses)
-    return Losses(answer, language, *(_mean(parts, answer) for parts in taught))
+    told = batch.attribute >= 0
+    given = output.hidden_states[copying][:, :n][told]
+    guessed = probe(F.rms_norm(given.float(), given.shape[-1:])).float()
+    attribute = F.cross_entropy(guessed, batch.attribute[told]) if told.any() else answer.new_zeros(())
+    return Losses(answer, language, *(_mean(parts, answer) for parts in taught), attribute)
 
 
 def _mean(parts: Sequence[Tensor], like: Tensor) -> Tensor:
@@ -213,9 +235,11 @@ def train(
     place = torch.device(device)
     torch.manual_seed(settings.seed)
     model = build(settings, tokenizer).to(place)
+    probe = torch.nn.Linear(settings.hidden_size, len(ALL_ATTRIBUTES)).to(place)
     rotary = Rotary(model)
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.dim() != 2 or "embed" in name]
+    others += probe.parameters()
     optimizers = [
         torch.optim.Muon(
             matrices, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, momentum=0.95, adjust_lr_fn="match_rms_adamw"
@@ -234,6 +258,7 @@ def train(
         if state["recipe"] != recipe:
             raise UserError(f"{checkpoint} is of a training with other settings; delete it to train anew")
         model.load_state_dict(state["model"])
+        probe.load_state_dict(state["probe"])
         for part, saved in zip([*optimizers, *schedulers], state["optimization"], strict=True):
             part.load_state_dict(saved)
         generator.set_state(state["generator"].cpu())
@@ -244,10 +269,11 @@ def train(
     plan = [(stage, stage.shapes[i % len(stage.shapes)]) for stage in schedule for i in range(stage.steps)]
     bar = counter(total=total, done=begin, unit="step", description="training the reader")
     for step, (stage, shape) in enumerate(plan[begin:], begin + 1):
-        loss = _losses(model, rotary, memory, stage, shape, examples.batch(shape).to(place), generator)
-        model.zero_grad(set_to_none=True)
+        loss = _losses(model, probe, rotary, memory, stage, shape, examples.batch(shape).to(place), generator)
+        for part in optimizers:
+            part.zero_grad(set_to_none=True)
         loss.total().backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        torch.nn.utils.clip_grad_norm_([*matrices, *others], CLIP)
         for part in [*optimizers, *schedulers]:
             part.step()
         curve.append({"step": step, **{name: part.item() for name, part in vars(loss).items()}})
@@ -262,6 +288,7 @@ def train(
                     {
                         "recipe": recipe,
                         "model": model.state_dict(),
+                        "probe": probe.state_dict(),
                         "optimization": [part.state_dict() for part in [*optimizers, *schedulers]],
                         "generator": generator.get_state(),
                         "examples": examples.state(),
@@ -298,6 +325,7 @@ def _check(memory: Memory, schedule: Sequence[Stage]) -> None:
 
 def _losses(
     model: LlamaForCausalLM,
+    probe: torch.nn.Linear,
     rotary: Rotary,
     memory: Memory,
     stage: Stage,
@@ -317,7 +345,7 @@ def _losses(
     device, asker = batch.tokens.device, batch.question.clamp_min(0)
     budget = torch.tensor(stage.budgets)[choice].to(device).gather(1, asker)
     with torch.autocast(device.type, dtype=torch.bfloat16):
-        return losses(model, rotary, memory, batch, budget, forced.to(device).gather(1, asker), part)
+        return losses(model, probe, rotary, memory, batch, budget, forced.to(device).gather(1, asker), part)
 
 
 def _rate(step: int, total: int) -> float:
