@@ -227,11 +227,16 @@ def _attention(
     Queries are scaled, [..., heads, T, D] with the ``heads`` that share keys and values [..., n, D].
     """
     shape = queries[0].shape
-    logits = torch.cat([q.flatten(-3, -2) @ k.mT for q, k in zip(queries, keys, strict=True)], -1)
+    logits = _joined([q.flatten(-3, -2) @ k.mT for q, k in zip(queries, keys, strict=True)], -1)
     logits = logits.unflatten(-2, shape[-3:-1]) + mask
     with torch.autocast(logits.device.type, enabled=False):
         probabilities = logits.softmax(-1)
-    return (probabilities.flatten(-3, -2) @ torch.cat(list(values), -2)).view(shape), logits, probabilities
+    return (probabilities.flatten(-3, -2) @ _joined(values, -2)).view(shape), logits, probabilities
+
+
+def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """The parts in one; a single one without a copy."""
+    return torch.cat(list(parts), dim) if len(parts) > 1 else parts[0]
 
 
 def _padded(flags: Tensor) -> Tensor:

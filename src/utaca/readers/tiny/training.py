@@ -68,13 +68,13 @@ SHORT = (
     Shape(16, 128, 192, 1, (1, 3), full=True),
     Shape(12, 192, 224, 2, (2, 4), full=True),
 )
-MIDDLE = (
-    Shape(8, 256, 384, 2, (2, 5), full=True),
-    Shape(6, 384, 448, 6, (2, 4), full=True),
-    Shape(5, 512, 512, 3, (2, 7), full=True),
-)
 # From here on most questions ask for several attributes, which costs the least for each value to be found.
 SEVERAL: dict[str, Any] = {"single": 0.15, "least": 3}
+MIDDLE = (
+    Shape(8, 256, 384, 4, (2, 4), full=True, single=0.3, least=2),
+    Shape(6, 384, 448, 6, (2, 4), full=True, **SEVERAL),
+    Shape(5, 512, 512, 6, (2, 7), full=True, **SEVERAL),
+)
 MIDDLE_SEVERAL = (
     Shape(4, 384, 896, 6, (2, 4), full=True, **SEVERAL),
     Shape(3, 512, 1024, 6, (3, 6), full=True, **SEVERAL),
@@ -87,10 +87,10 @@ WINDOWED = (
 )
 SCHEDULE = (
     Stage(400, SHORT),
-    Stage(1300, MIDDLE),
+    Stage(1200, MIDDLE),
     Stage(900, (*MIDDLE_SEVERAL, *WINDOWED, FULL), forced=0.9, budgets=(4, 16, 64)),
     Stage(
-        1150,
+        1000,
         (
             *WINDOWED,
             LONG,
@@ -102,7 +102,7 @@ SCHEDULE = (
         budgets=BUDGETS,
     ),
     Stage(
-        250,
+        200,
         (
             Shape(1, 8192, 1024, 6, (10, 40), **SEVERAL),
             LONG,
@@ -231,6 +231,7 @@ def train(
     """
     _check(memory, schedule)
     keep_freed_memory()
+    torch.set_flush_denormal(True)  # Attention far from its peak is denormal, and slow to multiply.
     folder.mkdir(parents=True, exist_ok=True)
     place = torch.device(device)
     torch.manual_seed(settings.seed)
