@@ -1,138 +1,38 @@
 """Conceptual accuracy by rules: does a prediction mean the reference value, whatever its surface?
 
-Dates are compared as dates; names after expanding abbreviations, with initialisms and with state and country
-codes left out where only one side has them. Source of the score's definition: paper, appendix on CAS.
+Rules in order: the same value; an abstention or a negation; then by the kind of the value: dates as dates, numbers
+and codes by their characters, places by name and region, anything else by its words with aliases, initialisms and
+legal forms taken into account. A value of which a part is right earns that share, at most a half for names; spelling
+that is merely close earns nothing. Source of the score's definition: paper, appendix on CAS.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-MONTHS = (
-    "january", "february", "march", "april", "may", "june",
-    "july", "august", "september", "october", "november", "december",
-)  # fmt: skip
+from utaca.reference import dates, names, numbers, statements
+from utaca.reference.names import BREAK, STOP
 
-_MONTH = (
-    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
-    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
-)
-_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
-_YEAR = r"(?P<year>\d{4})"
-_WEEKDAY = r"(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\.?,?\s+)?"
-_DATES = [
-    re.compile(rf"(?<![\w]){pattern}(?![\w])", re.IGNORECASE)
-    for pattern in (
-        rf"{_YEAR}(?P<mark>[-/.])(?P<month>\d{{1,2}})(?P=mark)(?P<day>\d{{1,2}})",
-        rf"(?P<month>\d{{1,2}})(?P<mark>[-/.])(?P<day>\d{{1,2}})(?P=mark){_YEAR}",
-        rf"(?P<day>\d{{1,2}})(?P<mark>[-/.])(?P<month>\d{{1,2}})(?P=mark){_YEAR}",
-        rf"{_WEEKDAY}(?:the\s+)?{_DAY}[\s-]+(?:of\s+)?{_MONTH}[\s,-]+{_YEAR}",
-        rf"{_WEEKDAY}{_MONTH}[\s-]+(?:the\s+)?{_DAY}[\s,-]+{_YEAR}",
-        rf"{_YEAR}[\s,-]+{_MONTH}[\s-]+{_DAY}",
-    )
-]
-_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_WRONG_REGION = 0.25
+_REGION_ONLY = 0.3
+_PART = 0.5
 
-ABSTENTION = re.compile(
-    r"\b(?:(?:is|are|was|were|has|have|had|it's)\s+)?(?:"
-    r"unknown|unspecified|undisclosed|unavailable|unclear|unstated|(?:not|isn't|wasn't)\s+(?:\w+\s+)?(?:known|mentioned|stated|specified|"
-    r"provided|given|available|disclosed|described|included|listed|found|clear|reported|indicated|revealed|recorded)"
-    r"|(?:can\s*not|can't|could\s+not|couldn't)\s+(?:be\s+)?"
-    r"(?:determined?|identified|identify|found|find|inferred|infer|say|tell|answer)"
-    r"|no\s+(?:\w+\s+)?(?:information|mention|data|record|details?|answer)"
-    r"|(?:does|do|did)\s+(?:not|n't)\s+(?:mention|state|specify|say|provide|know|include|contain)"
-    r"|(?:doesn't|don't|didn't)\s+(?:mention|state|specify|say|provide|know|include|contain)"
-    r"|n/a)(?:\s+(?:about|on|of|for|in|by|from|to|within)\b[^.;]*)?",
-    re.IGNORECASE,
-)
-
-_ABBREVIATIONS = {
-    "admin": "administration", "assoc": "association", "biol": "biology", "bldg": "building", "bus": "business",
-    "calif": "california", "chem": "chemical", "civ": "civil", "comm": "communication", "comms": "communications",
-    "comp": "computer", "cs": "computer science", "dept": "department", "dev": "development", "econ": "economics",
-    "ee": "electrical engineering", "elec": "electrical", "eng": "engineering", "engr": "engineering",
-    "env": "environmental", "fin": "finance", "ft": "fort", "govt": "government", "hist": "history",
-    "inst": "institute", "int'l": "international", "intl": "international", "lit": "literature",
-    "mass": "massachusetts", "math": "mathematics", "maths": "mathematics", "mech": "mechanical", "med": "medicine",
-    "mgmt": "management", "mt": "mount", "natl": "national", "phil": "philosophy", "phys": "physics",
-    "pol": "political", "poli": "political", "psych": "psychology", "rel": "relations", "sci": "science",
-    "soc": "sociology", "st": "saint", "stats": "statistics", "tech": "technology", "uni": "university",
-    "uk": "united kingdom", "univ": "university", "us": "united states", "usa": "united states",
-}  # fmt: skip
-_IDLE = {"the", "of", "and", "for", "in", "at", "de", "la", "du", "del", "di", "da", "des", "a", "an", "on", "to"}
-_LEGAL = {
-    "inc", "incorporated", "corp", "corporation", "ltd", "limited", "llc", "plc", "co", "company", "gmbh", "ag", "sa",
-}  # fmt: skip
-_SENTENCE = re.compile(r"(?:^|(?<=[.!?]\s)|(?<=\n))The ([\w -]+?) of (.+?) (?:is|was)\b:?\s*", re.IGNORECASE)
-_CODE = re.compile(r",\s*([A-Z]{2,3}|U\.S\.A?\.|U\.K\.)(?=\s*(?:,|\.?\s*$))")
-
-
-@dataclass(frozen=True)
-class Date:
-    """A date found in a text: its readings as (year, month, day) and where its parts stand (character offsets)."""
-
-    span: tuple[int, int]
-    readings: tuple[tuple[int, int, int], ...]
-    parts: dict[str, tuple[int, int]]
-
-
-def dates(text: str) -> list[Date]:
-    """The full dates in a text, left to right; 03/04/1980 has two readings."""
-    found: dict[tuple[int, int], Date] = {}
-    for match, reading in _readings(text):
-        earlier = found.get(match.span())
-        if earlier is None:
-            parts = {name: match.span(name) for name in ("year", "month", "day")}
-            found[match.span()] = Date(match.span(), (reading,), parts)
-        elif reading not in earlier.readings:
-            found[match.span()] = Date(earlier.span, (*earlier.readings, reading), earlier.parts)
-    return sorted(found.values(), key=lambda date: date.span)
-
-
-def _readings(text: str) -> Iterator[tuple[re.Match[str], tuple[int, int, int]]]:
-    for pattern in _DATES:
-        for match in pattern.finditer(text):
-            month = match["month"]
-            number = int(month) if month.isdigit() else 1 + [m[:3] for m in MONTHS].index(month[:3].lower())
-            if 1 <= number <= 12 and 1 <= int(match["day"]) <= _DAYS[number - 1]:
-                yield match, (int(match["year"]), number, int(match["day"]))
-
-
-def whole_date(text: str) -> Date | None:
-    """The date that a text consists of, or None."""
-    found = dates(text)
-    if len(found) != 1 or text[: found[0].span[0]].strip() or text[found[0].span[1] :].strip(" .,;!\n"):
-        return None
-    return found[0]
-
-
-def fold(text: str) -> str:
-    """Text in lower case without accents."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(character for character in decomposed if not unicodedata.combining(character))
-
-
-def words(text: str) -> list[str]:
-    """Normalised words: case, accents, punctuation and possessives gone, abbreviations written out."""
-    text = re.sub(r"\b(?:[a-z]\.)+[a-z]\b\.?", lambda dotted: dotted[0].replace(".", ""), fold(text).replace("’", "'"))
-    text = text.replace("int'l", "intl")
-    text = re.sub(r"'s\b|(?<=s)'(?!\w)", "", text).replace("&", " and ")
-    return [part for word in re.findall(r"\w+", text) for part in _ABBREVIATIONS.get(word, word).split()]
-
-
-def equivalent(prediction: str, reference: str) -> bool:
-    """Whether two values are the same: as dates, as normalised words, or one as the initialism of the other."""
-    expected = whole_date(reference)
-    if expected is not None:
-        found = whole_date(prediction)
-        return found is not None and bool(set(found.readings) & set(expected.readings))
-    left, right = _content(words(prediction)), _content(words(reference))
-    if not left or not right:
-        return prediction.strip() == reference.strip()
-    return left == right or _initialism(prediction, right) or _initialism(reference, left)
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_WEB = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+)")
+_PHONE = re.compile(r"[+(]?\d[\d\s().-]{3,}\d")
+_EXTENSION = re.compile(r"\s*(?:x|ext\.?|extension)\s*(\d+)\b", re.IGNORECASE)
+_BY_CHARACTER = {"email", "phone", "domain", "code"}
+_RANGE = re.compile(r"\b(?:between|from)\b|\d\s*-\s*\d", re.IGNORECASE)
+_SINCE = re.compile(r"\b(?:since|in|from|until|around)\s+\d{4}\b", re.IGNORECASE)
+_BINDING = {"of", "for", "de", "del", "di", "da", "do"}
+# Attributes whose values may name more than one thing; elsewhere a comma or "and" belongs to the name.
+_LISTED = {"major", "hobby", "job", "color", ""}
+_COMMA_BELONGS = {"place", "university", "address"}
+# Fields and professions: a word more makes them narrower, not another thing.
+_NARROWED = {"major", "job"}
 
 
 def score(question: str, attribute: str, prediction: str, reference: str) -> tuple[float, str]:
@@ -140,81 +40,265 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
 
     The prediction may be a bare value, a sentence, or an answer about several attributes.
     """
-    value = _value(question, attribute, prediction)
-    if not value.strip():
+    value = statements.about(question, attribute, statements.clean(prediction, attribute))
+    if not any(map(str.isalnum, value)) and not names.tokens(value, names.group(attribute)):
         return 0.0, f"gives no {attribute}"
-    if ABSTENTION.search(value) and not ABSTENTION.search(reference):
-        return 0.0, "abstains"
-    expected = whole_date(reference)
-    if expected is not None:
-        found = dates(value)
-        same = bool(found) and all(set(date.readings) & set(expected.readings) for date in found)
-        return (1.0, "the same date") if same else (0.0, "another date" if found else "no full date")
-    if equivalent(value, reference):
+    if equivalent(value, reference, attribute):
         return 1.0, "the same value"
-    predicted, wanted = _without_codes(value, reference)
-    content = set(_content(words(wanted)))
-    said = set(_content(words(predicted)))
-    if content and (content <= said or _contains_initialism(predicted, wanted)):
-        return 1.0, "contains the reference"
-    if said and said <= content and 2 * len(said) >= len(content):
-        return 0.5, "part of the reference"
-    return 0.0, "another value"
+    if statements.ABSTENTION.search(reference):
+        claims = [statements.Claim(value, False)]
+    else:
+        claims = statements.claims(value)
+    if not claims:
+        return 0.0, "abstains" if statements.ABSTENTION.search(value) else "denies"
+    text = ". ".join(claim.text for claim in claims)
+    found, reason = _agreement(text, reference, attribute, question)
+    return (found / 2, f"a guess; {reason}") if any(claim.guess for claim in claims) else (found, reason)
 
 
-def _value(question: str, attribute: str, prediction: str) -> str:
-    """The part of a prediction that is about the attribute; empty where it is about other things only."""
-    named = re.escape(attribute)
-    sentences = list(_SENTENCE.finditer(prediction))
-    starts = [match.start() for match in sentences[1:]] + [len(prediction)]
-    for match, end in zip(sentences, starts, strict=False):
-        if fold(match[1]) == fold(attribute):
-            asked = re.search(rf"{named} of ([^?]+?)\s*(?:[?,.]|$)", question, re.IGNORECASE)
-            if asked and not _same_person(asked[1], match[2]):
-                return ""
-            return prediction[match.end() : end].strip()
-    if sentences:
-        return ""
-    line = re.search(rf"{named}\W{{0,4}}\s*(?::|\bis\b|\bwas\b|=)\s*([^\n]+)", prediction, re.IGNORECASE)
-    return line[1].strip() if line else prediction
-
-
-def _same_person(asked: str, named: str) -> bool:
-    left, right = words(asked), words(named)
-    return left[: len(right)] == right or right[: len(left)] == left
-
-
-def _content(normalised: list[str]) -> list[str]:
-    """Words without articles, prepositions and legal forms; all of them where nothing else is left."""
-    return [word for word in normalised if word not in _IDLE and word not in _LEGAL] or normalised
-
-
-def _initialism(text: str, expansion: list[str]) -> bool:
-    """Whether a text is the initialism (MIT, N.U.S.) of the words."""
-    letters = text.strip(" .,").replace(".", "")
-    return (
-        letters.isupper()
-        and letters.isalpha()
-        and len(letters) > 1
-        and len(expansion) > 1
-        and fold(letters) == "".join(word[0] for word in expansion)
-    )
-
-
-def _contains_initialism(prediction: str, reference: str) -> bool:
-    """Whether a prediction has the reference's initialism, or the words that the reference is the initialism of."""
-    expansion = _content(words(reference))
-    if any(_initialism(word, expansion) for word in re.findall(r"[^\s,;()]+", prediction)):
+def equivalent(prediction: str, reference: str, attribute: str) -> bool:
+    """Whether two values, without a sentence around them, are the same."""
+    expected = dates.whole_date(reference)
+    if expected is not None:
+        found = dates.whole_date(prediction)
+        return found is not None and found.same(expected)
+    kind = names.group(attribute)
+    if prediction.strip().casefold() == reference.strip().casefold():
         return True
-    length = len(reference.strip(" .,").replace(".", ""))
-    said = _content(words(prediction))
-    # Two initials are too easily met by chance.
-    return length > 2 and any(_initialism(reference, said[i : i + length]) for i in range(len(said) - length + 1))
+    if kind in _BY_CHARACTER or reference.strip().isdecimal():
+        return _by_character(prediction, reference, kind) == 1 and bool(
+            re.fullmatch(r"\S*\d\S*|[\d\s().+-]+", prediction)
+        )
+    left, right = names.bare(prediction), names.bare(reference)
+    if left and left == right:
+        return True
+    said, wanted = (
+        names.content(names.tokens(prediction, kind), kind),
+        names.content(names.tokens(reference, kind), kind),
+    )
+    if not said or not wanted:
+        return False
+    return names.same(said, wanted, kind) or names.initialism(prediction, wanted) or names.initialism(reference, said)
 
 
-def _without_codes(prediction: str, reference: str) -> tuple[str, str]:
-    """Both texts without state and country codes, unless they disagree in them."""
-    codes = [[code.replace(".", "") for code in _CODE.findall(text)] for text in (prediction, reference)]
-    if codes[0] and codes[1] and not set(codes[0]) & set(codes[1]):
-        return prediction, reference
-    return _CODE.sub("", prediction), _CODE.sub("", reference)
+def _agreement(text: str, reference: str, attribute: str, question: str) -> tuple[float, str]:
+    kind = names.group(attribute)
+    expected = dates.whole_date(reference)
+    if expected is not None:
+        share = dates.agreement(numbers.in_digits(text), expected)
+        return share, "the same date" if share == 1 else "part of the date" if share else "another date or none"
+    if kind in _BY_CHARACTER or reference.strip().isdecimal():
+        share = _by_character(text, reference, kind)
+        return share, "the same value" if share == 1 else "part of the value" if share else "another value"
+    person = question.partition(f"{attribute} of ")[2]
+    return _Names(kind, frozenset(names.words(person))).agreement(_SINCE.sub("", text), reference)
+
+
+def _by_character(text: str, reference: str, kind: str) -> float:
+    if kind == "email":
+        return _email(text, reference)
+    if kind == "phone":
+        return max((_phone(found[0], reference) for found in _PHONE.finditer(text)), default=0.0)
+    if kind == "domain":
+        hosts = {host.lower() for host in _WEB.findall(_spelt_out(text))}
+        wanted = _WEB.fullmatch(reference.strip())
+        return float(wanted is not None and hosts == {wanted[1].lower()})
+    if reference.strip().isdecimal():
+        if _RANGE.search(text):
+            return 0.0
+        found = dict.fromkeys(numbers.numbers(text))
+        return (float(reference) in found) / max(len(found), 1)
+    return _code(text, reference)
+
+
+def _email(text: str, reference: str) -> float:
+    found = {address.lower() for address in _EMAIL.findall(_spelt_out(text))}
+    wanted = reference.strip().lower()
+    if not found:
+        return _PART if text.strip().lower() == wanted.partition("@")[0] else 0.0
+    return (wanted in found) / len(found)
+
+
+def _spelt_out(text: str) -> str:
+    """Addresses with their signs in place of words."""
+    text = re.sub(
+        r"\s*[(\[]\s*at\s*[)\]]\s*|(?<=\w)\s+at\s+(?=[\w-]+\s*(?:\.|[(\[]?\s*dot))", "@", text, flags=re.IGNORECASE
+    )
+    return re.sub(r"\s*[(\[]\s*dot\s*[)\]]\s*|(?<=\w)\s+dot\s+(?=\w)", ".", text, flags=re.IGNORECASE)
+
+
+def _phone(found: str, reference: str) -> float:
+    (said, abroad), (wanted, wanted_abroad) = _digits(found), _digits(reference)
+    if said != wanted:
+        longer, shorter = (said, wanted) if len(said) > len(wanted) else (wanted, said)
+        prefix = len(longer) - len(shorter.lstrip("0"))
+        if abroad == wanted_abroad or not longer.endswith(shorter.lstrip("0")) or not 1 <= prefix <= 3:
+            return _PART if wanted.endswith(said) and len(said) >= 6 else 0.0
+    return 1.0
+
+
+def _digits(phone: str) -> tuple[str, bool]:
+    """Digits of a phone number without the trunk zero in brackets, and whether they start with a country's code."""
+    digits = re.sub(r"\D", "", phone.replace("(0)", ""))
+    if digits.startswith("00"):
+        return digits[2:], True
+    return digits, phone.lstrip(" (").startswith("+") or (len(digits) == 11 and digits.startswith("1"))
+
+
+def _code(text: str, reference: str) -> float:
+    """Whether the reference stands in the text between word boundaries, spaces and punctuation aside."""
+    pieces = re.findall(r"[^\W_]+", names.fold(text))
+    wanted = names.bare(reference)
+    for start in range(len(pieces)):
+        joined = ""
+        for piece in pieces[start:]:
+            joined += piece
+            if joined == wanted:
+                return 1.0
+            if not wanted.startswith(joined):
+                break
+    return 0.0
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The comparison of names for a group of attributes and a person."""
+
+    kind: str
+    person: frozenset[str]
+
+    def agreement(self, text: str, reference: str) -> tuple[float, str]:
+        """Score of a text that may hold a sentence or several names, and why."""
+        said = names.tokens(text, self.kind)
+        name, regions = self._parted(names.tokens(reference, self.kind))
+        parts = self._parts(name)
+        windows = [self._window(said, part, text, reference) for part in parts]
+        found = [window for window in windows if window is not None]
+        if not found:
+            return self._part(said, name, regions)
+        if self.kind == "address" and any(token.isdecimal() and token not in name for token in said):
+            return 0.0, "another number"
+        extended = [self._extended(said, window, name) for window in found]
+        if any(extended):
+            narrowed = self.kind in _NARROWED and not any({*more} & names.listed("modifiers") for more in extended)
+            return (_PART, "the reference, narrowed") if narrowed else (0.0, "a longer name")
+        if not names.compatible(self._regions(said, max(end for _, end in found)), regions):
+            return _WRONG_REGION, "in another region"
+        share = len(found) / (len(parts) + self._others(said, found, name))
+        return (1.0, "contains the reference") if share == 1 else (share, "one of several values")
+
+    def _parted(self, wanted: list[str]) -> tuple[list[str], list[frozenset[names.Region]]]:
+        """A name and the regions that follow it after a comma."""
+        if BREAK not in wanted:
+            return wanted, []
+        stop = wanted.index(BREAK)
+        regions, length = names.region_at(wanted, stop + 1)
+        if self.kind == "place" or length == len(wanted) - stop - 1:
+            return wanted[:stop], self._regions(wanted, stop)
+        return wanted, []
+
+    def _parts(self, name: list[str]) -> list[list[str]]:
+        parts: list[list[str]] = [[]]
+        for token in name:
+            if token == "and" and self.kind in _LISTED:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        return [names.content(part, self.kind) for part in parts if part]
+
+    def _window(self, said: list[str], wanted: list[str], text: str, reference: str) -> tuple[int, int] | None:
+        """First and last place of the words that name what is wanted; not part of a longer name where there is a choice."""
+        skipped = names.skipped(self.kind)
+        places = [i for i, token in enumerate(said) if token not in skipped]
+        short = {names.fold(w).replace(".", "") for w in re.findall(r"[^\s,;()]+", text) if names.initialism(w, wanted)}
+        letters = reference.strip(" .").replace(".", "")
+        found: list[tuple[int, int]] = []
+        for first in range(len(places)):
+            for length in {len(wanted) - 1, len(wanted), len(wanted) + 1, 1, len(letters)}:
+                if not 0 < length <= len(places) - first:
+                    continue
+                own = [said[i] for i in places[first : first + length]]
+                if (
+                    names.same(own, wanted, self.kind)
+                    or (length == 1 and own[0] in short)
+                    # Two initials are too easily met by chance.
+                    or (length == len(letters) > 2 and names.initialism(letters, own))
+                ):
+                    found.append((places[first], places[first + length - 1]))
+        return min(found, key=lambda window: (bool(self._extended(said, window, wanted)), window), default=None)
+
+    def _extended(self, said: list[str], window: tuple[int, int], name: list[str]) -> list[str]:
+        """The words beside a name that make it a longer one."""
+        first, last = window
+        beside = []
+        if first > 0 and self._names(said[first - 1], name):
+            beside.append(said[first - 1])
+        elif first > 1 and said[first - 1] in _BINDING and self._names(said[first - 2], name):
+            beside.append(said[first - 2])
+        rest = said[last + 1 : last + 3]
+        if rest and not names.region_at(said, last + 1)[1]:
+            if self._names(rest[0], name):
+                beside.append(rest[0])
+            elif len(rest) == 2 and rest[0] in _BINDING and self._names(rest[1], name):
+                beside.append(rest[1])
+        return beside
+
+    def _names(self, token: str, name: Sequence[str]) -> bool:
+        """Whether a word can be part of a name other than the one at hand."""
+        return not (
+            token in (BREAK, STOP)
+            or names.is_plain(token, self.kind)
+            or token in names.skipped(self.kind)
+            or token in name
+            or token in self.person
+        )
+
+    def _regions(self, said: list[str], last: int) -> list[frozenset[names.Region]]:
+        """The regions named after a name."""
+        found: list[frozenset[names.Region]] = []
+        place = last + 1
+        while place < len(said):
+            regions, length = names.region_at(said, place)
+            if length and said[place] not in ("in", "of"):
+                found.append(regions)
+                place += length
+            elif said[place] in (BREAK, "in", "the", "of"):
+                place += 1
+            else:
+                break
+        return found
+
+    def _others(self, said: list[str], found: list[tuple[int, int]], name: Sequence[str]) -> int:
+        """How many other values stand beside the right one."""
+        separators = {"or", "and", STOP} | (set() if self.kind in _COMMA_BELONGS else {BREAK})
+        others: set[tuple[str, ...]] = set()
+        start = 0
+        for place, token in enumerate([*said, STOP]):
+            if token not in separators:
+                continue
+            own = said[start:place]
+            apart = all(place <= first or last < start for first, last in found)
+            own = own[1:] if own and own[0] in ("a", "an", "the", "either") else own
+            # A region after a comma belongs to the name before it.
+            head = own[: own.index(BREAK)] if BREAK in own else own
+            if apart and head and len(head) <= 4 and all(self._names(t, ()) for t in head) and not {*head} <= {*name}:
+                if names.region_at(said, start)[1] != len(head) or self.kind == "place":
+                    others.add(tuple(head))
+            start = place + 1
+        return len(others)
+
+    def _part(self, said: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
+        """Score of a text without the name: a part of the name, or its region alone."""
+        own = [token for token in said if self._names(token, ())]
+        wanted = names.content(name, self.kind)
+        if self.kind == "place":
+            named, length = names.region_at(own, 0)
+            known = length and length == len(own) and regions and names.compatible([named], regions)
+            return (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
+        if not own or Counter(own) - Counter(wanted) or all(names.is_generic(token, self.kind) for token in own):
+            return 0.0, "another value"
+        if self.kind == "university" and Counter(wanted) - Counter(own) == Counter(["university"]):
+            return 1.0, "the same university"
+        if self.kind in ("university", "company") and own != wanted[: len(own)]:
+            return 0.0, "another value"
+        return min(len(own) / len(wanted), _PART), "part of the reference"

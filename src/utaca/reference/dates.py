@@ -1,0 +1,196 @@
+"""Dates in texts, whatever their notation and language, whole or in part."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from babel import Locale
+
+# The languages of the people and places in the biographies and their neighbours. Where two languages use a word for
+# different months, as Czech and Croatian do, only one of them can be here.
+_LANGUAGES = ("en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "fi", "pl", "cs", "hu", "ro")
+_ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
+_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+Reading = tuple[int, int, int]
+"""Year, month and day; a year below 100 leaves the century open."""
+
+_MONTH = r"(?P<month>[^\W\d_]+)"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|[ºª°])?"
+_YEAR = r"(?:(?P<year>\d{4})|['’]?(?P<short>\d{2}))"
+_GAP = r"(?:[\s.,/-]|\b(?:of|de|del|di|the|in)\b)*"
+_DATES = [
+    re.compile(rf"(?<!\w){pattern}(?!\w)", re.IGNORECASE)
+    for pattern in (
+        r"(?P<year>\d{4})(?P<mark>[-/.])(?P<month>\d{1,2})(?P=mark)(?P<day>\d{1,2})",
+        rf"(?P<month>\d{{1,2}})(?P<mark>[-/])(?P<day>\d{{1,2}})(?P=mark){_YEAR}",
+        rf"(?P<day>\d{{1,2}})(?P<mark>[-/]|\.\s?)(?P<month>\d{{1,2}})(?P=mark){_YEAR}",
+        rf"{_DAY}{_GAP}{_MONTH}{_GAP}{_YEAR}",
+        rf"{_MONTH}{_GAP}{_DAY}{_GAP}{_YEAR}",
+        rf"(?P<year>\d{{4}}){_GAP}{_MONTH}{_GAP}{_DAY}",
+        r"(?P<year>\d{4})\s?年\s?(?P<month>\d{1,2})\s?月\s?(?P<day>\d{1,2})\s?日",
+    )
+]
+_COMPACT = re.compile(r"(?<!\w)(\d{4})(\d{2})(\d{2})(?!\w)")
+_CLOCK = re.compile(r"(?<=\d)T\d{2}:\d{2}\S*")
+_NUMERIC_MONTH = re.compile(
+    r"(?<![\w/.-])(?:(?P<month>\d{1,2})[/.-](?P<year>\d{4})|(?P<year2>\d{4})-(?P<month2>\d{1,2}))(?![\w/-])"
+)
+_DECADE = re.compile(r"\b(\d{3})0['’]?s\b")
+_PIECE = re.compile(r"(?P<year>\b\d{4}\b|['’]\d{2}\b)|(?P<day>\b\d{1,2})(?P<ordinal>(?:st|nd|rd|th|er|º)?\b)|[^\W\d_]+")
+_BETWEEN = {"of", "the", "de"}
+
+
+@dataclass(frozen=True)
+class Date:
+    """A date found in a text: its readings and where its parts stand (character offsets)."""
+
+    span: tuple[int, int]
+    readings: tuple[Reading, ...]
+    parts: dict[str, tuple[int, int]]
+
+    def same(self, other: Date) -> bool:
+        """Whether the two name one day; two dates that may be read either way are read in one way."""
+        if len(self.readings) == len(other.readings) == 2:
+            pairs = list(zip(self.readings, other.readings, strict=True))
+        else:
+            pairs = [(own, its) for own in self.readings for its in other.readings]
+        return any(own[1:] == its[1:] and same_year(own[0], its[0]) for own, its in pairs)
+
+
+def same_year(left: int, right: int) -> bool:
+    """Whether two years are the same as far as they are written out."""
+    return left % 100 == right % 100 if min(left, right) < 100 else left == right
+
+
+def dates(text: str) -> list[Date]:
+    """The full dates in a text, left to right; 03/04/1980 has two readings."""
+    found: list[Date] = []
+    for match, reading in _readings(text):
+        same = next((i for i, date in enumerate(found) if date.span == match.span()), None)
+        if same is not None:
+            if reading not in found[same].readings:
+                found[same] = Date(match.span(), (*found[same].readings, reading), found[same].parts)
+        elif not any(match.start() < date.span[1] and date.span[0] < match.end() for date in found):
+            year = "year" if match["year"] else "short"
+            parts = {"year": match.span(year), "month": match.span("month"), "day": match.span("day")}
+            found.append(Date(match.span(), (reading,), parts))
+    return sorted(found, key=lambda date: date.span)
+
+
+def _readings(text: str) -> Iterator[tuple[re.Match[str], Reading]]:
+    for pattern in _DATES:
+        for match in pattern.finditer(text):
+            month = int(match["month"]) if match["month"].isdecimal() else months().get(_fold(match["month"]), 0)
+            year = match["year"] or match["short"]
+            if 1 <= month <= 12 and 1 <= int(match["day"]) <= _DAYS[month - 1]:
+                yield match, (int(year), month, int(match["day"]))
+
+
+def whole_date(text: str) -> Date | None:
+    """The date that a text consists of, its weekday aside, or None."""
+    found = dates(text)
+    if len(found) != 1:
+        return None
+    start, end = found[0].span
+    around = re.findall(r"\w+", f"{text[:start]} {text[end:]}")
+    idle = weekdays() | {"the", "le", "den", "el", "il"}
+    return found[0] if all(_fold(word) in idle for word in around) else None
+
+
+def agreement(text: str, expected: Date) -> float:
+    """The share of a date that a text gets right: 0 where it contradicts it, less than 1 where it names a part only.
+
+    Several dates share the mark; a range is no date.
+    """
+    text = _CLOCK.sub("", _COMPACT.sub(r"\1-\2-\3", text))
+    found = dates(text)
+    if not found:
+        return _partial(text, expected)
+    if len(found) > 1 and re.search(r"\b(?:between|from)\b|\d\s*-\s*$", text[: found[1].span[0]], re.IGNORECASE):
+        return 0.0
+    different = [date for i, date in enumerate(found) if not any(date.same(earlier) for earlier in found[:i])]
+    return sum(date.same(expected) for date in different) / len(different)
+
+
+def _partial(text: str, expected: Date) -> float:
+    named = _named(text)
+    decade = _DECADE.search(text)
+    if any(len(values) > 1 for values in named) or not (any(named) or decade):
+        return 0.0
+
+    def agrees(reading: Reading) -> bool:
+        year, month, day = reading
+        return all(same_year(value, year) for value in named[0]) and named[1] <= {month} and named[2] <= {day}
+
+    if decade and expected.readings[0][0] // 10 != int(decade[1]):
+        return 0.0
+    if not any(map(agrees, expected.readings)):
+        return 0.0
+    return max(sum(map(bool, named)) / 3, 0.2)
+
+
+def _named(text: str) -> tuple[set[int], set[int], set[int]]:
+    """Years, months and days that a text names."""
+    years: set[int] = set()
+    numbers: set[int] = set()
+    days: set[int] = set()
+    for match in _NUMERIC_MONTH.finditer(text):
+        years.add(int(match["year"] or match["year2"]))
+        numbers.add(int(match["month"] or match["month2"]))
+    pieces = [p for p in _PIECE.finditer(_NUMERIC_MONTH.sub(" ", text)) if p[0].lower() not in _BETWEEN]
+
+    def month(place: int) -> int:
+        """The month that a piece names; a small word such as "may" needs a number beside it."""
+        if not 0 <= place < len(pieces) or pieces[place]["year"] or pieces[place]["day"]:
+            return 0
+        word = pieces[place][0]
+        beside = any(0 <= i < len(pieces) and (pieces[i]["day"] or pieces[i]["year"]) for i in (place - 1, place + 1))
+        known = months().get(_fold(word), 0)
+        return known if len(word) > 2 and (beside or (word[0].isupper() and len(word) > 3)) else 0
+
+    for place, piece in enumerate(pieces):
+        if piece["year"]:
+            years.add(int(piece["year"].strip("'’")))
+        elif piece["day"] and (piece["ordinal"] or month(place - 1) or month(place + 1)):
+            days.add(int(piece["day"]))
+        elif month(place):
+            numbers.add(month(place))
+    return years, numbers, days
+
+
+@functools.cache
+def months() -> dict[str, int]:
+    """Month of each name and usual abbreviation, folded."""
+    names: dict[str, int] = {"sept": 9} | {roman: number for number, roman in enumerate(_ROMAN, 1)}
+    for language in _LANGUAGES:
+        for forms in Locale.parse(language).months.values():
+            for width in ("wide", "abbreviated"):
+                for number, name in forms[width].items():
+                    for written in (name, _digraphs(name)):
+                        names.setdefault(_fold(written).strip(". "), number)
+    return names
+
+
+@functools.cache
+def weekdays() -> frozenset[str]:
+    """Names and usual abbreviations of the days of the week, folded."""
+    names = {"tues", "thurs", "weds"}
+    for language in _LANGUAGES:
+        for forms in Locale.parse(language).days.values():
+            for width in ("wide", "abbreviated"):
+                names.update(_fold(name).strip(".") for name in forms[width].values())
+    return frozenset(part for name in names for part in re.findall(r"\w+", name))
+
+
+def _digraphs(text: str) -> str:
+    return text.lower().replace("ä", "ae").replace("ö", "oe").replace("ü", "ue")
+
+
+def _fold(text: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(character for character in decomposed if not unicodedata.combining(character))

@@ -1,0 +1,224 @@
+"""Names and their variants: one canonical form for spellings, abbreviations, aliases and translations.
+
+The tables are in ``names.json``; countries and currencies come from Babel's (CLDR's) names.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from typing import Any
+
+from babel import Locale
+
+BREAK, STOP = ",", ";"
+"""The tokens that stand for punctuation between words: inside a phrase, and between phrases."""
+
+Region = tuple[str, str]
+"""Country and subdivision, the latter empty where a country is meant."""
+
+# Languages in which countries are recognised.
+_LANGUAGES = ("en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "fi", "pl")
+# Groups whose values are names; in all others words are compared by their stems.
+_NAMES = {"university", "company", "place", "address", "timezone", "cryptocurrency", "card"}
+_WITH_LEGAL_FORM = {"company", ""}
+
+_STROKES = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th", "ı": "i"})
+_DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
+_TOKEN = re.compile(r"[^\W_]+|[$€£¥₹&]|[,.;:()/\n!?|+]")
+_SIGNS = "$€£¥₹&"
+_DOTTED = re.compile(r"\b(?:[a-z]\.\s?)+[a-z]\b\.?")
+_POSSESSIVE = re.compile(r"'s\b|(?<=s)'(?!\w)")
+_STREET = re.compile(r"(?<=\w)str\b\.?")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+@functools.cache
+def table() -> dict[str, Any]:
+    return json.loads(resources.files(__package__).joinpath("names.json").read_text(encoding="utf-8"))
+
+
+def fold(text: str) -> str:
+    """Text in lower case without accents and strokes."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold().translate(_STROKES))
+    return "".join(character for character in decomposed if not unicodedata.combining(character))
+
+
+@functools.cache
+def group(attribute: str) -> str:
+    """The group of attributes, by a word in the name, whose variants apply; empty where none does."""
+    named = re.findall(r"[a-z]+", fold(attribute))
+    return next((name for name, marks in table()["attributes"].items() if not {*marks}.isdisjoint(named)), "")
+
+
+@functools.cache
+def listed(name: str) -> frozenset[str]:
+    """One of the word lists."""
+    return frozenset(table()[name])
+
+
+def _tokens(text: str) -> list[str]:
+    folded = fold(text).replace("’", "'").replace("int'l", "intl").replace("a/s", "as")
+    folded = _POSSESSIVE.sub(" , ", _DOTTED.sub(lambda dotted: re.sub(r"\W", "", dotted[0]), folded))
+    return [
+        token if token.isalnum() or token in _SIGNS else STOP if token in "./;\n!?|" else BREAK
+        for token in _TOKEN.findall(folded)
+    ]
+
+
+@functools.cache
+def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
+    """Canonical words of each variant in a group, and the length of the longest variant."""
+    same: dict[str, dict[str, list[str]]] = table()["same"]
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    groups = ["any", "place", of] if of == "university" else ["any", of]
+    for name in groups:
+        entries: Iterable[tuple[str, Sequence[str]]] = same.get(name, {}).items()
+        if name == "currency":
+            entries = [*((title, [code]) for code, title in Locale.parse("en").currencies.items()), *entries]
+        for canonical, variants in entries:
+            words = tuple(_tokens(canonical))
+            known[words] = words
+            for variant in variants:
+                for written in (variant, variant.translate(_DIGRAPHS)):
+                    known[tuple(_tokens(written))] = words
+    return known, max(map(len, known))
+
+
+def tokens(text: str, of: str = "") -> list[str]:
+    """Canonical words of a text about a group of attributes, with breaks."""
+    if of == "color":
+        text = _CAMEL.sub(" ", text)
+    plain = _tokens(_STREET.sub("strasse", text) if of == "address" else text)
+    known, longest = _variants(of)
+    found: list[str] = []
+    place = 0
+    while place < len(plain):
+        for length in range(min(longest, len(plain) - place), 0, -1):
+            canonical = known.get(tuple(plain[place : place + length]))
+            if canonical is not None:
+                found.extend(canonical)
+                place += length
+                break
+        else:
+            found.append(plain[place])
+            place += 1
+    return found if of in _NAMES else [token if token in (BREAK, STOP) else stem(token) for token in found]
+
+
+def words(text: str) -> list[str]:
+    """Canonical words of a text, without breaks."""
+    return [token for token in tokens(text, "company") if token not in (BREAK, STOP)]
+
+
+@functools.cache
+def stem(word: str) -> str:
+    """A word without inflection and in one spelling: hikes and hiking, travelling and traveling, theatre and theater."""
+    word = re.sub(r"(?<=\w\w)our$", "or", word.replace("grey", "gray"))
+    word = re.sub(r"(?<=\w)tre$", "ter", word)
+    if len(word) > 4:
+        word = re.sub(r"ies$", "y", word)
+        word = re.sub(r"(?<=[^su])s$", "", word)
+        word = re.sub(r"(?<=\w\w\w)(?:ing|ed|ic)$", "", word)
+    if len(word) > 3:
+        word = re.sub(r"e$", "", word)
+    return re.sub(r"(?<=\w\w)([bdglmnprt])\1$", r"\1", word)
+
+
+@functools.cache
+def _listed_for(name: str, of: str) -> frozenset[str]:
+    return listed(name) if of in _NAMES else frozenset(map(stem, listed(name))) | listed(name)
+
+
+def is_plain(token: str, of: str) -> bool:
+    """Whether a word is one of those that sentences are made of, and not names."""
+    return token in _listed_for("plain", of) or token in _listed_for("idle", of)
+
+
+def is_generic(token: str, of: str) -> bool:
+    """Whether a word tells the kind of a thing and not the thing."""
+    return token in _listed_for("generic", of)
+
+
+def content(found: Iterable[str], of: str) -> list[str]:
+    """Words without articles, prepositions and legal forms; all of them where nothing else is left."""
+    whole = [token for token in found if token not in (BREAK, STOP)]
+    return [token for token in whole if token not in skipped(of)] or whole
+
+
+@functools.cache
+def skipped(of: str) -> frozenset[str]:
+    """Tokens that are no content: punctuation, articles, prepositions and, where firms are meant, legal forms."""
+    return listed("idle") | {BREAK, STOP} | (listed("legal") if of in _WITH_LEGAL_FORM else frozenset())
+
+
+def same(left: Sequence[str], right: Sequence[str], of: str) -> bool:
+    """Whether two lists of content words name one thing; their order matters to a few universities only."""
+    if of == "university" and len(left) == len(right) == 2 and left != right and listed("namesakes") & {*left}:
+        return False
+    return sorted(left) == sorted(right) or "".join(left) == "".join(right)
+
+
+def bare(text: str) -> str:
+    """Letters and digits of a text, folded."""
+    return "".join(character for character in fold(text) if character.isalnum())
+
+
+def initialism(text: str, expansion: Sequence[str]) -> bool:
+    """Whether a text is the initialism (MIT, N.U.S.) of the words."""
+    letters = text.strip(" .,").replace(".", "")
+    if not (letters.isalpha() and 1 < len(letters) <= 6 and len(expansion) > 1):
+        return False
+    written = letters.isupper() or (len(letters) > 2 and letters.islower())
+    initials = [word[0] for word in expansion]
+    return written and fold(letters) in ("".join(initials), "".join([*initials[1:], initials[0]]))
+
+
+@functools.cache
+def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
+    known: dict[tuple[str, ...], set[Region]] = {}
+
+    def add(name: str, country: str, subdivision: str = "") -> None:
+        key = tuple(token for token in tokens(name, "place") if token not in (BREAK, STOP))
+        known.setdefault(key, set()).add((country, subdivision))
+
+    for language in _LANGUAGES:
+        for code, name in Locale.parse(language).territories.items():
+            if len(code) == 2 and code.isalpha() and code not in ("EU", "EZ", "UN", "XA", "XB", "ZZ", "QO"):
+                add(name, code)
+                add(name.replace("-", " ").removeprefix("the "), code)
+                add(code, code)
+    for code, more in table()["countries"].items():
+        for name in more:
+            add(name, code)
+    for country, subdivisions in table()["regions"].items():
+        for code, name in subdivisions.items():
+            add(name, country, code)
+            add(code, country, code)
+    return {key: frozenset(found) for key, found in known.items()}, max(map(len, known))
+
+
+def region_at(found: Sequence[str], place: int) -> tuple[frozenset[Region], int]:
+    """The regions that the words at a place may name, and how many words they are; 0 where they name none."""
+    known, longest = _regions()
+    for length in range(min(longest, len(found) - place), 0, -1):
+        regions = known.get(tuple(found[place : place + length]))
+        if regions:
+            return regions, length
+    return frozenset(), 0
+
+
+def compatible(left: Sequence[frozenset[Region]], right: Sequence[frozenset[Region]]) -> bool:
+    """Whether no region that one side names contradicts those of the other."""
+    return all(any(_fits(a, b) for a in own for b in its) for own in left for its in right)
+
+
+def _fits(left: Region, right: Region) -> bool:
+    # Hong Kong and Macao are also said to be in China.
+    home = {"HK": "CN", "MO": "CN"}
+    countries = {home.get(left[0], left[0]), home.get(right[0], right[0])}
+    return len(countries) == 1 and (left[1] == right[1] or not left[1] or not right[1])

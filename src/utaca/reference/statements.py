@@ -1,0 +1,156 @@
+"""What an answer states of one attribute: its markup, other subjects, refusals, negations and hedges put aside."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from utaca.reference import names
+
+_N_T = r"(?:n't|n’t|\s+not|not)"
+ABSTENTION = re.compile(
+    r"\b(?:(?:is|are|was|were|has|have|had|it's|remains?|goes|left)\s+)?(?:"
+    r"unknown|unspecified|undisclosed|unavailable|unclear|unstated|unmentioned|unidentified|undetermined|unrecorded"
+    r"|(?:not|isn['’]t|wasn['’]t|never)\s+(?:been\s+)?(?:\w+\s+)?(?:known|mentioned|stated|specified|provided|given"
+    r"|available|disclosed|described|included|listed|found|clear|reported|indicated|revealed|recorded|named|told|said"
+    r"|determined|possible\s+to\s+\w+|in\s+the\s+(?:text|passage|document|context)|enough\s+(?:\w+\s+)?(?:information"
+    r"|context|data|details?))"
+    rf"|(?:can|could){_N_T}\s+(?:be\s+)?"
+    r"(?:determined?|identified|identify|found|find|inferred|infer|say|said|tell|answer(?:ed)?|know|established?)"
+    r"|(?:am\s+|is\s+|was\s+|be\s+|[’']m\s+)?unable\s+to\s+\w+|(?:it\s+is\s+)?impossible\s+to\s+\w+"
+    r"|(?:there\s+is\s+|i\s+have\s+|i['’]ve\s+|gives?\s+|has\s+|have\s+|found\s+)?"
+    r"no\s+(?:\w+\s+){0,2}?(?:information|mention|data|record|details?|answer|idea|clue|hint|indication|evidence"
+    r"|(?:is|was|are)\s+(?:\w+\s+)?(?:known|mentioned|stated|specified|provided|given|named|listed|recorded|available))"
+    rf"|(?:does|do|did){_N_T}\s+(?:mention|state|specify|say|provide|know|include|contain|give|tell|reveal|indicate"
+    r"|disclose|name|list)"
+    r"|nothing\s+(?:is|was)\s+(?:said|known|stated|mentioned)|(?:insufficient|missing|lacking)\s+(?:information|data)"
+    r"|is\s+silent|remains?\s+a\s+mystery|(?:a\s+)?mystery(?=\W*$)|to\s+be\s+determined|tb[ad]\b|left\s+(?:blank|empty|open)"
+    r"|blank(?=\W*$)|private\s+(?:number|information)|anybody['’]s\s+guess|anyone['’]s\s+guess"
+    r"|unbekannt|keine\s+angabe|inconnue?|non\s+précisée?|desconocid[oa]|sconosciut[oa]|onbekend|desconhecid[oa]|okänd"
+    r"|n/a)(?:\s+(?:about|on|of|for|in|by|from|to|within|whether|if|when|where|at)\b[^.;]*)?"
+    r"|^\W*(?:none|null|nil|nothing|nobody|no\s+one|[?–—-]+)\W*$",
+    re.IGNORECASE,
+)
+_NEGATION = re.compile(
+    r"\b(?:not|never|neither|nor|without)\b|n['’]t\b|\bno\s+longer\b|\bdenie[sd]\b|\bfalse\b", re.IGNORECASE
+)
+_EXCLUDED = re.compile(
+    r",?\s*\b(?:rather\s+than|instead\s+of|as\s+opposed\s+to|other\s+than|except(?:\s+for)?|apart\s+from)\s+[^,.;]+"
+    r"|,\s*(?:and\s+|but\s+)?not\s+[^,.;]+|\(\s*(?:formerly|previously|once|not)\b[^)]*\)"
+    r"|,?\s+\b(?:formerly|previously)\s+[^,.;]+",
+    re.IGNORECASE,
+)
+_IDIOM = re.compile(
+    r",?\s*\b(?:if\s+i(?:\s+a|['’])m\s+not\s+mistaken|not\s+surprisingly|although\s+i\s+am\s+not\s+(?:\w+\s+)?sure"
+    r"|not\s+only|(?:as\s+)?(?:i|we)\s+(?:believe|think|suppose|guess|assume))\b,?",
+    re.IGNORECASE,
+)
+_GUESS = re.compile(r"\b(?:may|might|could|maybe|perhaps|possibly|guess)\b", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"\s*;\s*|,?\s+\b(?:but|however|although|though|yet|while|whereas)\b,?\s*|(?<=[a-z\d)][.!?])\s+(?=[A-Z])"
+)
+
+_PATTERN = re.compile(r"(?:^|(?<=[.!?]\s)|(?<=\n))The ([\w -]+?) of (.+?) (?:is|was)\b:?\s*", re.IGNORECASE)
+_NEXT_FACT = re.compile(r",?\s+\band\s+(?:her|his|their|the|she|he|they)\b\s.*$", re.IGNORECASE | re.DOTALL)
+_TITLE = {
+    "mr",
+    "mrs",
+    "ms",
+    "miss",
+    "dr",
+    "prof",
+    "professor",
+    "sir",
+    "lady",
+    "she",
+    "he",
+    "her",
+    "him",
+    "person",
+    "the",
+}
+_OTHER_PERSON = re.compile(
+    r"^\W*(?P<name>[A-Z]\w+(?:\s+[A-Z][\w.]*)+)\s+(?=(?:is|was|works?|worked|has|had|lives?|lived|studied|studies|attended"
+    r"|graduated|majored|joined|comes|came|holds|got|married)\b)"
+)
+
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_MARKUP = (
+    (re.compile(r"\[([^\]]*)\]\([^)]*\)"), r"\1"),
+    (re.compile(r"\[\d+\]"), ""),
+    (re.compile(r"\\[a-zA-Z]+\{([^{}]*)\}"), r"\1"),
+    (re.compile(r"\\[a-zA-Z]+\{([^{}]*)\}"), r"\1"),
+    (re.compile(r"</?[a-zA-Z][^>@]*>"), ""),
+    (re.compile(r"\*+|`+|__+|(?<!\w)_|_(?!\w)|[\"“”„«»‹›]"), ""),
+    (re.compile(r"(?<!\w)['‘‚](?=\w)(?!\d\d\b)|(?<=\w)['’](?!\w)(?<!s['’])"), ""),
+    (re.compile(r"^\s*(?:#+|[-*•])\s+", re.MULTILINE), ""),
+    (re.compile(r"^\s*\$+|\$+\s*$"), ""),
+    (re.compile(r"[‐‑‒–—−]"), "-"),
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A stretch of an answer that asserts something, and whether it is a guess after a refusal."""
+
+    text: str
+    guess: bool
+
+
+def clean(text: str, attribute: str) -> str:
+    """Text without markup and in usual characters; a JSON object gives its value for the attribute."""
+    text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).strip()
+    if text.startswith("{"):
+        try:
+            given = json.loads(text)
+        except ValueError:
+            given = {}
+        text = str(given.get(attribute, given.get("answer", text)))
+    for pattern, replacement in _MARKUP:
+        text = pattern.sub(replacement, text)
+    return text.strip()
+
+
+def about(question: str, attribute: str, text: str) -> str:
+    """The part of an answer that is about the attribute and the person; empty where it is about others only."""
+    asked = re.search(rf"{re.escape(attribute)} of ([^?]+?)\s*(?:[?,.]|$)", question, re.IGNORECASE)
+    person = asked[1] if asked else ""
+    sentences = list(_PATTERN.finditer(text))
+    starts = [match.start() for match in sentences[1:]] + [len(text)]
+    for match, end in zip(sentences, starts, strict=False):
+        if names.fold(match[1]) == names.fold(attribute):
+            return text[match.end() : end].strip() if not person or same_person(person, match[2]) else ""
+    if sentences:
+        return ""
+    line = re.search(rf"\b{re.escape(attribute)}\W{{0,4}}\s*(?::|\bis\b|\bwas\b|=)\s*([^\n]+)", text, re.IGNORECASE)
+    stated = _NEXT_FACT.sub("", line[1]).strip() if line else text
+    other = _OTHER_PERSON.match(stated)
+    return "" if other and person and not same_person(person, other["name"]) else stated
+
+
+def same_person(asked: str, named: str) -> bool:
+    """Whether a name means the person asked for: with initials, a part or more given names, in any order."""
+    own = re.findall(r"\w+", names.fold(asked))
+    its = [word for word in re.findall(r"[\w'’]+", names.fold(named)) if word not in _TITLE]
+    if not its:
+        return True
+    known = [word in own or (len(word) == 1 and any(name.startswith(word) for name in own)) for word in its]
+    if all(known):
+        return True
+    # Further given names stand between the first and the last, and are written like names.
+    return known[0] and known[-1] and {*own} <= {*its} and not re.search(r"\b[a-z]", named)
+
+
+def claims(text: str) -> list[Claim]:
+    """The stretches of a text that assert something; refusals and negated ones left out."""
+    text = _EXCLUDED.sub("", _IDIOM.sub("", text))
+    found: list[Claim] = []
+    refused = False
+    for clause in _CLAUSE.split(text):
+        if ABSTENTION.search(clause):
+            refused = True
+        elif clause.strip() and not _NEGATION.search(clause):
+            found.append(Claim(clause.strip(), refused and _GUESS.search(clause) is not None))
+    return found
