@@ -20,18 +20,18 @@ Reading = tuple[int, int, int]
 """Year, month and day; a year below 100 leaves the century open."""
 
 _MONTH = r"(?P<month>[^\W\d_]+)"
-_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|[ºª°])?"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|[oºª°])?"
 _YEAR = r"(?:(?P<year>\d{4})|['’]?(?P<short>\d{2}))"
-_GAP = r"(?:[\s.,/-]|\b(?:of|de|del|di|the|in)\b)*"
+_GAP = r"(?:[\s.,/-]|\b(?:of|de|del|di|the|in)\b)"
 _DATES = [
     re.compile(rf"(?<!\w){pattern}(?!\w)", re.IGNORECASE)
     for pattern in (
         r"(?P<year>\d{4})(?P<mark>[-/.])(?P<month>\d{1,2})(?P=mark)(?P<day>\d{1,2})",
         rf"(?P<month>\d{{1,2}})(?P<mark>[-/])(?P<day>\d{{1,2}})(?P=mark){_YEAR}",
         rf"(?P<day>\d{{1,2}})(?P<mark>[-/]|\.\s?)(?P<month>\d{{1,2}})(?P=mark){_YEAR}",
-        rf"{_DAY}{_GAP}{_MONTH}{_GAP}{_YEAR}",
-        rf"{_MONTH}{_GAP}{_DAY}{_GAP}{_YEAR}",
-        rf"(?P<year>\d{{4}}){_GAP}{_MONTH}{_GAP}{_DAY}",
+        rf"{_DAY}{_GAP}*{_MONTH}{_GAP}*{_YEAR}",
+        rf"{_MONTH}{_GAP}*{_DAY}{_GAP}+{_YEAR}",
+        rf"(?P<year>\d{{4}}){_GAP}*{_MONTH}{_GAP}*{_DAY}",
         r"(?P<year>\d{4})\s?年\s?(?P<month>\d{1,2})\s?月\s?(?P<day>\d{1,2})\s?日",
     )
 ]

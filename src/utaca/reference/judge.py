@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from utaca.reference import dates, names, numbers, statements
-from utaca.reference.names import BREAK, STOP
+from utaca.reference.names import BRACKET, BREAK, STOP
 
 _WRONG_REGION = 0.25
 _REGION_ONLY = 0.3
 _PART = 0.5
+_WITHOUT_EXTENSION = 0.75
 
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _WEB = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+)")
-_PHONE = re.compile(r"[+(]?\d[\d\s().-]{3,}\d")
-_EXTENSION = re.compile(r"\s*(?:x|ext\.?|extension)\s*(\d+)\b", re.IGNORECASE)
+_EXTENSION = re.compile(r",?\s*(?:x|ext\.?|extension)\s*(\d+)\b", re.IGNORECASE)
+_PHONE = re.compile(rf"[+(]?\d[\d\s().-]{{3,}}\d(?:{_EXTENSION.pattern})?", re.IGNORECASE)
 _BY_CHARACTER = {"email", "phone", "domain", "code"}
 _RANGE = re.compile(r"\b(?:between|from)\b|\d\s*-\s*\d", re.IGNORECASE)
 _SINCE = re.compile(r"\b(?:since|in|from|until|around)\s+\d{4}\b", re.IGNORECASE)
@@ -31,6 +32,8 @@ _BINDING = {"of", "for", "de", "del", "di", "da", "do"}
 # Attributes whose values may name more than one thing; elsewhere a comma or "and" belongs to the name.
 _LISTED = {"major", "hobby", "job", "color", ""}
 _COMMA_BELONGS = {"place", "university", "address"}
+# Attributes of which a part of the value's words is a part of its meaning; a part of a town's name is another town.
+_DIVISIBLE = {"major", "job", "currency", "color", "address", "company", "university", "card", ""}
 # Fields and professions: a word more makes them narrower, not another thing.
 _NARROWED = {"major", "job"}
 
@@ -45,10 +48,8 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
         return 0.0, f"gives no {attribute}"
     if equivalent(value, reference, attribute):
         return 1.0, "the same value"
-    if statements.ABSTENTION.search(reference):
-        claims = [statements.Claim(value, False)]
-    else:
-        claims = statements.claims(value)
+    refusable = not statements.ABSTENTION.search(reference)
+    claims = statements.claims(value) if refusable else [statements.Claim(value, False)]
     if not claims:
         return 0.0, "abstains" if statements.ABSTENTION.search(value) else "denies"
     text = ". ".join(claim.text for claim in claims)
@@ -128,6 +129,12 @@ def _spelt_out(text: str) -> str:
 
 
 def _phone(found: str, reference: str) -> float:
+    own, its = _EXTENSION.search(found), _EXTENSION.search(reference)
+    if own is not None or its is not None:
+        if own is not None and its is not None and own[1] != its[1]:
+            return 0.0
+        share = _phone(_EXTENSION.sub("", found), _EXTENSION.sub("", reference))
+        return share if own is not None and its is not None else share * _WITHOUT_EXTENSION
     (said, abroad), (wanted, wanted_abroad) = _digits(found), _digits(reference)
     if said != wanted:
         longer, shorter = (said, wanted) if len(said) > len(wanted) else (wanted, said)
@@ -192,7 +199,7 @@ class _Names:
         if BREAK not in wanted:
             return wanted, []
         stop = wanted.index(BREAK)
-        regions, length = names.region_at(wanted, stop + 1)
+        _, length = names.region_at(wanted, stop + 1)
         if self.kind == "place" or length == len(wanted) - stop - 1:
             return wanted[:stop], self._regions(wanted, stop)
         return wanted, []
@@ -207,10 +214,10 @@ class _Names:
         return [names.content(part, self.kind) for part in parts if part]
 
     def _window(self, said: list[str], wanted: list[str], text: str, reference: str) -> tuple[int, int] | None:
-        """First and last place of the words that name what is wanted; not part of a longer name where there is a choice."""
+        """First and last place of the words that name what is wanted, on their own where there is a choice."""
         skipped = names.skipped(self.kind)
-        places = [i for i, token in enumerate(said) if token not in skipped]
         short = {names.fold(w).replace(".", "") for w in re.findall(r"[^\s,;()]+", text) if names.initialism(w, wanted)}
+        places = [i for i, token in enumerate(said) if token not in skipped or token in short or token in wanted]
         letters = reference.strip(" .").replace(".", "")
         found: list[tuple[int, int]] = []
         for first in range(len(places)):
@@ -236,7 +243,7 @@ class _Names:
         elif first > 1 and said[first - 1] in _BINDING and self._names(said[first - 2], name):
             beside.append(said[first - 2])
         rest = said[last + 1 : last + 3]
-        if rest and not names.region_at(said, last + 1)[1]:
+        if rest and not self._region(said, last + 1)[1]:
             if self._names(rest[0], name):
                 beside.append(rest[0])
             elif len(rest) == 2 and rest[0] in _BINDING and self._names(rest[1], name):
@@ -246,8 +253,7 @@ class _Names:
     def _names(self, token: str, name: Sequence[str]) -> bool:
         """Whether a word can be part of a name other than the one at hand."""
         return not (
-            token in (BREAK, STOP)
-            or names.is_plain(token, self.kind)
+            names.is_plain(token, self.kind)
             or token in names.skipped(self.kind)
             or token in name
             or token in self.person
@@ -258,44 +264,57 @@ class _Names:
         found: list[frozenset[names.Region]] = []
         place = last + 1
         while place < len(said):
-            regions, length = names.region_at(said, place)
-            if length and said[place] not in ("in", "of"):
+            regions, length = self._region(said, place)
+            if length:
                 found.append(regions)
                 place += length
-            elif said[place] in (BREAK, "in", "the", "of"):
+            elif said[place] in (BREAK, BRACKET, "in", "the", "of"):
                 place += 1
             else:
                 break
         return found
 
+    def _region(self, said: list[str], place: int) -> tuple[frozenset[names.Region], int]:
+        """The regions named at a place; a code such as OR or IN counts after a comma only."""
+        regions, length = names.region_at(said, place)
+        code = length == 1 and len(said[place]) < 4 and said[place - 1] not in (BREAK, BRACKET)
+        return (frozenset(), 0) if code else (regions, length)
+
     def _others(self, said: list[str], found: list[tuple[int, int]], name: Sequence[str]) -> int:
         """How many other values stand beside the right one."""
         separators = {"or", "and", STOP} | (set() if self.kind in _COMMA_BELONGS else {BREAK})
         others: set[tuple[str, ...]] = set()
-        start = 0
+        start, aside = 0, False
         for place, token in enumerate([*said, STOP]):
-            if token not in separators:
+            if token not in separators and token != BRACKET:
                 continue
+            apart = not aside and all(place <= first or last < start for first, last in found)
             own = said[start:place]
-            apart = all(place <= first or last < start for first, last in found)
             own = own[1:] if own and own[0] in ("a", "an", "the", "either") else own
             # A region after a comma belongs to the name before it.
             head = own[: own.index(BREAK)] if BREAK in own else own
-            if apart and head and len(head) <= 4 and all(self._names(t, ()) for t in head) and not {*head} <= {*name}:
-                if names.region_at(said, start)[1] != len(head) or self.kind == "place":
-                    others.add(tuple(head))
-            start = place + 1
+            new = 0 < len(head) <= 4 and not {*head} <= {*name} and all(self._names(word, ()) for word in head)
+            if apart and new and (self.kind == "place" or self._region(said, start)[1] != len(head)):
+                others.add(tuple(head))
+            start, aside = place + 1, token == BRACKET and not aside
         return len(others)
 
     def _part(self, said: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
         """Score of a text without the name: a part of the name, or its region alone."""
         own = [token for token in said if self._names(token, ())]
-        wanted = names.content(name, self.kind)
         if self.kind == "place":
             named, length = names.region_at(own, 0)
             known = length and length == len(own) and regions and names.compatible([named], regions)
             return (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
-        if not own or Counter(own) - Counter(wanted) or all(names.is_generic(token, self.kind) for token in own):
+        own, wanted = (
+            [t for t in some if names.is_generic(t, self.kind) or self._names(t, ())] for some in (said, name)
+        )
+        if (
+            self.kind not in _DIVISIBLE
+            or not own
+            or Counter(own) - Counter(wanted)
+            or all(names.is_generic(token, self.kind) for token in own)
+        ):
             return 0.0, "another value"
         if self.kind == "university" and Counter(wanted) - Counter(own) == Counter(["university"]):
             return 1.0, "the same university"

@@ -15,8 +15,9 @@ from typing import Any
 
 from babel import Locale
 
-BREAK, STOP = ",", ";"
-"""The tokens that stand for punctuation between words: inside a phrase, and between phrases."""
+BREAK, STOP, BRACKET = ",", ";", "("
+"""The tokens that stand for punctuation between words: inside a phrase, between phrases, around an aside."""
+_BREAKS = {BREAK, STOP, BRACKET}
 
 Region = tuple[str, str]
 """Country and subdivision, the latter empty where a country is meant."""
@@ -65,7 +66,13 @@ def _tokens(text: str) -> list[str]:
     folded = fold(text).replace("’", "'").replace("int'l", "intl").replace("a/s", "as")
     folded = _POSSESSIVE.sub(" , ", _DOTTED.sub(lambda dotted: re.sub(r"\W", "", dotted[0]), folded))
     return [
-        token if token.isalnum() or token in _SIGNS else STOP if token in "./;\n!?|" else BREAK
+        token
+        if token.isalnum() or token in _SIGNS
+        else STOP
+        if token in "./;\n!?|"
+        else BRACKET
+        if token in "()"
+        else BREAK
         for token in _TOKEN.findall(folded)
     ]
 
@@ -73,6 +80,10 @@ def _tokens(text: str) -> list[str]:
 @functools.cache
 def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
     """Canonical words of each variant in a group, and the length of the longest variant."""
+
+    def own(text: str) -> tuple[str, ...]:
+        return tuple(_tokens(text) if of in _NAMES else map(stem, _tokens(text)))
+
     same: dict[str, dict[str, list[str]]] = table()["same"]
     known: dict[tuple[str, ...], tuple[str, ...]] = {}
     groups = ["any", "place", of] if of == "university" else ["any", of]
@@ -81,11 +92,11 @@ def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
         if name == "currency":
             entries = [*((title, [code]) for code, title in Locale.parse("en").currencies.items()), *entries]
         for canonical, variants in entries:
-            words = tuple(_tokens(canonical))
+            words = own(canonical)
             known[words] = words
             for variant in variants:
                 for written in (variant, variant.translate(_DIGRAPHS)):
-                    known[tuple(_tokens(written))] = words
+                    known[own(written)] = words
     return known, max(map(len, known))
 
 
@@ -94,6 +105,8 @@ def tokens(text: str, of: str = "") -> list[str]:
     if of == "color":
         text = _CAMEL.sub(" ", text)
     plain = _tokens(_STREET.sub("strasse", text) if of == "address" else text)
+    if of not in _NAMES:
+        plain = [stem(token) for token in plain]
     known, longest = _variants(of)
     found: list[str] = []
     place = 0
@@ -107,17 +120,17 @@ def tokens(text: str, of: str = "") -> list[str]:
         else:
             found.append(plain[place])
             place += 1
-    return found if of in _NAMES else [token if token in (BREAK, STOP) else stem(token) for token in found]
+    return found
 
 
 def words(text: str) -> list[str]:
     """Canonical words of a text, without breaks."""
-    return [token for token in tokens(text, "company") if token not in (BREAK, STOP)]
+    return [token for token in tokens(text, "company") if token not in _BREAKS]
 
 
 @functools.cache
 def stem(word: str) -> str:
-    """A word without inflection and in one spelling: hikes and hiking, travelling and traveling, theatre and theater."""
+    """A word without inflection and in one spelling: hikes, hiking; travelling, traveling; theatre, theater."""
     word = re.sub(r"(?<=\w\w)our$", "or", word.replace("grey", "gray"))
     word = re.sub(r"(?<=\w)tre$", "ter", word)
     if len(word) > 4:
@@ -146,14 +159,16 @@ def is_generic(token: str, of: str) -> bool:
 
 def content(found: Iterable[str], of: str) -> list[str]:
     """Words without articles, prepositions and legal forms; all of them where nothing else is left."""
-    whole = [token for token in found if token not in (BREAK, STOP)]
-    return [token for token in whole if token not in skipped(of)] or whole
+    whole = [token for token in found if token not in _BREAKS]
+    kept = [token for token in whole if token not in skipped(of)]
+    # An article does not end a name: the A of "Type A" is none.
+    return [*kept, "a"] if whole[-1:] == ["a"] else kept or whole
 
 
 @functools.cache
 def skipped(of: str) -> frozenset[str]:
     """Tokens that are no content: punctuation, articles, prepositions and, where firms are meant, legal forms."""
-    return listed("idle") | {BREAK, STOP} | (listed("legal") if of in _WITH_LEGAL_FORM else frozenset())
+    return listed("idle") | _BREAKS | (listed("legal") if of in _WITH_LEGAL_FORM else frozenset())
 
 
 def same(left: Sequence[str], right: Sequence[str], of: str) -> bool:
@@ -183,7 +198,7 @@ def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
     known: dict[tuple[str, ...], set[Region]] = {}
 
     def add(name: str, country: str, subdivision: str = "") -> None:
-        key = tuple(token for token in tokens(name, "place") if token not in (BREAK, STOP))
+        key = tuple(token for token in tokens(name, "place") if token not in _BREAKS)
         known.setdefault(key, set()).add((country, subdivision))
 
     for language in _LANGUAGES:

@@ -120,8 +120,8 @@ def about(question: str, attribute: str, text: str) -> str:
     sentences = list(_PATTERN.finditer(text))
     starts = [match.start() for match in sentences[1:]] + [len(text)]
     for match, end in zip(sentences, starts, strict=False):
-        if names.fold(match[1]) == names.fold(attribute):
-            return text[match.end() : end].strip() if not person or same_person(person, match[2]) else ""
+        if names.fold(match[1]) == names.fold(attribute) and (not person or same_person(person, match[2])):
+            return text[match.end() : end].strip()
     if sentences:
         return ""
     line = re.search(rf"\b{re.escape(attribute)}\W{{0,4}}\s*(?::|\bis\b|\bwas\b|=)\s*([^\n]+)", text, re.IGNORECASE)
