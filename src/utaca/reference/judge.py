@@ -48,8 +48,9 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
         return 0.0, f"gives no {attribute}"
     if equivalent(value, reference, attribute):
         return 1.0, "the same value"
-    refusable = not statements.ABSTENTION.search(reference)
-    claims = statements.claims(value) if refusable else [statements.Claim(value, False)]
+    # A value that itself reads like a refusal or a denial is only ever taken at its word.
+    literal = statements.ABSTENTION.search(reference) or statements.NEGATION.search(reference)
+    claims = [statements.Claim(value, False)] if literal else statements.claims(value)
     if not claims:
         return 0.0, "abstains" if statements.ABSTENTION.search(value) else "denies"
     text = ". ".join(claim.text for claim in claims)
@@ -186,12 +187,14 @@ class _Names:
         if self.kind == "address" and any(token.isdecimal() and token not in name for token in said):
             return 0.0, "another number"
         extended = [self._extended(said, window, name) for window in found]
+        share = len(found) / len(parts)
         if any(extended):
             narrowed = self.kind in _NARROWED and not any({*more} & names.listed("modifiers") for more in extended)
-            return (_PART, "the reference, narrowed") if narrowed else (0.0, "a longer name")
-        if not names.compatible(self._regions(said, max(end for _, end in found)), regions):
+            return (_PART * share, "the reference, narrowed") if narrowed else (0.0, "a longer name")
+        own, end = self._regions(said, max(last for _, last in found))
+        if not names.compatible(own, regions):
             return _WRONG_REGION, "in another region"
-        share = len(found) / (len(parts) + self._others(said, found, name))
+        share = len(found) / (len(parts) + self._others(said, [*found, (end, end)], name))
         return (1.0, "contains the reference") if share == 1 else (share, "one of several values")
 
     def _parted(self, wanted: list[str]) -> tuple[list[str], list[frozenset[names.Region]]]:
@@ -201,7 +204,7 @@ class _Names:
         stop = wanted.index(BREAK)
         _, length = names.region_at(wanted, stop + 1)
         if self.kind == "place" or length == len(wanted) - stop - 1:
-            return wanted[:stop], self._regions(wanted, stop)
+            return wanted[:stop], self._regions(wanted, stop)[0]
         return wanted, []
 
     def _parts(self, name: list[str]) -> list[list[str]]:
@@ -259,20 +262,21 @@ class _Names:
             or token in self.person
         )
 
-    def _regions(self, said: list[str], last: int) -> list[frozenset[names.Region]]:
-        """The regions named after a name."""
+    def _regions(self, said: list[str], last: int) -> tuple[list[frozenset[names.Region]], int]:
+        """The regions named after a name, and the place where the last of them ends."""
         found: list[frozenset[names.Region]] = []
-        place = last + 1
+        place, end = last + 1, last
         while place < len(said):
             regions, length = self._region(said, place)
             if length:
                 found.append(regions)
                 place += length
+                end = place - 1
             elif said[place] in (BREAK, BRACKET, "in", "the", "of"):
                 place += 1
             else:
                 break
-        return found
+        return found, end
 
     def _region(self, said: list[str], place: int) -> tuple[frozenset[names.Region], int]:
         """The regions named at a place; a code such as OR or IN counts after a comma only."""

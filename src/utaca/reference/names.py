@@ -115,7 +115,9 @@ def tokens(text: str, of: str = "") -> list[str]:
             canonical = known.get(tuple(plain[place : place + length]))
             if canonical is not None:
                 found.extend(canonical)
-                place += length
+                # The full stop of "St. Louis" belongs to the abbreviation.
+                abbreviated = len(canonical) == length == 1 and canonical[0] != plain[place]
+                place += length + (abbreviated and plain[place + 1 : place + 2] == [STOP])
                 break
         else:
             found.append(plain[place])
@@ -198,8 +200,7 @@ def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
     known: dict[tuple[str, ...], set[Region]] = {}
 
     def add(name: str, country: str, subdivision: str = "") -> None:
-        key = tuple(token for token in tokens(name, "place") if token not in _BREAKS)
-        known.setdefault(key, set()).add((country, subdivision))
+        known.setdefault(tuple(tokens(name, "place")), set()).add((country, subdivision))
 
     for language in _LANGUAGES:
         for code, name in Locale.parse(language).territories.items():

@@ -33,7 +33,7 @@ ABSTENTION = re.compile(
     r"|^\W*(?:none|null|nil|nothing|nobody|no\s+one|[?–—-]+)\W*$",
     re.IGNORECASE,
 )
-_NEGATION = re.compile(
+NEGATION = re.compile(
     r"\b(?:not|never|neither|nor|without)\b|n['’]t\b|\bno\s+longer\b|\bdenie[sd]\b|\bfalse\b", re.IGNORECASE
 )
 _EXCLUDED = re.compile(
@@ -151,6 +151,6 @@ def claims(text: str) -> list[Claim]:
     for clause in _CLAUSE.split(text):
         if ABSTENTION.search(clause):
             refused = True
-        elif clause.strip() and not _NEGATION.search(clause):
+        elif clause.strip() and not NEGATION.search(clause):
             found.append(Claim(clause.strip(), refused and _GUESS.search(clause) is not None))
     return found
