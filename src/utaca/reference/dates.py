@@ -54,12 +54,14 @@ class Date:
     parts: dict[str, tuple[int, int]]
 
     def same(self, other: Date) -> bool:
-        """Whether the two name one day; two dates that may be read either way are read in one way."""
+        """Whether the two name one day; two dates that may each be read either way are read alike."""
+        return any(own[1:] == its[1:] and same_year(own[0], its[0]) for own, its in self.pairs(other))
+
+    def pairs(self, other: Date) -> list[tuple[Reading, Reading]]:
+        """The readings of the two that go together."""
         if len(self.readings) == len(other.readings) == 2:
-            pairs = list(zip(self.readings, other.readings, strict=True))
-        else:
-            pairs = [(own, its) for own in self.readings for its in other.readings]
-        return any(own[1:] == its[1:] and same_year(own[0], its[0]) for own, its in pairs)
+            return list(zip(self.readings, other.readings, strict=True))
+        return [(own, its) for own in self.readings for its in other.readings]
 
 
 def same_year(left: int, right: int) -> bool:

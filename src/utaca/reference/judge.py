@@ -26,6 +26,7 @@ _WEB = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+)")
 _EXTENSION = re.compile(r",?\s*(?:x|ext\.?|extension)\s*(\d+)\b", re.IGNORECASE)
 _PHONE = re.compile(rf"[+(]?\d[\d\s().-]{{3,}}\d(?:{_EXTENSION.pattern})?", re.IGNORECASE)
 _BY_CHARACTER = {"email", "phone", "domain", "code"}
+_BARE_CODE = re.compile(r"\S*\d\S*|[\d\s().+-]+|[^\s@]+@[^\s@]+")
 _RANGE = re.compile(r"\b(?:between|from)\b|\d\s*-\s*\d", re.IGNORECASE)
 _SINCE = re.compile(r"\b(?:since|in|from|until|around)\s+\d{4}\b", re.IGNORECASE)
 _BINDING = {"of", "for", "de", "del", "di", "da", "do"}
@@ -64,23 +65,19 @@ def equivalent(prediction: str, reference: str, attribute: str) -> bool:
     if expected is not None:
         found = dates.whole_date(prediction)
         return found is not None and found.same(expected)
-    kind = names.group(attribute)
     if prediction.strip().casefold() == reference.strip().casefold():
         return True
+    kind = names.group(attribute)
     if kind in _BY_CHARACTER or reference.strip().isdecimal():
-        return _by_character(prediction, reference, kind) == 1 and bool(
-            re.fullmatch(r"\S*\d\S*|[\d\s().+-]+", prediction)
-        )
-    left, right = names.bare(prediction), names.bare(reference)
-    if left and left == right:
+        return _BARE_CODE.fullmatch(prediction.strip()) is not None and _by_character(prediction, reference, kind) == 1
+    if names.bare(prediction) == names.bare(reference) != "":
         return True
-    said, wanted = (
-        names.content(names.tokens(prediction, kind), kind),
-        names.content(names.tokens(reference, kind), kind),
-    )
-    if not said or not wanted:
+    of = _Names(kind, frozenset())
+    (said, regions), (wanted, expected_regions) = of.parted(prediction), of.parted(reference)
+    left, right = names.content(said, kind), names.content(wanted, kind)
+    if not left or not right or not names.compatible(regions, expected_regions):
         return False
-    return names.same(said, wanted, kind) or names.initialism(prediction, wanted) or names.initialism(reference, said)
+    return names.same(left, right, kind) or names.initialism(prediction, right) or names.initialism(reference, left)
 
 
 def _agreement(text: str, reference: str, attribute: str, question: str) -> tuple[float, str]:
@@ -178,7 +175,7 @@ class _Names:
     def agreement(self, text: str, reference: str) -> tuple[float, str]:
         """Score of a text that may hold a sentence or several names, and why."""
         said = names.tokens(text, self.kind)
-        name, regions = self._parted(names.tokens(reference, self.kind))
+        name, regions = self.parted(reference)
         parts = self._parts(name)
         windows = [self._window(said, part, text, reference) for part in parts]
         found = [window for window in windows if window is not None]
@@ -197,15 +194,14 @@ class _Names:
         share = len(found) / (len(parts) + self._others(said, [*found, (end, end)], name))
         return (1.0, "contains the reference") if share == 1 else (share, "one of several values")
 
-    def _parted(self, wanted: list[str]) -> tuple[list[str], list[frozenset[names.Region]]]:
-        """A name and the regions that follow it after a comma."""
-        if BREAK not in wanted:
-            return wanted, []
-        stop = wanted.index(BREAK)
-        _, length = names.region_at(wanted, stop + 1)
-        if self.kind == "place" or length == len(wanted) - stop - 1:
-            return wanted[:stop], self._regions(wanted, stop)[0]
-        return wanted, []
+    def parted(self, value: str) -> tuple[list[str], list[frozenset[names.Region]]]:
+        """A name, and the regions that follow it after a comma or in brackets."""
+        found = names.tokens(value, self.kind)
+        stop = next((place for place, token in enumerate(found) if token in (BREAK, BRACKET)), len(found))
+        regions, end = self._regions(found, stop)
+        rest = [token for token in found[end + 1 :] if token not in names.skipped(self.kind)]
+        # A part that is no known region belongs to the name: a quarter, a second firm.
+        return (found[:stop], regions) if regions and not rest else (found, [])
 
     def _parts(self, name: list[str]) -> list[list[str]]:
         parts: list[list[str]] = [[]]

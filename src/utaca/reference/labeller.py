@@ -7,12 +7,11 @@ Tokens without letters or digits follow their neighbour.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
-from utaca.reference import judge
+from utaca.reference import dates, judge, names, statements
 
 HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
 
@@ -21,6 +20,12 @@ _REASONS = {
     CORRECT: "consistent with the reference",
     UNKNOWN: "abstains",
 }
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june",
+    "july", "august", "september", "october", "november", "december",
+)  # fmt: skip
+_ENCLOSING = re.compile(r"[,;@/()\n]")
+_DENIAL = re.compile(rf"(?:{statements.NEGATION.pattern})(?:(?!\bbut\b)[^,;])*", re.IGNORECASE)
 _SENTENCE = re.compile(r"^\s*The (.+?) of (.+?) is\b", re.IGNORECASE)
 
 
@@ -29,9 +34,11 @@ def label(
 ) -> list[tuple[int, int, str]]:
     """Label the tokens (index, text) of the value in the sentence ``prediction``: (index, label, reason) each."""
     text = "".join(part for _, part in tokens)
-    abstained = {place for match in judge.ABSTENTION.finditer(text) for place in range(*match.span())}
+    same = judge.equivalent(text, answer, attribute)
+    refusals = [] if same else statements.ABSTENTION.finditer(text)
+    abstained = {place for match in refusals for place in range(*match.span())}
     elsewhere = _elsewhere(person, attribute, prediction)
-    consistent = set() if elsewhere else _consistent(text, answer)
+    consistent = set() if elsewhere else _consistent(text, answer, attribute)
     labels: list[int | None] = []
     place = 0
     for _, part in tokens:
@@ -43,8 +50,7 @@ def label(
             labels.append(UNKNOWN)
         else:
             labels.append(CORRECT if consistent.issuperset(characters) else HALLUCINATED)
-    same = not elsewhere and text.strip() == answer.strip()
-    filled = _filled(labels, CORRECT if same else HALLUCINATED)
+    filled = _filled(labels, CORRECT if same and not elsewhere else HALLUCINATED)
     reasons = {**_REASONS, HALLUCINATED: elsewhere} if elsewhere else _REASONS
     return [(index, value, reasons[value]) for (index, _), value in zip(tokens, filled, strict=True)]
 
@@ -54,9 +60,9 @@ def _elsewhere(person: str, attribute: str, prediction: str) -> str:
     match = _SENTENCE.match(prediction)
     if match is None:
         return ""
-    if judge.words(match[1]) != judge.words(attribute):
+    if names.words(match[1]) != names.words(attribute):
         return "about another attribute"
-    return "" if judge.words(match[2]) == judge.words(person) else "about another person"
+    return "" if names.words(match[2]) == names.words(person) else "about another person"
 
 
 def _filled(labels: list[int | None], default: int) -> list[int]:
@@ -69,37 +75,64 @@ def _filled(labels: list[int | None], default: int) -> list[int]:
     return filled
 
 
-def _consistent(text: str, answer: str) -> set[int]:
-    """Offsets of the characters of ``text`` that agree with the answer at the aligned place."""
-    if judge.equivalent(text, answer) or _bare(text) == _bare(answer):
+def _consistent(text: str, answer: str, attribute: str) -> set[int]:
+    """Offsets of the characters of ``text`` that agree with the answer at the aligned place.
+
+    A word or number is right up to its first wrong character. What follows in the same part carries the wrong value
+    on; a part is what commas and the like enclose, and each part of a date.
+    """
+    expected = dates.whole_date(answer)
+    if judge.equivalent(text, answer, attribute) or (expected is not None and _is_part(text, expected)):
         return set(range(len(text)))
-    said, wanted = _runs(text), _runs(_in_the_form_of(text, answer))
-    matcher = SequenceMatcher(None, [run for run, _ in said], [run for run, _ in wanted], autojunk=False)
+    said, wanted = _runs(text), _runs(_in_the_form_of(text, expected) if expected is not None else answer)
+    alignment = SequenceMatcher(
+        None, [run for run, _ in said], [run for run, _ in wanted], autojunk=False
+    ).get_opcodes()
+    if expected is not None and len(said) == len(wanted):
+        alignment = [("replace", 0, len(said), 0, len(wanted))]
     found: set[int] = set()
-    for operation, left, left_end, right, right_end in matcher.get_opcodes():
+    spoilt: set[int] = set()
+    for operation, left, left_end, right, right_end in alignment:
         if operation not in ("equal", "replace"):
             continue
-        for (run, places), (expected, _) in zip(said[left:left_end], wanted[right:right_end], strict=False):
-            for character, aligned, place in zip(run, expected, places, strict=False):
-                if character == aligned:
-                    found.add(place)
-                elif not run.isdecimal():
-                    break  # A word is right as far as it is a prefix; digits each stand for themselves.
-    return found
+        for (run, places), (aligned, _) in zip(said[left:left_end], wanted[right:right_end], strict=False):
+            part = places[0] if expected is not None else len(_ENCLOSING.findall(text[: places[0]]))
+            if part not in spoilt:
+                right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(run, aligned, strict=False)))
+                found.update(places[:right])
+                if right < len(run):
+                    spoilt.add(part)
+    _adopt(found, said)
+    return found - _denied(text, answer)
 
 
-def _bare(text: str) -> str:
-    return "".join(character for character in judge.fold(text) if character.isalnum())
+def _is_part(text: str, expected: dates.Date) -> bool:
+    """Whether a text names a part of a date and nothing else."""
+    telling = [run for run, _ in _runs(text) if not names.is_plain(run, "") and not run.isdecimal()]
+    return (
+        not dates.dates(text) and dates.agreement(text, expected) > 0 and all(run in dates.months() for run in telling)
+    )
+
+
+def _adopt(found: set[int], said: list[tuple[str, list[int]]]) -> None:
+    """Give words that assert nothing (in, the, probably) to the word after them."""
+    following = False
+    for run, places in reversed(said):
+        if following and names.is_plain(run, ""):
+            found.update(places)
+        following = found.issuperset(places)
+
+
+def _denied(text: str, answer: str) -> set[int]:
+    """Offsets of what a text denies."""
+    if statements.NEGATION.search(answer):
+        return set()
+    return {place for match in _DENIAL.finditer(text) for place in range(*match.span())}
 
 
 def _runs(text: str) -> list[tuple[str, list[int]]]:
     """Words and numbers, folded, with the offset of each character; letters and digits part."""
-    folded = [
-        (character, place)
-        for place, original in enumerate(text)
-        for character in unicodedata.normalize("NFKD", original.casefold())
-        if not unicodedata.combining(character)
-    ]
+    folded = [(character, place) for place, original in enumerate(text) for character in names.fold(original)]
     runs: list[tuple[str, list[int]]] = []
     kinds = ["" if not c.isalnum() else "digit" if c.isdecimal() else "letter" for c, _ in folded]
     for (before, kind), (character, place) in zip(pairwise(["", *kinds]), folded, strict=True):
@@ -111,28 +144,30 @@ def _runs(text: str) -> list[tuple[str, list[int]]]:
     return runs
 
 
-def _in_the_form_of(text: str, answer: str) -> str:
-    """A date written the way ``text`` writes its own; any other answer as it is."""
-    said, wanted = judge.whole_date(text), judge.whole_date(answer)
-    if said is None or wanted is None:
-        return answer
+def _in_the_form_of(text: str, wanted: dates.Date) -> str:
+    """A date written the way ``text`` writes its own; in figures where it writes none."""
+    said = dates.whole_date(text)
+    if said is None:
+        return f"{_MONTHS[wanted.readings[0][1] - 1]} {wanted.readings[0][2]} {wanted.readings[0][0]}"
 
-    def agreement(pair: tuple[tuple[int, int, int], tuple[int, int, int]]) -> int:
+    def agreement(pair: tuple[dates.Reading, dates.Reading]) -> int:
         return sum(a == b for a, b in zip(*pair, strict=True))
 
-    (_, reading_month, _), best = max(((s, w) for s in said.readings for w in wanted.readings), key=agreement)
+    (_, reading_month, _), best = max(said.pairs(wanted), key=agreement)
     parts = dict(said.parts)
     month = text[slice(*parts["month"])]
-    if month.isdigit() and int(month) != reading_month:
+    if month.isdecimal() and int(month) != reading_month:
         parts["month"], parts["day"] = parts["day"], parts["month"]
     written = text
     for name, number in sorted(zip(("year", "month", "day"), best, strict=True), key=lambda p: -parts[p[0]][0]):
         start, end = parts[name]
-        written = written[:start] + _written(text[start:end], number, padded=month.isdigit()) + written[end:]
+        written = written[:start] + _written(text[start:end], number, padded=month.isdecimal()) + written[end:]
     return written
 
 
 def _written(like: str, number: int, padded: bool) -> str:
     if like.isdecimal():
-        return f"{number:0{len(like)}d}" if padded or like.startswith("0") else str(number)
-    return judge.MONTHS[number - 1] if len(like) > 4 or like.lower() in judge.MONTHS else judge.MONTHS[number - 1][:3]
+        return f"{number % 10 ** max(len(like), 2):0{len(like) if padded or like.startswith('0') else 0}d}"
+    if dates.months()[names.fold(like)] == number:
+        return like
+    return _MONTHS[number - 1] if len(like) > 4 else _MONTHS[number - 1][:3]

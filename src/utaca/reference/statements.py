@@ -9,30 +9,41 @@ from dataclasses import dataclass
 
 from utaca.reference import names
 
-_N_T = r"(?:n't|n’t|\s+not|not)"
+_NOT = r"(?:n['’]t|\s+not|not)"
+_TOLD = (
+    r"(?:known|mentioned|stated|specified|provided|given|available|disclosed|described|included|listed|found|clear"
+    r"|reported|indicated|revealed|recorded|named|told|said|determined)"
+)
+_TELL = r"(?:mention|state|specify|say|provide|know|include|contain|give|tell|reveal|indicate|disclose|name|list)"
+_NEWS = r"(?:information|mention|data|record|details?|answer|idea|clue|hint|indication|evidence)"
+_BE = r"(?:is|was|are|were|has\s+been|have\s+been)"
+_REFUSALS = (
+    r"un(?:known|specified|disclosed|available|clear|stated|mentioned|identified|determined|recorded)",
+    rf"(?:not|isn['’]t|wasn['’]t|never)\s+(?:been\s+)?(?:\w+\s+)?{_TOLD}",
+    r"not\s+(?:possible\s+to\s+\w+|in\s+the\s+(?:text|passage|document|context))",
+    r"not\s+enough\s+(?:\w+\s+)?(?:information|context|data|details?)",
+    rf"(?:can|could){_NOT}\s+(?:be\s+)?"
+    r"(?:determined?|identif(?:y|ied)|find|found|infer(?:red)?|say|said|tell|answer(?:ed)?|know|establish(?:ed)?)",
+    r"(?:am\s+|is\s+|was\s+|be\s+|['’]m\s+)?unable\s+to\s+\w+",
+    r"(?:it\s+is\s+)?impossible\s+to\s+\w+",
+    r"(?:there\s+is\s+|i\s+have\s+|i['’]ve\s+|gives?\s+|has\s+|have\s+|found\s+)?"
+    rf"no\s+(?:\w+\s+){{0,2}}?{_NEWS}(?:\s+{_BE}\s+\w+)?",
+    rf"no\s+(?:\w+\s+){{1,2}}?{_BE}\s+(?:\w+\s+)?{_TOLD}",
+    rf"(?:does|do|did){_NOT}\s+{_TELL}",
+    r"nothing\s+(?:is|was)\s+(?:said|known|stated|mentioned)",
+    r"(?:insufficient|missing|lacking)\s+(?:information|data)",
+    r"is\s+silent|remains?\s+a\s+mystery|mystery(?=\W*$)|blank(?=\W*$)|left\s+(?:blank|empty|open)",
+    r"to\s+be\s+determined|tb[ad]\b|n/a|private\s+(?:number|information)|any(?:body|one)['’]s\s+guess",
+    r"unbekannt|keine\s+angabe|inconnue?|non\s+précisée?|desconocid[oa]|sconosciut[oa]|onbekend|desconhecid[oa]|okänd",
+)
 ABSTENTION = re.compile(
-    r"\b(?:(?:is|are|was|were|has|have|had|it's|remains?|goes|left)\s+)?(?:"
-    r"unknown|unspecified|undisclosed|unavailable|unclear|unstated|unmentioned|unidentified|undetermined|unrecorded"
-    r"|(?:not|isn['’]t|wasn['’]t|never)\s+(?:been\s+)?(?:\w+\s+)?(?:known|mentioned|stated|specified|provided|given"
-    r"|available|disclosed|described|included|listed|found|clear|reported|indicated|revealed|recorded|named|told|said"
-    r"|determined|possible\s+to\s+\w+|in\s+the\s+(?:text|passage|document|context)|enough\s+(?:\w+\s+)?(?:information"
-    r"|context|data|details?))"
-    rf"|(?:can|could){_N_T}\s+(?:be\s+)?"
-    r"(?:determined?|identified|identify|found|find|inferred|infer|say|said|tell|answer(?:ed)?|know|established?)"
-    r"|(?:am\s+|is\s+|was\s+|be\s+|[’']m\s+)?unable\s+to\s+\w+|(?:it\s+is\s+)?impossible\s+to\s+\w+"
-    r"|(?:there\s+is\s+|i\s+have\s+|i['’]ve\s+|gives?\s+|has\s+|have\s+|found\s+)?"
-    r"no\s+(?:\w+\s+){0,2}?(?:information|mention|data|record|details?|answer|idea|clue|hint|indication|evidence"
-    r"|(?:is|was|are)\s+(?:\w+\s+)?(?:known|mentioned|stated|specified|provided|given|named|listed|recorded|available))"
-    rf"|(?:does|do|did){_N_T}\s+(?:mention|state|specify|say|provide|know|include|contain|give|tell|reveal|indicate"
-    r"|disclose|name|list)"
-    r"|nothing\s+(?:is|was)\s+(?:said|known|stated|mentioned)|(?:insufficient|missing|lacking)\s+(?:information|data)"
-    r"|is\s+silent|remains?\s+a\s+mystery|(?:a\s+)?mystery(?=\W*$)|to\s+be\s+determined|tb[ad]\b|left\s+(?:blank|empty|open)"
-    r"|blank(?=\W*$)|private\s+(?:number|information)|anybody['’]s\s+guess|anyone['’]s\s+guess"
-    r"|unbekannt|keine\s+angabe|inconnue?|non\s+précisée?|desconocid[oa]|sconosciut[oa]|onbekend|desconhecid[oa]|okänd"
-    r"|n/a)(?:\s+(?:about|on|of|for|in|by|from|to|within|whether|if|when|where|at)\b[^.;]*)?"
+    r"\b(?:(?:is|are|was|were|has|have|had|it's|remains?|goes|left)\s+)?"
+    rf"(?:{'|'.join(_REFUSALS)})"
+    r"(?:\s+(?:about|on|of|for|in|by|from|to|within|whether|if|when|where|at)\b[^.;]*)?"
     r"|^\W*(?:none|null|nil|nothing|nobody|no\s+one|[?–—-]+)\W*$",
     re.IGNORECASE,
 )
+"""A refusal to give a value, with what it refers to."""
 NEGATION = re.compile(
     r"\b(?:not|never|neither|nor|without)\b|n['’]t\b|\bno\s+longer\b|\bdenie[sd]\b|\bfalse\b", re.IGNORECASE
 )
