@@ -21,18 +21,18 @@ Reading = tuple[int, int, int]
 
 _MONTH = r"(?P<month>[^\W\d_]+)"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|[oºª°])?"
-_YEAR = r"(?:(?P<year>\d{4})|['’]?(?P<short>\d{2}))"
+_YEAR = r"(?:(?P<year>[12]\d{3})|['’]?(?P<short>\d{2}))"
 _GAP = r"(?:[\s.,/-]|\b(?:of|de|del|di|the|in)\b)"
 _DATES = [
     re.compile(rf"(?<!\w){pattern}(?!\w)", re.IGNORECASE)
     for pattern in (
-        r"(?P<year>\d{4})(?P<mark>[-/.])(?P<month>\d{1,2})(?P=mark)(?P<day>\d{1,2})",
+        r"(?P<year>[12]\d{3})(?P<mark>[-/.])(?P<month>\d{1,2})(?P=mark)(?P<day>\d{1,2})",
         rf"(?P<month>\d{{1,2}})(?P<mark>[-/])(?P<day>\d{{1,2}})(?P=mark){_YEAR}",
         rf"(?P<day>\d{{1,2}})(?P<mark>[-/]|\.\s?)(?P<month>\d{{1,2}})(?P=mark){_YEAR}",
         rf"{_DAY}{_GAP}*{_MONTH}{_GAP}*{_YEAR}",
         rf"{_MONTH}{_GAP}*{_DAY}{_GAP}+{_YEAR}",
-        rf"(?P<year>\d{{4}}){_GAP}*{_MONTH}{_GAP}*{_DAY}",
-        r"(?P<year>\d{4})\s?年\s?(?P<month>\d{1,2})\s?月\s?(?P<day>\d{1,2})\s?日",
+        rf"(?P<year>[12]\d{{3}}){_GAP}*{_MONTH}{_GAP}*{_DAY}",
+        r"(?P<year>[12]\d{3})\s?年\s?(?P<month>\d{1,2})\s?月\s?(?P<day>\d{1,2})\s?日",
     )
 ]
 _COMPACT = re.compile(r"(?<!\w)(\d{4})(\d{2})(\d{2})(?!\w)")
@@ -41,7 +41,9 @@ _NUMERIC_MONTH = re.compile(
     r"(?<![\w/.-])(?:(?P<month>\d{1,2})[/.-](?P<year>\d{4})|(?P<year2>\d{4})-(?P<month2>\d{1,2}))(?![\w/-])"
 )
 _DECADE = re.compile(r"\b(\d{3})0['’]?s\b")
-_PIECE = re.compile(r"(?P<year>\b\d{4}\b|['’]\d{2}\b)|(?P<day>\b\d{1,2})(?P<ordinal>(?:st|nd|rd|th|er|º)?\b)|[^\W\d_]+")
+_PIECE = re.compile(
+    r"(?P<year>\b[12]\d{3}\b|['’]\d{2}\b)|(?P<day>\b\d{1,2})(?P<ordinal>(?:st|nd|rd|th|er|º)?\b)|(?P<stray>\d+)|[^\W\d_]+"
+)
 _BETWEEN = {"of", "the", "de"}
 
 
@@ -160,6 +162,8 @@ def _named(text: str) -> tuple[set[int], set[int], set[int]]:
             years.add(int(piece["year"].strip("'’")))
         elif piece["day"] and (piece["ordinal"] or month(place - 1) or month(place + 1)):
             days.add(int(piece["day"]))
+        elif piece["day"] or piece["stray"]:
+            days.add(0)  # A number that is no part of a date contradicts every date.
         elif month(place):
             numbers.add(month(place))
     return years, numbers, days

@@ -24,7 +24,7 @@ _WITHOUT_EXTENSION = 0.75
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _WEB = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+)")
 _EXTENSION = re.compile(r",?\s*(?:x|ext\.?|extension)\s*(\d+)\b", re.IGNORECASE)
-_PHONE = re.compile(rf"[+(]?\d[\d\s().-]{{3,}}\d(?:{_EXTENSION.pattern})?", re.IGNORECASE)
+_PHONE = re.compile(rf"[+(]?\d[\d\s().-]{{3,}}\d(?:{_EXTENSION.pattern})?(?!\w)", re.IGNORECASE)
 _BY_CHARACTER = {"email", "phone", "domain", "code"}
 _BARE_CODE = re.compile(r"\S*\d\S*|[\d\s().+-]+|[^\s@]+@[^\s@]+")
 _RANGE = re.compile(r"\b(?:between|from)\b|\d\s*-\s*\d", re.IGNORECASE)
@@ -59,9 +59,14 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
     return (found / 2, f"a guess; {reason}") if any(claim.guess for claim in claims) else (found, reason)
 
 
+def expected_date(reference: str, attribute: str) -> dates.Date | None:
+    """The date that a reference is; codes may look like one and are none."""
+    return None if names.group(attribute) in _BY_CHARACTER else dates.whole_date(reference)
+
+
 def equivalent(prediction: str, reference: str, attribute: str) -> bool:
     """Whether two values, without a sentence around them, are the same."""
-    expected = dates.whole_date(reference)
+    expected = expected_date(reference, attribute)
     if expected is not None:
         found = dates.whole_date(prediction)
         return found is not None and found.same(expected)
@@ -82,7 +87,7 @@ def equivalent(prediction: str, reference: str, attribute: str) -> bool:
 
 def _agreement(text: str, reference: str, attribute: str, question: str) -> tuple[float, str]:
     kind = names.group(attribute)
-    expected = dates.whole_date(reference)
+    expected = expected_date(reference, attribute)
     if expected is not None:
         share = dates.agreement(numbers.in_digits(text), expected)
         return share, "the same date" if share == 1 else "part of the date" if share else "another date or none"
@@ -90,7 +95,8 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
         share = _by_character(text, reference, kind)
         return share, "the same value" if share == 1 else "part of the value" if share else "another value"
     person = question.partition(f"{attribute} of ")[2]
-    return _Names(kind, frozenset(names.words(person))).agreement(_SINCE.sub("", text), reference)
+    text = text.replace("/", " ") if kind == "timezone" else _SINCE.sub("", text)
+    return _Names(kind, frozenset(names.words(person))).agreement(text, reference)
 
 
 def _by_character(text: str, reference: str, kind: str) -> float:
@@ -135,9 +141,9 @@ def _phone(found: str, reference: str) -> float:
         return share if own is not None and its is not None else share * _WITHOUT_EXTENSION
     (said, abroad), (wanted, wanted_abroad) = _digits(found), _digits(reference)
     if said != wanted:
-        longer, shorter = (said, wanted) if len(said) > len(wanted) else (wanted, said)
-        prefix = len(longer) - len(shorter.lstrip("0"))
-        if abroad == wanted_abroad or not longer.endswith(shorter.lstrip("0")) or not 1 <= prefix <= 3:
+        whole, own = (said, wanted) if abroad else (wanted, said)
+        national = own.removeprefix("0")
+        if abroad == wanted_abroad or not whole.endswith(national) or not 1 <= len(whole) - len(national) <= 3:
             return _PART if wanted.endswith(said) and len(said) >= 6 else 0.0
     return 1.0
 
@@ -188,8 +194,9 @@ class _Names:
         if any(extended):
             narrowed = self.kind in _NARROWED and not any({*more} & names.listed("modifiers") for more in extended)
             return (_PART * share, "the reference, narrowed") if narrowed else (0.0, "a longer name")
-        own, end = self._regions(said, max(last for _, last in found))
-        if not names.compatible(own, regions):
+        last = max(last for _, last in found)
+        own, end = self._regions(said, last)
+        if not names.compatible(own, regions) or (regions and not own and self._elsewhere(said, last)):
             return _WRONG_REGION, "in another region"
         share = len(found) / (len(parts) + self._others(said, [*found, (end, end)], name))
         return (1.0, "contains the reference") if share == 1 else (share, "one of several values")
@@ -273,6 +280,12 @@ class _Names:
             else:
                 break
         return found, end
+
+    def _elsewhere(self, said: list[str], last: int) -> bool:
+        """Whether a name is followed, after a comma, by a region that is none."""
+        rest = said[last + 2 :] if said[last + 1 : last + 2] == [BREAK] else []
+        rest = rest[: next((place for place, token in enumerate(rest) if token in (BREAK, BRACKET, STOP)), None)]
+        return 0 < len(rest) <= 4 and all(self._names(token, ()) for token in rest)
 
     def _region(self, said: list[str], place: int) -> tuple[frozenset[names.Region], int]:
         """The regions named at a place; a code such as OR or IN counts after a comma only."""

@@ -81,10 +81,10 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     A word or number is right up to its first wrong character. What follows in the same part carries the wrong value
     on; a part is what commas and the like enclose, and each part of a date.
     """
-    expected = dates.whole_date(answer)
+    expected = judge.expected_date(answer, attribute)
     if judge.equivalent(text, answer, attribute) or (expected is not None and _is_part(text, expected)):
         return set(range(len(text)))
-    said, wanted = _runs(text), _runs(_in_the_form_of(text, expected) if expected is not None else answer)
+    said, wanted = _runs(text), _runs(_in_the_form_of(text, answer, expected))
     alignment = SequenceMatcher(
         None, [run for run, _ in said], [run for run, _ in wanted], autojunk=False
     ).get_opcodes()
@@ -144,11 +144,11 @@ def _runs(text: str) -> list[tuple[str, list[int]]]:
     return runs
 
 
-def _in_the_form_of(text: str, wanted: dates.Date) -> str:
-    """A date written the way ``text`` writes its own; in figures where it writes none."""
+def _in_the_form_of(text: str, answer: str, wanted: dates.Date | None) -> str:
+    """A date written the way ``text`` writes its own; any other answer as it is."""
     said = dates.whole_date(text)
-    if said is None:
-        return f"{_MONTHS[wanted.readings[0][1] - 1]} {wanted.readings[0][2]} {wanted.readings[0][0]}"
+    if said is None or wanted is None:
+        return answer
 
     def agreement(pair: tuple[dates.Reading, dates.Reading]) -> int:
         return sum(a == b for a, b in zip(*pair, strict=True))

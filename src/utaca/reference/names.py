@@ -33,6 +33,7 @@ _DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å":
 _TOKEN = re.compile(r"[^\W_]+|[$€£¥₹&]|[,.;:()/\n!?|+]")
 _SIGNS = "$€£¥₹&"
 _DOTTED = re.compile(r"\b(?:[a-z]\.\s?)+[a-z]\b\.?")
+_AS = re.compile(r"\ba/s\b")
 _POSSESSIVE = re.compile(r"'s\b|(?<=s)'(?!\w)")
 _STREET = re.compile(r"(?<=\w)str\b\.?")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -63,7 +64,8 @@ def listed(name: str) -> frozenset[str]:
 
 
 def _tokens(text: str) -> list[str]:
-    folded = fold(text).replace("’", "'").replace("int'l", "intl").replace("a/s", "as")
+    folded = fold(text).replace("’", "'")
+    folded = _AS.sub("as", folded.replace("int'l", "intl"))
     folded = _POSSESSIVE.sub(" , ", _DOTTED.sub(lambda dotted: re.sub(r"\W", "", dotted[0]), folded))
     return [
         token
@@ -136,12 +138,10 @@ def stem(word: str) -> str:
     word = re.sub(r"(?<=\w\w)our$", "or", word.replace("grey", "gray"))
     word = re.sub(r"(?<=\w)tre$", "ter", word)
     if len(word) > 4:
-        word = re.sub(r"ies$", "y", word)
-        word = re.sub(r"(?<=[^su])s$", "", word)
-        word = re.sub(r"(?<=\w\w\w)(?:ing|ed|ic)$", "", word)
-    if len(word) > 3:
-        word = re.sub(r"e$", "", word)
-    return re.sub(r"(?<=\w\w)([bdglmnprt])\1$", r"\1", word)
+        word = re.sub(r"(?<=[^su])s$", "", re.sub(r"ies$", "y", word))
+        bare = re.sub(r"(?<=\w\w\w)(?:ing|ed|ic)$", "", word)
+        word = word if bare == word else re.sub(r"([bdglmnprt])\1$", r"\1", bare)
+    return re.sub(r"(?<=\w\w\w)e$", "", word)
 
 
 @functools.cache
