@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import pytest
 
+from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
+from utaca.biographies.people import LOCALES
 from utaca.endpoints import Request, ask, check
 from utaca.errors import UserError
-from utaca.reference import judge, labeller, writer
-from utaca.reference.__main__ import server
+from utaca.reference import agreement, judge, labeller, names, writer
+from utaca.reference.__main__ import main, server
 from utaca.settings.schema import Endpoint
 
 FACTS = [
@@ -220,3 +224,104 @@ def test_case_studies_of_the_paper(case: int, form: str) -> None:
 )
 def test_scores(prediction: str, wanted: str, expected: float) -> None:
     assert judge.score("What is the company of Bo Ek?", "company", prediction, wanted)[0] == expected
+
+
+DATA = Path(__file__).parent / "data"
+PAIRS = agreement.read(DATA / "judge_pairs.csv")
+# Scores by hand are never changed to suit the rules, and these pairs are beyond them: to know whom a free sentence is
+# about takes its grammar.
+KNOWN_FALSE_PASSES = {
+    "Her brother works for Siemens, she works for Bosch.",
+    "Siemens employs her friend Anna Berg.",
+}
+
+
+def test_pairs_by_hand_are_many_and_of_every_kind() -> None:
+    kinds = {pair.kind for pair in PAIRS}
+    assert len(PAIRS) >= 300
+    assert len(kinds) >= 30
+    assert {pair.part for pair in PAIRS} == set(agreement.PARTS)
+    assert sum(pair.kind == "abstention" for pair in PAIRS) >= 30
+    # Scores of one sort only would reward a judge that always gives that score.
+    assert 0.3 < sum(pair.wanted == 0 for pair in PAIRS) / len(PAIRS) < 0.7
+    assert len({(pair.attribute, pair.prediction, pair.reference) for pair in PAIRS}) == len(PAIRS)
+
+
+@pytest.mark.parametrize(("part", "floor"), [("development", 0.97), ("held out", 0.95), ("later", 0.87)])
+def test_rules_agree_with_scores_by_hand(part: str, floor: float) -> None:
+    own = [pair for pair in PAIRS if pair.part == part]
+    assert sum(pair.agrees for pair in own) / len(own) >= floor, agreement.table(own)
+
+
+def test_nothing_wrong_passes() -> None:
+    assert {pair.prediction for pair in PAIRS if pair.false_pass} == KNOWN_FALSE_PASSES
+
+
+def test_another_place_of_the_same_name_does_not_pass() -> None:
+    assert all(0 < pair.given < agreement.PASS for pair in PAIRS if pair.kind == "namesake")
+
+
+def test_agreement_is_reported_by_kind_and_part() -> None:
+    right = agreement.Pair("date", "later", "birth date", "1985", "1985", "", wanted=1.0, given=1.0, reason="")
+    wrong = agreement.Pair("date", "held out", "birth date", "1984", "1985", "", wanted=0.0, given=0.5, reason="close")
+    table = agreement.table([right, wrong])
+    assert "| date | 2 | 50.0% | 50.0% | 0.250 | 1 |" in table
+    assert "| **held out** | 1 | 0.0% | 0.0% | 0.500 | 1 |" in table
+    assert "| **later** | 1 | 100.0% | 100.0% | 0.000 | 0 |" in table
+    assert "- date (held out): birth date, '1984' for '1985': 0.50 by rule (close), 0.00 by hand" in table
+
+
+def test_agreement_on_the_command_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.argv", ["reference", "--agreement", str(DATA / "judge_pairs.csv")])
+    main()
+    assert f"| **all** | {len(PAIRS)} |" in capsys.readouterr().out
+    broken = tmp_path / "pairs.csv"
+    broken.write_text("kind,score\n", encoding="utf-8")
+    with pytest.raises(UserError, match="must have the columns kind, part"):
+        agreement.read(broken)
+
+
+def test_score_of_a_pair_does_not_depend_on_its_score_by_hand(tmp_path: Path) -> None:
+    turned = tmp_path / "pairs.csv"
+    lines = ["kind,part,attribute,prediction,reference,score,note", "x,later,company,Google LLC,Google,0,"]
+    turned.write_text("\n".join(lines), encoding="utf-8")
+    assert agreement.read(turned)[0].given == 1
+
+
+LABEL_CASES = json.loads((DATA / "label_cases.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", LABEL_CASES, ids=lambda case: f"{case['answer']}:{''.join(case['tokens'])}")
+def test_labels_by_hand(case: dict[str, Any]) -> None:
+    said = case.get("sentence", f"The {case['attribute']} of Clara Weiss is{''.join(case['tokens'])}")
+    given = labeller.label("Clara Weiss", case["attribute"], case["answer"], said, list(enumerate(case["tokens"])))
+    assert [label for _, label, _ in given] == case["labels"]
+
+
+@pytest.mark.parametrize("attribute", TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES)
+def test_drawn_values_are_themselves_and_no_other(attribute: str) -> None:
+    rng = random.Random(attribute)
+    question = f"What is the {attribute} of Clara Weiss?"
+    values = [draw_value(attribute, rng, rng.choice(LOCALES)) for _ in range(30)]
+    for value in values:
+        for said in (value, f"The {attribute} of Clara Weiss is {value}.", value.upper(), f"**{value}**"):
+            assert judge.score(question, attribute, said, value)[0] == 1, said
+        labels = labeller.label("Clara Weiss", attribute, value, f"It is {value}", list(enumerate(value)))
+        assert {label for _, label, _ in labels} == {1}, value
+    passed = [
+        (said, value)
+        for said, value in pairwise(values)
+        # One day, file type or name may be drawn twice in two notations.
+        if judge.score(question, attribute, said, value)[0] == 1 and not judge.equivalent(said, value, attribute)
+    ]
+    assert not passed
+
+
+def test_aliases_lead_to_one_name() -> None:
+    """Each variant stands for one thing in its group, and no canonical name is itself a variant of another."""
+    for group, entries in names.table()["same"].items():
+        variants = [variant for own in entries.values() for variant in own]
+        assert len(variants) == len(set(variants)), group
+        assert not {*entries} & {*variants}, group

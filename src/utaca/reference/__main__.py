@@ -1,4 +1,7 @@
-"""Serve the reference model over HTTP: ``python -m utaca.reference --port 8000``."""
+"""Serve the reference model over HTTP, or hold its scores against scores given by hand.
+
+``python -m utaca.reference --port 8000`` serves; ``python -m utaca.reference --agreement PAIRS.csv`` compares.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import argparse
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 from utaca.errors import UserError
+from utaca.reference import agreement
 from utaca.reference.app import MODEL, respond
 
 
@@ -43,11 +48,20 @@ def server(host: str, port: int) -> ThreadingHTTPServer:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m utaca.reference", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m utaca.reference", description=__doc__.partition("\n")[0])
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="port, 0: a free one (default: %(default)s)")
+    parser.add_argument(
+        "--agreement",
+        type=Path,
+        metavar="PAIRS",
+        help="print how far the scores agree with those by hand in a CSV file",
+    )
     arguments = parser.parse_args()
     try:
+        if arguments.agreement is not None:
+            print(agreement.table(agreement.read(arguments.agreement)))
+            return
         with server(arguments.host, arguments.port) as running:
             print(f"{MODEL} at http://{arguments.host}:{running.server_address[1]}/v1", flush=True)
             running.serve_forever()

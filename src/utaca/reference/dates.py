@@ -122,8 +122,8 @@ def agreement(text: str, expected: Date) -> float:
 
 
 def _partial(text: str, expected: Date) -> float:
-    named = _named(text)
     decade = _DECADE.search(text)
+    named = _named(_DECADE.sub(" ", text))
     if any(len(values) > 1 for values in named) or not (any(named) or decade):
         return 0.0
 

@@ -192,7 +192,9 @@ class _Names:
         extended = [self._extended(said, window, name) for window in found]
         share = len(found) / len(parts)
         if any(extended):
-            narrowed = self.kind in _NARROWED and not any({*more} & names.listed("modifiers") for more in extended)
+            narrowed = self.kind in _NARROWED and not any(
+                {*more} & names.listed_for("modifiers", self.kind) for more in extended
+            )
             return (_PART * share, "the reference, narrowed") if narrowed else (0.0, "a longer name")
         last = max(last for _, last in found)
         own, end = self._regions(said, last)

@@ -145,18 +145,18 @@ def stem(word: str) -> str:
 
 
 @functools.cache
-def _listed_for(name: str, of: str) -> frozenset[str]:
+def listed_for(name: str, of: str) -> frozenset[str]:
     return listed(name) if of in _NAMES else frozenset(map(stem, listed(name))) | listed(name)
 
 
 def is_plain(token: str, of: str) -> bool:
     """Whether a word is one of those that sentences are made of, and not names."""
-    return token in _listed_for("plain", of) or token in _listed_for("idle", of)
+    return token in listed_for("plain", of) or token in listed_for("idle", of)
 
 
 def is_generic(token: str, of: str) -> bool:
     """Whether a word tells the kind of a thing and not the thing."""
-    return token in _listed_for("generic", of)
+    return token in listed_for("generic", of)
 
 
 def content(found: Iterable[str], of: str) -> list[str]:
