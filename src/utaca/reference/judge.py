@@ -82,7 +82,11 @@ def equivalent(prediction: str, reference: str, attribute: str) -> bool:
     left, right = names.content(said, kind), names.content(wanted, kind)
     if not left or not right or not names.compatible(regions, expected_regions):
         return False
-    return names.same(left, right, kind) or names.initialism(prediction, right) or names.initialism(reference, left)
+    return names.same(left, right, kind) or any(
+        names.initialism(short, expansion)
+        for short, long in ((prediction, wanted), (reference, said))
+        for expansion in names.expansions(long, kind)
+    )
 
 
 def _agreement(text: str, reference: str, attribute: str, question: str) -> tuple[float, str]:
@@ -94,9 +98,9 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
     if kind in _BY_CHARACTER or reference.strip().isdecimal():
         share = _by_character(text, reference, kind)
         return share, "the same value" if share == 1 else "part of the value" if share else "another value"
-    person = question.partition(f"{attribute} of ")[2]
+    own = frozenset([*names.words(question.partition(f"{attribute} of ")[2]), *names.tokens(attribute, kind)])
     text = text.replace("/", " ") if kind == "timezone" else _SINCE.sub("", text)
-    return _Names(kind, frozenset(names.words(person))).agreement(text, reference)
+    return _Names(kind, own).agreement(text, reference)
 
 
 def _by_character(text: str, reference: str, kind: str) -> float:
@@ -173,10 +177,11 @@ def _code(text: str, reference: str) -> float:
 
 @dataclass(frozen=True)
 class _Names:
-    """The comparison of names for a group of attributes and a person."""
+    """The comparison of names that belong to a group of attributes."""
 
     kind: str
-    person: frozenset[str]
+    asked: frozenset[str]
+    """Words of the person's name and of the attribute's: no part of a value by themselves."""
 
     def agreement(self, text: str, reference: str) -> tuple[float, str]:
         """Score of a text that may hold a sentence or several names, and why."""
@@ -264,7 +269,7 @@ class _Names:
             names.is_plain(token, self.kind)
             or token in names.skipped(self.kind)
             or token in name
-            or token in self.person
+            or token in self.asked
         )
 
     def _regions(self, said: list[str], last: int) -> tuple[list[frozenset[names.Region]], int]:
@@ -331,6 +336,8 @@ class _Names:
             or all(names.is_generic(token, self.kind) for token in own)
         ):
             return 0.0, "another value"
+        if names.same(own, wanted, self.kind):
+            return 1.0, "all that tells the reference apart"
         if self.kind == "university" and Counter(wanted) - Counter(own) == Counter(["university"]):
             return 1.0, "the same university"
         if self.kind in ("university", "company") and own != wanted[: len(own)]:

@@ -114,7 +114,9 @@ def tokens(text: str, of: str = "") -> list[str]:
     place = 0
     while place < len(plain):
         for length in range(min(longest, len(plain) - place), 0, -1):
-            canonical = known.get(tuple(plain[place : place + length]))
+            own = plain[place : place + length]
+            # Two words may also be one: Master Card, Cal Tech.
+            canonical = known.get(tuple(own), known.get(("".join(own),)) if length == 2 else None)
             if canonical is not None:
                 found.extend(canonical)
                 # The full stop of "St. Louis" belongs to the abbreviation.
@@ -139,7 +141,7 @@ def stem(word: str) -> str:
     word = re.sub(r"(?<=\w)tre$", "ter", word)
     if len(word) > 4:
         word = re.sub(r"(?<=[^su])s$", "", re.sub(r"ies$", "y", word))
-        bare = re.sub(r"(?<=\w\w\w)(?:ing|ed|ic)$", "", word)
+        bare = re.sub(r"(?<=\w\w\w)(?:ing|ed|er|ic)$", "", word)
         word = word if bare == word else re.sub(r"([bdglmnprt])\1$", r"\1", bare)
     return re.sub(r"(?<=\w\w\w)e$", "", word)
 
@@ -180,6 +182,12 @@ def same(left: Sequence[str], right: Sequence[str], of: str) -> bool:
     return sorted(left) == sorted(right) or "".join(left) == "".join(right)
 
 
+def expansions(found: Sequence[str], of: str) -> list[list[str]]:
+    """The words that the letters of an initialism may stand for: without legal forms, and with them."""
+    idle = listed("idle") | _BREAKS
+    return [content(found, of), [token for token in found if token not in idle]]
+
+
 def bare(text: str) -> str:
     """Letters and digits of a text, folded."""
     return "".join(character for character in fold(text) if character.isalnum())
@@ -191,8 +199,8 @@ def initialism(text: str, expansion: Sequence[str]) -> bool:
     if not (letters.isalpha() and 1 < len(letters) <= 6 and len(expansion) > 1):
         return False
     written = letters.isupper() or (len(letters) > 2 and letters.islower())
-    initials = [word[0] for word in expansion]
-    return written and fold(letters) in ("".join(initials), "".join([*initials[1:], initials[0]]))
+    initials = "".join(word[0] for word in expansion)
+    return written and fold(letters) in (initials, initials[1:] + initials[0])
 
 
 @functools.cache
@@ -212,9 +220,9 @@ def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
         for name in more:
             add(name, code)
     for country, subdivisions in table()["regions"].items():
-        for code, name in subdivisions.items():
-            add(name, country, code)
-            add(code, country, code)
+        for code, written in subdivisions.items():
+            for name in (code, *written):
+                add(name, country, code)
     return {key: frozenset(found) for key, found in known.items()}, max(map(len, known))
 
 

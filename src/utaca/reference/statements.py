@@ -58,9 +58,14 @@ _IDIOM = re.compile(
     r"|not\s+only|(?:as\s+)?(?:i|we)\s+(?:believe|think|suppose|guess|assume))\b,?",
     re.IGNORECASE,
 )
+_RELATIVE = re.compile(
+    r"(?:^\W*|\b(?:employs|employed|hires|hired|admitted)\s+)(?:her|his|their|the)\s+(?:\w+\s+){0,2}?"
+    r"(?:brother|sister|father|mother|parents?|friend|son|daughter|cousin|uncle|aunt|colleague|neighbou?r|boss|rival)\b",
+    re.IGNORECASE,
+)
 _GUESS = re.compile(r"\b(?:may|might|could|maybe|perhaps|possibly|guess)\b", re.IGNORECASE)
 _CLAUSE = re.compile(
-    r"\s*;\s*|,?\s+\b(?:but|however|although|though|yet|while|whereas)\b,?\s*|(?<=[a-z\d)][.!?])\s+(?=[A-Z])"
+    r"\s*;\s*|,\s+(?=(?:she|he|they)\b)|,?\s+\b(?:but|however|although|though|yet|while|whereas)\b,?\s*|(?<=[a-z\d)][.!?])\s+(?=[A-Z])"
 )
 
 _PATTERN = re.compile(r"(?:^|(?<=[.!?]\s)|(?<=\n))The ([\w -]+?) of (.+?) (?:is|was)\b:?\s*", re.IGNORECASE)
@@ -155,13 +160,13 @@ def same_person(asked: str, named: str) -> bool:
 
 
 def claims(text: str) -> list[Claim]:
-    """The stretches of a text that assert something; refusals and negated ones left out."""
+    """The stretches of a text that assert something of the person; refusals and denials left out."""
     text = _EXCLUDED.sub("", _IDIOM.sub("", text))
     found: list[Claim] = []
     refused = False
     for clause in _CLAUSE.split(text):
         if ABSTENTION.search(clause):
             refused = True
-        elif clause.strip() and not NEGATION.search(clause):
+        elif clause.strip() and not NEGATION.search(clause) and not _RELATIVE.search(clause):
             found.append(Claim(clause.strip(), refused and _GUESS.search(clause) is not None))
     return found
