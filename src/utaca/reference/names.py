@@ -141,7 +141,7 @@ def stem(word: str) -> str:
     word = re.sub(r"(?<=\w)tre$", "ter", word)
     if len(word) > 4:
         word = re.sub(r"(?<=[^su])s$", "", re.sub(r"ies$", "y", word))
-        bare = re.sub(r"(?<=\w\w\w)(?:ing|ed|er|ic)$", "", word)
+        bare = re.sub(r"(?<=\w\w\w)(?:ing|ed|ic)$", "", word)
         word = word if bare == word else re.sub(r"([bdglmnprt])\1$", r"\1", bare)
     return re.sub(r"(?<=\w\w\w)e$", "", word)
 
