@@ -44,7 +44,7 @@ _DECADE = re.compile(r"\b(\d{3})0['’]?s\b")
 _PIECE = re.compile(
     r"(?P<year>\b[12]\d{3}\b|['’]\d{2}\b)|(?P<day>\b\d{1,2})(?P<ordinal>(?:st|nd|rd|th|er|º)?\b)|(?P<stray>\d+)|[^\W\d_]+"
 )
-_BETWEEN = {"of", "the", "de"}
+_BETWEEN = {"of", "the", "de", "in"}
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ _LISTED = {"major", "hobby", "job", "color", ""}
 _COMMA_BELONGS = {"place", "university", "address"}
 # Attributes of which a part of the value's words is a part of its meaning; a part of a town's name is another town.
 _DIVISIBLE = {"major", "job", "currency", "color", "address", "company", "university", "card", ""}
-# Fields and professions: a word more makes them narrower, not another thing.
-_NARROWED = {"major", "job"}
+# Fields, professions and shades: a word more makes them narrower, not another thing.
+_NARROWED = {"major", "job", "color"}
 
 
 def score(question: str, attribute: str, prediction: str, reference: str) -> tuple[float, str]:
@@ -212,7 +212,7 @@ class _Names:
         """A name, and the regions that follow it after a comma or in brackets."""
         found = names.tokens(value, self.kind)
         stop = next((place for place, token in enumerate(found) if token in (BREAK, BRACKET)), len(found))
-        regions, end = self._regions(found, stop)
+        regions, end = self._regions(found, stop, known_only=True)
         rest = [token for token in found[end + 1 :] if token not in names.skipped(self.kind)]
         # A part that is no known region belongs to the name: a quarter, a second firm.
         return (found[:stop], regions) if regions and not rest else (found, [])
@@ -257,7 +257,7 @@ class _Names:
             beside.append(said[first - 2])
         rest = said[last + 1 : last + 3]
         if rest and not self._region(said, last + 1)[1]:
-            if self._names(rest[0], name):
+            if self._names(rest[0], name) or (self.kind == "place" and rest[0] == "city"):
                 beside.append(rest[0])
             elif len(rest) == 2 and rest[0] in _BINDING and self._names(rest[1], name):
                 beside.append(rest[1])
@@ -272,7 +272,9 @@ class _Names:
             or token in self.asked
         )
 
-    def _regions(self, said: list[str], last: int) -> tuple[list[frozenset[names.Region]], int]:
+    def _regions(
+        self, said: list[str], last: int, known_only: bool = False
+    ) -> tuple[list[frozenset[names.Region]], int]:
         """The regions named after a name, and the place where the last of them ends."""
         found: list[frozenset[names.Region]] = []
         place, end = last + 1, last
@@ -284,6 +286,8 @@ class _Names:
                 end = place - 1
             elif said[place] in (BREAK, BRACKET, "in", "the", "of"):
                 place += 1
+            elif not known_only and BREAK in said[place:] and said[place - 1] == BREAK:
+                place = said.index(BREAK, place)  # A region that is not known, as a rule within the one to come.
             else:
                 break
         return found, end
@@ -297,8 +301,8 @@ class _Names:
     def _region(self, said: list[str], place: int) -> tuple[frozenset[names.Region], int]:
         """The regions named at a place; a code such as OR or IN counts after a comma only."""
         regions, length = names.region_at(said, place)
-        code = length == 1 and len(said[place]) < 4 and said[place - 1] not in (BREAK, BRACKET)
-        return (frozenset(), 0) if code else (regions, length)
+        word = length == 1 and names.is_plain(said[place], self.kind) and said[place - 1] not in (BREAK, BRACKET)
+        return (frozenset(), 0) if word else (regions, length)
 
     def _others(self, said: list[str], found: list[tuple[int, int]], name: Sequence[str]) -> int:
         """How many other values stand beside the right one."""

@@ -139,8 +139,9 @@ def stem(word: str) -> str:
     """A word without inflection and in one spelling: hikes, hiking; travelling, traveling; theatre, theater."""
     word = re.sub(r"(?<=\w\w)our$", "or", word.replace("grey", "gray"))
     word = re.sub(r"(?<=\w)tre$", "ter", word)
+    if len(word) > 3:
+        word = re.sub(r"(?<=[^su])s$", "", re.sub(r"(?<=\w\w)ies$", "y", word))
     if len(word) > 4:
-        word = re.sub(r"(?<=[^su])s$", "", re.sub(r"ies$", "y", word))
         bare = re.sub(r"(?<=\w\w\w)(?:ing|ed|ic)$", "", word)
         word = word if bare == word else re.sub(r"([bdglmnprt])\1$", r"\1", bare)
     return re.sub(r"(?<=\w\w\w)e$", "", word)
@@ -183,9 +184,9 @@ def same(left: Sequence[str], right: Sequence[str], of: str) -> bool:
 
 
 def expansions(found: Sequence[str], of: str) -> list[list[str]]:
-    """The words that the letters of an initialism may stand for: without legal forms, and with them."""
-    idle = listed("idle") | _BREAKS
-    return [content(found, of), [token for token in found if token not in idle]]
+    """The words that the letters of an initialism may stand for: without legal forms and articles, and with them."""
+    whole = [token for token in found if token not in _BREAKS]
+    return [content(found, of), [token for token in whole if token not in listed("idle")], whole]
 
 
 def bare(text: str) -> str:

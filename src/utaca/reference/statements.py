@@ -49,7 +49,7 @@ NEGATION = re.compile(
 )
 _EXCLUDED = re.compile(
     r",?\s*\b(?:rather\s+than|instead\s+of|as\s+opposed\s+to|other\s+than|except(?:\s+for)?|apart\s+from)\s+[^,.;]+"
-    r"|,\s*(?:and\s+|but\s+)?not\s+[^,.;]+|\(\s*(?:formerly|previously|once|not)\b[^)]*\)"
+    r"|,\s*(?:and\s+|but\s+)?(?:not|never)\s+[^,.;]+|\b(?:any|every)thing\s+but\s+[^,.;]+|\(\s*(?:formerly|previously|once|not)\b[^)]*\)"
     r"|,?\s+\b(?:formerly|previously)\s+[^,.;]+",
     re.IGNORECASE,
 )
