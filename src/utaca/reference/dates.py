@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from babel import Locale
+
+from utaca.reference import names
 
 # The languages of the people and places in the biographies and their neighbours. Where two languages use a word for
 # different months, as Czech and Croatian do, only one of them can be here.
@@ -89,7 +90,7 @@ def dates(text: str) -> list[Date]:
 def _readings(text: str) -> Iterator[tuple[re.Match[str], Reading]]:
     for pattern in _DATES:
         for match in pattern.finditer(text):
-            month = int(match["month"]) if match["month"].isdecimal() else months().get(_fold(match["month"]), 0)
+            month = int(match["month"]) if match["month"].isdecimal() else months().get(names.fold(match["month"]), 0)
             year = match["year"] or match["short"]
             if 1 <= month <= 12 and 1 <= int(match["day"]) <= _DAYS[month - 1]:
                 yield match, (int(year), month, int(match["day"]))
@@ -103,7 +104,7 @@ def whole_date(text: str) -> Date | None:
     start, end = found[0].span
     around = re.findall(r"\w+", f"{text[:start]} {text[end:]}")
     idle = weekdays() | {"the", "le", "den", "el", "il"}
-    return found[0] if all(_fold(word) in idle for word in around) else None
+    return found[0] if all(names.fold(word) in idle for word in around) else None
 
 
 def agreement(text: str, expected: Date) -> float:
@@ -154,7 +155,7 @@ def _named(text: str) -> tuple[set[int], set[int], set[int]]:
             return 0
         word = pieces[place][0]
         beside = any(0 <= i < len(pieces) and (pieces[i]["day"] or pieces[i]["year"]) for i in (place - 1, place + 1))
-        known = months().get(_fold(word), 0)
+        known = months().get(names.fold(word), 0)
         return known if len(word) > 2 and (beside or (word[0].isupper() and len(word) > 3)) else 0
 
     for place, piece in enumerate(pieces):
@@ -172,31 +173,22 @@ def _named(text: str) -> tuple[set[int], set[int], set[int]]:
 @functools.cache
 def months() -> dict[str, int]:
     """Month of each name and usual abbreviation, folded."""
-    names: dict[str, int] = {"sept": 9} | {roman: number for number, roman in enumerate(_ROMAN, 1)}
+    known: dict[str, int] = {"sept": 9} | {roman: number for number, roman in enumerate(_ROMAN, 1)}
     for language in _LANGUAGES:
         for forms in Locale.parse(language).months.values():
             for width in ("wide", "abbreviated"):
                 for number, name in forms[width].items():
-                    for written in (name, _digraphs(name)):
-                        names.setdefault(_fold(written).strip(". "), number)
-    return names
+                    for written in (name, names.digraphs(name)):
+                        known.setdefault(names.fold(written).strip(". "), number)
+    return known
 
 
 @functools.cache
 def weekdays() -> frozenset[str]:
     """Names and usual abbreviations of the days of the week, folded."""
-    names = {"tues", "thurs", "weds"}
+    known = {"tues", "thurs", "weds"}
     for language in _LANGUAGES:
         for forms in Locale.parse(language).days.values():
             for width in ("wide", "abbreviated"):
-                names.update(_fold(name).strip(".") for name in forms[width].values())
-    return frozenset(part for name in names for part in re.findall(r"\w+", name))
-
-
-def _digraphs(text: str) -> str:
-    return text.lower().replace("ä", "ae").replace("ö", "oe").replace("ü", "ue")
-
-
-def _fold(text: str) -> str:
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(character for character in decomposed if not unicodedata.combining(character))
+                known.update(names.fold(name).strip(".") for name in forms[width].values())
+    return frozenset(part for name in known for part in re.findall(r"\w+", name))

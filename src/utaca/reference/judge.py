@@ -44,7 +44,10 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
 
     The prediction may be a bare value, a sentence, or an answer about several attributes.
     """
-    value = statements.about(question, attribute, statements.clean(prediction, attribute))
+    whole = statements.clean(prediction, attribute)
+    if whole.casefold() == reference.strip().casefold():
+        return 1.0, "the same value"
+    value = statements.about(question, attribute, whole)
     if not any(map(str.isalnum, value)) and not names.tokens(value, names.group(attribute)):
         return 0.0, f"gives no {attribute}"
     if equivalent(value, reference, attribute):
@@ -56,6 +59,8 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
         return 0.0, "abstains" if statements.ABSTENTION.search(value) else "denies"
     text = ". ".join(claim.text for claim in claims)
     found, reason = _agreement(text, reference, attribute, question)
+    if found < 1 and statements.ABSTENTION.search(text):
+        return 0.0, "abstains"
     return (found / 2, f"a guess; {reason}") if any(claim.guess for claim in claims) else (found, reason)
 
 

@@ -38,7 +38,7 @@ def label(
     refusals = [] if same else statements.ABSTENTION.finditer(text)
     abstained = {place for match in refusals for place in range(*match.span())}
     elsewhere = _elsewhere(person, attribute, prediction)
-    consistent = set() if elsewhere else _consistent(text, answer, attribute)
+    consistent = set() if elsewhere else set(range(len(text))) if same else _consistent(text, answer, attribute)
     labels: list[int | None] = []
     place = 0
     for _, part in tokens:
@@ -76,13 +76,13 @@ def _filled(labels: list[int | None], default: int) -> list[int]:
 
 
 def _consistent(text: str, answer: str, attribute: str) -> set[int]:
-    """Offsets of the characters of ``text`` that agree with the answer at the aligned place.
+    """Offsets of the characters of ``text``, which is not the answer, that agree with it at the aligned place.
 
     A word or number is right up to its first wrong character. What follows in the same part carries the wrong value
     on; a part is what commas and the like enclose, and each part of a date.
     """
     expected = judge.expected_date(answer, attribute)
-    if judge.equivalent(text, answer, attribute) or (expected is not None and _is_part(text, expected)):
+    if expected is not None and _is_part(text, expected):
         return set(range(len(text)))
     said, wanted = _runs(text), _runs(_in_the_form_of(text, answer, expected))
     alignment = SequenceMatcher(
@@ -98,9 +98,9 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
         for (run, places), (aligned, _) in zip(said[left:left_end], wanted[right:right_end], strict=False):
             part = places[0] if expected is not None else len(_ENCLOSING.findall(text[: places[0]]))
             if part not in spoilt:
-                right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(run, aligned, strict=False)))
-                found.update(places[:right])
-                if right < len(run):
+                agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(run, aligned, strict=False)))
+                found.update(places[:agreed])
+                if agreed < len(run):
                     spoilt.add(part)
     _adopt(found, said)
     return found - _denied(text, answer)

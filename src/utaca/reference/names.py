@@ -50,6 +50,11 @@ def fold(text: str) -> str:
     return "".join(character for character in decomposed if not unicodedata.combining(character))
 
 
+def digraphs(text: str) -> str:
+    """Text in lower case with umlauts and the like written out: muenchen, goeteborg."""
+    return text.lower().translate(_DIGRAPHS)
+
+
 @functools.cache
 def group(attribute: str) -> str:
     """The group of attributes, by a word in the name, whose variants apply; empty where none does."""
@@ -97,7 +102,7 @@ def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
             words = own(canonical)
             known[words] = words
             for variant in variants:
-                for written in (variant, variant.translate(_DIGRAPHS)):
+                for written in (variant, digraphs(variant)):
                     known[own(written)] = words
     return known, max(map(len, known))
 

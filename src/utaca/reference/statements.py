@@ -49,8 +49,8 @@ NEGATION = re.compile(
 )
 _EXCLUDED = re.compile(
     r",?\s*\b(?:rather\s+than|instead\s+of|as\s+opposed\s+to|other\s+than|except(?:\s+for)?|apart\s+from)\s+[^,.;]+"
-    r"|,\s*(?:and\s+|but\s+)?(?:not|never)\s+[^,.;]+|\b(?:any|every)thing\s+but\s+[^,.;]+|\(\s*(?:formerly|previously|once|not)\b[^)]*\)"
-    r"|,?\s+\b(?:formerly|previously)\s+[^,.;]+",
+    r"|,\s*(?:and\s+|but\s+)?(?:not|never)\s+[^,.;]+|\b(?:any|every)thing\s+but\s+[^,.;]+"
+    r"|\(\s*(?:formerly|previously|once|not)\b[^)]*\)|,?\s+\b(?:formerly|previously)\s+[^,.;]+",
     re.IGNORECASE,
 )
 _IDIOM = re.compile(
@@ -60,36 +60,24 @@ _IDIOM = re.compile(
 )
 _RELATIVE = re.compile(
     r"(?:^\W*|\b(?:employs|employed|hires|hired|admitted)\s+)(?:her|his|their|the)\s+(?:\w+\s+){0,2}?"
-    r"(?:brother|sister|father|mother|parents?|friend|son|daughter|cousin|uncle|aunt|colleague|neighbou?r|boss|rival)\b",
+    r"(?:brother|sister|father|mother|parents?|son|daughter|husband|wife|spouse|partner|cousin|uncle|aunt|friend"
+    r"|colleague|neighbou?r|boss|rival)\b",
     re.IGNORECASE,
 )
 _GUESS = re.compile(r"\b(?:may|might|could|maybe|perhaps|possibly|guess)\b", re.IGNORECASE)
 _CLAUSE = re.compile(
-    r"\s*;\s*|,\s+(?=(?:she|he|they)\b)|,?\s+\b(?:but|however|although|though|yet|while|whereas)\b,?\s*|(?<=[a-z\d)][.!?])\s+(?=[A-Z])"
+    r"\s*;\s*|,\s+(?=(?:she|he|they)\b)|,?\s+\b(?:but|however|although|though|yet|while|whereas)\b,?\s*"
+    r"|(?<=[a-z\d)][.!?])\s+(?=[A-Z])"
 )
 
 _PATTERN = re.compile(r"(?:^|(?<=[.!?]\s)|(?<=\n))The ([\w -]+?) of (.+?) (?:is|was)\b:?\s*", re.IGNORECASE)
 _NEXT_FACT = re.compile(r",?\s+\band\s+(?:her|his|their|the|she|he|they)\b\s.*$", re.IGNORECASE | re.DOTALL)
 _TITLE = {
-    "mr",
-    "mrs",
-    "ms",
-    "miss",
-    "dr",
-    "prof",
-    "professor",
-    "sir",
-    "lady",
-    "she",
-    "he",
-    "her",
-    "him",
-    "person",
-    "the",
-}
+    "mr", "mrs", "ms", "miss", "dr", "prof", "professor", "sir", "lady", "she", "he", "her", "him", "person", "the",
+}  # fmt: skip
 _OTHER_PERSON = re.compile(
-    r"^\W*(?P<name>[A-Z]\w+(?:\s+[A-Z][\w.]*)+)\s+(?=(?:is|was|works?|worked|has|had|lives?|lived|studied|studies|attended"
-    r"|graduated|majored|joined|comes|came|holds|got|married)\b)"
+    r"^\W*(?P<name>[A-Z]\w+(?:\s+[A-Z][\w.]*)+)\s+(?=(?:is|was|works?|worked|has|had|lives?|lived|studied|studies"
+    r"|attended|graduated|majored|joined|comes|came|holds|got|married)\b)"
 )
 
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
