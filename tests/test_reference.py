@@ -228,8 +228,8 @@ def test_scores(prediction: str, wanted: str, expected: float) -> None:
 
 DATA = Path(__file__).parent / "data"
 PAIRS = agreement.read(DATA / "judge_pairs.csv")
-# Scores by hand are not changed to suit the rules. This one is beyond them: a job with one word more is narrower as a
-# rule, and that make-up is another thing than make takes more than that.
+# Scores by hand are not changed to suit the rules. A job with a word more is narrower as a rule, and that make-up is
+# another thing than make takes more than rules.
 KNOWN_FALSE_PASSES = {"Make-up artist"}
 
 
