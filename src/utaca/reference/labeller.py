@@ -35,8 +35,7 @@ def label(
     """Label the tokens (index, text) of the value in the sentence ``prediction``: (index, label, reason) each."""
     text = "".join(part for _, part in tokens)
     same = judge.equivalent(text, answer, attribute)
-    refusals = [] if same else statements.ABSTENTION.finditer(text)
-    abstained = {place for match in refusals for place in range(*match.span())}
+    abstained = set() if same else _refused(text, {*names.words(person), *names.words(attribute)})
     elsewhere = _elsewhere(person, attribute, prediction)
     consistent = set() if elsewhere else set(range(len(text))) if same else _consistent(text, answer, attribute)
     labels: list[int | None] = []
@@ -50,9 +49,23 @@ def label(
             labels.append(UNKNOWN)
         else:
             labels.append(CORRECT if consistent.issuperset(characters) else HALLUCINATED)
-    filled = _filled(labels, CORRECT if same and not elsewhere else HALLUCINATED)
+    filled = _filled(labels, UNKNOWN if abstained else CORRECT if same and not elsewhere else HALLUCINATED)
     reasons = {**_REASONS, HALLUCINATED: elsewhere} if elsewhere else _REASONS
     return [(index, value, reasons[value]) for (index, _), value in zip(tokens, filled, strict=True)]
+
+
+def _refused(text: str, asked: set[str]) -> set[int]:
+    """Offsets of refusals, with the words around them that say nothing else than what was asked."""
+    found = {place for match in statements.ABSTENTION.finditer(text) for place in range(*match.span())}
+    if found:
+        runs = _runs(text)
+        for line in (runs, runs[::-1]):
+            for (_, before), (run, places) in pairwise(line):
+                between = text[min(before[-1], places[-1]) + 1 : max(before[0], places[0])]
+                joined = found.issuperset(before) and not _ENCLOSING.search(between) and "." not in between
+                if joined and (names.is_plain(run, "") or run in asked):
+                    found.update(places)
+    return found
 
 
 def _elsewhere(person: str, attribute: str, prediction: str) -> str:

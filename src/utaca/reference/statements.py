@@ -12,7 +12,7 @@ from utaca.reference import names
 _NOT = r"(?:n['’]t|\s+not|not)"
 _TOLD = (
     r"(?:known|mentioned|stated|specified|provided|given|available|disclosed|described|included|listed|found|clear"
-    r"|reported|indicated|revealed|recorded|named|told|said|determined)"
+    r"|reported|indicated|revealed|recorded|named|told|said|determined|applicable)"
 )
 _TELL = r"(?:mention|state|specify|say|provide|know|include|contain|give|tell|reveal|indicate|disclose|name|list)"
 _NEWS = r"(?:information|mention|data|record|details?|answer|idea|clue|hint|indication|evidence)"
@@ -34,7 +34,8 @@ _REFUSALS = (
     r"(?:insufficient|missing|lacking)\s+(?:information|data)",
     r"is\s+silent|remains?\s+a\s+mystery|mystery(?=\W*$)|blank(?=\W*$)|left\s+(?:blank|empty|open)",
     r"to\s+be\s+determined|tb[ad]\b|n/a|private\s+(?:number|information)|any(?:body|one)['’]s\s+guess",
-    r"unbekannt|keine\s+angabe|inconnue?|non\s+précisée?|desconocid[oa]|sconosciut[oa]|onbekend|desconhecid[oa]|okänd",
+    r"(?:i['’]m\s+|i\s+am\s+)?sorry\b(?:,?\s+but\b)?",
+    r"unbekannt|nicht\s+(?:bekannt|genannt|angegeben)|keine\s+angabe|inconnue?|non\s+précisée?|desconocid[oa]|sconosciut[oa]|onbekend|desconhecid[oa]|okänd",
 )
 ABSTENTION = re.compile(
     r"\b(?:(?:is|are|was|were|has|have|had|it's|remains?|goes|left)\s+)?"
