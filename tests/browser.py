@@ -42,7 +42,7 @@ class Browser:
         os.close(commands)
         os.close(answers)
         self._pending = b""
-        self._count = 0
+        self._count = self._taken = 0
         self._session = ""
         self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads))
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -90,8 +90,8 @@ class Browser:
         self.wait(lambda: self.run("location.protocol === 'file:' && document.readyState === 'complete'"))
 
     def run(self, expression: str) -> Any:
-        """The value of a JavaScript expression."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        """The value of a JavaScript expression, or of the promise that it gives."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -108,10 +108,11 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def downloaded(self, name: str) -> Path:
-        """A file, once it is downloaded whole."""
+        """The one file that was downloaded since the last time, once it is there whole; moved aside."""
         path = self.downloads / name
         self.wait(lambda: path.is_file() and not list(self.downloads.glob("*.crdownload")))
-        return path
+        self._taken += 1
+        return path.rename(path.with_suffix(f".{self._taken}{path.suffix}"))
 
     def wait(self, condition: Callable[[], Any]) -> None:
         deadline = time.monotonic() + self.patience

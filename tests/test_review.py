@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from browser import CHROMIUM, Browser
 
 from utaca.errors import UserError
 from utaca.judging import sheets
 from utaca.judging.review import labels as review_labels
 from utaca.judging.review import scores as review_scores
-from utaca.records import SCHEMAS
+from utaca.records import SCHEMAS, write
+from utaca.reporting import people, tables
+from utaca.settings import schema
 
 PERSON = "Ada Lopez"
 PIECES = ["The", " hobby", " of", " Ada", " Lopez", " is"]
@@ -77,7 +82,7 @@ def test_labels_that_agree_with_the_check_raise_no_doubt():
 
 def test_doubts_by_their_weight():
     assert doubts([" Golf", " club"], [None, 0]) == [(0, "the labeller failed: 1 without a label")]
-    assert doubts([" Golf"], [1]) == [(1, "“Golf” is labelled correct but is not in the hobby")]
+    assert doubts([" Golf"], [1]) == [(1, "labelled correct, but not in the hobby: “Golf”")]
     assert doubts([" Rock", " climbing"], [0, 0]) == [
         (1, "the hobby is the reference, but is not labelled correct throughout")
     ]
@@ -263,3 +268,270 @@ def test_scores_with_a_mistake_or_of_another_run_are_refused(tmp_path, row, said
 def test_scores_decide_once(tmp_path):
     with pytest.raises(UserError, match="row 3 decides again what row 2 decided"):
         human_scores(tmp_path, score_row(), score_row(human=0))
+
+
+# Tables
+
+
+@pytest.fixture
+def config() -> schema.Config:
+    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
+    return schema.Config(
+        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=200),
+        reader=schema.Reader(name="tiny", path="data/readers/tiny"),
+        corpus=schema.Corpus(name="embedded", source="embedded"),
+        writer=endpoint,
+        labeller=endpoint,
+        judge=endpoint,
+    )
+
+
+def test_kappa_by_hand():
+    # 20 of 50 and 15 of 50 alike; by chance 0.5 * 0.6 + 0.5 * 0.4 = 0.5
+    assert people.kappa(np.array([[20.0, 5.0], [10.0, 15.0]])) == pytest.approx(0.4)
+    assert people.kappa(np.diag([3.0, 4.0, 5.0])) == pytest.approx(1)
+    assert np.isnan(people.kappa(np.diag([3.0, 0.0, 0.0])))
+    assert np.isnan(people.kappa(np.zeros((3, 3))))
+
+
+def labels_table(sheet: list[sheets.Correction] | None, config: schema.Config) -> tables.Table:
+    splits = {
+        "train": LABELS,
+        "validation": LABELS.slice(0, 0),
+        "test": table(answer("d2", [" Golf", " club"], [0, 2])),
+    }
+    after = {split: sheets.correct(labels, split, sheet or []) for split, labels in splits.items()}
+    return people.labels(splits, after, sheet, config)
+
+
+def test_labels_table_without_a_sheet(config):
+    made = labels_table(None, config)
+    header, cells = made.cells()
+    assert [row[0] for row in cells] == ["train", "validation", "test", "all"]
+    assert {row[header.index("Reviewed")] for row in cells} == {"no corrections"}
+    assert {row[header.index("Cohen's kappa")] for row in cells} == {"–"}
+    train = made.frame.iloc[0]
+    assert (train["n_tokens"], train["n_template"], train["n_endpoint"], train["n_failed"]) == (19, 16, 2, 1)
+    assert train["hallucinated_pct"] == pytest.approx(100 / 18)
+
+
+def test_labels_table_counts_changes_and_compares_what_chance_drew(config, tmp_path):
+    value = {"document": "d2", "split": "test", "text": " Golf", "label": 0}
+    path = label_sheet(
+        tmp_path / "sheet.csv",
+        [
+            label_row(human=1),
+            label_row(step=5, text=" is", human=0),  # by the template: not the labeller's
+            label_row("d1", 6, text=" Chess", label=0, human=1, sample="doubtful"),
+            label_row("d1", 7, text=" club", label="", human=2),  # the labeller said nothing
+            label_row(**value, human=0),
+            label_row(**value | {"step": 7, "text": " club", "label": 2}, human=0),
+        ],
+    )
+    frame = labels_table(sheets.read_corrections(path), config).frame.set_index("split")
+    assert frame["n_reviewed"].to_list() == [4, 0, 2, 6]
+    assert frame["n_changed"].to_list() == [3, 0, 1, 4]
+    assert frame["n_person"].to_list() == [3, 0, 1, 4]
+    assert frame["n_failed"].to_list() == [0, 0, 0, 0]
+    assert frame["n_compared"].to_list() == [1, 0, 2, 3]
+    # labeller 1 0 2, person 1 0 0: alike 2/3, by chance 1/3 * 2/3 + 1/3 * 1/3 + 0 = 1/3
+    assert frame.loc["all", "kappa"] == pytest.approx(0.5)
+    assert frame.loc["all", "agreement_pct"] == pytest.approx(200 / 3)
+    assert frame.loc["all", "agreement_pct_low"] < 200 / 3 < frame.loc["all", "agreement_pct_high"]
+    assert np.isnan(frame.loc["validation", "kappa"])
+
+
+def human_table(tmp_path: Path, config: schema.Config, scored: list[dict] | None) -> tables.Table:
+    predictions = [("d0", "Golf", 0.0), ("d1", "Climbing", 0.5), ("d2", "Rock climbing", 1.0), ("d3", "Polo", None)]
+    for point in ("infllm-K8", "utaca-K96-sub16"):
+        rows = [judged(name, point, text, cas) for name, text, cas in predictions]
+        write(tmp_path / f"{point}.parquet", "scores", rows)
+    sheet = None
+    if scored is not None:
+        sheet = sheets.read_scores(label_sheet(tmp_path / "sheet.csv", scored, sheets.SCORE_COLUMNS))
+    return people.human([tmp_path / "infllm-K8.parquet", tmp_path / "utaca-K96-sub16.parquet"], sheet, config)
+
+
+def test_human_table_without_a_sheet(config, tmp_path):
+    header, cells = human_table(tmp_path, config, None).cells()
+    assert len(cells) == 1
+    assert cells[0][header.index("Scored")] == "no human scores"
+    assert cells[0][header.index("CAS %")] == "–"
+
+
+def test_human_table_compares_the_same_answers(config, tmp_path):
+    def row(name: str, text: str, human: float) -> dict:
+        return judged(name, "infllm-K8", text) | {"human": human, "annotator": "eve"}
+
+    scored = [row("d0", "Golf", 0.2), row("d1", "Climbing", 0.4), row("d2", "Rock climbing", 0.9), row("d3", "Polo", 0)]
+    made = human_table(tmp_path, config, scored)
+    frame = made.frame.set_index("point")
+    point = frame.loc["infllm-K8"]
+    assert (point["n_scored"], point["n_failed_judgements"], point["n_documents"]) == (3, 1, 3)
+    assert (point["cas_pct"], point["human_pct"], point["string_match_pct"]) == pytest.approx((50, 50, 50))
+    assert (point["difference_pct"], point["distance_pct"]) == pytest.approx((0, 40 / 3))
+    assert point["correlation"] == pytest.approx(np.corrcoef([0, 0.5, 1], [0.2, 0.4, 0.9])[0, 1])
+    assert point["human_pct_low"] < 50 < point["human_pct_high"]
+    assert frame.loc["all", "cas_pct"] == point["cas_pct"]
+    other = frame.loc["utaca-K96-sub16"]
+    assert other["n_scored"] == 0
+    assert np.isnan(other["cas_pct"])
+    assert np.isnan(other["correlation"])
+    assert (other["paper_cas_pct"], other["paper_human_pct"]) == (74.6, 76.6)
+    assert np.isnan(point["paper_cas_pct"])
+    tables.save(made, tmp_path)
+    assert (tmp_path / "human.tex").read_text(encoding="utf-8").isascii()
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium; on Debian: apt-get install chromium")
+    with Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
+HOSTILE = [
+    "<script>window.ran = 1</script>",
+    "</script><script>window.ran = 2</script>",
+    '"><img src=x onerror="window.ran = 3">',
+    "<svg onload='window.ran = 4'>",
+    "<!--<script>",
+    "=HYPERLINK(1)",
+    "'quoted'",
+    'comma, "quote" and\nnew line',
+]
+
+
+def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path, config):
+    labels = table(
+        *(answer(f"d{n}", [" Golf", " club"], [1, 0]) for n in range(8)),
+        answer("failed", [" Golf"], [None]),
+    )
+    documents = [document(name) for name in dict.fromkeys(labels["document"].to_pylist())]
+    page = tmp_path / "review.html"
+    page.write_text(review_labels.page({"train": labels}, {"train": documents}, "A run."), encoding="ascii")
+    items = content(page.read_text())["items"]
+    chromium.open(page)
+    assert chromium.text("#progress") == "0 of 9 answers reviewed"
+    assert chromium.text("#answer").startswith("The hobby of Ada Lopez is Golf")
+    assert chromium.text("dl").split("\n") == ["hobby", "Rock climbing"]
+
+    def labels_shown() -> list[str]:
+        return chromium.run("[...document.querySelectorAll('.token')].map((token) => token.dataset.label)")
+
+    before = labels_shown()
+    chromium.press("2")  # the first value token, then the selection is on the second
+    chromium.press("2", "ArrowLeft", "ArrowLeft", "ArrowLeft", "0")  # the second, then the template's "is"
+    assert labels_shown() == [*before[:5], "0", "2", "2", *before[8:]]
+    chromium.press("u")
+    assert labels_shown() == [*before[:5], "1", "2", "2", *before[8:]]
+    chromium.press("Enter")
+    assert chromium.text("#progress") == "1 of 9 answers reviewed"
+    chromium.press("k")
+    assert "reviewed" in chromium.text(".place")
+    chromium.press("ArrowDown", " ", "n", "Enter")
+    assert chromium.text("#progress") == "3 of 9 answers reviewed"
+
+    # an answer is not accepted while a token has no label
+    failed = next(index for index, item in enumerate(items) if "failed" in item["place"])
+    chromium.run(f"document.querySelectorAll('#list button')[{failed}].click()")
+    if "reviewed" not in chromium.text(".place"):
+        chromium.press("Enter")
+        assert "no label yet" in chromium.text("#said")
+    chromium.press("2", "Enter")
+
+    # progress is kept, the export asks for a name and holds reviewed answers alone
+    shown = chromium.text("#progress")
+    chromium.open(page)
+    assert chromium.text("#progress") == shown
+    chromium.press("e")
+    assert "Write your name first" in chromium.text("#said")
+    chromium.press(*"eve", "Enter", "e")
+    sheet = sheets.read_corrections(chromium.downloaded("label_corrections.csv"))
+    assert {c.annotator for c in sheet} == {"eve"}
+    assert len({c.document for c in sheet}) == int(shown.split()[0])
+    first = items[0]["units"][6]["rows"][0][1]
+    assert [c.human for c in sheet if c.document == first][:8] == [1] * 6 + [2, 2]
+
+    # the pipeline takes the sheet as it is
+    after = sheets.correct(labels, "train", sheet)
+    rows = {(row["document"], row["step"]): row for row in after.to_pylist()}
+    assert (rows[first, 6]["label"], rows[first, 6]["source"]) == (2, "person")
+    assert (rows["failed", 6]["label"], rows["failed", 6]["source"]) == (2, "person")
+    assert sum(row["source"] == "person" for row in rows.values()) == 3
+    header, cells = people.labels({"train": labels}, {"train": after}, sheet, config).cells()
+    assert cells[0][header.index("Changed")] == "3"
+
+
+def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
+    scores = [judged(name, point, point) for name in ("d0", "d1") for point in ("p1", "p2")]
+    page = tmp_path / "review.html"
+    page.write_text(review_scores.page(scores, [document("d0"), document("d1")], "A run."), encoding="ascii")
+    (units, others) = (
+        [row for unit in item["units"] for row in unit["rows"]] for item in content(page.read_text())["items"]
+    )
+    chromium.open(page)
+    assert chromium.text(".card h2") == "What is the hobby of Ada Lopez?"
+    chromium.press("7", "f")
+    assert chromium.text("#progress") == "1 of 2 questions reviewed"
+    chromium.press(
+        "3", "ArrowRight", "ArrowRight", "ArrowLeft"
+    )  # 0.3, then from nothing to 0.5 and to a tenth more and less
+    assert chromium.text("#progress") == "2 of 2 questions reviewed"
+    chromium.press("ArrowUp", "ArrowLeft")
+    chromium.open(page)
+    assert chromium.text("#progress") == "2 of 2 questions reviewed"
+    chromium.press("e", *"eve", "Enter", "e")
+    sheet = sheets.read_scores(chromium.downloaded("cas_scores.csv"))
+    given = [0.7, 1.0, 0.2, 0.5]
+    assert {(s.document, s.point): s.human for s in sheet} == {
+        (row[0], row[2]): score for row, score in zip([*units, *others], given, strict=True)
+    }
+    assert len(sheets.matched_scores(scores, sheet)) == 4
+
+
+def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
+    """Script and markup in names, tokens, references, reasons and predictions are shown as they are written."""
+    tokens = [
+        {
+            "document": "<b>d0</b>", "budget": 1, "step": step, "token": 7, "text": text, "label": 0,
+            "source": "endpoint", "reason": text,
+        } for step, text in enumerate(HOSTILE)
+    ]  # fmt: skip
+    person = document("<b>d0</b>", HOSTILE[1], person=HOSTILE[2])
+    page = tmp_path / "labels.html"
+    page.write_text(review_labels.page({"train": table(tokens)}, {"train": [person]}, HOSTILE[0]), encoding="ascii")
+    chromium.open(page)
+    for text in HOSTILE:
+        assert text.replace("\n", "↵\n") in chromium.run("document.getElementById('answer').textContent")
+        assert text in chromium.run("document.getElementById('detail').textContent")
+        chromium.press("1")
+    chromium.press("Enter", "e", *"<b>", "Enter", "e")
+    assert "<b>d0</b>" in chromium.text(".place")
+    assert chromium.text(".card h2") == HOSTILE[2]
+    assert chromium.text("dd") == HOSTILE[1]
+    sheet = chromium.downloaded("label_corrections.csv")
+    assert [c.text for c in sheets.read_corrections(sheet)] == HOSTILE
+    assert "\"'=HYPERLINK" in sheet.read_text() or "'=HYPERLINK" in sheet.read_text()
+    sheets.correct(table(tokens), "train", sheets.read_corrections(sheet))
+
+    rows = [judged("d0", f"p{n}", text, reference=HOSTILE[1]) for n, text in enumerate(HOSTILE)]
+    page = tmp_path / "scores.html"
+    page.write_text(review_scores.page(rows, [document("d0", person=HOSTILE[2])], HOSTILE[0]), encoding="ascii")
+    chromium.open(page)
+    shown = chromium.run("[...document.querySelectorAll('.unit p span')].map((span) => span.textContent)")
+    assert sorted(shown) == sorted(HOSTILE)
+    chromium.press(*"f" * len(HOSTILE))
+    assert chromium.text("#progress") == "1 of 1 questions reviewed"
+    for path in (tmp_path / "labels.html", tmp_path / "scores.html"):
+        chromium.open(path)
+        assert chromium.run(
+            "window.ran === undefined && !document.querySelector('main img, main svg, main script, nav b')"
+        )
+        # markup put there by force would not run either
+        chromium.run("""document.body.insertAdjacentHTML("beforeend", '<img src=x onerror="window.ran = 5">')""")
+        assert chromium.run("new Promise((done) => setTimeout(() => done(window.ran), 200))") is None

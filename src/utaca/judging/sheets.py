@@ -99,14 +99,13 @@ def matched_labels(labels: pa.Table, split: str, sheet: Iterable[Correction]) ->
 
     Raises :class:`UserError` where a row names no token of them, or saw another text or label.
     """
-    tokens = {(row["document"], row["budget"], row["step"]): row for row in labels.to_pylist()}
+    own = [correction for correction in sheet if correction.split == split]
+    tokens = {(row["document"], row["budget"], row["step"]): row for row in labels.to_pylist()} if own else {}
     pairs = []
-    for correction in sheet:
-        if correction.split == split:
-            row = tokens.get((correction.document, correction.budget, correction.step))
-            what = f"document {correction.document!r}, budget {correction.budget}, step {correction.step}"
-            _same(correction, row, ("text", "label"), f"{what} of split {split}")
-            pairs.append((correction, row))
+    for correction in own:
+        row = tokens.get((correction.document, correction.budget, correction.step))
+        what = f"document {correction.document!r}, budget {correction.budget}, step {correction.step} of split {split}"
+        pairs.append((correction, _same(correction, row, ("text", "label"), what)))
     return pairs
 
 
@@ -120,8 +119,7 @@ def matched_scores(scores: Iterable[Mapping[str, Any]], sheet: Iterable[HumanSco
     for score in sheet:
         row = judged.get((score.document, score.suite, score.point, score.attribute))
         what = f"the {score.attribute} of document {score.document!r} under {score.suite}/{score.point}"
-        _same(score, row, ("prediction", "reference"), what)
-        pairs.append((score, row))
+        pairs.append((score, _same(score, row, ("prediction", "reference"), what)))
     return pairs
 
 
@@ -140,6 +138,8 @@ def correct(labels: pa.Table, split: str, sheet: Sequence[Correction]) -> pa.Tab
         for correction, row in matched_labels(labels, split, sheet)
         if correction.human != correction.label
     }
+    if not changes:
+        return labels
     rows = [row | changes.get((row["document"], row["budget"], row["step"]), {}) for row in labels.to_pylist()]
     return pa.Table.from_pylist(rows, schema=SCHEMAS["labels"])
 
@@ -158,6 +158,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, s
                 where = f"{path}, row {number}"
                 if None in row or None in row.values():
                     raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
+                # The page puts it before texts that a spreadsheet would take for a formula, and before itself.
                 yield where, {name: row[name].removeprefix("'") for name in columns}
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; put the sheet that the review page exported there") from None
@@ -201,7 +202,8 @@ def _once(found: dict, key: tuple, entry: Correction | HumanScore) -> None:
     found[key] = entry
 
 
-def _same(entry: Correction | HumanScore, row: Row | None, columns: Sequence[str], what: str) -> None:
+def _same(entry: Correction | HumanScore, row: Row | None, columns: Sequence[str], what: str) -> Row:
+    """``row``, which must be there and hold what the person saw."""
     mend = "the sheet was made for another run: export it from this run's review page, or move it away"
     if row is None:
         raise UserError(f"{entry.where}: {what} is not in this run; {mend}")
@@ -209,3 +211,4 @@ def _same(entry: Correction | HumanScore, row: Row | None, columns: Sequence[str
         seen = getattr(entry, column)
         if row[column] != seen:
             raise UserError(f"{entry.where}: {what} has the {column} {row[column]!r} in this run, not {seen!r}; {mend}")
+    return row

@@ -59,17 +59,17 @@ def page(labels: Mapping[str, pa.Table], documents: Mapping[str, Iterable[Mappin
     a labelled document is missing.
     """
     doubtful: list[_Answer] = []
-    random: list[_Answer] = []
+    drawn: list[_Answer] = []
     total = 0
     for split, table in labels.items():
         answers = sorted(_answers(split, table, documents[split]), key=lambda answer: draw(answer.name))
-        drawn = min(N_RANDOM, (len(answers) + 1) // 2)
-        random += answers[:drawn]
-        doubtful += sorted((a for a in answers[drawn:] if a.doubts), key=lambda a: a.urgency)[:N_DOUBTFUL]
+        half = min(N_RANDOM, (len(answers) + 1) // 2)
+        drawn += answers[:half]
+        doubtful += sorted((a for a in answers[half:] if a.doubts), key=lambda a: a.urgency)[:N_DOUBTFUL]
         total += len(answers)
     doubtful.sort(key=lambda answer: answer.urgency)
-    random.sort(key=lambda answer: draw(answer.name))
-    shown = [_item(a, sample) for sample, answers in ((DOUBTFUL, doubtful), (RANDOM, random)) for a in answers]
+    drawn.sort(key=lambda answer: draw(answer.name))
+    shown = [_item(a, sample) for sample, answers in ((DOUBTFUL, doubtful), (RANDOM, drawn)) for a in answers]
     return render(
         Page(
             kind="labels",
@@ -117,10 +117,10 @@ def doubts(tokens: Sequence[Token], document: Mapping[str, Any]) -> list[Doubt]:
         labels = {token["label"] for token in own} - {None}
         if normalise(stated) == normalise(value) and labels - {CORRECT}:
             found.add(Doubt(1, f"the {part.attribute} is the reference, but is not labelled correct throughout"))
-        for token in own:
-            if token["label"] == CORRECT and _letters(token["text"]) not in _letters(value):
-                text = token["text"].strip()
-                found.add(Doubt(1, f"“{text}” is labelled correct but is not in the {part.attribute}"))
+        right = [token["text"].strip() for token in own if token["label"] == CORRECT]
+        if foreign := [text for text in right if _letters(text) not in _letters(value)]:
+            quoted = ", ".join(f"“{text}”" for text in foreign)
+            found.add(Doubt(1, f"labelled correct, but not in the {part.attribute}: {quoted}"))
         if len(labels) > 1:
             found.add(Doubt(2, f"labels differ within the {part.attribute}"))
     return sorted(found)
