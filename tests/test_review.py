@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from browser import CHROMIUM, Browser
+from conftest import copy_checkout
 
 from utaca.errors import UserError
 from utaca.judging import sheets
 from utaca.judging.review import labels as review_labels
 from utaca.judging.review import scores as review_scores
-from utaca.records import SCHEMAS, write
+from utaca.records import SCHEMAS, read, write
 from utaca.reporting import people, tables
 from utaca.settings import schema
+from utaca.settings.checks import load
+from utaca.settings.compose import compose
 
 PERSON = "Ada Lopez"
 PIECES = ["The", " hobby", " of", " Ada", " Lopez", " is"]
@@ -535,3 +540,69 @@ def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
         # markup put there by force would not run either
         chromium.run("""document.body.insertAdjacentHTML("beforeend", '<img src=x onerror="window.ran = 5">')""")
         assert chromium.run("new Promise((done) => setTimeout(() => done(window.ran), 200))") is None
+
+
+# In the workflow
+
+RULES = ["correct_labels", "review_labels", "review_scores", "table_labels", "table_human"]
+LABELS_OF = "results/tiny/labels/reference"
+
+
+def snakemake(folder: Path, *targets: str, dry: bool = False) -> str:
+    """Output of a run in which the stages before are not made again; ends in the exit status."""
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--cores",
+        "1",
+        "--allowed-rules",
+        *RULES,
+        *["-n"] * dry,
+        "--",
+        *targets,
+    ]
+    done = subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return f"{done.stdout}\nstatus {done.returncode}"
+
+
+def test_sheets_are_applied_once_they_are_there(tmp_path):
+    folder = copy_checkout(tmp_path / "utaca")
+    config = load(compose({}, folder))
+    for split, labels in (("train", LABELS), ("validation", LABELS.slice(0, 0)), ("test", LABELS.slice(0, 9))):
+        write(folder / LABELS_OF / "uncorrected" / f"{split}.parquet", "labels", labels)
+        write(folder / f"results/tiny/documents/{split}.parquet", "documents", [document("d0"), document("d1")])
+    for point in config.suites["test"].points:
+        path = folder / f"results/tiny/scores/reference/test/{point.label}.parquet"
+        write(path, "scores", [judged("d0", point.label, "Golf", 0.5)])
+    pages = [f"{LABELS_OF}/review.html", "results/tiny/scores/reference/review.html"]
+    tables = ["results/tiny/tables/labels.md", "results/tiny/tables/human.md"]
+
+    output = snakemake(folder, *pages, *tables)
+    assert output.endswith("status 0"), output
+    assert all("<!doctype html>" in (folder / page).read_text(encoding="ascii") for page in pages)
+    assert "no corrections" in (folder / tables[0]).read_text(encoding="utf-8")
+    assert "no human scores" in (folder / tables[1]).read_text(encoding="utf-8")
+    train = folder / LABELS_OF / "train.parquet"
+    assert read(train, "labels").equals(LABELS)
+
+    sheet = label_sheet(folder / "data/annotations/label_corrections.csv", [label_row()])
+    scored = judged("d0", config.suites["test"].points[0].label, "Golf") | {"human": 0.4, "annotator": "eve"}
+    label_sheet(folder / "data/annotations/cas_scores.csv", [scored], sheets.SCORE_COLUMNS)
+    output = snakemake(folder, *pages, *tables)
+    assert output.endswith("status 0"), output
+    assert "rule review_" not in output, "a sheet changes no page"
+    assert read(train, "labels")["source"].to_pylist().count("person") == 1
+    assert "| train | 19 |" in (folder / tables[0]).read_text(encoding="utf-8")
+    assert "no corrections" not in (folder / tables[0]).read_text(encoding="utf-8")
+    assert "| all | 1 | 1 | 50.0 [50.0, 50.0] | 40.0" in (folder / tables[1]).read_text(encoding="utf-8")
+    assert "Nothing to be done" in snakemake(folder, *pages, *tables, dry=True)
+
+    label_sheet(sheet, [label_row(text=" Polo")])
+    output = snakemake(folder, str(train.relative_to(folder)))
+    assert output.endswith("status 1")
+    assert "label_corrections.csv, row 2: document 'd0'" in output
+    assert "Traceback" not in output
+    sheet.unlink()
+    assert snakemake(folder, str(train.relative_to(folder))).endswith("status 0")
+    assert read(train, "labels").equals(LABELS)
