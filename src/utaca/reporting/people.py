@@ -87,9 +87,9 @@ def labels(
     """
     pairs = {split: matched_labels(table, split, sheet or []) for split, table in uncorrected.items()}
     tokens = {split: table.select(["document", "label", "source"]).to_pandas() for split, table in corrected.items()}
-    merged = pd.concat(tokens.values()), [pair for own in pairs.values() for pair in own]
     found = [_labels_row(split, tokens[split], pairs[split], sheet is not None, config) for split in tokens]
-    found.append(_labels_row(ALL, *merged, sheet is not None, config))
+    every = [pair for own in pairs.values() for pair in own]
+    found.append(_labels_row(ALL, pd.concat(tokens.values()), every, sheet is not None, config))
     caption = (
         "Token labels and who decided them: the answer's template, the labeller, or a person who changed them. "
         "Agreement and Cohen's kappa compare labeller and person on the tokens that the labeller decided, in reviewed "
@@ -127,14 +127,14 @@ def _labels_row(
     for c in compared:
         confusion[place[c.split, c.document], c.label, c.human] += 1
     row |= {"n_compared": len(compared), "n_compared_documents": len(documents)}
-    agreement, agreed = Estimate(NAN), Estimate(NAN)
+    agreement, coefficient = Estimate(NAN), Estimate(NAN)
     if documents:
         counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, f"labels:{split}")
-        agreed = statistics.ratio_interval(np.trace(confusion, axis1=1, axis2=2), confusion.sum((1, 2)), counts)
+        agreement = statistics.ratio_interval(np.trace(confusion, axis1=1, axis2=2), confusion.sum((1, 2)), counts)
         resampled = np.tensordot(counts, confusion, axes=1)
-        agreement = statistics.interval(float(kappa(confusion.sum(0))), kappa(resampled))
-    _spread(row, "agreement_pct", agreed, 100)
-    _spread(row, "kappa", agreement)
+        coefficient = statistics.interval(float(kappa(confusion.sum(0))), kappa(resampled))
+    _spread(row, "agreement_pct", agreement, 100)
+    _spread(row, "kappa", coefficient)
     return row
 
 
