@@ -94,8 +94,9 @@ def labels(
         "Token labels and who decided them: the answer's template, the labeller, or a person who changed them. "
         "Agreement and Cohen's kappa compare labeller and person on the tokens that the labeller decided, in reviewed "
         "answers that chance drew; answers reviewed because their labels were in doubt only count as reviewed and "
-        f"changed. {run_in_words(config, 'labeller')} {_brackets(config)} The paper verified its labels by hand and "
-        "reports no figure on that."
+        "changed; the person saw the labeller's label in both. "
+        f"{run_in_words(config, 'labeller')} {_brackets(config)} The paper verified its labels by hand and reports no "
+        "figure on that."
     )
     return Table("labels", "Labels and their verification", caption, pd.DataFrame(found), _labels_columns())
 

@@ -63,9 +63,9 @@ def page(labels: Mapping[str, pa.Table], documents: Mapping[str, Iterable[Mappin
     total = 0
     for split, table in labels.items():
         answers = sorted(_answers(split, table, documents[split]), key=lambda answer: draw(answer.name))
-        half = min(N_RANDOM, (len(answers) + 1) // 2)
-        drawn += answers[:half]
-        doubtful += sorted((a for a in answers[half:] if a.doubts), key=lambda a: a.urgency)[:N_DOUBTFUL]
+        n_drawn = min(N_RANDOM, (len(answers) + 1) // 2)
+        drawn += answers[:n_drawn]
+        doubtful += sorted((a for a in answers[n_drawn:] if a.doubts), key=lambda a: a.urgency)[:N_DOUBTFUL]
         total += len(answers)
     doubtful.sort(key=lambda answer: answer.urgency)
     drawn.sort(key=lambda answer: draw(answer.name))
@@ -149,5 +149,6 @@ def _item(answer: _Answer, sample: str) -> Item:
             )
             for token in answer.tokens
         ],
-        doubts=[doubt.text for doubt in answer.doubts],
+        # Told of those drawn at random, they would draw a person to a part of the sample.
+        doubts=[doubt.text for doubt in answer.doubts] if sample == DOUBTFUL else (),
     )
