@@ -23,7 +23,7 @@ from utaca.readers.tiny.training import SCHEDULE
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 LAST_LINE = "The tables of tiny are in results/tables; start with results/tables/index.md."
-TABLES = ["detection", "validation", "test", "tradeoff"]
+TABLES = ["detection", "validation", "test", "tradeoff", "labels", "human"]
 
 
 def call(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -85,6 +85,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "pad": 3,
         "decode_trajectories": 5,
         "label": 3,
+        "correct_labels": 3,
         "train_detector": 8,
         "fit_baselines": 1,
         "detections": 1,
@@ -96,6 +97,8 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "table_validation": 1,
         "table_test": 1,
         "table_tradeoff": 1,
+        "table_labels": 1,
+        "table_human": 1,
         "collect": 1,
         "tables": 1,
     }
@@ -122,7 +125,10 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         ("results/tiny/reader/readings/blocks-32768.parquet", "read_card", "reader_speed"),
         ("results/tiny/tables/detection.csv", "table_detection", "generate_test"),
         ("results/tiny/trajectories/train/part-1.parquet", "decode_trajectories", "label"),
-        ("results/tiny/labels/reference/train.parquet", "label", "train_detector"),
+        ("results/tiny/labels/reference/train.parquet", "correct_labels", "train_detector"),
+        ("results/tiny/labels/reference/review.html", "review_labels", "correct_labels"),
+        ("results/tiny/scores/reference/review.html", "review_scores", "score_validation"),
+        ("results/tiny/tables/labels.md", "table_labels", "train_detector"),
         ("results/tiny/detectors/utaca/seed3/model.safetensors", "train_detector", "detections"),
         ("results/tiny/generations/test/utaca-K64-sub16/answers-0.parquet", "generate_test", "generate_validation"),
     ],
@@ -276,6 +282,7 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
         "table_validation",
         "table_test",
         "table_tradeoff",
+        "table_human",
         "collect",
         "results/tables",
     }
@@ -311,8 +318,8 @@ def test_a_removed_seed_is_remade_alone(finished: Path) -> None:
 def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     source = finished / "src" / "utaca"
     with edited(source / "reporting" / "render.py"):
-        tables = {"table_detection", "table_validation", "table_test", "table_tradeoff", "collect", "results/tables"}
-        assert set(smoke(finished)) == tables
+        tables = {f"table_{table}" for table in TABLES}
+        assert set(smoke(finished)) == tables | {"collect", "results/tables"}
     with edited(source / "judging" / "cas.py"):
         jobs = smoke(finished)
         assert {"score_validation", "score_test"} <= set(jobs)

@@ -1,4 +1,13 @@
-"""What endpoints decide: labels of generated tokens, scores of answers."""
+"""What endpoints decide, and what people make of it: labels of generated tokens, scores of answers."""
+
+# The sheets that people filled in on the review pages, where there are any.
+CORRECTIONS, HUMAN_SCORES = (
+    [path] if os.path.exists(path) else []
+    for path in [
+        "data/annotations/label_corrections.csv",
+        "data/annotations/cas_scores.csv",
+    ]
+)
 
 
 rule labels:
@@ -13,7 +22,7 @@ rule label:
         documents=f"{OUT}/documents/{{split}}.parquet",
         modules=MODULES["label"],
     output:
-        f"{LABELS}/{{split}}.parquet",
+        f"{LABELS}/uncorrected/{{split}}.parquet",
     log:
         f"{LOGS}/label/{SETTINGS.labeller.name}/{{split}}.log",
     retries: RETRIES["labeller"]
@@ -24,6 +33,24 @@ rule label:
         store=STORE,
     script:
         "../scripts/label.py"
+
+
+rule correct_labels:
+    input:
+        labels=f"{LABELS}/uncorrected/{{split}}.parquet",
+        sheet=CORRECTIONS,
+        modules=MODULES["correct_labels"],
+    output:
+        f"{LABELS}/{{split}}.parquet",
+    log:
+        f"{LOGS}/correct_labels/{SETTINGS.labeller.name}/{{split}}.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        labeller=IDENTITY["labeller"],
+    script:
+        "../scripts/correct_labels.py"
 
 
 rule scores:

@@ -1,4 +1,4 @@
-"""Tables and figures of one reader, collected in results/tables with an index page."""
+"""Tables and figures of one reader, collected in results/tables with an index page; pages for people to review."""
 
 FORMATS = ["csv", "md", "tex"]
 # Splits with suites; their tables are made of all of these.
@@ -21,6 +21,8 @@ TABLES = expand(
         "detection",
         *GENERATION_TABLES,
         *(["tradeoff"] if "test" in JUDGED else []),
+        "labels",
+        *(["human"] if "test" in JUDGED else []),
     ],
     format=FORMATS,
 ) + (
@@ -114,6 +116,84 @@ if "test" in JUDGED:
             judge=IDENTITY["judge"],
         script:
             "../scripts/table_tradeoff.py"
+
+
+rule table_labels:
+    input:
+        uncorrected=expand(f"{LABELS}/uncorrected/{{split}}.parquet", split=SPLITS),
+        labels=expand(f"{LABELS}/{{split}}.parquet", split=SPLITS),
+        sheet=CORRECTIONS,
+        modules=MODULES["table_labels"],
+    output:
+        multiext(f"{OUT}/tables/labels", ".csv", ".md", ".tex"),
+    log:
+        f"{LOGS}/tables/labels.log",
+    conda:
+        ENVIRONMENT
+    params:
+        splits=SPLITS,
+        caption=CAPTION,
+        labeller=IDENTITY["labeller"],
+    script:
+        "../scripts/table_labels.py"
+
+
+rule review_labels:
+    input:
+        labels=expand(f"{LABELS}/uncorrected/{{split}}.parquet", split=SPLITS),
+        documents=expand(f"{OUT}/documents/{{split}}.parquet", split=SPLITS),
+        modules=MODULES["review_labels"],
+    output:
+        f"{LABELS}/review.html",
+    log:
+        f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        splits=SPLITS,
+        caption=CAPTION,
+        labeller=IDENTITY["labeller"],
+    script:
+        "../scripts/review_labels.py"
+
+
+if "test" in JUDGED:
+
+    rule review_scores:
+        input:
+            scores=JUDGED["test"],
+            documents=f"{OUT}/documents/test.parquet",
+            modules=MODULES["review_scores"],
+        output:
+            f"{OUT}/scores/{SETTINGS.judge.name}/review.html",
+        log:
+            f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
+        localrule: True
+        conda:
+            ENVIRONMENT
+        params:
+            caption=CAPTION,
+            judge=IDENTITY["judge"],
+        script:
+            "../scripts/review_scores.py"
+
+    rule table_human:
+        input:
+            scores=JUDGED["test"],
+            sheet=HUMAN_SCORES,
+            modules=MODULES["table_human"],
+        output:
+            multiext(f"{OUT}/tables/human", ".csv", ".md", ".tex"),
+        log:
+            f"{LOGS}/tables/human.log",
+        conda:
+            ENVIRONMENT
+        params:
+            caption=CAPTION,
+            judge=IDENTITY["judge"],
+        script:
+            "../scripts/table_human.py"
 
 
 rule collect:

@@ -1,0 +1,74 @@
+"""A review page: one HTML file that needs no network, filled with the units that a person gives a value each.
+
+The template is ``page.txt`` beside this module. Everything that a model or an endpoint wrote reaches it as JSON in a
+block that browsers do not execute, and the script of the page shows it as text alone; the page's security policy
+allows that one script, by its hash, and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What gets one value: a token of an answer, or a prediction.
+
+    ``rows`` are the rows of the sheet that it stands for, without person's value and name. ``given`` is the value that
+    it has so far, None where it has none or the person must not know; ``source`` and ``reason`` say where it is from.
+    """
+
+    text: str
+    rows: Sequence[Sequence[str | int | None]]
+    given: int | None = None
+    source: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Item:
+    """Units that are looked at together, beside the facts that decide; ``doubts`` are reasons to look closely."""
+
+    section: str
+    heading: str
+    place: str
+    facts: Sequence[tuple[str, str]]
+    units: Sequence[Unit]
+    doubts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: ``columns`` of the sheet that it exports as ``file``, ``instruction`` as the endpoint has it."""
+
+    kind: Literal["labels", "scores"]
+    title: str
+    about: str
+    instruction: str
+    file: str
+    columns: Sequence[str]
+    items: Sequence[Item]
+
+
+def draw(name: str) -> str:
+    """A sort key that shuffles names in the same way in every run."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def render(page: Page) -> str:
+    """The page as HTML; pure ASCII, and the same for the same page."""
+    content: dict[str, Any] = asdict(page)
+    content["key"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    block = json.dumps(content, separators=(",", ":"))
+    for character in "<>&":
+        block = block.replace(character, f"\\u{ord(character):04x}")
+    template = (files(__package__) / "page.txt").read_text(encoding="ascii")
+    script = template.rpartition("<script>")[2].partition("</script>")[0]
+    policy = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return template.replace("@HASH@", policy, 1).replace("@DATA@", block, 1)

@@ -1,0 +1,253 @@
+"""The tables of what people decided: token labels beside the labeller's, scores beside the judge's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from utaca.judging.sheets import RANDOM, Correction, HumanScore, matched_labels, matched_scores
+from utaca.records import rows
+from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
+from utaca.reporting import render, statistics
+from utaca.reporting.statistics import Estimate
+from utaca.reporting.tables import NAN, Column, Row, Table, corpus_in_words, endpoint_in_words
+from utaca.settings import schema
+
+NO_CORRECTIONS, NO_SCORES = "no corrections", "no human scores"
+_CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
+ALL = "all"
+
+Show = Callable[[Mapping[str, Any]], str]
+
+
+class HumanStudy(NamedTuple):
+    """Means over the paper's 30 samples, in %."""
+
+    cas: float
+    human: float
+    string_match: float
+
+
+# Table "Preliminary human comparison": Llama-3.1-8B, UT-ACA with at most 96 blocks, Sub.16.
+PAPER_POINT, PAPER = "utaca-K96-sub16", HumanStudy(74.6, 76.6, 27.9)
+
+
+def run_in_words(config: schema.Config, role: str) -> str:
+    """Reader, corpus, the endpoint of ``role`` and the scale of a run."""
+    endpoint: schema.Endpoint = getattr(config, role)
+    return (
+        f"Reader {config.reader.name}; padding corpus {corpus_in_words(config)}; {role} {endpoint_in_words(endpoint)}; "
+        f"scale {config.scale.name}."
+    )
+
+
+def _brackets(config: schema.Config) -> str:
+    return f"Brackets: {statistics.LEVEL:.0%} bootstrap over documents ({config.scale.bootstrap} resamples)."
+
+
+def _spread(row: Row, column: str, estimate: Estimate, factor: float = 1) -> None:
+    row[column] = factor * estimate.value
+    row[f"{column}_low"], row[f"{column}_high"] = factor * estimate.low, factor * estimate.high
+
+
+def _plain(column: str) -> Show:
+    return lambda row: str(row[column])
+
+
+def _figure(column: str, digits: int) -> Show:
+    return lambda row: render.bracketed(row[column], row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
+
+
+# Labels
+
+
+def kappa(confusion: np.ndarray) -> np.ndarray:
+    """Cohen's kappa of ``confusion`` [..., classes, classes]; NaN where chance alone agrees always, or nothing is."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        joint = confusion / confusion.sum((-2, -1), keepdims=True)
+        agreed = np.trace(joint, axis1=-2, axis2=-1)
+        expected = (joint.sum(-1) * joint.sum(-2)).sum(-1)
+        return np.where(expected == 1, np.nan, (agreed - expected) / (1 - expected))
+
+
+def labels(
+    uncorrected: Mapping[str, pa.Table],
+    corrected: Mapping[str, pa.Table],
+    sheet: Sequence[Correction] | None,
+    config: schema.Config,
+) -> Table:
+    """Labels by split and over all: their shares, who decided them, and the agreement of labeller and person.
+
+    ``uncorrected`` and ``corrected`` (schema "labels") are by split; ``sheet`` is None where nobody reviewed.
+    """
+    pairs = {split: matched_labels(table, split, sheet or []) for split, table in uncorrected.items()}
+    tokens = {split: table.select(["document", "label", "source"]).to_pandas() for split, table in corrected.items()}
+    found = [_labels_row(split, tokens[split], pairs[split], sheet is not None, config) for split in tokens]
+    every = [pair for own in pairs.values() for pair in own]
+    found.append(_labels_row(ALL, pd.concat(tokens.values()), every, sheet is not None, config))
+    caption = (
+        "Token labels and who decided them: the answer's template, the labeller, or a person who changed them. "
+        "Agreement and Cohen's kappa compare labeller and person on the tokens that the labeller decided, in reviewed "
+        "answers that chance drew; answers reviewed because their labels were in doubt only count as reviewed and "
+        "changed; the person saw the labeller's label in both. "
+        f"{run_in_words(config, 'labeller')} {_brackets(config)} The paper verified its labels by hand and reports no "
+        "figure on that."
+    )
+    return Table("labels", "Labels and their verification", caption, pd.DataFrame(found), _labels_columns())
+
+
+def _labels_row(
+    split: str,
+    tokens: pd.DataFrame,
+    pairs: Sequence[tuple[Correction, Mapping[str, Any]]],
+    sheet: bool,
+    config: schema.Config,
+) -> Row:
+    row: Row = {"split": split, "sheet": sheet, "n_tokens": len(tokens)}
+    labelled = int(tokens["label"].notna().sum())
+    for name, label in _CLASSES.items():
+        row[f"{name}_pct"] = 100 * float((tokens["label"] == label).sum()) / labelled if labelled else NAN
+    row |= {
+        f"n_{source}": int((tokens["source"] == source).sum())
+        for source in ("template", "endpoint", "person", "failed")
+    }
+    row |= {
+        "n_reviewed_answers": len({(c.split, c.document, c.budget) for c, _ in pairs}),
+        "n_reviewed": len(pairs),
+        "n_changed": sum(c.human != c.label for c, _ in pairs),
+    }
+    compared = [c for c, token in pairs if c.sample == RANDOM and token["source"] == "endpoint"]
+    documents = sorted({(c.split, c.document) for c in compared})
+    place = {document: number for number, document in enumerate(documents)}
+    confusion = np.zeros((len(documents), len(_CLASSES), len(_CLASSES)))
+    for c in compared:
+        confusion[place[c.split, c.document], c.label, c.human] += 1
+    row |= {"n_compared": len(compared), "n_compared_documents": len(documents)}
+    agreement, coefficient = Estimate(NAN), Estimate(NAN)
+    if documents:
+        counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, f"labels:{split}")
+        agreement = statistics.ratio_interval(np.trace(confusion, axis1=1, axis2=2), confusion.sum((1, 2)), counts)
+        resampled = np.tensordot(counts, confusion, axes=1)
+        coefficient = statistics.interval(float(kappa(confusion.sum(0))), kappa(resampled))
+    _spread(row, "agreement_pct", agreement, 100)
+    _spread(row, "kappa", coefficient)
+    return row
+
+
+def _labels_columns() -> tuple[Column, ...]:
+    def reviewed(column: str, otherwise: str = render.MISSING) -> Show:
+        return lambda row: str(row[column]) if row["sheet"] else otherwise
+
+    return (
+        Column("Split", _plain("split")),
+        Column("Tokens", _plain("n_tokens")),
+        Column("Hallucinated %", _figure("hallucinated_pct", 1)),
+        Column("Correct %", _figure("correct_pct", 1)),
+        Column("Unknown %", _figure("unknown_pct", 1)),
+        Column("By template", _plain("n_template")),
+        Column("By labeller", _plain("n_endpoint")),
+        Column("By a person", _plain("n_person")),
+        Column("Failed", _plain("n_failed")),
+        Column("Reviewed", reviewed("n_reviewed", NO_CORRECTIONS)),
+        Column("Changed", reviewed("n_changed")),
+        Column("Compared", reviewed("n_compared")),
+        Column("Agreement %", _figure("agreement_pct", 1)),
+        Column("Cohen's kappa", _figure("kappa", 3)),
+    )
+
+
+# Scores
+
+
+def human(scores: Sequence[str | Path], sheet: Sequence[HumanScore] | None, config: schema.Config) -> Table:
+    """CAS, a person's scores and string match of the same answers, by operating point and over all.
+
+    ``scores`` are files of schema "scores" in the order of the points; ``sheet`` is None where nobody scored.
+    Attributes whose judgement failed are counted and left out.
+    """
+    judged = rows(list(scores), "scores")
+    pairs = matched_scores(judged, sheet or [])
+    points = list(dict.fromkeys((row["suite"], row["point"]) for row in judged)) if sheet is not None else []
+    found = [
+        _human_row(suite, point, [pair for pair in pairs if (pair[0].suite, pair[0].point) == (suite, point)], config)
+        for suite, point in points
+    ]
+    found.append(_human_row(ALL, ALL, pairs, config))
+    frame = pd.DataFrame(found)
+    frame.insert(0, "sheet", sheet is not None)
+    caption = (
+        "Conceptual accuracy by the judge (CAS) and by a person, and string match, of the same answers of the test "
+        "split; attributes whose judgement failed are left out. Difference is CAS minus the person's score, distance "
+        "the mean of its absolute value, r Pearson's correlation over attributes. "
+        f"{run_in_words(config, 'judge')} {_brackets(config)} Reference columns = the paper's means over 30 samples of "
+        "Llama-3.1-8B, UT-ACA with Kmax=96, Sub.16: other model and data."
+    )
+    return Table("human", "CAS beside human scores", caption, frame, _human_columns())
+
+
+def _human_row(
+    suite: str, point: str, pairs: Sequence[tuple[HumanScore, Mapping[str, Any]]], config: schema.Config
+) -> Row:
+    known = PAPER if point == PAPER_POINT else HumanStudy(NAN, NAN, NAN)
+    compared = [(score, row) for score, row in pairs if row["cas"] is not None]
+    names = sorted({score.document for score, _ in compared})
+    out: Row = {
+        "suite": suite,
+        "point": point,
+        "n_documents": len(names),
+        "n_scored": len(compared),
+        "n_failed_judgements": len(pairs) - len(compared),
+    }
+    place = {name: number for number, name in enumerate(names)}
+    at = np.array([place[score.document] for score, _ in compared], dtype=np.int64)
+    person = np.array([score.human for score, _ in compared], dtype=np.float64)
+    judge = np.array([row["cas"] for _, row in compared], dtype=np.float64)
+    strings = np.array([row["string_match"] for _, row in compared], dtype=np.float64)
+    counts = (
+        statistics.resamples(len(names), config.scale.bootstrap, config.seed, "human") if names else np.ones((0, 0))
+    )
+
+    def total(values: np.ndarray) -> np.ndarray:
+        """Sums by document."""
+        return np.bincount(at, weights=values, minlength=len(names))
+
+    size = total(np.ones(len(compared)))
+    means = {"cas": judge, "human": person, "string_match": strings, "difference": judge - person}
+    for name, values in (means | {"distance": np.abs(judge - person)}).items():
+        _spread(out, f"{name}_pct", statistics.ratio_interval(total(values), size, counts), 100)
+    moments = np.stack([total(v) for v in (np.ones(len(compared)), judge, person, judge**2, person**2, judge * person)])
+    value = float(_correlation(moments.sum(1)))
+    _spread(out, "correlation", statistics.interval(value, _correlation(moments @ counts.T)))
+    return out | {f"paper_{name}_pct": figure for name, figure in known._asdict().items()}
+
+
+def _correlation(moments: np.ndarray) -> np.ndarray:
+    """Pearson's r from [6, ...] sums: 1, x, y, x squared, y squared, x y. NaN where either does not vary."""
+    n, x, y, xx, yy, xy = moments
+    spread = (n * xx - x**2) * (n * yy - y**2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Sums of equal numbers leave a rounding error, no variance.
+        return np.where(spread > 1e-9 * n**4, (n * xy - x * y) / np.sqrt(spread), np.nan)
+
+
+def _human_columns() -> tuple[Column, ...]:
+    return (
+        Column("Point", _plain("point")),
+        Column("Documents", _plain("n_documents")),
+        Column("Scored", lambda row: str(row["n_scored"]) if row["sheet"] else NO_SCORES),
+        Column("CAS %", _figure("cas_pct", 1)),
+        Column("Human %", _figure("human_pct", 1)),
+        Column("String match %", _figure("string_match_pct", 1)),
+        Column("Difference", _figure("difference_pct", 1)),
+        Column("Distance", _figure("distance_pct", 1)),
+        Column("r", _figure("correlation", 3)),
+        Column("Failed judgements", _plain("n_failed_judgements")),
+        Column("paper CAS %", _figure("paper_cas_pct", 1)),
+        Column("paper human %", _figure("paper_human_pct", 1)),
+        Column("paper string match %", _figure("paper_string_match_pct", 1)),
+    )

@@ -1,0 +1,18 @@
+"""Labels of a split with what people changed, where they filled in a sheet."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from utaca.judging.sheets import correct, read_corrections
+from utaca.records.logs import stage_log
+from utaca.records.tables import read, write
+from utaca.settings.checks import digest
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    labels = read(snakemake.input.labels, "labels")
+    for sheet in snakemake.input.sheet:
+        labels = correct(labels, snakemake.wildcards.split, read_corrections(Path(sheet)))
+    write(snakemake.output[0], "labels", labels, config=digest(dict(snakemake.params.items())))

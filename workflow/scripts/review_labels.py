@@ -1,0 +1,24 @@
+"""The page on which people verify the labels of a run."""
+
+from typing import TYPE_CHECKING
+
+from utaca.judging.review.labels import page
+from utaca.records import atomic_path
+from utaca.records.logs import stage_log
+from utaca.records.tables import read, rows
+from utaca.reporting.people import run_in_words
+from utaca.settings.checks import load
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    splits = snakemake.params.splits
+    labels = {split: read(path, "labels") for split, path in zip(splits, snakemake.input.labels, strict=True)}
+    documents = {
+        split: rows(path, "documents", ["id", "person", "facts"])
+        for split, path in zip(splits, snakemake.input.documents, strict=True)
+    }
+    html = page(labels, documents, run_in_words(load(snakemake.config), "labeller"))
+    with atomic_path(snakemake.output[0]) as scratch:
+        scratch.write_text(html, encoding="ascii")

@@ -1,0 +1,20 @@
+"""The page on which people score what the judge scored."""
+
+from typing import TYPE_CHECKING
+
+from utaca.judging.review.scores import page
+from utaca.records import atomic_path
+from utaca.records.logs import stage_log
+from utaca.records.tables import rows
+from utaca.reporting.people import run_in_words
+from utaca.settings.checks import load
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    scores = rows(snakemake.input.scores, "scores")
+    documents = rows(snakemake.input.documents, "documents", ["id", "person", "facts"])
+    html = page(scores, documents, run_in_words(load(snakemake.config), "judge"))
+    with atomic_path(snakemake.output[0]) as scratch:
+        scratch.write_text(html, encoding="ascii")
