@@ -8,11 +8,13 @@ import pytest
 import torch
 from small import make_reader, some_tokens
 
-from utaca.decoding.generate import generate, stream
+from utaca.decoding.generate import Decoding, Generation, NotFiniteError, generate, generate_together, stream
 from utaca.decoding.policies import Policy, Set, Sub, parse
+from utaca.decoding.sampling import Sampling
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
+from utaca.readers.load import Reader
 from utaca.readers.prompts import SEPARATOR
 from utaca.settings import schema
 
@@ -136,7 +138,7 @@ def test_margin_and_sites() -> None:
         last.mlp.register_forward_hook(lambda m, i, o: seen.update(mlp=o[0, -1]))  # noqa: B023
         last.register_forward_hook(lambda m, i, o: seen.update(residual=o[0, -1]))  # noqa: B023
         step = Branch(prefill(reader, tokens[:99]), 1).step(tokens[99:], 3)
-        assert torch.equal(reader.embedding(), seen[site])
+        assert torch.equal(step.embedding, seen[site])
         assert step.hidden.shape == (1, 64)
 
 
@@ -155,3 +157,128 @@ def test_mistakes_are_told(memory) -> None:
         generate(memory, "Who?", budget=0)
     with pytest.raises(UserError, match="empty"):
         prefill(memory.reader, some_tokens(0))
+
+
+def test_a_question_of_no_room_and_impossible_tokens_are_told(memory, monkeypatch) -> None:
+    with pytest.raises(UserError, match="the question has 57 tokens, but the window holds 24"):
+        generate(memory, "W" * 54, budget=3)
+    with pytest.raises(UserError, match="token id 97, but the reader's vocabulary has 97"):
+        prefill(memory.reader, torch.tensor([1, 97]))
+    monkeypatch.setattr("utaca.memory.blocks.free_memory", lambda: 10_000)
+    with pytest.raises(UserError, match=r"need 0\.0 GiB, but 0\.0 GiB are free on cpu; shorten the document"):
+        prefill(memory.reader, some_tokens(300))
+
+
+def tokens_of(found: Generation) -> list[tuple[int, int, bool]]:
+    return [(t.token, t.k, t.rolled_back) for t in found.trace]
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(1.5, 0.9, seed=3)])
+@pytest.mark.parametrize("policy", [Set(2), Sub(5)])
+def test_paired_rollback_gives_the_tokens_of_sequential_rollback(memory, policy: Policy, sampling) -> None:
+    options = {"policy": policy, "detector": Scripted(), "max_new_tokens": 25, "sampling": sampling}
+    one = generate(memory, "Who?", budget=BUDGET, **options)
+    two = generate(memory, "Who?", budget=BUDGET, paired=True, **options)
+    assert tokens_of(one) == tokens_of(two)
+    assert one.rollbacks > 0
+    for a, b in zip(one.trace, two.trace, strict=True):
+        assert a.margin == pytest.approx(b.margin, abs=1e-4)
+        assert [x.tolist() for x in a.selected] == [x.tolist() for x in b.selected]
+
+
+def test_paired_rollback_takes_one_pass_a_token_and_sequential_one_a_try(memory, monkeypatch) -> None:
+    passes = []
+    forward = Reader.forward
+    monkeypatch.setattr(Reader, "forward", lambda self, *a: (passes.append(len(a[0])), forward(self, *a))[1])
+    for paired in (False, True):
+        passes.clear()
+        found = generate(memory, "Who?", budget=BUDGET, policy=Set(2), detector=Scripted(), paired=paired)
+        tries = len(found.trace) + (0 if paired else found.rollbacks)
+        assert len(passes) == 1 + tries
+
+
+def test_answers_decoded_together_are_those_decoded_apart(memory) -> None:
+    other = prefill(memory.reader, some_tokens(90, 5))
+    given = [
+        Decoding(memory, "Who?", 3, max_new_tokens=9),
+        Decoding(memory, "Who is it?", 1, max_new_tokens=14),
+        Decoding(other, "Who?", 2, max_new_tokens=11),
+        Decoding(memory, "Who?", BUDGET, Sub(4), Scripted(), max_new_tokens=20),
+    ]
+    for one, found in zip(given, generate_together(given), strict=True):
+        (apart,) = generate_together([one])
+        assert tokens_of(found) == tokens_of(apart)
+        assert (found.text, found.finish) == (apart.text, apart.finish)
+        assert [t.margin for t in found.trace] == pytest.approx([t.margin for t in apart.trace], abs=1e-4)
+
+
+def test_a_budget_for_every_step_replays_a_trace(memory) -> None:
+    adaptive = generate(memory, "Who?", budget=BUDGET, policy=Sub(3), detector=Scripted(), max_new_tokens=25)
+    replayed = generate(memory, "Who?", budget=[t.k for t in adaptive.trace], max_new_tokens=25)
+    assert [(t.token, t.k, t.margin) for t in replayed.trace] == [(t.token, t.k, t.margin) for t in adaptive.trace]
+    assert [t.k for t in generate(memory, "Who?", budget=[5, 2], max_new_tokens=4).trace] == [5, 2, 2, 2]
+
+
+def test_interventions_replace_the_detectors_decision(memory) -> None:
+    options = {"budget": BUDGET, "policy": Set(2), "max_new_tokens": 25}
+    found = generate(memory, "Who?", detector=Scripted(), **options)
+    at = next(i for i, t in enumerate(found.trace) if t.rolled_back)
+    without = generate(memory, "Who?", detector=Scripted(), interventions={at: False}, **options)
+    assert tokens_of(without)[:at] == tokens_of(found)[:at]
+    kept = without.trace[at]
+    assert (kept.token, kept.k, kept.rolled_back, kept.intervened) == (found.trace[at].tentative.token, 2, False, True)
+    assert kept.gdm == found.trace[at].gdm
+    forced = generate(memory, "Who?", interventions={3: True, 7: True}, **options)
+    assert [i for i, t in enumerate(forced.trace) if t.rolled_back] == [i for i in (3, 7) if i < len(forced.trace)]
+    # The first token is decoded under K_max, which leaves nothing to expand.
+    assert not generate(memory, "Who?", interventions={0: True}, **options).trace[0].rolled_back
+
+
+def test_sampling_follows_the_distribution_and_its_seed(memory) -> None:
+    logits = torch.tensor([0.0, 2.0, 1.0, -1.0])
+    draw = Sampling(temperature=2.0, seed=1).draws()
+    drawn = torch.bincount(torch.stack([draw()(logits) for _ in range(4000)]), minlength=4) / 4000
+    assert torch.allclose(drawn, (logits / 2).softmax(-1), atol=0.03)
+    nucleus = Sampling(top_p=0.7, seed=1).draws()
+    drawn = torch.bincount(torch.stack([nucleus()(logits) for _ in range(4000)]), minlength=4) / 4000
+    # The best token holds 0.64 of the mass and the next 0.24: both are needed for 0.7.
+    assert torch.allclose(drawn, torch.tensor([0.0, 0.731, 0.269, 0.0]), atol=0.03)
+    one, same, other = (
+        generate(memory, "Who?", budget=4, sampling=Sampling(3.0, seed=s), max_new_tokens=20) for s in (5, 5, 6)
+    )
+    assert tokens_of(one) == tokens_of(same) != tokens_of(other)
+    greedy = generate(memory, "Who?", budget=4, max_new_tokens=20)
+    assert tokens_of(generate(memory, "Who?", budget=4, sampling=Sampling(top_p=1e-9), max_new_tokens=20)) == tokens_of(
+        greedy
+    )
+    for wrong in ({"temperature": 0.0}, {"top_p": 0.0}, {"top_p": 1.1}):
+        with pytest.raises(UserError, match="sampling: "):
+            Sampling(**wrong)
+
+
+def test_logits_that_are_no_numbers_stop_the_run_and_keep_the_trace() -> None:
+    broken = prefill(make_reader(), some_tokens(300))
+    whole = generate(broken, "Who?", budget=4, max_new_tokens=12)
+    layer = broken.reader.model.model.layers[1]
+    passes = []
+
+    def poison(module, inputs, output):
+        passes.append(1)
+        # The question's pass is the first one.
+        return output * torch.nan if len(passes) > 4 else output
+
+    layer.mlp.register_forward_hook(poison)
+    with pytest.raises(
+        NotFiniteError, match=r"reader test gave logits .* at step 3 of an answer, first in layer 1;"
+    ) as told:
+        generate(broken, "Who?", budget=4, max_new_tokens=12)
+    assert [t.token for t in told.value.trace] == [t.token for t in whole.trace[:3]]
+
+
+def test_every_pass_is_described(memory) -> None:
+    found = generate(memory, "Who?", budget=BUDGET, policy=Set(2), detector=Scripted(), max_new_tokens=25)
+    for token in found.trace:
+        for one in filter(None, (token, token.tentative)):
+            assert one.token == one.top_tokens[0]
+            assert one.margin == pytest.approx(float(one.top10[0] - one.top10[1]))
+            assert [len(s) for s in one.scores] == [len(s) for s in one.selected] == [one.k] * 3

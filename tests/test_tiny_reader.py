@@ -62,7 +62,7 @@ def test_training_attends_as_the_engine_does(length: int, representatives: str) 
     batch = asked_batch(some_tokens(length), [6, 4], [8, 9])
     budget = torch.tensor([*budgets, 1])[batch.question]
     reading = ReadingBatch(memory, reader.rotary, batch, budget, torch.zeros_like(budget, dtype=torch.bool), 1)
-    together = reader.forward(torch.cat((batch.document[0], batch.tokens[0])), reading)[0, length:]
+    together = reader.forward(torch.cat((batch.document, batch.tokens), 1), reading)[0, length:]
 
     sealed = prefill(reader, batch.document[0])
     for q, k in enumerate(budgets):
@@ -79,7 +79,7 @@ def test_full_attention_in_training_is_that_of_transformers() -> None:
     batch = asked_batch(some_tokens(40), [6, 4], [8, 9])
     zeros = torch.zeros_like(batch.question)
     together = reader.forward(
-        torch.cat((batch.document[0], batch.tokens[0])), ReadingBatch(memory, reader.rotary, batch, zeros, zeros > 0, 1)
+        torch.cat((batch.document, batch.tokens), 1), ReadingBatch(memory, reader.rotary, batch, zeros, zeros > 0, 1)
     )[0, 40:]
     plain = AutoModelForCausalLM.from_config(reader.model.config, attn_implementation="eager")
     plain.load_state_dict(reader.model.state_dict())

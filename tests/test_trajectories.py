@@ -16,7 +16,7 @@ from utaca.memory import prefill
 from utaca.records import SCHEMAS, read, trajectory_schema, write
 from utaca.records.journal import Journal
 from utaca.settings import schema
-from utaca.settings.schema import Point
+from utaca.settings.schema import Memory, Point
 
 
 def documents(n: int) -> list[dict]:
@@ -30,7 +30,8 @@ def documents(n: int) -> list[dict]:
 
 @pytest.fixture
 def reader():
-    reader = make_reader()
+    # The window holds a question, a character a token.
+    reader = make_reader(memory=Memory(n_init=4, n_local=48, block_size=8, prefill_chunk=16, prefill_budget=2))
     reader.settings.max_new_tokens = 9
     return reader
 

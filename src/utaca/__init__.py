@@ -14,10 +14,13 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "Decoding": "utaca.decoding.generate",
+    "Sampling": "utaca.decoding.sampling",
     "Set": "utaca.decoding.policies",
     "Sub": "utaca.decoding.policies",
     "UserError": "utaca.errors",
     "generate": "utaca.decoding.generate",
+    "generate_together": "utaca.decoding.generate",
     "load_detector": ("utaca.detection.detector", "load"),
     "load_reader": "utaca.readers.shelf",
     "prefill": "utaca.memory.blocks",

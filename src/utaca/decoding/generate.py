@@ -1,23 +1,31 @@
-"""Greedy decoding from a block memory, with UT-ACA's rollback where a detector distrusts a token.
+"""Decoding from a block memory, with UT-ACA's rollback where a detector distrusts a token.
 
 One token can be followed from here through :mod:`utaca.memory.branch` (retrieval, attention, commit) to
-:mod:`utaca.detection.detector` (verdict) and back.
+:mod:`utaca.detection.detector` (verdict) and back. An answer is a generator that asks for steps and is resumed once
+they have run (:func:`_decode`), so that any number of answers may share the model's passes.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from utaca.decoding.policies import Policy
+from utaca.decoding.sampling import Sampling
 from utaca.detection.detector import Detector, State, uncertain
 from utaca.errors import UserError
-from utaca.memory import BlockMemory, Branch, Step
+from utaca.memory import BlockMemory, Branch, Step, run
+from utaca.readers.load import Reader
 from utaca.readers.prompts import SEPARATOR
+
+TOP = 10
+"""Best tokens whose logits are kept of every pass."""
 
 
 @dataclass
@@ -25,19 +33,25 @@ class Token:
     """A generated token and everything known of it.
 
     ``k`` and ``step`` belong to the accepted pass, ``tentative`` to the one tried first: the same unless
-    ``rolled_back``. ``gdm`` is the detector's (hallucinated, correct, unknown) for the tentative pass, or None.
+    ``rolled_back``. ``gdm`` is the detector's (hallucinated, correct, unknown) for the tentative pass, or None;
+    ``intervened`` says that an intervention stood in for its decision. ``top_tokens`` are the ids of the ten best
+    tokens, ``top10`` [10] their logits; ``selected`` and ``scores`` the retrieved blocks and what they scored, a tensor
+    a layer.
     """
 
     token: int
     k: int
     margin: float
     logprob: float
+    top_tokens: list[int]
     top10: Tensor
     embedding: Tensor
     selected: list[Tensor]
+    scores: list[Tensor]
     attended: int
     gdm: tuple[float, float, float] | None = None
     tentative: Token | None = None
+    intervened: bool = False
     text: str = ""
 
     @property
@@ -86,107 +100,217 @@ class Generation:
         return sum(values) / len(values) if values else 0.0
 
 
-def generate(
-    memory: BlockMemory,
-    question: str,
-    *,
-    budget: int,
-    policy: Policy | None = None,
-    detector: Detector | None = None,
-    max_new_tokens: int = 64,
-) -> Generation:
-    """Answer ``question`` about the memory's document, greedily.
+class NotFiniteError(UserError):
+    """A model gave logits that are no numbers; ``trace`` holds the tokens accepted before."""
 
-    Without ``policy`` every step retrieves ``budget`` blocks (InfLLM). With a policy and a detector this is UT-ACA:
-    the first token is decoded under K_max = ``budget``, the policy shrinks the budget after each accepted token, and a
-    token that the detector distrusts below K_max is rolled back and regenerated under K_max (paper, algorithm 1).
-    Raises :class:`UserError` where only one of policy and detector is given or the budget is not positive.
+    def __init__(self, message: str, trace: list[Token]) -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How one question about a memory's document is answered; see :func:`generate`."""
+
+    memory: BlockMemory
+    question: str
+    budget: int | Sequence[int]
+    policy: Policy | None = None
+    detector: Detector | None = None
+    max_new_tokens: int = 64
+    sampling: Sampling | None = None
+    interventions: Mapping[int, bool] = field(default_factory=dict)
+    paired: bool = False
+
+    def __post_init__(self) -> None:
+        budgets = [self.budget] if isinstance(self.budget, int) else list(self.budget)
+        if not budgets or min(budgets) < 1 or self.max_new_tokens < 1:
+            raise UserError("budget and max_new_tokens must be at least 1")
+        if self.policy is None and (self.detector is not None or self.interventions):
+            raise UserError("a detector or interventions need a policy too; give one, as in policy=utaca.Sub(16)")
+        if self.policy is not None and self.detector is None and not self.interventions:
+            raise UserError(
+                "adaptive decoding needs both a policy and a detector; give both, or neither for a fixed budget"
+            )
+        if self.policy is not None and not isinstance(self.budget, int):
+            raise UserError("a budget for every step leaves nothing to a policy; give one budget, K_max, or no policy")
+
+
+def generate(memory: BlockMemory, question: str, *, budget: int | Sequence[int], **options: Any) -> Generation:
+    """Answer ``question`` about the memory's document.
+
+    Options are those of :class:`Decoding`:
+
+    * ``budget``: blocks that every step retrieves (InfLLM), or a budget for each step, the last one for all further
+      steps; with a policy, K_max.
+    * ``policy`` and ``detector``: UT-ACA. The first token is decoded under K_max, the policy shrinks the budget after
+      each accepted token, and a token that the detector distrusts below K_max is rolled back and regenerated under
+      K_max (paper, algorithm 1).
+    * ``max_new_tokens``: the longest answer, the end token included.
+    * ``sampling``: how tokens are drawn; greedy without.
+    * ``interventions``: decisions by step (from 0) that replace the detector's: True expands, False does not.
+    * ``paired``: run every tentative pass and its expansion in one pass of the model, which pays where reading the
+      weights costs more than a second row. The same tokens, up to rounding.
+
+    Raises :class:`UserError` for options that contradict each other or are out of range, for a question longer than
+    the window, and :class:`NotFiniteError`, with the trace so far, where the model's logits are no numbers.
     """
-    result = Generation(memory.settings.block_size)
-    started = time.perf_counter()
-    for token in stream(
-        memory, question, budget=budget, policy=policy, detector=detector, max_new_tokens=max_new_tokens
-    ):
-        result.trace.append(token)
-    result.seconds = time.perf_counter() - started
-    result.finish = "eos" if result.trace[-1].token in memory.reader.stop_tokens else "length"
-    return result
+    return generate_together([Decoding(memory, question, budget, **options)])[0]
 
 
-def stream(
-    memory: BlockMemory,
-    question: str,
-    *,
-    budget: int,
-    policy: Policy | None = None,
-    detector: Detector | None = None,
-    max_new_tokens: int = 64,
-) -> Iterator[Token]:
+def stream(memory: BlockMemory, question: str, *, budget: int | Sequence[int], **options: Any) -> Iterator[Token]:
     """As :func:`generate`, yielding each token as it is accepted."""
-    if budget < 1 or max_new_tokens < 1:
-        raise UserError("budget and max_new_tokens must be at least 1")
-    if (policy is None) != (detector is None):
-        raise UserError(
-            "adaptive decoding needs both a policy and a detector; give both, or neither for a fixed budget"
-        )
-    reader = memory.reader
-    prompt = reader.encode(SEPARATOR + question + reader.after)
-    branch = Branch(memory, len(prompt) + max_new_tokens)
-    if len(prompt) > 1:
-        branch.commit(branch.step(prompt[:-1], memory.settings.prefill_budget))
-    state = detector.initial_state(1) if detector else None
-    previous, k, ids = prompt[-1:], budget, []
-    for _ in range(max_new_tokens):
-        step, token = _attempt(branch, previous, k)
-        advanced = state
-        if detector is not None and policy is not None:
-            gdm, advanced = _judge(detector, token, state)
-            token.gdm = tuple(gdm[0].tolist())
-            if k < budget and bool(uncertain(gdm)[0]):
-                # Nothing was committed, so the rejected pass is undone by running another one in its place. The
-                # detector too goes on from the state before it: it sees each committed token once.
-                k = budget
-                tentative = token
-                step, token = _attempt(branch, previous, k)
-                _, advanced = _judge(detector, token, state)
-                token.gdm, token.tentative = tentative.gdm, tentative
+    answer = _decode(Decoding(memory, question, budget, **options))
+    for event in answer:
+        if isinstance(event, Token):
+            yield event
+        else:
+            run(event)
+
+
+def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
+    """Answers to several questions, of one document or several of one reader, their steps in shared passes.
+
+    ``seconds`` of each counts the passes that it shared in full. As the rows of a pass round alike only up to the size
+    of a matrix product, low bits depend on what is decoded together.
+    """
+    found = [Generation(decoding.memory.settings.block_size) for decoding in decodings]
+    answers = [_decode(decoding) for decoding in decodings]
+    started = time.perf_counter()
+    waiting: dict[int, list[Step]] = {number: [] for number in range(len(answers))}
+    while waiting:
+        for number in list(waiting):
+            for event in answers[number]:
+                if not isinstance(event, Token):
+                    waiting[number] = event
+                    break
+                found[number].trace.append(event)
             else:
-                k = policy.update(k, budget)
+                del waiting[number]
+                result, reader = found[number], decodings[number].memory.reader
+                result.seconds = time.perf_counter() - started
+                result.finish = "eos" if result.trace[-1].token in reader.stop_tokens else "length"
+        steps = [step for wanted in waiting.values() for step in wanted]
+        for size in dict.fromkeys(step.size for step in steps):
+            run([step for step in steps if step.size == size])
+    return found
+
+
+def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
+    """The steps that an answer wants run, each time all that may share a pass, and its tokens as they are accepted."""
+    memory, reader, policy, detector = given.memory, given.memory.reader, given.policy, given.detector
+    prompt = reader.encode(SEPARATOR + given.question + reader.after)
+    if len(prompt) > memory.settings.n_local:
+        raise UserError(
+            f"the question has {len(prompt)} tokens, but the window holds {memory.settings.n_local}; ask a shorter one "
+            "or raise reader.memory.n_local"
+        )
+    branch = Branch(memory, len(prompt) + given.max_new_tokens)
+    if len(prompt) > 1:
+        asked = Step(branch, prompt[:-1], memory.settings.prefill_budget)
+        yield [asked]
+        branch.commit(asked)
+    draw = given.sampling.draws() if given.sampling else None
+    budgets = [given.budget] if isinstance(given.budget, int) else list(given.budget)
+    k_max, k = budgets[0], budgets[0]
+    state = detector.initial_state(1) if detector else None
+    previous, trace = prompt[-1:], []
+    for number in range(given.max_new_tokens):
+        choose = draw() if draw else _best
+        if policy is None:
+            k = budgets[min(number, len(budgets) - 1)]
+        step = Step(branch, previous, k)
+        wider = Step(branch, previous, k_max) if policy is not None and k < k_max else None
+        yield [step, wider] if given.paired and wider else [step]
+        token = _token(step, choose, trace)
+        advanced = state
+        distrusted = False
+        if detector is not None:
+            token.gdm, advanced, distrusted = _judge(detector, token, state)
+        if number in given.interventions:
+            token.intervened, distrusted = True, given.interventions[number]
+        if wider and distrusted:
+            # Nothing was committed, so the rejected pass is undone by running another one in its place. The detector
+            # too goes on from the state before it: it sees each committed token once.
+            if not given.paired:
+                yield [wider]
+            tentative, step, k = token, wider, k_max
+            token = _token(step, choose, trace)
+            token.gdm, token.intervened, token.tentative = tentative.gdm, tentative.intervened, tentative
+            if detector is not None:
+                _, advanced, _ = _judge(detector, token, state)
+        elif policy is not None:
+            k = policy.update(k, k_max)
         branch.commit(step)
         state = advanced
-        ids.append(token.token)
+        trace.append(token)
         stop = token.token in reader.stop_tokens
-        token.text = "" if stop else _piece(reader.tokenizer, ids)
+        token.text = "" if stop else _piece(reader.tokenizer, [t.token for t in trace])
         yield token
         if stop:
             return
         previous = previous.new_tensor([token.token])
 
 
-def _attempt(branch: Branch, previous: Tensor, k: int) -> tuple[Step, Token]:
-    """One pass under budget ``k`` after the token ``previous`` [1], not committed."""
-    reader = branch.memory.reader
-    step = branch.step(previous, k)
+def _best(logits: Tensor) -> Tensor:
+    return logits.argmax()
+
+
+def _token(step: Step, choose: Callable[[Tensor], Tensor], trace: list[Token]) -> Token:
+    """The token that follows a step that was run."""
+    reader = step.branch.memory.reader
     logits = reader.logits(step.hidden[-1])
-    top = logits.topk(10)
-    margin, logprob, best = torch.stack(
-        (top.values[0] - top.values[1], top.values[0] - logits.logsumexp(-1), top.indices[0].double())
+    top = logits.topk(TOP)
+    chosen = choose(logits)
+    # One transfer from the device a pass.
+    margin, logprob, token, *best = torch.cat(
+        (
+            torch.stack((top.values[0] - top.values[1], logits[chosen] - logits.logsumexp(-1), chosen.double())),
+            top.indices.double(),
+        )
     ).tolist()
-    return step, Token(
-        token=int(best),
+    if not (math.isfinite(margin) and math.isfinite(logprob)):
+        raise NotFiniteError(
+            f"reader {reader.settings.name} gave logits that are no numbers at step {len(trace)} of an answer, first "
+            f"in layer {_first_not_finite(reader, step)}; try reader.dtype=float32, or check the weights",
+            trace,
+        )
+    return Token(
+        token=int(token),
         k=step.k,
         margin=margin,
         logprob=logprob,
+        top_tokens=[int(i) for i in best],
         top10=top.values,
-        embedding=reader.embedding(),
+        embedding=step.embedding,
         selected=step.selected,
+        scores=step.scores,
         attended=step.attended,
     )
 
 
-def _judge(detector: Detector, token: Token, state: State) -> tuple[Tensor, State]:
+def _first_not_finite(reader: Reader, step: Step) -> int:
+    """The first layer whose output is not finite when the step runs again; the number of layers if none is."""
+    faulty: list[int] = []
+    layers = reader.model.model.layers
+
+    def note(layer: int) -> Callable[[Any, Any, Tensor], None]:
+        return lambda module, inputs, output: None if output.isfinite().all() else faulty.append(layer)
+
+    hooks = [layer.register_forward_hook(note(number)) for number, layer in enumerate(layers)]
+    try:
+        run([Step(step.branch, step.tokens, step.budget)])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return min(faulty, default=len(layers))
+
+
+def _judge(detector: Detector, token: Token, state: State | None) -> tuple[tuple[float, float, float], State, bool]:
+    """The detector's probabilities for a token, its next state, and whether it distrusts the token."""
     margin = token.embedding.new_tensor([token.margin], dtype=torch.float32)
-    return detector.step(margin, token.embedding[None].float(), state)
+    gdm, advanced = detector.step(margin, token.embedding[None].float(), state)
+    return tuple(gdm[0].tolist()), advanced, bool(uncertain(gdm)[0])
 
 
 def _piece(tokenizer: object, ids: list[int]) -> str:

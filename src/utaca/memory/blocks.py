@@ -22,7 +22,7 @@ from torch import Tensor
 from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
-from utaca.settings.machine import return_freed_memory
+from utaca.settings.machine import free_memory, return_freed_memory
 from utaca.settings.schema import Memory
 
 CHUNKS_AT_ONCE = 16
@@ -82,21 +82,25 @@ class BlockMemory:
         size = self.layout.block_size
         return (self.layout.n_init + blocks[:, None] * size + torch.arange(size, device=blocks.device)).flatten()
 
-    def select(self, layer: int, query: Tensor, far: int, budget: int) -> Tensor:
-        """The ``budget`` blocks, of the first ``far``, whose representatives suit ``query`` [H, D] best, ids ascending.
+    def select(self, layer: int, query: Tensor, far: int, budget: int) -> tuple[Tensor, Tensor]:
+        """The ``budget`` blocks, of the first ``far``, whose representatives suit ``query`` [H, D] best.
+
+        Returns their ids, ascending, and their scores.
 
         One selection a layer for all heads: the sum over heads of the dot product of query head and the representative
         of its key-value head (InfLLM, paper section 3.2). Ties go to the lowest id.
         """
-        if budget >= far or budget == 0:
-            return torch.arange(min(budget, far), device=query.device)
         grouped = query.view(self.keys[layer].shape[1], -1, query.shape[-1]).sum(1)
         scores = self.representatives[layer][:far] @ grouped.flatten()
+        if budget >= far or budget == 0:
+            chosen = torch.arange(min(budget, far), device=query.device)
+            return chosen, scores[chosen]
         # Sorting all blocks of a long document would cost more than the attention to those chosen.
         least = scores.topk(budget).values[-1]
         above = (scores > least).nonzero().flatten()
         level = (scores == least).nonzero().flatten()[: budget - len(above)]
-        return torch.cat((above, level)).sort().values
+        chosen = torch.cat((above, level)).sort().values
+        return chosen, scores[chosen]
 
     def _represent(self, layer: int, first: int, end: int) -> None:
         """Fill in the representatives of blocks ``first`` to ``end``."""
@@ -161,7 +165,7 @@ class _Chunk:
             rotate = torch.full((1,), m.n_local - 1, device=query.device)
             far_query = memory.reader.rotary(query[0], rotate) if memory.clipped else local_query
             budget = m.prefill_budget if memory.clipped else self.far
-            chosen = memory.select(layer, memory.reader.rotary(query[0], rotate).mean(1), self.far, budget)
+            chosen, _ = memory.select(layer, memory.reader.rotary(query[0], rotate).mean(1), self.far, budget)
             distant = Segment.far(memory, layer, chosen)
             queries, keys, values = [far_query, local_query], [distant.keys, near.keys], [distant.values, near.values]
         mask = causal_mask(self.length, sum(map(len, keys)), query.device)
@@ -282,16 +286,17 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     ``document`` is its text, or token ids [N] that already carry what the chat template puts before it. The result
     serves any number of branches, budgets and policies: prefill depends on ``reader.settings.memory`` alone. With
     ``clipped=False`` every token is attended to at its true position, which equals full attention. A ``description``
-    shows a progress bar. Raises :class:`UserError` for an empty document.
+    shows a progress bar. Raises :class:`UserError` for an empty document, for token ids outside the vocabulary, and
+    where the document does not fit into the memory that is free.
     """
     tokens = reader.encode(reader.before + document) if isinstance(document, str) else document.to(reader.device)
-    if len(tokens) == 0:
-        raise UserError("the document is empty; give at least one token of text")
     m, config = reader.settings.memory, reader.model.config
+    _check(tokens, config.vocab_size)
     layout = Layout(len(tokens), m.n_init, m.n_local, m.block_size)
     heads, layers = config.num_key_value_heads, config.num_hidden_layers
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     dtype = next(reader.model.parameters()).dtype
+    _check_room(reader, layers * 2 * heads * size * dtype.itemsize * len(tokens))
 
     def empty(*shape: int, kind: torch.dtype = dtype) -> list[Tensor]:
         return [torch.zeros(*shape, dtype=kind, device=reader.device) for _ in range(layers)]
@@ -316,7 +321,7 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
         chunks = min(CHUNKS_AT_ONCE, (len(tokens) - start) // m.prefill_chunk)
         together = chunks > 0 and _Chunks.suit(memory, start)
         chunk = tokens[start : start + m.prefill_chunk * (chunks if together else 1)]
-        reader.forward(chunk, _Chunks(memory, start, chunks) if together else _Chunk(memory, start, len(chunk)))
+        reader.forward(chunk[None], _Chunks(memory, start, chunks) if together else _Chunk(memory, start, len(chunk)))
         start += len(chunk)
         if bar is not None:
             bar.update(len(chunk))
@@ -327,3 +332,24 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     memory._scores = []
     return_freed_memory()
     return memory
+
+
+def _check(tokens: Tensor, vocabulary: int) -> None:
+    if len(tokens) == 0:
+        raise UserError("the document is empty; give at least one token of text")
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= vocabulary:
+        raise UserError(
+            f"the document has token id {low if low < 0 else high}, but the reader's vocabulary has {vocabulary} "
+            "entries; encode it with the reader's own tokenizer"
+        )
+
+
+def _check_room(reader: Reader, needed: int) -> None:
+    """``needed`` bytes of keys and values must fit; what else a prefill takes is small beside them."""
+    free = torch.cuda.mem_get_info(reader.device)[0] if reader.device.type == "cuda" else free_memory()
+    if free is not None and needed > free:
+        raise UserError(
+            f"the document's keys and values need {needed / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are free on "
+            f"{reader.device.type}; shorten the document, or set reader.dtype=bfloat16 where it is float32"
+        )

@@ -69,10 +69,9 @@ class Reader:
         return torch.tensor(ids, dtype=torch.long, device=self.device)
 
     def forward(self, tokens: Tensor, attending: object) -> Tensor:
-        """Last hidden states [1, T, D] of tokens [T] under the given attention."""
-        zeros = torch.zeros(1, len(tokens), dtype=torch.long, device=self.device)
+        """Last hidden states [B, T, D] of tokens [B, T] under the given attention."""
         return self.model.model(
-            tokens[None], position_ids=zeros, use_cache=False, attending=attending
+            tokens, position_ids=tokens.new_zeros(1, tokens.shape[1]), use_cache=False, attending=attending
         ).last_hidden_state
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -80,9 +79,9 @@ class Reader:
         return hidden.float() @ self.head.T
 
     def embedding(self) -> Tensor:
-        """Embedding [D] of the last token of the latest pass, read at the configured site (paper, appendix B.3)."""
+        """Embeddings [B, D] of the last tokens of the latest pass, at the configured site (paper, appendix B.3)."""
         assert self._embedding is not None, "no pass has run yet"
-        return self._embedding[0]
+        return self._embedding
 
 
 def check(settings: ReaderSettings) -> None:

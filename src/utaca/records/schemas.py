@@ -114,7 +114,9 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     # A generated token of an answer. `k` is the budget of the accepted pass; `tentative_*` describe the pass
     # that was tried first (equal to the accepted one where nothing was rolled back), p_* are the detector's GDM of
-    # that pass, null without a detector.
+    # that pass, null without a detector. `intervened`: an intervention stood in for the detector's decision.
+    # `top_*` are the ten best tokens of a pass and their logits; `selected` the blocks that each layer retrieved,
+    # `scores` what they scored. Question and the k of every step give the same tokens again.
     "traces": pa.schema(
         [
             ("document", pa.string()),
@@ -126,14 +128,21 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("margin", pa.float32()),
             ("logprob", pa.float32()),
             ("rolled_back", pa.bool_()),
+            ("intervened", pa.bool_()),
             ("tentative_token", pa.int32()),
             ("tentative_k", pa.int32()),
             ("tentative_margin", pa.float32()),
+            ("tentative_logprob", pa.float32()),
             ("p_hallucinated", pa.float32()),
             ("p_correct", pa.float32()),
             ("p_unknown", pa.float32()),
             ("attended", pa.int32()),
+            ("top_tokens", pa.list_(pa.int32())),
+            ("top_logits", pa.list_(pa.float32())),
+            ("tentative_top_tokens", pa.list_(pa.int32())),
+            ("tentative_top_logits", pa.list_(pa.float32())),
             ("selected", pa.list_(pa.list_(pa.int32()))),
+            ("scores", pa.list_(pa.list_(pa.float32()))),
         ]
     ),
     # One attribute of an answer, judged. `cas` is null where the judge failed, `failure` then says how.

@@ -36,6 +36,18 @@ def prose_files(path: str) -> list[str]:
     return sorted(str(file) for file in root.rglob("*") if file.suffix in {".txt", ".md"})
 
 
+def free_memory(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes of main memory that this process may still take, its container's limit heeded; None where unknown."""
+    if not meminfo.is_file():
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
+    free = [int(found[1]) * 1024] if found else []
+    limit, used = group / "memory.max", group / "memory.current"
+    if limit.is_file() and used.is_file() and limit.read_text().strip().isdigit():
+        free.append(int(limit.read_text()) - int(used.read_text()))
+    return max(0, min(free)) if free else None
+
+
 def keep_freed_memory() -> None:
     """Have the C library keep the memory that this process frees, where that is glibc; elsewhere nothing.
 
