@@ -91,7 +91,7 @@ def corpus_in_words(config: schema.Config) -> str:
 def endpoint_in_words(endpoint: schema.Endpoint) -> str:
     """An endpoint, said to be no language model where it is the reference."""
     if endpoint.kind == "reference":
-        return f"{endpoint.name} (built-in rules, no language model)"
+        return f"{endpoint.name} (built-in rules, not GPT-OSS-120B nor any language model)"
     return f"{endpoint.name} ({endpoint.model})"
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = "utaca"
-_DATA = ("*.txt", "*.json")
+_DATA = ("*.txt", "*.json", "*.html")
 
 
 def closure(script: Path, source: Path) -> list[str]:

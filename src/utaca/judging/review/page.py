@@ -1,6 +1,6 @@
 """A review page: one HTML file that needs no network, filled with the units that a person gives a value each.
 
-The template is ``page.txt`` beside this module. Everything that a model or an endpoint wrote reaches it as JSON in a
+The template is ``page.html`` beside this module. Everything that a model or an endpoint wrote reaches it as JSON in a
 block that browsers do not execute, and the script of the page shows it as text alone; the page's security policy
 allows that one script, by its hash, and nothing else.
 """
@@ -68,7 +68,7 @@ def render(page: Page) -> str:
     block = json.dumps(content, separators=(",", ":"))
     for character in "<>&":
         block = block.replace(character, f"\\u{ord(character):04x}")
-    template = (files(__package__) / "page.txt").read_text(encoding="ascii")
+    template = (files(__package__) / "page.html").read_text(encoding="ascii")
     script = template.rpartition("<script>")[2].partition("</script>")[0]
     policy = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return template.replace("@HASH@", policy, 1).replace("@DATA@", block, 1)
