@@ -87,10 +87,10 @@ WINDOWED = (
 )
 SCHEDULE = (
     Stage(400, SHORT),
-    Stage(1200, MIDDLE),
-    Stage(900, (*MIDDLE_SEVERAL, *WINDOWED, FULL), forced=0.9, budgets=(4, 16, 64)),
+    Stage(800, MIDDLE),
+    Stage(700, (*MIDDLE_SEVERAL, *WINDOWED, FULL), forced=0.9, budgets=(4, 16, 64)),
     Stage(
-        1000,
+        900,
         (
             *WINDOWED,
             LONG,
@@ -102,7 +102,7 @@ SCHEDULE = (
         budgets=BUDGETS,
     ),
     Stage(
-        200,
+        150,
         (
             Shape(1, 8192, 1024, 6, (10, 40), **SEVERAL),
             LONG,
