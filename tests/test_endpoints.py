@@ -13,8 +13,8 @@ import httpx2
 import pydantic
 import pytest
 
-from utaca.endpoints import Request, ask, check, client
-from utaca.endpoints.store import Store
+from utaca.endpoints import Request, ask, check, transport
+from utaca.endpoints.store import Store, digest
 from utaca.errors import UserError
 from utaca.settings.schema import Endpoint
 
@@ -68,7 +68,7 @@ class Server:
 def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Server]:
     def start(script: Callable[[dict[str, Any], int], dict[str, Any]], models: list[str] | None = None) -> Server:
         server = Server(script, models)
-        monkeypatch.setattr(client, "_transport", lambda endpoint: httpx2.ASGITransport(app=server))
+        monkeypatch.setattr(transport, "_transport", lambda endpoint: httpx2.ASGITransport(app=server))
         return server
 
     return start
@@ -76,6 +76,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Server]:
 
 def endpoint(**settings: Any) -> Endpoint:
     given = {"name": "fake", "model": "m", "base_url": "http://fake/v1", "max_failed": 1.0, "timeout_s": 5.0}
+    given |= {"backoff_s": 0.01, "patience_s": 0.2}
     return Endpoint(**{**given, **settings})
 
 
@@ -144,8 +145,8 @@ def test_check_is_told_and_recorded(serve: Callable[..., Server], tmp_path: Path
         ({"message": {"refusal": "I cannot"}}, "refused", 3),
         ({"content": "", "choice": {"finish_reason": "content_filter"}}, "refused", 3),
         ({"content": ""}, "empty", 3),
-        ({"message": {"reasoning_content": "Let me think"}}, "empty", 3),
-        ({"content": "<think>Hm</think>"}, "empty", 3),
+        ({"message": {"reasoning_content": "Let me think"}}, "reasoning", 3),
+        ({"content": "<think>Hm</think>"}, "reasoning", 3),
         ({"seconds": 1.0}, "timeout", 3),
         ({"status": 413}, "http 413", 1),
         ({"status": 400}, "http 400", 3),
@@ -214,7 +215,7 @@ def test_store_outlives_a_kill(tmp_path: Path) -> None:
     worker.join()
     assert worker.exitcode == -signal.SIGKILL
     with Store(tmp_path / "a.sqlite") as store:
-        assert store.get("kept") == {"n": 1}
+        assert store.get(digest("kept")) == {"n": 1}
 
 
 def test_store_is_shared_by_processes(tmp_path: Path) -> None:
@@ -226,13 +227,11 @@ def test_store_is_shared_by_processes(tmp_path: Path) -> None:
         worker.join()
         assert worker.exitcode == 0
     with Store(tmp_path / "a.sqlite") as store:
-        assert [store.get(str(n)) for n in range(50)] == [{"n": n} for n in range(50)]
-        assert store.get("50") is None
+        assert [store.get(digest(str(n))) for n in range(50)] == [{"n": n} for n in range(50)]
+        assert store.get(digest("50")) is None
 
 
-def test_server_that_is_gone_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = client.connect
-    monkeypatch.setattr(client, "connect", lambda endpoint: connect(endpoint, retries=0))
+def test_server_that_is_gone_stops_the_run(tmp_path: Path) -> None:
     asked = [request(str(i)) for i in range(9)]
     with pytest.raises(UserError, match=r"endpoint fake: http://127.0.0.1:9/v1 cannot be reached"):
         ask(endpoint(base_url="http://127.0.0.1:9/v1"), asked, store=tmp_path / "a.sqlite", description="x")
