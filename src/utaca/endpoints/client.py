@@ -236,6 +236,7 @@ class _Session:
         self._client = connect(endpoint, pace=self._pace)
         self._in_flight: dict[str, asyncio.Future[dict[str, Any] | _Fault]] = {}
         self._unreachable = 0
+        self._stopped: UserError | None = None
         self._format: str | None = None
         self._finding_format = asyncio.Lock()
 
@@ -283,10 +284,13 @@ class _Session:
         kept = self._store.get(exchange.digest)
         if kept is not None:
             return kept
-        sent = self._in_flight[exchange.digest] = asyncio.ensure_future(self._send(exchange))
+        waited = self._in_flight[exchange.digest] = asyncio.get_running_loop().create_future()
         try:
-            return await sent
+            answer = await self._send(exchange)
+            waited.set_result(answer)
+            return answer
         finally:
+            waited.cancel()
             del self._in_flight[exchange.digest]
 
     async def _send(self, exchange: _Exchange) -> dict[str, Any] | _Fault:
@@ -295,20 +299,22 @@ class _Session:
             response = await self._complete(exchange)
         except openai.APIStatusError as fault:
             if fault.status_code in _HOPELESS:
-                raise UserError(
+                self._stopped = UserError(
                     f"{self._description}: endpoint {name}: {in_words(self._endpoint, fault)}; answers so far are kept "
                     f"in {self._store.path}"
-                ) from None
+                )
+                raise self._stopped from None
             return _Fault(f"http {fault.status_code}")
         except openai.APITimeoutError:
             return _Fault("timeout", passing=True)
         except openai.APIConnectionError:
             self._unreachable += 1
             if self._unreachable >= _UNREACHABLE_IN_A_ROW:
-                raise UserError(
+                self._stopped = UserError(
                     f"{self._description}: endpoint {name}: {address(self._endpoint)} cannot be reached; start the "
                     f"server and run again: the answers so far are kept in {self._store.path}"
-                ) from None
+                )
+                raise self._stopped from None
             return _Fault("unreachable")
         self._unreachable = 0
         answer = _completion(response)
@@ -342,6 +348,8 @@ class _Session:
         raise AssertionError("unreachable")
 
     async def _create(self, exchange: _Exchange, form: str) -> httpx2.Response:
+        if self._stopped:
+            raise self._stopped
         body: dict[str, Any] = {"model": self._endpoint.model, "messages": exchange.messages}
         body |= sampling(self._endpoint)
         if form == "json_schema":
