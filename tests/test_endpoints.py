@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pydantic
 import pytest
 
 from utaca.endpoints import Request, ask, check, transport
-from utaca.endpoints.store import Store, digest
+from utaca.endpoints.__main__ import main
+from utaca.endpoints.store import Store, digest, identity
 from utaca.errors import UserError
 from utaca.settings.schema import Endpoint
 
@@ -23,6 +25,9 @@ KEY = "sk-very-secret-0123456789"
 
 class Colour(pydantic.BaseModel):
     colour: str
+
+
+COLOUR = Colour.model_json_schema()
 
 
 class Server:
@@ -267,3 +272,75 @@ def test_preflight_names_what_is_wrong(serve: Callable[..., Server], monkeypatch
     serve(lambda body, n: {"status": 401}, models=["m"])
     with pytest.raises(UserError, match=r"refuses the key in FAKE_KEY \(HTTP 401\)"):
         check(endpoint(api_key_env="FAKE_KEY"), "writer")
+
+
+# The store from the command line
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """A store with an answer of the layout without requests, and three of today's."""
+    path = tmp_path / "a.sqlite"
+    old = sqlite3.connect(path)
+    old.execute(
+        "CREATE TABLE answers (digest TEXT PRIMARY KEY, model TEXT NOT NULL, answer TEXT NOT NULL, prompt_tokens "
+        "INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL, answered TEXT NOT NULL) STRICT"
+    )
+    old.execute(
+        "INSERT INTO answers VALUES (?, 'old', '{\"n\": 0}', 9, 9, 1.5, '2025-01-01T00:00:00Z')", (digest("0"),)
+    )
+    old.commit()
+    old.close()
+    with Store(path) as store:
+        for model, version, tokens in (("m", "a-1", 10), ("m", "a-2", 20), ("m", "a-2", 30)):
+            said = identity(endpoint(model=model), [{"role": "user", "content": f"{tokens}?"}], COLOUR, version)
+            store.put(said, model, {"n": tokens}, (tokens, 1), 0.5)
+    return path
+
+
+def run(path: Path, *arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+    main(["--store", str(path), *arguments])
+    return capsys.readouterr().out
+
+
+def test_list_and_export_tell_what_is_kept(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [line.split() for line in run(filled, "list", capsys=capsys).splitlines()[1:]]
+    assert [row[:7] for row in rows] == [
+        ["m", "a-1", "Colour", "1", "10", "1", "0.5"],
+        ["m", "a-2", "Colour", "2", "50", "2", "1.0"],
+        ["old", "unknown", "unknown", "1", "9", "9", "1.5"],
+    ]
+    exported = [json.loads(line) for line in run(filled, "export", capsys=capsys).splitlines()]
+    assert [row["messages"] and row["messages"][0]["content"] for row in exported] == [None, "10?", "20?", "30?"]
+    assert [row["answer"]["n"] for row in exported] == [0, 10, 20, 30]
+    assert exported[3]["sampling"]["max_tokens"] == 2048
+    assert len(run(filled, "export", "--model", "old", capsys=capsys).splitlines()) == 1
+
+
+def test_prune_removes_what_it_said(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for dry in (["--dry-run"], []):
+        said = run(filled, "prune", "--before", "2025-06-01", *dry, capsys=capsys)
+        assert said == f"1 answers {'would be ' if dry else ''}removed from {filled}\n"
+    assert run(filled, "prune", "--model", "m", "--before", "1d", capsys=capsys).startswith("0 answers removed")
+    assert run(filled, "prune", "--model", "m", capsys=capsys).startswith("3 answers removed")
+    assert run(filled, "export", capsys=capsys) == ""
+
+
+def test_an_old_store_still_answers(filled: Path) -> None:
+    with Store(filled) as store:
+        assert store.get(digest("0")) == {"n": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["prune"], "say what to prune"),
+        (["--store", "none.sqlite", "list"], "none.sqlite does not exist"),
+        (["--store", __file__, "list"], "cannot be used as the answer store"),
+    ],
+)
+def test_command_line_mistakes_are_one_sentence(filled: Path, arguments: list[str], said: str) -> None:
+    with pytest.raises(SystemExit, match=said):
+        main(["--store", str(filled), *arguments])
+    with pytest.raises(SystemExit):
+        main(["prune", "--before", "yesterday"])

@@ -118,9 +118,9 @@ class Store:
     def groups(self) -> list[Group]:
         """What is kept, by model, version of the prompt and shape of the answer, in their order."""
         rows = self._connection.execute(
-            "SELECT model, json_extract(request, '$[4]'), json_extract(request, '$[3].title'), count(*), "
-            "sum(prompt_tokens), sum(completion_tokens), sum(seconds), min(answered), max(answered) "
-            "FROM (SELECT *, nullif(request, '') AS request FROM answers) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+            "SELECT model, json_extract(nullif(request, ''), '$[4]'), json_extract(nullif(request, ''), '$[3].title'), "
+            "count(*), sum(prompt_tokens), sum(completion_tokens), sum(seconds), min(answered), max(answered) "
+            "FROM answers GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
         )
         return [Group(*row) for row in rows]
 
