@@ -23,7 +23,7 @@ from utaca.readers.tiny.training import SCHEDULE
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 LAST_LINE = "The tables of tiny are in results/tables; start with results/tables/index.md."
-TABLES = ["detection", "validation", "test", "tradeoff"]
+TABLES = ["detection", "endpoints", "validation", "test", "tradeoff"]
 
 
 def call(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -96,6 +96,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "table_validation": 1,
         "table_test": 1,
         "table_tradeoff": 1,
+        "table_endpoints": 1,
         "collect": 1,
         "tables": 1,
     }
@@ -276,6 +277,7 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
         "table_validation",
         "table_test",
         "table_tradeoff",
+        "table_endpoints",
         "collect",
         "results/tables",
     }
@@ -311,8 +313,8 @@ def test_a_removed_seed_is_remade_alone(finished: Path) -> None:
 def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     source = finished / "src" / "utaca"
     with edited(source / "reporting" / "render.py"):
-        tables = {"table_detection", "table_validation", "table_test", "table_tradeoff", "collect", "results/tables"}
-        assert set(smoke(finished)) == tables
+        tables = {f"table_{table}" for table in TABLES}
+        assert set(smoke(finished)) == {*tables, "collect", "results/tables"}
     with edited(source / "judging" / "cas.py"):
         jobs = smoke(finished)
         assert {"score_validation", "score_test"} <= set(jobs)
@@ -333,12 +335,12 @@ def results(folder: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for path in sorted((folder / "results").rglob("*")):
         name = path.relative_to(folder / "results").as_posix()
-        timeless = {"detection.csv", "detection.md", "detection.tex", "curve.csv"}
+        timeless = {f"{table}.{form}" for table in ("detection", "endpoints") for form in ("csv", "md", "tex")}
         if path.name.startswith("answers-"):
             found[name] = pq.read_table(path).drop_columns(MEASURED)
         elif "journal" in path.parts:
             continue
-        elif path.suffix in {".parquet", ".safetensors", ".json"} or path.name in timeless:
+        elif path.suffix in {".parquet", ".safetensors", ".json"} or path.name in {*timeless, "curve.csv"}:
             found[name] = path.read_bytes()
     return found
 

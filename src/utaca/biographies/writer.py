@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -43,15 +44,21 @@ class Narrative(BaseModel):
 
 
 def write_narratives(
-    biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]], endpoint: schema.Endpoint, store: Path
+    biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]],
+    endpoint: schema.Endpoint,
+    store: Path,
+    used: list[dict[str, Any]] | None = None,
 ) -> dict[str, list[str]]:
     """Narratives by id for (id, person, facts), the facts as (attribute, value) pairs.
 
     A narrative is a list of sentences that together name the person and hold every value verbatim; others are asked
-    for again. Raises :class:`UserError` where any is missing in the end, for a split cannot lack a biography.
+    for again. ``used`` is given rows of schema "usage". Raises :class:`UserError` where any is missing in the end,
+    for a split cannot lack a biography.
     """
     requests = [_request(key, person, facts) for key, person, facts in biographies]
     replies = ask(endpoint, requests, store=store, description="biographies")
+    if used is not None:
+        used.extend(replies.used)
     if replies.failures:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(replies.failures.values()).items()))
         raise UserError(

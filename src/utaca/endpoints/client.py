@@ -36,7 +36,6 @@ _UNREACHABLE_IN_A_ROW = 3
 _HOPELESS = (401, 402, 404)
 _FORMATS = ("json_schema", "json_object", "text")
 _QUOTED_CHARACTERS = 4000
-_MILLION = 1e6
 
 _log = logging.getLogger(__name__)
 
@@ -74,13 +73,8 @@ class Usage:
             f"{self.cached} from the store, {self.requests} answers sent for, {self.retries} asked again, "
             f"{self.resent} sent again, {self.prompt_tokens} + {self.completion_tokens} tokens"
         )
-        cost = price(endpoint, self.prompt_tokens, self.completion_tokens)
+        cost = endpoint.cost(self.prompt_tokens, self.completion_tokens)
         return f"{said}, {cost:.4g} USD" if cost else said
-
-
-def price(endpoint: Endpoint, prompt_tokens: int, completion_tokens: int) -> float:
-    """What tokens cost at an endpoint, USD."""
-    return (prompt_tokens * endpoint.prompt_price + completion_tokens * endpoint.completion_price) / _MILLION
 
 
 @dataclass
@@ -171,7 +165,7 @@ class _Exchange:
         self.outcome: pydantic.BaseModel | _Fault | None = None
         self._endpoint = endpoint
         self._answers: list[dict[str, Any]] = []
-        self._tries = 0
+        self._misses = 0
         self._say(list(request.messages))
 
     def _say(self, messages: Messages) -> None:
@@ -189,10 +183,9 @@ class _Exchange:
         prompt, completion = _tokens(answer)
         self._answers.append({"request": self.digest, "prompt_tokens": prompt, "completion_tokens": completion})
         content, outcome = _read(self.request, answer)
-        if not isinstance(outcome, _Fault):
+        if not isinstance(outcome, _Fault) or len(self._answers) >= self._endpoint.attempts:
             self.outcome = outcome
             return
-        self._fail(outcome)
         self._say(
             [
                 *self.messages,
@@ -207,14 +200,9 @@ class _Exchange:
 
     def miss(self, fault: _Fault) -> None:
         """Go on without an answer: the same is asked again, or it was the last time."""
-        if fault.passing:
-            self._fail(fault)
-        else:
-            self.outcome = fault
-
-    def _fail(self, fault: _Fault) -> None:
-        self._tries += 1
-        if self._tries >= self._endpoint.attempts:
+        # Counted apart from the answers: a later run, which knows those alone, must come to the same outcome.
+        self._misses += 1
+        if not fault.passing or self._misses >= self._endpoint.attempts:
             self.outcome = fault
 
     def used(self) -> dict[str, Any]:

@@ -46,11 +46,12 @@ def score(
     documents: Iterable[Mapping[str, Any]],
     endpoint: schema.Endpoint,
     store: Path,
+    used: list[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """Judge answers: a row of schema "scores" for each answer and fact that its document asks for, in their order.
 
-    ``cas`` is null where the request failed, ``failure`` then holds the kind of failure, and is null otherwise. Raises
-    :class:`UserError` where an answer's document is missing.
+    ``cas`` is null where the request failed, ``failure`` then holds the kind of failure, and is null otherwise.
+    ``used`` is given rows of schema "usage". Raises :class:`UserError` where an answer's document is missing.
     """
     by_id = {document["id"]: document for document in documents}
     prompt = prompts.load("score")
@@ -87,6 +88,8 @@ def score(
                 }
             )
     replies = ask(endpoint, requests, store=store, description="scores")
+    if used is not None:
+        used.extend(replies.used)
     for key, kind in replies.failures.items():
         rows[int(key)]["failure"] = kind
     for key, answer in replies.values.items():

@@ -257,7 +257,11 @@ def _settle(rows: Iterable[dict[str, Any]], label: int | None, source: str, reas
 
 
 def label(
-    trajectories: pa.Table, documents: Iterable[Mapping[str, Any]], endpoint: schema.Endpoint, store: Path
+    trajectories: pa.Table,
+    documents: Iterable[Mapping[str, Any]],
+    endpoint: schema.Endpoint,
+    store: Path,
+    used: list[dict[str, Any]] | None = None,
 ) -> pa.Table:
     """Label every token of the trajectories.
 
@@ -265,7 +269,8 @@ def label(
     budget), in the order of the steps, concatenate to its answer. ``documents`` gives person and facts, the facts in
     the order asked. Returns a table of schema "labels" with a row for each token, trajectories in the order of their
     first appearance, tokens by step. Tokens whose request failed have a null label, the source "failed" and the kind
-    of failure as reason. Raises :class:`UserError` where a trajectory's document is missing or has no facts.
+    of failure as reason. ``used`` is given rows of schema "usage". Raises :class:`UserError` where a trajectory's
+    document is missing or has no facts.
     """
     by_id = {document["id"]: document for document in documents}
     answers: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -287,6 +292,8 @@ def label(
             asked[request.key] = units
 
     replies = ask(endpoint, requests, store=store, description="labels")
+    if used is not None:
+        used.extend(replies.used)
     for key, units in asked.items():
         if key in replies.failures:
             for unit in units:

@@ -167,6 +167,10 @@ class Endpoint:
     )
     max_failed: float = setting(0.05, "share of failed requests above which a stage stops", minimum=0.0, maximum=1.0)
 
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What tokens cost, USD."""
+        return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
+
 
 @dataclass
 class Detector:
