@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from utaca.endpoints import prompts
 from utaca.endpoints.client import Request, ask
 from utaca.errors import UserError
-from utaca.judging import prompts
 from utaca.judging.labels import sentences
 from utaca.judging.strings import string_match
 from utaca.settings import schema
@@ -54,7 +54,7 @@ def score(
     ``used`` is given rows of schema "usage". Raises :class:`UserError` where an answer's document is missing.
     """
     by_id = {document["id"]: document for document in documents}
-    prompt = prompts.load("score")
+    prompt = prompts.load(__name__)
     rows: list[dict[str, Any]] = []
     requests: list[Request] = []
     for answer in answers:

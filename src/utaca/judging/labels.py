@@ -32,9 +32,9 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from utaca.biographies.sentences import summary
+from utaca.endpoints import prompts
 from utaca.endpoints.client import Request, ask
 from utaca.errors import UserError
-from utaca.judging import prompts
 from utaca.records import SCHEMAS
 from utaca.records.schemas import CORRECT, HALLUCINATED
 from utaca.settings import schema
@@ -334,7 +334,7 @@ def _label_template(
 
 
 def _request(key: str, attribute: str, sentence: str, units: Sequence[_Unit], document: Mapping[str, Any]) -> Request:
-    prompt = prompts.load("label")
+    prompt = prompts.load(__name__)
     task = {
         "task": "label",
         "person": document["person"],
