@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,11 +29,17 @@ import pydantic
 import pytest
 
 from utaca.endpoints import Answers, Request, ask, check, transport
+from utaca.endpoints.__main__ import main as command_line
 from utaca.endpoints.store import Store
 from utaca.endpoints.transport import Pace
 from utaca.errors import UserError
 from utaca.judging.labels import label
-from utaca.settings.schema import Endpoint
+from utaca.records import write
+from utaca.records.logs import stage_log
+from utaca.reporting.tables import endpoints, save
+from utaca.settings.checks import digest as settings_digest
+from utaca.settings.checks import identity
+from utaca.settings.schema import Config, Endpoint
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
 
@@ -69,6 +76,7 @@ class Server:
         self.times: list[float] = []
         self.sent: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
+        self.keys: set[str] = set()
         self.in_flight = 0
         self.url = ""
 
@@ -80,6 +88,7 @@ class Server:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                self.keys.add(head.partition("authorization: ")[2].split("\r\n")[0])
                 length = int(head.partition("content-length:")[2].split("\r\n")[0] or 0)
                 body = json.loads(await reader.readexactly(length) or b"{}")
                 if not await self._reply(body, writer):
@@ -535,3 +544,57 @@ def test_kill_nine_and_again(store: Path) -> None:
         assert len(s.bodies) <= 80 + 4
         assert ask_items(s, store, count=60).used == answers.used
         assert len(s.bodies) <= 80 + 4
+
+
+# The key
+
+
+KEY = "sk-planted-0123456789"
+
+
+def test_the_key_is_in_nothing_that_is_written(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A server that repeats the key in its refusals; stages that end well, with a sentence, and with a traceback."""
+    monkeypatch.setenv("PLANTED", KEY)
+    caplog.set_level(logging.DEBUG)
+    said = json.dumps({"error": {"message": f"the key {KEY} is bad", "code": 1}}).encode()
+    refusals = [Reply(said, status=status) for status in (500, 429, 400)] + [Reply(said), Reply(said, cut=100)]
+    store, config = tmp_path / "answers.sqlite", {}
+
+    def script(server: Server, body: dict[str, Any], time: int) -> Reply:
+        item = int(body["messages"][0]["content"])
+        return refusals[item] if item < len(refusals) and time < 3 else GOOD
+
+    def crash(*_: Any) -> None:
+        raise RuntimeError("disk full")
+
+    with serving(script) as s:
+        with stage_log(tmp_path / "well.log"):
+            answers = ask_items(s, store, api_key_env="PLANTED")
+        assert s.keys == {f"bearer {KEY}"}
+        write(tmp_path / "usage.parquet", "usage", answers.used)
+        settings = Config(judge=endpoint(s, api_key_env="PLANTED"))
+        save(endpoints({"judge": tmp_path / "usage.parquet"}, settings), tmp_path)
+        config |= asdict(settings) | {"params": identity(settings), "digest": settings_digest(settings)}
+        s.script = lambda server, body, time: Reply(said, status=401)
+        with pytest.raises(SystemExit), stage_log(tmp_path / "sentence.log"):
+            ask_items(s, tmp_path / "other.sqlite", api_key_env="PLANTED")
+        with pytest.raises(SystemExit), stage_log(tmp_path / "preflight.log"):
+            check(endpoint(s, api_key_env="PLANTED"), "judge")
+        s.script = lambda server, body, time: GOOD
+        monkeypatch.setattr(Store, "put", crash)
+        with pytest.raises(ExceptionGroup), stage_log(tmp_path / "crash.log"):
+            ask_items(s, tmp_path / "third.sqlite", api_key_env="PLANTED")
+    command_line(["--store", str(store), "list"])
+    command_line(["--store", str(store), "export"])
+    assert "refuses the key in PLANTED" in (tmp_path / "sentence.log").read_text()
+    assert "disk full" in (tmp_path / "crash.log").read_text()
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) >= 10
+    assert [path.name for path in written if KEY.encode() in path.read_bytes()] == []
+    printed = capfd.readouterr()
+    assert KEY not in printed.out + printed.err + caplog.text + json.dumps(config)

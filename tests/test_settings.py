@@ -155,6 +155,10 @@ def test_a_key_in_place_of_its_variable_is_not_shown(root: Path) -> None:
     with pytest.raises(UserError, match=re.escape("judge.api_key_env")) as caught:
         compose({"judge": {"api_key_env": "sk-secret-1"}}, root)
     assert "secret" not in str(caught.value)
+    judge = {"use": "gpt_oss_120b", "base_url": "https://me:secret@gpu7/v1"}
+    with pytest.raises(UserError, match=re.escape("judge.base_url must not hold a user or password")) as caught:
+        compose({"judge": judge}, root)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["1", 1.5, True, None])

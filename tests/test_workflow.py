@@ -188,6 +188,24 @@ def test_preflight_ends_the_run_before_its_first_job(
         assert "cannot be locked" not in done.stdout
 
 
+def test_a_key_is_written_nowhere(tmp_path: Path) -> None:
+    folder, key = copy_checkout(tmp_path / "utaca"), "sk-planted-0123456789"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "utaca.reference", "--port", "0"], cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": "src"},
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with server:
+        address = server.stdout.readline().split()[-1]
+        writer = f"{{use: gpt_oss_120b, base_url: '{address}', model: utaca-reference, api_key_env: PLANTED}}"
+        settings = ["scale=smoke", f"writer={writer}"]
+        done = snakemake(folder, "--cores", "1", "--config", *settings, "--", "biographies", PLANTED=key)
+        server.terminate()
+    assert done.returncode == 0, done.stdout
+    assert key not in done.stdout
+    written = [path for path in folder.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
+    assert [path for path in written if "tests" not in path.parts] == []
+
+
 # What the workflow takes from Snakemake without its word for it
 
 _SNAKEFILE = """
