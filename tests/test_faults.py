@@ -24,6 +24,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pyarrow as pa
 import pydantic
 import pytest
@@ -390,7 +391,6 @@ def test_429_halves_the_width_once_for_a_burst_and_answers_widen_it_slowly() -> 
     assert pace.width == 16
     for _ in range(9):
         pace.refused(time.monotonic() + 100, 0.0)
-        pace._narrowed = -1.0
     assert pace.width == 1
 
 
@@ -419,6 +419,24 @@ def test_a_pause_longer_than_the_sdks_is_kept(store: Path, monkeypatch: pytest.M
     with serving(lambda server, body, time: busy if time == 1 else GOOD) as s:
         assert not ask_items(s, store, count=1, patience_s=300.0).failures
         assert slept == [250.0]
+
+
+@pytest.mark.parametrize(
+    ("headers", "low", "high"),
+    [
+        ({"retry-after": "2.5"}, 2.5, 2.5),
+        ({"retry-after": "9", "retry-after-ms": "40"}, 0.04, 0.04),
+        ({"retry-after": email.utils.formatdate(time.time() + 60, usegmt=True)}, 50, 60),
+        ({"retry-after": email.utils.formatdate(0, usegmt=True)}, 0, 0),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(headers: dict[str, str], low: float, high: float) -> None:
+    assert low <= transport._retry_after(httpx2.Response(429, headers=headers)) <= high
+
+
+@pytest.mark.parametrize("headers", [{}, {"retry-after": "soon"}, {"retry-after": "-3"}, {"retry-after-ms": "nan"}])
+def test_retry_after_may_be_nonsense(headers: dict[str, str]) -> None:
+    assert transport._retry_after(httpx2.Response(429, headers=headers)) is None
 
 
 def test_a_server_that_restarts_is_waited_for(store: Path) -> None:
