@@ -202,6 +202,29 @@ def test_busy_server_is_asked_again_after_its_pause(serve: Callable[..., Server]
     assert len(server.bodies) == 3
 
 
+def test_bar_and_log_tell_what_was_sent_for(
+    serve: Callable[..., Server],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level("INFO", "utaca")
+    busy = {"status": 429}
+    serve(lambda body, n: busy if n == 2 else {"content": "?"} if n == 4 else good(body, n))
+    settings = endpoint(prompt_price=2e5, completion_price=1e6)
+    ask(settings, [request(str(i)) for i in range(4)], store=tmp_path / "a.sqlite", description="x")
+    told = ["0 from the store, 5 answers sent for, 1 asked again, 1 sent again, 15 + 10 tokens, 13 USD"]
+    ask(settings, [request(str(i)) for i in range(5)], store=tmp_path / "a.sqlite", description="x")
+    told.append("4 from the store, 1 answers sent for, 0 asked again, 0 sent again, 3 + 2 tokens, 2.6 USD")
+    ask(settings, [request(str(i)) for i in range(5)], store=tmp_path / "a.sqlite", description="x")
+    told.append("5 from the store, 0 answers sent for, 0 asked again, 0 sent again, 0 + 0 tokens")
+    start = "x: {} requests to endpoint fake (model m): {}"
+    assert caplog.messages[-3:] == [start.format(n, said) for n, said in zip((4, 5, 5), told, strict=True)]
+    bars = capsys.readouterr().err
+    assert told[0] in bars
+    assert told[1] in bars
+
+
 def _fill(path: str, start: int) -> None:
     with Store(Path(path)) as store:
         for number in range(start, start + 30):
