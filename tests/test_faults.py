@@ -610,6 +610,7 @@ def test_the_key_is_in_nothing_that_is_written(
     command_line(["--store", str(store), "list"])
     command_line(["--store", str(store), "export"])
     assert "refuses the key in PLANTED" in (tmp_path / "sentence.log").read_text()
+    assert "HTTP 400 (Error code: 400 - the key *** is bad)" in (tmp_path / "well.log").read_text()
     assert "disk full" in (tmp_path / "crash.log").read_text()
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(written) >= 10

@@ -170,8 +170,12 @@ class _Exchange:
 
     def _say(self, messages: Messages) -> None:
         self.messages = messages
-        self.identity = identity(self._endpoint, messages, self.shape, self.request.version)
         self.digest = digest(self.identity)
+
+    @property
+    def identity(self) -> str:
+        """What identifies the request that is next."""
+        return identity(self._endpoint, self.messages, self.shape, self.request.version)
 
     def replay(self, store: Store) -> None:
         """Take what is stored, as far as it goes."""
@@ -225,6 +229,7 @@ class _Session:
         self._in_flight: dict[str, asyncio.Future[dict[str, Any] | _Fault]] = {}
         self._unreachable = 0
         self._stopped: UserError | None = None
+        self._told: set[str] = set()
         self._format: str | None = None
         self._finding_format = asyncio.Lock()
 
@@ -292,7 +297,11 @@ class _Session:
                     f"in {self._store.path}"
                 )
                 raise self._stopped from None
-            return _Fault(f"http {fault.status_code}")
+            kind = f"http {fault.status_code}"
+            if kind not in self._told:
+                self._told.add(kind)
+                _log.warning("%s: endpoint %s: %s", self._description, name, in_words(self._endpoint, fault))
+            return _Fault(kind)
         except openai.APITimeoutError:
             return _Fault("timeout", passing=True)
         except openai.APIConnectionError:

@@ -74,7 +74,7 @@ def in_words(endpoint: Endpoint, fault: openai.APIStatusError) -> str:
         return f"{where} {refused} (HTTP {fault.status_code})"
     if fault.status_code == 404:
         return f"{where} has no chat completions for model {endpoint.model} (HTTP 404); does base_url end in /v1?"
-    said = " ".join(fault.message.split())
+    said = "".join(letter for letter in " ".join(fault.message.split()) if letter.isprintable())
     if endpoint.kind == "remote" and endpoint.api_key_env:
         said = said.replace(api_key(endpoint), "***")
     said = said[:_SHOWN_CHARACTERS]
