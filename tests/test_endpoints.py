@@ -365,5 +365,9 @@ def test_an_old_store_still_answers(filled: Path) -> None:
 def test_command_line_mistakes_are_one_sentence(filled: Path, arguments: list[str], said: str) -> None:
     with pytest.raises(SystemExit, match=said):
         main(["--store", str(filled), *arguments])
+
+
+def test_a_date_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["prune", "--before", "yesterday"])
+    assert "'yesterday' is no date as in 2026-01-31" in capsys.readouterr().err

@@ -255,6 +255,21 @@ def test_an_unusable_answer_is_asked_for_again_with_its_fault(fault: Reply, kind
         assert more.failures == {"0": kind}
 
 
+def test_no_answer_does_not_count_as_an_unusable_one(store: Path) -> None:
+    """Else a later run, which knows the answers alone, would come to another outcome."""
+
+    def script(server: Server, body: dict[str, Any], time: int) -> Reply:
+        return Reply(seconds=0.5) if len(server.bodies) in (2, 3) else Reply(completion("prose"))
+
+    with serving(script) as s:
+        answers = ask_items(s, store, count=1, timeout_s=0.2)
+        assert answers.failures == {"0": "shape"}
+        assert len(s.bodies) == 5
+        assert len(answers.used[0]["answers"]) == 3
+        assert ask_items(s, store, count=1).used == answers.used
+        assert len(s.bodies) == 5
+
+
 # Faults that stay
 
 LASTING = {

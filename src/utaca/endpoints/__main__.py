@@ -56,7 +56,10 @@ def _time(text: str) -> str:
     if age := re.fullmatch(r"(\d+)d", text):
         moment = datetime.now(UTC) - timedelta(days=int(age[1]))
     else:
-        moment = datetime.fromisoformat(text)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no date as in 2026-01-31, and no age as in 30d") from None
         moment = moment.replace(tzinfo=moment.tzinfo or UTC)
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -228,7 +228,6 @@ class _Session:
         self._client = connect(endpoint, pace=self._pace)
         self._in_flight: dict[str, asyncio.Future[dict[str, Any] | _Fault]] = {}
         self._unreachable = 0
-        self._stopped: UserError | None = None
         self._told: set[str] = set()
         self._format: str | None = None
         self._finding_format = asyncio.Lock()
@@ -292,11 +291,10 @@ class _Session:
             response = await self._complete(exchange)
         except openai.APIStatusError as fault:
             if fault.status_code in _HOPELESS:
-                self._stopped = UserError(
+                raise UserError(
                     f"{self._description}: endpoint {name}: {in_words(self._endpoint, fault)}; answers so far are kept "
                     f"in {self._store.path}"
-                )
-                raise self._stopped from None
+                ) from None
             kind = f"http {fault.status_code}"
             if kind not in self._told:
                 self._told.add(kind)
@@ -307,11 +305,10 @@ class _Session:
         except openai.APIConnectionError:
             self._unreachable += 1
             if self._unreachable >= _UNREACHABLE_IN_A_ROW:
-                self._stopped = UserError(
+                raise UserError(
                     f"{self._description}: endpoint {name}: {address(self._endpoint)} cannot be reached; start the "
                     f"server and run again: the answers so far are kept in {self._store.path}"
-                )
-                raise self._stopped from None
+                ) from None
             return _Fault("unreachable")
         self._unreachable = 0
         answer = _completion(response)
@@ -345,8 +342,6 @@ class _Session:
         raise AssertionError("unreachable")
 
     async def _create(self, exchange: _Exchange, form: str) -> httpx2.Response:
-        if self._stopped:
-            raise self._stopped
         body: dict[str, Any] = {"model": self._endpoint.model, "messages": exchange.messages}
         body |= sampling(self._endpoint)
         if form == "json_schema":
