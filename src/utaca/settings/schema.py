@@ -158,7 +158,10 @@ class Endpoint:
         300.0, "seconds of such pauses after which a request counts as failed", minimum=0.0, transport=True
     )
     run_timeout_s: float = setting(
-        0.0, "deadline of a job's requests together, seconds; 0: none", minimum=0.0, transport=True
+        0.0,
+        "deadline of a job's requests together, in each try of the job, seconds; 0: none",
+        minimum=0.0,
+        transport=True,
     )
     prompt_price: float = setting(0.0, "price of a million prompt tokens, USD", minimum=0.0, transport=True)
     completion_price: float = setting(0.0, "price of a million completion tokens, USD", minimum=0.0, transport=True)
