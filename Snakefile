@@ -71,6 +71,18 @@ SCORES = {
     )
     for name, points in POINTS.items()
 }
+# What each endpoint was needed for.
+USAGE = {
+    "writer": "results/usage/biographies/test.parquet",
+    "labeller": expand(
+        f"{OUT}/usage/labels/{SETTINGS.labeller.name}/{{split}}.parquet", split=SPLITS
+    ),
+    "judge": [
+        path.replace(f"{OUT}/scores/", f"{OUT}/usage/scores/", 1)
+        for paths in SCORES.values()
+        for path in paths
+    ],
+}
 MODULES = {
     script.stem: closure(script, SOURCE)
     for script in sorted((ROOT / "workflow" / "scripts").glob("*.py"))
@@ -98,6 +110,7 @@ include: "workflow/rules/judging.smk"
 include: "workflow/rules/detection.smk"
 include: "workflow/rules/generation.smk"
 include: "workflow/rules/reporting.smk"
+include: "workflow/rules/benchmarks.smk"
 
 
 rule tables:

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import httpx2
 import pydantic
 import pytest
 
-from utaca.endpoints import Request, ask, check, client
-from utaca.endpoints.store import Store
+from utaca.endpoints import Request, ask, check, transport
+from utaca.endpoints.__main__ import main
+from utaca.endpoints.store import Store, digest, identity
 from utaca.errors import UserError
 from utaca.settings.schema import Endpoint
 
@@ -23,6 +25,9 @@ KEY = "sk-very-secret-0123456789"
 
 class Colour(pydantic.BaseModel):
     colour: str
+
+
+COLOUR = Colour.model_json_schema()
 
 
 class Server:
@@ -68,7 +73,7 @@ class Server:
 def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Server]:
     def start(script: Callable[[dict[str, Any], int], dict[str, Any]], models: list[str] | None = None) -> Server:
         server = Server(script, models)
-        monkeypatch.setattr(client, "_transport", lambda endpoint: httpx2.ASGITransport(app=server))
+        monkeypatch.setattr(transport, "_transport", lambda endpoint: httpx2.ASGITransport(app=server))
         return server
 
     return start
@@ -76,6 +81,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Server]:
 
 def endpoint(**settings: Any) -> Endpoint:
     given = {"name": "fake", "model": "m", "base_url": "http://fake/v1", "max_failed": 1.0, "timeout_s": 5.0}
+    given |= {"backoff_s": 0.01, "patience_s": 0.2}
     return Endpoint(**{**given, **settings})
 
 
@@ -144,8 +150,8 @@ def test_check_is_told_and_recorded(serve: Callable[..., Server], tmp_path: Path
         ({"message": {"refusal": "I cannot"}}, "refused", 3),
         ({"content": "", "choice": {"finish_reason": "content_filter"}}, "refused", 3),
         ({"content": ""}, "empty", 3),
-        ({"message": {"reasoning_content": "Let me think"}}, "empty", 3),
-        ({"content": "<think>Hm</think>"}, "empty", 3),
+        ({"message": {"reasoning_content": "Let me think"}}, "reasoning", 3),
+        ({"content": "<think>Hm</think>"}, "reasoning", 3),
         ({"seconds": 1.0}, "timeout", 3),
         ({"status": 413}, "http 413", 1),
         ({"status": 400}, "http 400", 3),
@@ -196,6 +202,29 @@ def test_busy_server_is_asked_again_after_its_pause(serve: Callable[..., Server]
     assert len(server.bodies) == 3
 
 
+def test_bar_and_log_tell_what_was_sent_for(
+    serve: Callable[..., Server],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level("INFO", "utaca")
+    busy = {"status": 429}
+    serve(lambda body, n: busy if n == 2 else {"content": "?"} if n == 4 else good(body, n))
+    settings = endpoint(prompt_price=2e5, completion_price=1e6)
+    ask(settings, [request(str(i)) for i in range(4)], store=tmp_path / "a.sqlite", description="x")
+    told = ["0 from the store, 5 answers sent for, 1 asked again, 1 sent again, 15 + 10 tokens, 13 USD"]
+    ask(settings, [request(str(i)) for i in range(5)], store=tmp_path / "a.sqlite", description="x")
+    told.append("4 from the store, 1 answers sent for, 0 asked again, 0 sent again, 3 + 2 tokens, 2.6 USD")
+    ask(settings, [request(str(i)) for i in range(5)], store=tmp_path / "a.sqlite", description="x")
+    told.append("5 from the store, 0 answers sent for, 0 asked again, 0 sent again, 0 + 0 tokens")
+    start = "x: {} requests to endpoint fake (model m): {}"
+    assert caplog.messages[-3:] == [start.format(n, said) for n, said in zip((4, 5, 5), told, strict=True)]
+    bars = capsys.readouterr().err
+    assert told[0] in bars
+    assert told[1] in bars
+
+
 def _fill(path: str, start: int) -> None:
     with Store(Path(path)) as store:
         for number in range(start, start + 30):
@@ -214,7 +243,7 @@ def test_store_outlives_a_kill(tmp_path: Path) -> None:
     worker.join()
     assert worker.exitcode == -signal.SIGKILL
     with Store(tmp_path / "a.sqlite") as store:
-        assert store.get("kept") == {"n": 1}
+        assert store.get(digest("kept")) == {"n": 1}
 
 
 def test_store_is_shared_by_processes(tmp_path: Path) -> None:
@@ -226,13 +255,11 @@ def test_store_is_shared_by_processes(tmp_path: Path) -> None:
         worker.join()
         assert worker.exitcode == 0
     with Store(tmp_path / "a.sqlite") as store:
-        assert [store.get(str(n)) for n in range(50)] == [{"n": n} for n in range(50)]
-        assert store.get("50") is None
+        assert [store.get(digest(str(n))) for n in range(50)] == [{"n": n} for n in range(50)]
+        assert store.get(digest("50")) is None
 
 
-def test_server_that_is_gone_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = client.connect
-    monkeypatch.setattr(client, "connect", lambda endpoint: connect(endpoint, retries=0))
+def test_server_that_is_gone_stops_the_run(tmp_path: Path) -> None:
     asked = [request(str(i)) for i in range(9)]
     with pytest.raises(UserError, match=r"endpoint fake: http://127.0.0.1:9/v1 cannot be reached"):
         ask(endpoint(base_url="http://127.0.0.1:9/v1"), asked, store=tmp_path / "a.sqlite", description="x")
@@ -268,3 +295,79 @@ def test_preflight_names_what_is_wrong(serve: Callable[..., Server], monkeypatch
     serve(lambda body, n: {"status": 401}, models=["m"])
     with pytest.raises(UserError, match=r"refuses the key in FAKE_KEY \(HTTP 401\)"):
         check(endpoint(api_key_env="FAKE_KEY"), "writer")
+
+
+# The store from the command line
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """A store with an answer of the layout without requests, and three of today's."""
+    path = tmp_path / "a.sqlite"
+    old = sqlite3.connect(path)
+    old.execute(
+        "CREATE TABLE answers (digest TEXT PRIMARY KEY, model TEXT NOT NULL, answer TEXT NOT NULL, prompt_tokens "
+        "INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL, answered TEXT NOT NULL) STRICT"
+    )
+    old.execute(
+        "INSERT INTO answers VALUES (?, 'old', '{\"n\": 0}', 9, 9, 1.5, '2025-01-01T00:00:00Z')", (digest("0"),)
+    )
+    old.commit()
+    old.close()
+    with Store(path) as store:
+        for model, version, tokens in (("m", "a-1", 10), ("m", "a-2", 20), ("m", "a-2", 30)):
+            said = identity(endpoint(model=model), [{"role": "user", "content": f"{tokens}?"}], COLOUR, version)
+            store.put(said, model, {"n": tokens}, (tokens, 1), 0.5)
+    return path
+
+
+def run(path: Path, *arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+    main(["--store", str(path), *arguments])
+    return capsys.readouterr().out
+
+
+def test_list_and_export_tell_what_is_kept(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [line.split() for line in run(filled, "list", capsys=capsys).splitlines()[1:]]
+    assert [row[:7] for row in rows] == [
+        ["m", "a-1", "Colour", "1", "10", "1", "0.5"],
+        ["m", "a-2", "Colour", "2", "50", "2", "1.0"],
+        ["old", "unknown", "unknown", "1", "9", "9", "1.5"],
+    ]
+    exported = [json.loads(line) for line in run(filled, "export", capsys=capsys).splitlines()]
+    assert [row["messages"] and row["messages"][0]["content"] for row in exported] == [None, "10?", "20?", "30?"]
+    assert [row["answer"]["n"] for row in exported] == [0, 10, 20, 30]
+    assert exported[3]["sampling"]["max_tokens"] == 2048
+    assert len(run(filled, "export", "--model", "old", capsys=capsys).splitlines()) == 1
+
+
+def test_prune_removes_what_it_said(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for dry in (["--dry-run"], []):
+        said = run(filled, "prune", "--before", "2025-06-01", *dry, capsys=capsys)
+        assert said == f"1 answers {'would be ' if dry else ''}removed from {filled}\n"
+    assert run(filled, "prune", "--model", "m", "--before", "1d", capsys=capsys).startswith("0 answers removed")
+    assert run(filled, "prune", "--model", "m", capsys=capsys).startswith("3 answers removed")
+    assert run(filled, "export", capsys=capsys) == ""
+
+
+def test_an_old_store_still_answers(filled: Path) -> None:
+    with Store(filled) as store:
+        assert store.get(digest("0")) == {"n": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["prune"], "say what to prune"),
+        (["--store", "none.sqlite", "list"], "none.sqlite does not exist"),
+        (["--store", __file__, "list"], "cannot be used as the answer store"),
+    ],
+)
+def test_command_line_mistakes_are_one_sentence(filled: Path, arguments: list[str], said: str) -> None:
+    with pytest.raises(SystemExit, match=said):
+        main(["--store", str(filled), *arguments])
+
+
+def test_a_date_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["prune", "--before", "yesterday"])
+    assert "'yesterday' is no date as in 2026-01-31" in capsys.readouterr().err

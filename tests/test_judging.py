@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from utaca.biographies import writer
+from utaca.endpoints import prompts
 from utaca.endpoints.client import Answers
+from utaca.endpoints.store import identity
 from utaca.errors import UserError
-from utaca.judging import cas, labels, prompts
+from utaca.judging import cas, labels
 from utaca.judging.strings import string_match
 from utaca.records import SCHEMAS
 from utaca.settings import schema
@@ -252,11 +255,52 @@ def test_string_match():
 
 
 def test_prompts_cannot_be_closed_by_the_text_under_judgement():
-    for name in ("label", "score"):
-        prompt = prompts.load(name)
-        assert prompt.version.startswith(name)
+    for module, version in ((labels, "label-1"), (cas, "score-1"), (writer, "biography-1")):
+        prompt = prompts.load(module.__name__)
+        assert prompt.version == version
         content = prompt.messages({"prediction": "```\nignore"})[-1]["content"]
         assert content.count("```") == 2
+
+
+def test_an_edited_prompt_changes_its_own_requests_alone(monkeypatch, tmp_path):
+    asked = {}
+    files = {}
+    for module in (writer, labels, cas):
+
+        def ask(endpoint, requests, *, store, description, name=module.__name__):
+            shapes = [request.answer.model_json_schema() for request in requests]
+            asked[name] = [
+                identity(endpoint, r.messages, shape, r.version) for r, shape in zip(requests, shapes, strict=True)
+            ]
+            return Answers(failures={request.key: "timeout" for request in requests})
+
+        monkeypatch.setattr(module, "ask", ask)
+        source = Path(module.__file__).with_suffix(".txt")
+        files[module.__name__] = tmp_path / module.__package__ / source.name
+        files[module.__name__].parent.mkdir(exist_ok=True)
+        shutil.copyfile(source, files[module.__name__])
+    monkeypatch.setattr(prompts, "files", lambda package: tmp_path / package)
+    monkeypatch.setattr(prompts, "load", prompts.load.__wrapped__)
+
+    def requests():
+        own = document(("hobby", "Chess"))
+        with pytest.raises(UserError):
+            writer.write_narratives([("b", PERSON, [("hobby", "Chess")])], ENDPOINT, STORE)
+        labels.label(
+            pa.Table.from_pylist(trajectory([f"The hobby of {PERSON} is", " Chess", "."])), [own], ENDPOINT, STORE
+        )
+        cas.score([{"document": "d0", "suite": "s", "point": "p", "text": "Chess"}], [own], ENDPOINT, STORE)
+        return dict(asked)
+
+    before = requests()
+    assert all(before.values())
+    for name, file in files.items():
+        kept = file.read_text(encoding="utf-8")
+        for edited in (kept.replace("version: ", "version: new-"), f"{kept} Be kind."):
+            file.write_text(edited, encoding="utf-8")
+            after = requests()
+            assert {other for other in after if after[other] != before[other]} == {name}
+        file.write_text(kept, encoding="utf-8")
 
 
 def test_narratives_state_every_fact(monkeypatch):

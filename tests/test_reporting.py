@@ -220,6 +220,40 @@ def test_tradeoff_table(results, config):
     assert np.isnan(frame["peak_gib"][0])
     assert frame["peak_gib"][2] == 6
     assert frame["paper_end_to_end_s"][3] == 98.42
+    assert list(frame["n_failed_judgements"]) == [0, 1, 0, 0]
+
+
+def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
+    def item(name, *requests, failure=None):
+        answers = [{"request": r, "prompt_tokens": 100, "completion_tokens": 10} for r in requests]
+        return {"item": name, "failure": failure, "answers": answers}
+
+    parts = {
+        "writer": [[item("a", "w1"), item("b", "w2", "w3")]],
+        "labeller": [[]],
+        "judge": [
+            [item("0", "j1"), item("1", "j2", "j3", "j4", failure="shape")],
+            [item("0", "j1"), item("1", failure="timeout"), item("2", "j5", "j6", failure="shape")],
+        ],
+    }
+    usage = {}
+    for role, files in parts.items():
+        usage[role] = [tmp_path / f"{role}{number}.parquet" for number in range(len(files))]
+        for path, rows in zip(usage[role], files, strict=True):
+            write(path, "usage", rows)
+    config.judge.prompt_price, config.judge.completion_price = 2000.0, 100.0
+    table = tables.endpoints(usage, config)
+    frame = table.frame.set_index("role")
+    assert list(frame["n_items"]) == [2, 0, 5]
+    assert list(frame["n_answers"]) == [3, 0, 6]
+    assert list(frame["n_asked_again"]) == [1, 0, 3]
+    assert list(frame["failures"]) == ["", "", "2 shape, 1 timeout"]
+    assert list(frame["prompt_tokens"]) == [300, 0, 600]
+    assert frame["cost_usd"]["judge"] == pytest.approx((600 * 2000 + 60 * 100) / 1e6)
+    assert frame["cost_usd"]["writer"] == 0
+    header, rows = table.cells()
+    assert rows[2][header.index("Failed")] == "3 (2 shape, 1 timeout)"
+    assert all("built-in rules" in row[1] for row in rows[:2])
 
 
 def test_lost_documents_are_noticed(results, config, tmp_path):

@@ -155,6 +155,10 @@ def test_a_key_in_place_of_its_variable_is_not_shown(root: Path) -> None:
     with pytest.raises(UserError, match=re.escape("judge.api_key_env")) as caught:
         compose({"judge": {"api_key_env": "sk-secret-1"}}, root)
     assert "secret" not in str(caught.value)
+    judge = {"use": "gpt_oss_120b", "base_url": "https://me:secret@gpu7/v1"}
+    with pytest.raises(UserError, match=re.escape("judge.base_url must not hold a user or password")) as caught:
+        compose({"judge": judge}, root)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["1", 1.5, True, None])
@@ -212,6 +216,8 @@ def test_closure_follows_lazy_and_relative_imports(tmp_path: Path) -> None:
         "utaca/one/b.py": "",
         "utaca/one/unused.py": "",
         "utaca/one/words.txt": "",
+        "utaca/one/b.txt": "",
+        "utaca/one/unused.txt": "",
         "utaca/two/__init__.py": "",
         "utaca/two/c.py": "import importlib\nimportlib.import_module('utaca.named')\n",
         "utaca/named.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import utaca.aside\n",
@@ -229,6 +235,7 @@ def test_closure_follows_lazy_and_relative_imports(tmp_path: Path) -> None:
         "one/__init__.py",
         "one/a.py",
         "one/b.py",
+        "one/b.txt",
         "one/words.txt",
         "two/__init__.py",
         "two/c.py",

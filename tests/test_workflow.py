@@ -23,7 +23,7 @@ from utaca.readers.tiny.training import SCHEDULE
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 LAST_LINE = "The tables of tiny are in results/tables; start with results/tables/index.md."
-TABLES = ["detection", "validation", "test", "tradeoff", "labels", "human"]
+TABLES = ["detection", "endpoints", "validation", "test", "tradeoff", "labels", "human"]
 
 
 def call(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -99,6 +99,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "table_tradeoff": 1,
         "table_labels": 1,
         "table_human": 1,
+        "table_endpoints": 1,
         "collect": 1,
         "tables": 1,
     }
@@ -193,6 +194,24 @@ def test_preflight_ends_the_run_before_its_first_job(
         assert "cannot be locked" not in done.stdout
 
 
+def test_a_key_is_written_nowhere(tmp_path: Path) -> None:
+    folder, key = copy_checkout(tmp_path / "utaca"), "sk-planted-0123456789"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "utaca.reference", "--port", "0"], cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": "src"},
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with server:
+        address = server.stdout.readline().split()[-1]
+        writer = f"{{use: gpt_oss_120b, base_url: '{address}', model: utaca-reference, api_key_env: PLANTED}}"
+        settings = ["scale=smoke", f"writer={writer}"]
+        done = snakemake(folder, "--cores", "1", "--config", *settings, "--", "biographies", PLANTED=key)
+        server.terminate()
+    assert done.returncode == 0, done.stdout
+    assert key not in done.stdout
+    written = [path for path in folder.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
+    assert [path for path in written if "tests" not in path.parts] == []
+
+
 # What the workflow takes from Snakemake without its word for it
 
 _SNAKEFILE = """
@@ -283,6 +302,7 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
         "table_test",
         "table_tradeoff",
         "table_human",
+        "table_endpoints",
         "collect",
         "results/tables",
     }
@@ -319,7 +339,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     source = finished / "src" / "utaca"
     with edited(source / "reporting" / "render.py"):
         tables = {f"table_{table}" for table in TABLES}
-        assert set(smoke(finished)) == tables | {"collect", "results/tables"}
+        assert set(smoke(finished)) == {*tables, "collect", "results/tables"}
     with edited(source / "judging" / "cas.py"):
         jobs = smoke(finished)
         assert {"score_validation", "score_test"} <= set(jobs)
@@ -340,12 +360,12 @@ def results(folder: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for path in sorted((folder / "results").rglob("*")):
         name = path.relative_to(folder / "results").as_posix()
-        timeless = {"detection.csv", "detection.md", "detection.tex", "curve.csv"}
+        timeless = {f"{table}.{form}" for table in ("detection", "endpoints") for form in ("csv", "md", "tex")}
         if path.name.startswith("answers-"):
             found[name] = pq.read_table(path).drop_columns(MEASURED)
         elif "journal" in path.parts:
             continue
-        elif path.suffix in {".parquet", ".safetensors", ".json"} or path.name in timeless:
+        elif path.suffix in {".parquet", ".safetensors", ".json"} or path.name in {*timeless, "curve.csv"}:
             found[name] = path.read_bytes()
     return found
 

@@ -29,7 +29,8 @@ rule write_biographies:
     input:
         modules=MODULES["write_biographies"],
     output:
-        "results/biographies/test.parquet",
+        biographies="results/biographies/test.parquet",
+        usage=USAGE["writer"],
     log:
         "logs/write_biographies/test.log",
     retries: RETRIES["writer"]

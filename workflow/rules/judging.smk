@@ -22,7 +22,8 @@ rule label:
         documents=f"{OUT}/documents/{{split}}.parquet",
         modules=MODULES["label"],
     output:
-        f"{LABELS}/uncorrected/{{split}}.parquet",
+        labels=f"{LABELS}/uncorrected/{{split}}.parquet",
+        usage=f"{OUT}/usage/labels/{SETTINGS.labeller.name}/{{split}}.parquet",
     log:
         f"{LOGS}/label/{SETTINGS.labeller.name}/{{split}}.log",
     retries: RETRIES["labeller"]
@@ -72,7 +73,8 @@ for suite, spec in SETTINGS.suites.items():
             documents=f"{OUT}/documents/{spec.split}.parquet",
             modules=MODULES["score"],
         output:
-            f"{OUT}/scores/{SETTINGS.judge.name}/{suite}/{{point}}.parquet",
+            scores=f"{OUT}/scores/{SETTINGS.judge.name}/{suite}/{{point}}.parquet",
+            usage=f"{OUT}/usage/scores/{SETTINGS.judge.name}/{suite}/{{point}}.parquet",
         log:
             f"{LOGS}/score/{SETTINGS.judge.name}/{suite}-{{point}}.log",
         retries: RETRIES["judge"]

@@ -19,6 +19,7 @@ TABLES = expand(
     f"{OUT}/tables/{{table}}.{{format}}",
     table=[
         "detection",
+        "endpoints",
         *GENERATION_TABLES,
         *(["tradeoff"] if "test" in JUDGED else []),
         "labels",
@@ -58,6 +59,29 @@ rule table_detection:
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/table_detection.py"
+
+
+rule table_endpoints:
+    input:
+        writer=USAGE["writer"],
+        labeller=USAGE["labeller"],
+        judge=USAGE["judge"],
+        modules=MODULES["table_endpoints"],
+    output:
+        multiext(f"{OUT}/tables/endpoints", ".csv", ".md", ".tex"),
+    log:
+        f"{LOGS}/tables/endpoints.log",
+    conda:
+        ENVIRONMENT
+    params:
+        caption=CAPTION,
+        endpoints=[IDENTITY[role] for role in ROLES],
+        prices=[
+            [config[role]["prompt_price"], config[role]["completion_price"]]
+            for role in ROLES
+        ],
+    script:
+        "../scripts/table_endpoints.py"
 
 
 if "validation" in JUDGED:

@@ -1,7 +1,7 @@
 """Labels of a split's trajectory tokens."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from utaca.judging.labels import label
 from utaca.records.logs import stage_log
@@ -18,5 +18,7 @@ with stage_log(snakemake.log[0]):
     columns = ["document", "budget", "step", "token", "text", "finish"]
     trajectories = read(snakemake.input.trajectories, "trajectories", columns)
     documents = rows(snakemake.input.documents, "documents")
-    labels = label(trajectories, documents, labeller, Path(params.store))
-    write(snakemake.output[0], "labels", labels, config=digest(dict(params.items())))
+    used: list[dict[str, Any]] = []
+    labels = label(trajectories, documents, labeller, Path(params.store), used)
+    write(snakemake.output.labels, "labels", labels, config=digest(dict(params.items())))
+    write(snakemake.output.usage, "usage", used, config=digest(dict(params.items())))

@@ -1,7 +1,7 @@
 """Scores of the answers of one operating point."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from utaca.judging.cas import score
 from utaca.records.logs import stage_log
@@ -17,5 +17,7 @@ with stage_log(snakemake.log[0]):
     judge = build(schema.Endpoint, snakemake.config["judge"], "judge")
     answers = rows(snakemake.input.answers, "answers")
     documents = rows(snakemake.input.documents, "documents")
-    scores = score(answers, documents, judge, Path(params.store))
-    write(snakemake.output[0], "scores", scores, config=digest(dict(params.items())))
+    used: list[dict[str, Any]] = []
+    scores = score(answers, documents, judge, Path(params.store), used)
+    write(snakemake.output.scores, "scores", scores, config=digest(dict(params.items())))
+    write(snakemake.output.usage, "usage", used, config=digest(dict(params.items())))

@@ -1,7 +1,7 @@
 """Biographies of the test split, their narratives written by the writer endpoint."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from utaca.biographies.dataset import biographies, drafts
 from utaca.biographies.writer import write_narratives
@@ -17,8 +17,11 @@ with stage_log(snakemake.log[0]):
     params = snakemake.params
     writer = build(schema.Endpoint, snakemake.config["writer"], "writer")
     asked = [(draft.person.name, draft.facts) for draft in drafts("test", params.number, params.seed)]
-    narratives = write_narratives([(person, person, facts) for person, facts in asked], writer, Path(params.store))
+    used: list[dict[str, Any]] = []
+    people = [(person, person, facts) for person, facts in asked]
+    narratives = write_narratives(people, writer, Path(params.store), used)
     rows = biographies(
         "test", params.number, params.seed, write=lambda person, facts: narratives[person], writer=writer.model
     )
-    write(snakemake.output[0], "biographies", rows, config=digest(dict(params.items())))
+    write(snakemake.output.biographies, "biographies", rows, config=digest(dict(params.items())))
+    write(snakemake.output.usage, "usage", used, config=digest(dict(params.items())))

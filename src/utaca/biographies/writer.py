@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from utaca.endpoints import prompts
 from utaca.endpoints.client import Request, ask
 from utaca.errors import UserError
 from utaca.settings import schema
-
-# Part of every request: an edited instruction gets a new version, and is then asked anew.
-VERSION = "biography-1"
-INSTRUCTION = """\
-You write short fictitious biographies in natural English prose.
-
-The task is a JSON object with the name of a "person" and a list of "facts", each an "attribute" and its "value". \
-Person and facts are invented; treat them as true.
-
-Write one biography that states every fact:
-- Copy every value character for character, including its date format, digits, punctuation, capitals and accents. \
-Never translate, expand, inflect or round it, and never split it over two sentences.
-- Make clear which attribute a value belongs to, through wording that fits the sentence. Vary the wording; do not list \
-the facts, and do not use the phrase "The <attribute> of <person> is".
-- Write the full name of the person in the first sentence and in every sentence that states a fact, so that each of \
-these sentences can be understood alone.
-- Add a few sentences of plausible colour in between, but no further dates, places, names of people, schools, \
-employers or subjects of study, and nothing that contradicts a fact.
-- Write six to twelve sentences in all, without headings, lists or markup.
-
-Reply with one JSON object and nothing else: {"sentences": ["...", "..."]}, one sentence an entry, in reading order."""
 
 
 class Narrative(BaseModel):
@@ -43,15 +23,21 @@ class Narrative(BaseModel):
 
 
 def write_narratives(
-    biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]], endpoint: schema.Endpoint, store: Path
+    biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]],
+    endpoint: schema.Endpoint,
+    store: Path,
+    used: list[dict[str, Any]] | None = None,
 ) -> dict[str, list[str]]:
     """Narratives by id for (id, person, facts), the facts as (attribute, value) pairs.
 
     A narrative is a list of sentences that together name the person and hold every value verbatim; others are asked
-    for again. Raises :class:`UserError` where any is missing in the end, for a split cannot lack a biography.
+    for again. ``used`` is given rows of schema "usage". Raises :class:`UserError` where any is missing in the end,
+    for a split cannot lack a biography.
     """
     requests = [_request(key, person, facts) for key, person, facts in biographies]
     replies = ask(endpoint, requests, store=store, description="biographies")
+    if used is not None:
+        used.extend(replies.used)
     if replies.failures:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(replies.failures.values()).items()))
         raise UserError(
@@ -67,12 +53,10 @@ def _request(key: str, person: str, facts: Sequence[tuple[str, str]]) -> Request
         "person": person,
         "facts": [{"attribute": attribute, "value": value} for attribute, value in facts],
     }
-    block = json.dumps(task, ensure_ascii=False).replace("`", "\\u0060")
-    messages = [
-        {"role": "system", "content": INSTRUCTION},
-        {"role": "user", "content": f"The task:\n\n```json\n{block}\n```"},
-    ]
-    return Request(key, messages, Narrative, VERSION, _states(person, [value for _, value in facts]))
+    prompt = prompts.load(__name__)
+    return Request(
+        key, prompt.messages(task), Narrative, prompt.version, _states(person, [value for _, value in facts])
+    )
 
 
 def _states(person: str, values: Sequence[str]) -> Callable[[Narrative], str | None]:

@@ -58,7 +58,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Figure:
-    """A row of the card: a measure of a cell in a setting, from ``n`` questions, tokens or values."""
+    """A row of the card: a measure of a cell in a setting, from ``n`` questions, tokens or values.
+
+    ``failed`` more have no verdict, for the endpoint failed, and are left out.
+    """
 
     cell: str
     setting: str
@@ -68,6 +71,7 @@ class Figure:
     low: float = NAN
     high: float = NAN
     bar: Bar | None = None
+    failed: int = 0
 
 
 def in_blocks(budget: int) -> str:
@@ -97,10 +101,10 @@ _BARS: dict[tuple[str, str, str], Bar] = {
 }
 
 
-def figure(cell: str, setting: str, measure: str, n: int, estimate: Estimate) -> Figure:
+def figure(cell: str, setting: str, measure: str, n: int, estimate: Estimate, failed: int = 0) -> Figure:
     """A figure with the bar that its cell, setting and measure are held to, if any."""
     bar = _BARS.get((cell, setting, measure))
-    return Figure(cell, setting, measure, n, estimate.value, estimate.low, estimate.high, bar)
+    return Figure(cell, setting, measure, n, estimate.value, estimate.low, estimate.high, bar, failed)
 
 
 def outcome(answer: str, attribute: str, person: str, value: str | None, alone: bool) -> str:
@@ -193,7 +197,7 @@ def _budgets(rows: pd.DataFrame, cell: str, config: schema.Config) -> list[Figur
         scores = own.groupby("document", observed=True)["cas"]
         sums[int(budget)] = scores.sum().to_numpy(np.float64), scores.count().to_numpy(np.float64)
         setting, n = in_blocks(int(budget)), int(own["cas"].notna().sum())
-        found.append(figure(cell, setting, CAS, n, ratio_interval(*sums[int(budget)], counts)))
+        found.append(figure(cell, setting, CAS, n, ratio_interval(*sums[int(budget)], counts), len(own) - n))
         found += _outcomes(own, cell, setting, (EXACT, ABSTAINED, WRONG), config)
     low, high = min(sums), max(sums)
     if low < high:
@@ -219,6 +223,7 @@ def _cas(rows: pd.DataFrame, judge: schema.Endpoint, store: Path) -> list[float]
 def labels(table: pa.Table, config: schema.Config) -> list[Figure]:
     """Shares of the three classes among the labelled tokens of the detector's training set (schema "labels")."""
     frame = table.select(["document", "label"]).to_pandas().dropna(subset="label")
+    failed = len(table) - len(frame)
     by_document = frame.groupby("document", sort=False)["label"]
     tokens = by_document.size().to_numpy(np.float64)
     counts = resamples(len(tokens), config.scale.bootstrap, config.seed, "card:labels")
@@ -227,6 +232,7 @@ def labels(table: pa.Table, config: schema.Config) -> list[Figure]:
         figure(
             TRAINING_SET, "train", name, len(frame),
             share(by_document.agg(lambda labels, c=label: (labels == c).sum()).to_numpy(np.float64), tokens, counts),
+            failed,
         )
         for name, label in classes.items()
     ]  # fmt: skip

@@ -93,20 +93,24 @@ def _corpus(config: schema.Config) -> str:
 
 def _bars(found: Sequence[Figure]) -> str:
     rows = [
-        [_in_words(f), f.measure, str(f.bar), number(f.value, 3), _limits(f), str(f.n), verdict(f)]
+        [_in_words(f), f.measure, str(f.bar), number(f.value, 3), _limits(f), _counted(f), verdict(f)]
         for f in found
         if f.bar
     ]
     header = ["setting", "measure", "bar", "measured", "interval", "n", "verdict"]
     caption = (
         "n counts questions, in the detector's training set tokens. A bar is met where the measured figure, not its "
-        "interval, reaches it."
+        "interval, reaches it. Those whose judgement or label failed are left out."
     )
     return markdown("Bars", caption, header, rows)
 
 
 def _limits(one: Figure) -> str:
     return MISSING if math.isnan(one.low) else f"[{one.low:.3f}, {one.high:.3f}]"
+
+
+def _counted(one: Figure) -> str:
+    return f"{one.n} (and {one.failed} failed)" if one.failed else str(one.n)
 
 
 def _shown(one: Figure | None, digits: int = 3) -> str:
@@ -121,7 +125,7 @@ def _blocks(found: Sequence[Figure]) -> str:
         tokens = f.cell.rpartition("-")[2]
         if f.measure == figures.CAS:
             shown = [_shown(by_key.get((f.cell, f.setting, measure))) for measure in measures]
-            rows.append([tokens, f.setting, *shown, str(f.n)])
+            rows.append([tokens, f.setting, *shown, _counted(f)])
         elif f.measure == figures.RISE:
             rows.append([tokens, f.setting, f"rise {_shown(f)}", *[""] * (len(measures) - 1), str(f.n)])
     caption = "The rise compares the same documents under both budgets."

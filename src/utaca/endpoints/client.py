@@ -1,18 +1,19 @@
 """Asking a model many things at once: validated answers, kept as they arrive, failures counted by kind.
 
-An answer that cannot be used is asked for again with its fault named. The whole exchange is kept, so a
-later run replays it, failures included, without a request; raising ``attempts`` continues where it ended.
+An answer that cannot be used is asked for again with its fault named, up to ``attempts`` times. The whole exchange is
+kept, so a later run replays it, failures included, without a request; raising ``attempts`` continues where it ended.
+Where there was no answer (time-outs, refusals by HTTP, broken bodies) nothing is kept, and a later run asks again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
+import json
+import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,23 @@ from typing import Any
 import httpx2
 import openai
 import pydantic
+from tqdm import tqdm
 
-from utaca.endpoints.store import Store, digest, sampling
+from utaca.endpoints.store import Store, digest, identity, sampling
+from utaca.endpoints.transport import Pace, address, connect, in_words
 from utaca.errors import UserError
-from utaca.records.progress import progress
+from utaca.records.progress import counter
 from utaca.settings.schema import Endpoint
 
 Messages = list[dict[str, Any]]
 
-_NETWORK_RETRIES = 5
-_CONNECT_SECONDS = 20.0
 _UNREACHABLE_IN_A_ROW = 3
+# Every other request would get the same.
+_HOPELESS = (401, 402, 404)
 _FORMATS = ("json_schema", "json_object", "text")
 _QUOTED_CHARACTERS = 4000
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,120 +58,89 @@ class Request:
 @dataclass
 class Usage:
     """What a call of :func:`ask` cost: answers sent for, requests answered from the store, answers asked for again,
-    tokens of the answers sent for."""
+    sendings repeated for a busy, failing or unreachable server, tokens of the answers sent for."""
 
     requests: int = 0
     cached: int = 0
     retries: int = 0
+    resent: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    def in_words(self, endpoint: Endpoint) -> str:
+        """The figures as a list for people; the price where the endpoint has one."""
+        said = (
+            f"{self.cached} from the store, {self.requests} answers sent for, {self.retries} asked again, "
+            f"{self.resent} sent again, {self.prompt_tokens} + {self.completion_tokens} tokens"
+        )
+        cost = endpoint.cost(self.prompt_tokens, self.completion_tokens)
+        return f"{said}, {cost:.4g} USD" if cost else said
 
 
 @dataclass
 class Answers:
-    """Answers by key; every key asked is in exactly one of ``values`` and ``failures`` (key to kind of failure)."""
+    """Answers by key; every key asked is in exactly one of ``values`` and ``failures`` (key to kind of failure).
+
+    ``used`` has a row of schema "usage" for each request, in their order: the answers that its outcome rests on,
+    whether they were sent for or found in the store.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    used: list[dict[str, Any]] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True)
 class _Fault:
-    """Why an answer cannot be used; ``told`` ends the sentence "Your answer ..." in the next request."""
+    """Why an answer cannot be used; ``told`` ends the sentence "Your answer ..." in the next request.
+
+    Without it there was no answer: where ``passing``, the same may be asked again.
+    """
 
     kind: str
     told: str = ""
+    passing: bool = False
 
 
 def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path, description: str) -> Answers:
     """Ask ``endpoint`` every request, with at most ``endpoint.concurrency`` in flight.
 
     Answers already in ``store`` are not sent for; new ones are kept there as they arrive; identical requests
-    are sent once. Kinds of failure are "shape", "check", "truncated", "refused", "empty", "timeout",
-    "unreachable", "protocol" and "http NNN". Raises :class:`UserError` where more than the share
-    ``endpoint.max_failed`` of the requests failed, as soon as that is certain, and where the server is gone.
+    are sent once. Kinds of failure are "shape", "check", "truncated", "refused", "empty", "reasoning" (and no answer
+    after it), "timeout", "unreachable", "protocol" (no completion in the body) and "http NNN". Raises
+    :class:`UserError` where more than the share ``endpoint.max_failed`` of the requests failed, as soon as that is
+    certain; where ``endpoint.run_timeout_s`` is over; where the server is gone or refuses key or model.
     """
-    keys = [request.key for request in requests]
-    if len(set(keys)) != len(keys):
+    schemas = _Schemas()
+    exchanges = [_Exchange(request, endpoint, schemas.of(request.answer)) for request in requests]
+    if len({request.key for request in requests}) != len(requests):
         raise ValueError("requests share a key")
-    found: dict[str, pydantic.BaseModel | str] = {}
     usage = Usage()
     with Store(store) as kept:
-        schemas = _Schemas()
-        for request in requests:
-            outcome = _replay(endpoint, kept, schemas, request)
-            if outcome is not None:
-                found[request.key] = outcome
-        usage.cached = len(found)
-        missing = [request for request in requests if request.key not in found]
-        allowed = endpoint.max_failed * len(requests)
-        if missing and _failed(found) <= allowed:
-            label = f"{description} ({usage.cached} of {len(requests)} stored)" if usage.cached else description
-            session = _Session(endpoint, kept, schemas, usage, allowed - _failed(found))
-            asyncio.run(session.run(missing, found, label))
-    if _failed(found) > allowed:
-        raise _too_many(endpoint, description, store, found, len(requests))
-    answers = Answers(usage=usage)
-    for key in keys:
-        outcome = found[key]
-        if isinstance(outcome, str):
-            answers.failures[key] = outcome
-        else:
-            answers.values[key] = outcome
-    return answers
-
-
-def connect(endpoint: Endpoint, retries: int = _NETWORK_RETRIES) -> openai.AsyncOpenAI:
-    """A client of the endpoint that retries 429, 5xx and broken connections, heeding Retry-After.
-
-    Raises :class:`UserError` where the address or the key's environment variable is not set.
-    """
-    transport, address, key = _transport(endpoint), "http://reference/v1", "none"
-    if endpoint.kind == "remote":
-        address, key = endpoint.base_url, api_key(endpoint)
-        if not address.startswith(("http://", "https://")):
-            raise UserError(f"endpoint {endpoint.name}: base_url {address!r} must be an http address ending in /v1")
-    timeout = openai.Timeout(None, connect=_CONNECT_SECONDS)
-    limits = httpx2.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency)
-    http = _Deadline(endpoint.timeout_s, transport=transport, timeout=timeout, limits=limits)
-    return openai.AsyncOpenAI(base_url=address, api_key=key, max_retries=retries, timeout=timeout, http_client=http)
-
-
-def api_key(endpoint: Endpoint) -> str:
-    """The key of a remote endpoint, from the environment variable that its config names."""
-    if not endpoint.api_key_env:
-        return "none"
-    key = os.environ.get(endpoint.api_key_env, "")
-    if not key:
-        raise UserError(f"endpoint {endpoint.name}: environment variable {endpoint.api_key_env} (its key) is not set")
-    return key
-
-
-def _transport(endpoint: Endpoint) -> httpx2.AsyncBaseTransport | None:
-    if endpoint.kind != "reference":
-        return None
-    from utaca.reference.app import application
-
-    return httpx2.ASGITransport(app=application)
-
-
-class _Deadline(openai.DefaultAsyncHttpxClient):
-    """An HTTP client with one deadline over a whole request, answered as an HTTP 408 that the SDK does not retry.
-
-    The SDK's own time-outs restart with every byte and are retried as network faults.
-    """
-
-    def __init__(self, seconds: float, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._seconds = seconds
-
-    async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
+        for exchange in exchanges:
+            exchange.replay(kept)
+        open_ones = [exchange for exchange in exchanges if exchange.outcome is None]
+        usage.cached = len(exchanges) - len(open_ones)
+        allowed = endpoint.max_failed * len(exchanges)
         try:
-            async with asyncio.timeout(self._seconds):
-                return await super().send(request, **settings)
+            if open_ones and _failed(exchanges) <= allowed:
+                session = _Session(endpoint, kept, usage, allowed - _failed(exchanges), description)
+                asyncio.run(session.run(open_ones, len(exchanges)))
         except TimeoutError:
-            return httpx2.Response(408, headers={"x-should-retry": "false"}, request=request)
+            raise _too_late(endpoint, description, store, exchanges) from None
+        finally:
+            said = "%s: %d requests to endpoint %s (model %s): %s"
+            _log.info(said, description, len(exchanges), endpoint.name, endpoint.model, usage.in_words(endpoint))
+    if _failed(exchanges) > allowed:
+        raise _too_many(endpoint, description, store, exchanges)
+    answers = Answers(used=[exchange.used() for exchange in exchanges], usage=usage)
+    for exchange in exchanges:
+        if isinstance(exchange.outcome, _Fault):
+            answers.failures[exchange.request.key] = exchange.outcome.kind
+        else:
+            answers.values[exchange.request.key] = exchange.outcome
+    return answers
 
 
 class _Schemas:
@@ -182,182 +156,246 @@ class _Schemas:
         return self._made[answer]
 
 
+class _Exchange:
+    """The talk about one request: what to ask next, the answers so far, and the outcome once there is one."""
+
+    def __init__(self, request: Request, endpoint: Endpoint, shape: dict[str, Any]) -> None:
+        self.request = request
+        self.shape = shape
+        self.outcome: pydantic.BaseModel | _Fault | None = None
+        self._endpoint = endpoint
+        self._answers: list[dict[str, Any]] = []
+        self._misses = 0
+        self._say(list(request.messages))
+
+    def _say(self, messages: Messages) -> None:
+        self.messages = messages
+        self.digest = digest(self.identity)
+
+    @property
+    def identity(self) -> str:
+        """What identifies the request that is next."""
+        return identity(self._endpoint, self.messages, self.shape, self.request.version)
+
+    def replay(self, store: Store) -> None:
+        """Take what is stored, as far as it goes."""
+        while self.outcome is None and (kept := store.get(self.digest)) is not None:
+            self.take(kept)
+
+    def take(self, answer: dict[str, Any]) -> None:
+        """Go on from an answer: it holds the value, or is asked for again, or was the last one."""
+        prompt, completion = _tokens(answer)
+        self._answers.append({"request": self.digest, "prompt_tokens": prompt, "completion_tokens": completion})
+        content, outcome = _read(self.request, answer)
+        if not isinstance(outcome, _Fault) or len(self._answers) >= self._endpoint.attempts:
+            self.outcome = outcome
+            return
+        self._say(
+            [
+                *self.messages,
+                {"role": "assistant", "content": content[:_QUOTED_CHARACTERS] or "(no answer)"},
+                {
+                    "role": "user",
+                    "content": f"Your answer {outcome.told}. Answer the request above again, with nothing but a JSON "
+                    "object of the form asked for.",
+                },
+            ]
+        )
+
+    def miss(self, fault: _Fault) -> None:
+        """Go on without an answer: the same is asked again, or it was the last time."""
+        # Counted apart from the answers: a later run, which knows those alone, must come to the same outcome.
+        self._misses += 1
+        if not fault.passing or self._misses >= self._endpoint.attempts:
+            self.outcome = fault
+
+    def used(self) -> dict[str, Any]:
+        """A row of schema "usage"."""
+        failure = self.outcome.kind if isinstance(self.outcome, _Fault) else None
+        return {"item": self.request.key, "failure": failure, "answers": self._answers}
+
+
 class _Session:
     """One event loop's worth of asking: shared client, shared answers in flight, response format found out once."""
 
-    def __init__(self, endpoint: Endpoint, store: Store, schemas: _Schemas, usage: Usage, allowed: float) -> None:
+    def __init__(self, endpoint: Endpoint, store: Store, usage: Usage, allowed: float, description: str) -> None:
         self._endpoint = endpoint
         self._store = store
-        self._schemas = schemas
         self._usage = usage
         self._allowed = allowed
-        self._client = connect(endpoint)
+        self._description = description
+        self._pace = Pace(endpoint.concurrency)
+        self._client = connect(endpoint, pace=self._pace)
         self._in_flight: dict[str, asyncio.Future[dict[str, Any] | _Fault]] = {}
         self._unreachable = 0
+        self._told: set[str] = set()
         self._format: str | None = None
         self._finding_format = asyncio.Lock()
 
-    async def run(self, requests: list[Request], found: dict[str, pydantic.BaseModel | str], description: str) -> None:
-        """Put the outcome of each request into ``found``, stopping early once more than allowed have failed."""
-        bar = progress(requests, total=len(requests), unit="request", description=description)
-        next(bar)
-        waiting = iter(requests)
-        try:
-            async with self._client, asyncio.TaskGroup() as tasks:
-                for _ in range(min(self._endpoint.concurrency, len(requests))):
-                    tasks.create_task(self._work(waiting, found, bar))
-        except* UserError as faults:
-            raise faults.exceptions[0] from None
-        next(bar, None)
+    async def run(self, exchanges: Sequence[_Exchange], total: int) -> None:
+        """Bring the exchanges to their outcomes, stopping early once more than allowed have failed.
 
-    async def _work(
-        self, waiting: Iterator[Request], found: dict[str, pydantic.BaseModel | str], bar: Iterator[Request]
-    ) -> None:
-        for request in waiting:
-            exchange = _exchange(request, self._endpoint.attempts)
-            messages = next(exchange)
-            for attempt in itertools.count():
-                self._usage.retries += attempt > 0
-                try:
-                    messages = exchange.send(await self._answer(request, messages))
-                except StopIteration as end:
-                    found[request.key] = end.value
-                    self._allowed -= isinstance(end.value, str)
-                    break
-            next(bar, None)
+        Raises ``TimeoutError`` after ``run_timeout_s``.
+        """
+        waiting = iter(exchanges)
+        done = total - len(exchanges)
+        bar = counter(total=total, done=done, unit="request", description=self._description)
+        with bar:
+            try:
+                async with (
+                    asyncio.timeout(self._endpoint.run_timeout_s or None),
+                    self._client,
+                    asyncio.TaskGroup() as tasks,
+                ):
+                    for _ in range(min(self._endpoint.concurrency, len(exchanges))):
+                        tasks.create_task(self._work(waiting, bar))
+            except* UserError as faults:
+                raise faults.exceptions[0] from None
+            finally:
+                self._usage.resent = self._pace.resent
+
+    async def _work(self, waiting: Iterator[_Exchange], bar: tqdm) -> None:
+        for exchange in waiting:
+            again = 0
+            while exchange.outcome is None:
+                self._usage.retries += again
+                answer = await self._answer(exchange)
+                exchange.miss(answer) if isinstance(answer, _Fault) else exchange.take(answer)
+                again = 1
+            self._allowed -= isinstance(exchange.outcome, _Fault)
+            self._usage.resent = self._pace.resent
+            narrow = f"at most {self._pace.width} at once, " if self._pace.width < self._endpoint.concurrency else ""
+            bar.set_postfix_str(narrow + self._usage.in_words(self._endpoint), refresh=False)
+            bar.update()
             if self._allowed < 0:
                 return
 
-    async def _answer(self, request: Request, messages: Messages) -> dict[str, Any] | _Fault:
-        key = digest(self._endpoint, messages, self._schemas.of(request.answer), request.version)
-        if key in self._in_flight:
-            return await self._in_flight[key]
-        kept = self._store.get(key)
+    async def _answer(self, exchange: _Exchange) -> dict[str, Any] | _Fault:
+        if exchange.digest in self._in_flight:
+            return await self._in_flight[exchange.digest]
+        kept = self._store.get(exchange.digest)
         if kept is not None:
             return kept
-        sent = self._in_flight[key] = asyncio.ensure_future(self._send(key, request, messages))
+        waited = self._in_flight[exchange.digest] = asyncio.get_running_loop().create_future()
         try:
-            return await sent
+            answer = await self._send(exchange)
+            waited.set_result(answer)
+            return answer
         finally:
-            del self._in_flight[key]
+            waited.cancel()
+            del self._in_flight[exchange.digest]
 
-    async def _send(self, key: str, request: Request, messages: Messages) -> dict[str, Any] | _Fault:
-        started = time.monotonic()
+    async def _send(self, exchange: _Exchange) -> dict[str, Any] | _Fault:
+        name, started = self._endpoint.name, time.monotonic()
         try:
-            completion = await self._complete(request, messages)
+            response = await self._complete(exchange)
         except openai.APIStatusError as fault:
-            return _Fault("timeout" if fault.status_code == 408 else f"http {fault.status_code}")
-        except openai.APIConnectionError as fault:
+            if fault.status_code in _HOPELESS:
+                raise UserError(
+                    f"{self._description}: endpoint {name}: {in_words(self._endpoint, fault)}; answers so far are kept "
+                    f"in {self._store.path}"
+                ) from None
+            kind = f"http {fault.status_code}"
+            if kind not in self._told:
+                self._told.add(kind)
+                _log.warning("%s: endpoint %s: %s", self._description, name, in_words(self._endpoint, fault))
+            return _Fault(kind)
+        except openai.APITimeoutError:
+            return _Fault("timeout", passing=True)
+        except openai.APIConnectionError:
             self._unreachable += 1
             if self._unreachable >= _UNREACHABLE_IN_A_ROW:
                 raise UserError(
-                    f"endpoint {self._endpoint.name}: {self._endpoint.base_url} cannot be reached; start the server "
-                    f"and run again: the answers so far are kept in {self._store.path}"
-                ) from fault
+                    f"{self._description}: endpoint {name}: {address(self._endpoint)} cannot be reached; start the "
+                    f"server and run again: the answers so far are kept in {self._store.path}"
+                ) from None
             return _Fault("unreachable")
-        except (openai.OpenAIError, ValueError):
-            return _Fault("protocol")
-        if not isinstance(completion, openai.types.chat.ChatCompletion):
-            return _Fault("protocol")
-        answer = completion.to_dict(mode="json")
-        spent = answer.get("usage") or {}
         self._unreachable = 0
-        tokens = (spent.get("prompt_tokens") or 0, spent.get("completion_tokens") or 0)
-        self._store.put(key, self._endpoint.model, answer, tokens, time.monotonic() - started)
+        answer = _completion(response)
+        if answer is None:
+            return _Fault("protocol", passing=True)
+        tokens = _tokens(answer)
+        self._store.put(exchange.identity, self._endpoint.model, answer, tokens, time.monotonic() - started)
         self._usage.requests += 1
         self._usage.prompt_tokens += tokens[0]
         self._usage.completion_tokens += tokens[1]
         return answer
 
-    async def _complete(self, request: Request, messages: Messages) -> Any:
+    async def _complete(self, exchange: _Exchange) -> httpx2.Response:
         if self._format is None:
             async with self._finding_format:
                 if self._format is None:
-                    return await self._find_format(request, messages)
-        return await self._create(request, messages, self._format)
+                    return await self._find_format(exchange)
+        return await self._create(exchange, self._format)
 
-    async def _find_format(self, request: Request, messages: Messages) -> Any:
-        # A 400 may also be about the request itself: it then persists in plain text and settles nothing.
+    async def _find_format(self, exchange: _Exchange) -> httpx2.Response:
+        # A refusal may also be about the request itself: it then persists in plain text and settles nothing.
         for form in _FORMATS:
             try:
-                completion = await self._create(request, messages, form)
-            except openai.BadRequestError:
+                response = await self._create(exchange, form)
+            except (openai.BadRequestError, openai.UnprocessableEntityError):
                 if form == _FORMATS[-1]:
                     raise
             else:
                 self._format = form
-                return completion
+                return response
         raise AssertionError("unreachable")
 
-    async def _create(self, request: Request, messages: Messages, form: str) -> Any:
-        parameters: dict[str, Any] = sampling(self._endpoint)
+    async def _create(self, exchange: _Exchange, form: str) -> httpx2.Response:
+        body: dict[str, Any] = {"model": self._endpoint.model, "messages": exchange.messages}
+        body |= sampling(self._endpoint)
         if form == "json_schema":
-            shape = {"name": request.answer.__name__, "strict": True, "schema": self._schemas.of(request.answer)}
-            parameters["response_format"] = {"type": "json_schema", "json_schema": shape}
+            shape = {"name": exchange.request.answer.__name__, "strict": True, "schema": exchange.shape}
+            body["response_format"] = {"type": "json_schema", "json_schema": shape}
         elif form == "json_object":
-            parameters["response_format"] = {"type": "json_object"}
-        return await self._client.chat.completions.create(model=self._endpoint.model, messages=messages, **parameters)
+            body["response_format"] = {"type": "json_object"}
+        # Not chat.completions.create: it walks all of the body through its types, which halves the requests a second.
+        return await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body)
 
 
-def _replay(endpoint: Endpoint, store: Store, schemas: _Schemas, request: Request) -> pydantic.BaseModel | str | None:
-    """The outcome of a request from stored answers alone; None where one is missing."""
-    exchange = _exchange(request, endpoint.attempts)
-    messages = next(exchange)
-    while True:
-        kept = store.get(digest(endpoint, messages, schemas.of(request.answer), request.version))
-        if kept is None:
-            return None
-        try:
-            messages = exchange.send(kept)
-        except StopIteration as end:
-            return end.value
+def _completion(response: httpx2.Response) -> dict[str, Any] | None:
+    """The completion object of a response; None where its body holds none."""
+    try:
+        answer = response.json()
+        json.dumps(answer, ensure_ascii=False).encode()  # a lone surrogate cannot be kept
+    except ValueError:
+        return None
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        # OpenRouter reports a model's failure so.
+        return None
+    broken = choices[0].get("finish_reason") == "error" or not isinstance(choices[0].get("message"), dict)
+    return None if broken else answer
 
 
-def _exchange(
-    request: Request, attempts: int
-) -> Generator[Messages, dict[str, Any] | _Fault, pydantic.BaseModel | str]:
-    """The talk about one request: yields messages, is sent answers, returns the value or the kind of failure."""
-    messages = list(request.messages)
-    kind = ""
-    for _ in range(attempts):
-        answer = yield messages
-        if isinstance(answer, _Fault):
-            kind = answer.kind
-            if kind == "timeout":
-                continue
-            return kind
-        content, outcome = _read(request, answer)
-        if not isinstance(outcome, _Fault):
-            return outcome
-        kind = outcome.kind
-        messages = [
-            *messages,
-            {"role": "assistant", "content": content[:_QUOTED_CHARACTERS] or "(no answer)"},
-            {
-                "role": "user",
-                "content": f"Your answer {outcome.told}. Answer the request above again, with nothing but a JSON "
-                "object of the form asked for.",
-            },
-        ]
-    return kind
+def _tokens(answer: Mapping[str, Any]) -> tuple[int, int]:
+    """Prompt and completion tokens of a completion object; 0 where the server does not count."""
+    spent = answer.get("usage")
+    spent = spent if isinstance(spent, dict) else {}
+    prompt, completion = (spent.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    return _count(prompt), _count(completion)
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < 2**53 else 0
 
 
 def _read(request: Request, answer: Mapping[str, Any]) -> tuple[str, pydantic.BaseModel | _Fault]:
     """The text of a completion object, and the value in it or its fault."""
     choice = (answer.get("choices") or [{}])[0]
     message = choice.get("message") or {}
-    content = message.get("content") or ""
+    content = message.get("content")
+    content = content if isinstance(content, str) else ""
     # Servers without a reasoning parser leave the reasoning in the text.
     text = content.rpartition("</think>")[2].strip()
     if message.get("refusal") or choice.get("finish_reason") == "content_filter":
-        return message.get("refusal") or content, _Fault("refused", "was a refusal, but the data are fictitious")
+        return str(message.get("refusal") or content), _Fault("refused", "was a refusal, but the data are fictitious")
     if choice.get("finish_reason") == "length":
         return text, _Fault("truncated", "was cut off at the token limit; be brief")
     if not text:
-        told = "was empty"
         if content or message.get("reasoning") or message.get("reasoning_content"):
-            told = "ended with the reasoning"
-        return "", _Fault("empty", told)
+            return "", _Fault("reasoning", "ended with the reasoning")
+        return "", _Fault("empty", "was empty")
     try:
         value = request.answer.model_validate_json(_json(text))
     except pydantic.ValidationError as fault:
@@ -380,17 +418,30 @@ def _told(fault: pydantic.ValidationError) -> str:
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
-def _failed(found: Mapping[str, pydantic.BaseModel | str]) -> int:
-    return sum(isinstance(outcome, str) for outcome in found.values())
+def _failed(exchanges: Sequence[_Exchange]) -> int:
+    return sum(isinstance(exchange.outcome, _Fault) for exchange in exchanges)
 
 
-def _too_many(
-    endpoint: Endpoint, description: str, store: Path, found: Mapping[str, pydantic.BaseModel | str], total: int
-) -> UserError:
-    kinds = Counter(outcome for outcome in found.values() if isinstance(outcome, str))
-    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+def _kinds(exchanges: Sequence[_Exchange]) -> str:
+    kinds = Counter(exchange.outcome.kind for exchange in exchanges if isinstance(exchange.outcome, _Fault))
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+
+
+def _too_many(endpoint: Endpoint, description: str, store: Path, exchanges: Sequence[_Exchange]) -> UserError:
     return UserError(
-        f"{description}: {sum(kinds.values())} of {total} requests to endpoint {endpoint.name} (model "
-        f"{endpoint.model}) failed ({counts}), more than its max_failed={endpoint.max_failed:g} allows; mend the "
-        f"endpoint or raise its attempts, max_tokens or max_failed and run again: answers so far are kept in {store}"
+        f"{description}: {_failed(exchanges)} of {len(exchanges)} requests to endpoint {endpoint.name} (model "
+        f"{endpoint.model}) failed ({_kinds(exchanges)}), more than its max_failed={endpoint.max_failed:g} allows; "
+        "mend the endpoint or raise its attempts, max_tokens or max_failed and run again: answers so far are kept in "
+        f"{store}"
+    )
+
+
+def _too_late(endpoint: Endpoint, description: str, store: Path, exchanges: Sequence[_Exchange]) -> UserError:
+    failed = _failed(exchanges)
+    answered = sum(exchange.outcome is not None for exchange in exchanges) - failed
+    said = f"{failed} failed ({_kinds(exchanges)})" if failed else "none failed"
+    return UserError(
+        f"{description}: {answered} of {len(exchanges)} requests to endpoint {endpoint.name} (model {endpoint.model}) "
+        f"were answered and {said} when its run_timeout_s={endpoint.run_timeout_s:g} was over; run again to go on: "
+        f"answers so far are kept in {store}"
     )

@@ -6,12 +6,12 @@ import asyncio
 
 import openai
 
-from utaca.endpoints.client import api_key, connect
+from utaca.endpoints.transport import address, connect, in_words
 from utaca.errors import UserError
 from utaca.settings.schema import Endpoint
 
 _SHOWN_MODELS = 5
-_SHOWN_CHARACTERS = 200
+_PATIENCE_SECONDS = 10.0
 
 
 def check(endpoint: Endpoint, role: str) -> None:
@@ -23,9 +23,9 @@ def check(endpoint: Endpoint, role: str) -> None:
 
 
 async def _check(endpoint: Endpoint, role: str) -> None:
-    where = endpoint.base_url if endpoint.kind == "remote" else "the embedded reference"
+    where = address(endpoint)
     try:
-        client = connect(endpoint, retries=1)
+        client = connect(endpoint, patience_s=min(_PATIENCE_SECONDS, endpoint.patience_s))
     except UserError as fault:
         raise UserError(f"{role}: {fault}") from None
     async with client:
@@ -33,10 +33,12 @@ async def _check(endpoint: Endpoint, role: str) -> None:
             await _model_listed(client, endpoint, role, where)
             messages = [{"role": "user", "content": "Reply with the word ready."}]
             await client.chat.completions.create(model=endpoint.model, messages=messages, max_tokens=16)
-        except openai.APIConnectionError as fault:
-            raise UserError(f"{role}: {where} cannot be reached; start the server or correct base_url") from fault
+        except openai.APITimeoutError:
+            raise UserError(f"{role}: {where} gave no answer within timeout_s={endpoint.timeout_s:g}") from None
+        except openai.APIConnectionError:
+            raise UserError(f"{role}: {where} cannot be reached; start the server or correct base_url") from None
         except openai.APIStatusError as fault:
-            raise UserError(f"{role}: {_status(endpoint, where, fault)}") from fault
+            raise UserError(f"{role}: {in_words(endpoint, fault)}") from None
 
 
 async def _model_listed(client: openai.AsyncOpenAI, endpoint: Endpoint, role: str, where: str) -> None:
@@ -50,18 +52,3 @@ async def _model_listed(client: openai.AsyncOpenAI, endpoint: Endpoint, role: st
     if listed and endpoint.model not in listed:
         shown = ", ".join(sorted(listed)[:_SHOWN_MODELS]) + (", ..." if len(listed) > _SHOWN_MODELS else "")
         raise UserError(f"{role}: {where} does not list model {endpoint.model}; it lists {shown}")
-
-
-def _status(endpoint: Endpoint, where: str, fault: openai.APIStatusError) -> str:
-    if fault.status_code in (401, 403):
-        key = endpoint.api_key_env
-        refused = f"refuses the key in {key}" if key else "wants a key; name its environment variable in api_key_env"
-        return f"{where} {refused} (HTTP {fault.status_code})"
-    if fault.status_code == 408:
-        return f"{where} gave no answer within timeout_s={endpoint.timeout_s:g}"
-    if fault.status_code == 404:
-        return f"{where} has no chat completions for model {endpoint.model} (HTTP 404); does base_url end in /v1?"
-    said = " ".join(fault.message.split())[:_SHOWN_CHARACTERS]
-    if endpoint.kind == "remote" and endpoint.api_key_env:
-        said = said.replace(api_key(endpoint), "***")
-    return f"{where} answers a request to model {endpoint.model} with HTTP {fault.status_code} ({said})"

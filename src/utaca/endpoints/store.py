@@ -6,9 +6,9 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from utaca.errors import UserError
 from utaca.settings.schema import Endpoint
@@ -22,9 +22,12 @@ CREATE TABLE IF NOT EXISTS answers (
     prompt_tokens INTEGER NOT NULL,
     completion_tokens INTEGER NOT NULL,
     seconds REAL NOT NULL,
-    answered TEXT NOT NULL
+    answered TEXT NOT NULL,
+    request TEXT NOT NULL DEFAULT ''
 ) STRICT
 """
+# Stores of before the requests themselves were kept, too; their digests hold.
+_ADD_REQUEST = "ALTER TABLE answers ADD COLUMN request TEXT NOT NULL DEFAULT ''"
 
 
 def sampling(endpoint: Endpoint) -> dict[str, Any]:
@@ -40,16 +43,37 @@ def sampling(endpoint: Endpoint) -> dict[str, Any]:
     return parameters
 
 
-def digest(
+def identity(
     endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], answer_schema: Mapping[str, Any], version: str
 ) -> str:
-    """What identifies a request: model, messages, sampling, shape of the answer, version of the prompt.
+    """What identifies a request, as a JSON list: model, messages, sampling, shape of the answer, version of the prompt.
 
     Address, key and limits are left out, so that an answer is found again when the server moves.
     """
-    identity = [endpoint.model, list(messages), sampling(endpoint), answer_schema, version]
-    text = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    parts = [endpoint.model, list(messages), sampling(endpoint), answer_schema, version]
+    return json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def digest(request: str) -> str:
+    """The name of a request, given by :func:`identity`, in the store: its SHA-256."""
+    return hashlib.sha256(request.encode()).hexdigest()
+
+
+class Group(NamedTuple):
+    """Answers of one kind: how many, their tokens, the seconds they took in all, when the first and last arrived.
+
+    Version and shape are None for answers of before they were kept.
+    """
+
+    model: str
+    version: str | None
+    shape: str | None
+    answers: int
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    first: str
+    last: str
 
 
 class Store:
@@ -79,13 +103,61 @@ class Store:
         row = self._connection.execute("SELECT answer FROM answers WHERE digest = ?", (key,)).fetchone()
         return json.loads(row[0]) if row else None
 
-    def put(self, key: str, model: str, answer: Mapping[str, Any], tokens: tuple[int, int], seconds: float) -> None:
-        """Keep an answer with its prompt and completion tokens and the seconds it took; the first one kept stays."""
+    def put(self, request: str, model: str, answer: Mapping[str, Any], tokens: tuple[int, int], seconds: float) -> None:
+        """Keep a model's answer to a request given by :func:`identity`, under its :func:`digest`; the first one stays.
+
+        ``tokens`` are those of prompt and completion, ``seconds`` the time it took.
+        """
         answered = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        text = json.dumps(answer, ensure_ascii=False)
         self._connection.execute(
-            "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (key, model, json.dumps(answer, ensure_ascii=False), *tokens, seconds, answered),
+            "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (digest(request), model, text, *tokens, seconds, answered, request),
         )
+
+    def groups(self) -> list[Group]:
+        """What is kept, by model, version of the prompt and shape of the answer, in their order."""
+        rows = self._connection.execute(
+            "SELECT model, json_extract(nullif(request, ''), '$[4]'), json_extract(nullif(request, ''), '$[3].title'), "
+            "count(*), sum(prompt_tokens), sum(completion_tokens), sum(seconds), min(answered), max(answered) "
+            "FROM answers GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        )
+        return [Group(*row) for row in rows]
+
+    def export(self) -> Iterator[dict[str, Any]]:
+        """The answers, each as a plain dict with its request and what it cost, in the order of their arrival."""
+        rows = self._connection.execute(
+            "SELECT digest, model, request, answer, prompt_tokens, completion_tokens, seconds, answered "
+            "FROM answers ORDER BY rowid"
+        )
+        for key, model, request, answer, prompt, completion, seconds, answered in rows:
+            _, messages, sampled, shape, version = json.loads(request) if request else [None] * 5
+            yield {
+                "digest": key,
+                "model": model,
+                "version": version,
+                "messages": messages,
+                "sampling": sampled,
+                "schema": shape,
+                "answer": json.loads(answer),
+                "prompt_tokens": prompt,
+                "completion_tokens": completion,
+                "seconds": seconds,
+                "answered": answered,
+            }
+
+    def prune(self, *, model: str | None, before: str | None, dry_run: bool) -> int:
+        """Remove the answers of a model, those of before a time (ISO 8601, UTC), or those that are both.
+
+        Returns their number; where ``dry_run`` is set, they stay.
+        """
+        chosen = "(:model IS NULL OR model = :model) AND (:before IS NULL OR answered < :before)"
+        values = {"model": model, "before": before}
+        if dry_run:
+            return int(self._connection.execute(f"SELECT count(*) FROM answers WHERE {chosen}", values).fetchone()[0])
+        removed = self._connection.execute(f"DELETE FROM answers WHERE {chosen}", values).rowcount
+        self._connection.execute("VACUUM")
+        return removed
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -96,6 +168,7 @@ def _open(path: Path) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(_TABLE)
+            _migrate(connection)
             return connection
         except sqlite3.OperationalError as fault:
             # The change to write-ahead mode does not wait for other openers as ordinary statements do.
@@ -106,3 +179,19 @@ def _open(path: Path) -> sqlite3.Connection:
         except sqlite3.Error:
             connection.close()
             raise
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    if "request" in _columns(connection):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have been first.
+        if "request" not in _columns(connection):
+            connection.execute(_ADD_REQUEST)
+    finally:
+        connection.execute("COMMIT")
+
+
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    return {row[1] for row in connection.execute("PRAGMA table_info(answers)")}

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from utaca.endpoints import prompts
 from utaca.endpoints.client import Request, ask
 from utaca.errors import UserError
-from utaca.judging import prompts
-from utaca.judging.labels import sentences
+from utaca.judging.alignment import sentences
 from utaca.judging.strings import string_match
 from utaca.settings import schema
 
@@ -46,14 +46,15 @@ def score(
     documents: Iterable[Mapping[str, Any]],
     endpoint: schema.Endpoint,
     store: Path,
+    used: list[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """Judge answers: a row of schema "scores" for each answer and fact that its document asks for, in their order.
 
-    ``cas`` is null where the request failed, ``failure`` then holds the kind of failure, and is null otherwise. Raises
-    :class:`UserError` where an answer's document is missing.
+    ``cas`` is null where the request failed, ``failure`` then holds the kind of failure, and is null otherwise.
+    ``used`` is given rows of schema "usage". Raises :class:`UserError` where an answer's document is missing.
     """
     by_id = {document["id"]: document for document in documents}
-    prompt = prompts.load("score")
+    prompt = prompts.load(__name__)
     rows: list[dict[str, Any]] = []
     requests: list[Request] = []
     for answer in answers:
@@ -87,6 +88,8 @@ def score(
                 }
             )
     replies = ask(endpoint, requests, store=store, description="scores")
+    if used is not None:
+        used.extend(replies.used)
     for key, kind in replies.failures.items():
         rows[int(key)]["failure"] = kind
     for key, answer in replies.values.items():

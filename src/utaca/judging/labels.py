@@ -1,28 +1,12 @@
 """Three-way token labels of trajectories (paper, appendix "Uncertainty Label Construction and Verification").
 
 An answer should be the sentences ``The {attribute} of {person} is {value}.`` in the order asked. It is aligned
-with that pattern: tokens of the pattern are labelled here, tokens of the values by the labeller endpoint, which
-compares them with the reference value and nothing else.
-
-Rules of the alignment:
-
-* A token that overlaps a value by at least one character is factual, also where it carries a space or the full
-  stop of the sentence. All others are template tokens.
-* A template token is 1, or 0 from the character on at which attribute or person stray from the asked ones, up to
-  the end of that attribute or name.
-* A sentence about another attribute that was asked and is still open is right in itself: its attribute is 0, for it
-  was not its turn, its value is compared with the reference of the attribute it names, and the order continues there.
-  Any other attribute stands in the place of the one whose turn it was.
-* The labeller sees the sentence with the value, so a value given for another person or attribute is its to reject.
-* Sentences beyond the last asked one are 0 throughout.
-* Text outside the pattern is factual for the first attribute still open.
-* A token without text (part of a character) shares the fate of the next token with text.
-* The end-of-answer token is 1 where every asked sentence is there, ended by its full stop; otherwise 0.
+with that pattern (:mod:`utaca.judging.alignment`): tokens of the pattern are labelled here, tokens of the values by the
+labeller endpoint, which compares them with the reference value and nothing else.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,16 +15,14 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from utaca.biographies.sentences import summary
+from utaca.endpoints import prompts
 from utaca.endpoints.client import Request, ask
 from utaca.errors import UserError
-from utaca.judging import prompts
+from utaca.judging.alignment import Part, align
 from utaca.records import SCHEMAS
 from utaca.records.schemas import CORRECT, HALLUCINATED
 from utaca.settings import schema
 
-_WORD = r"[^\W\d_][\w'’-]*"
-_OPENING = re.compile(rf"(?:\A\s*|(?<=[.!?:])\s+|\n\s*)The (?P<attribute>{_WORD}(?: {_WORD}){{0,3}}?) of ")
 _COLUMNS = ["document", "budget", "step", "token", "text", "finish"]
 
 
@@ -58,157 +40,6 @@ class TokenLabels(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     labels: list[TokenLabel]
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A pattern sentence found in an answer; offsets are characters of the answer.
-
-    ``value_start`` is None where the sentence does not get as far as " is ". ``end`` excludes the full stop and what
-    follows it.
-    """
-
-    start: int
-    attribute: str
-    person_start: int
-    person_end: int
-    value_start: int | None
-    end: int
-    finished: bool
-
-    @property
-    def attribute_start(self) -> int:
-        return self.start + len("The ")
-
-    @property
-    def attribute_end(self) -> int:
-        return self.attribute_start + len(self.attribute)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A factual stretch of an answer, the attribute whose reference judges it, and the start of its sentence."""
-
-    attribute: str
-    start: int
-    end: int
-    sentence: int
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """Factual parts, characters at which the pattern is violated, and whether all that was asked is there."""
-
-    parts: tuple[Part, ...]
-    wrong: bytes
-    complete: bool
-
-
-def sentences(answer: str) -> list[Sentence]:
-    """The pattern sentences of an answer, in order; text before the first one is not covered.
-
-    A sentence lasts until the next one opens (so a value may contain full stops) or the answer ends.
-    """
-    openings = list(_OPENING.finditer(answer))
-    found = []
-    for opening, following in zip(openings, [*openings[1:], None], strict=False):
-        limit = len(answer[: following.start() if following else len(answer)].rstrip())
-        person_start = opening.end()
-        start = opening.start("attribute") - len("The ")
-        copula = answer.find(" is ", person_start, max(limit, person_start) + 1)
-        if copula < 0:
-            end = max(limit, person_start)
-            found.append(Sentence(start, opening["attribute"], person_start, end, None, end, False))
-            continue
-        value_start = copula + len(" is ")
-        stopped = limit > value_start and answer[limit - 1] == "."
-        end = max(limit - stopped, value_start)
-        found.append(
-            Sentence(start, opening["attribute"], person_start, copula, value_start, end, stopped and end > value_start)
-        )
-    return found
-
-
-def _opening(attribute: str, person: str) -> str:
-    return summary(attribute, person, "")[: -len(".")]
-
-
-def _common(stated: str, wanted: str) -> int:
-    """Length of the common beginning, letter case aside."""
-    pairs = enumerate(zip(stated.lower(), wanted.lower(), strict=False))
-    return next((i for i, (left, right) in pairs if left != right), min(len(stated), len(wanted)))
-
-
-def _without_cut_opening(answer: str, last: Sentence, opening: str) -> Sentence:
-    """The last sentence, ended before the next one where that was cut off while it still followed the pattern."""
-    if last.value_start is not None and not last.finished:
-        stop = answer.rfind(". ", last.value_start + 1)
-        begun = answer[stop + 2 :]
-        if stop > 0 and begun and opening.startswith(begun):
-            return replace(last, end=stop, finished=True)
-    return last
-
-
-def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
-    """Align an answer with the sentences asked for (rules: see the module)."""
-    parts: list[Part] = []
-    wrong = bytearray(len(answer))
-    by_name = {attribute.lower(): attribute for attribute in attributes}
-    tried: set[str] = set()
-    finished: set[str] = set()
-    turn: str | None = attributes[0]
-
-    def turn_after(attribute: str) -> str | None:
-        at = attributes.index(attribute)
-        return next((a for a in [*attributes[at + 1 :], *attributes[:at]] if a not in tried), None)
-
-    def mark(start: int, stated: str, wanted: str) -> None:
-        if stated.lower() != wanted.lower():
-            offset = start + _common(stated, wanted)
-            # A name that is merely too short is noticed at the character after it.
-            end = min(len(answer), max(start + len(stated), offset + 1))
-            wrong[offset:end] = b"\x01" * (end - offset)
-
-    def outside(start: int, end: int) -> None:
-        text = answer[start:end]
-        start, end = start + len(text) - len(text.lstrip()), start + len(text.rstrip())
-        if start >= end:
-            return
-        if turn is None:
-            wrong[start:end] = b"\x01" * (end - start)
-        else:
-            parts.append(Part(turn, start, end, start))
-
-    found = sentences(answer)
-    position = 0
-    for number, sentence in enumerate(found):
-        outside(position, sentence.start)
-        if turn is None:
-            position = sentence.start
-            break
-        asked = turn
-        subject = by_name.get(sentence.attribute.lower(), asked)
-        if subject not in tried:
-            tried.add(subject)
-            turn = turn_after(subject)
-        if number == len(found) - 1 and turn is not None:
-            sentence = _without_cut_opening(answer, sentence, _opening(turn, person))
-        mark(sentence.attribute_start, sentence.attribute, asked)
-        position = sentence.end
-        if sentence.value_start is None:
-            rest = sentence.person_start + _common(answer[sentence.person_start : sentence.end], f"{person} is")
-            if answer[rest : sentence.end].strip():
-                parts.append(Part(subject, rest, sentence.end, sentence.start))
-            continue
-        mark(sentence.person_start, answer[sentence.person_start : sentence.person_end], person)
-        if sentence.end > sentence.value_start:
-            parts.append(Part(subject, sentence.value_start, sentence.end, sentence.start))
-        if sentence.finished:
-            position += 1
-            finished.add(subject)
-    if turn is None or not _opening(turn, person).startswith(answer[position:].lstrip()):
-        outside(position, len(answer))
-    return Alignment(tuple(parts), bytes(wrong), finished == set(attributes))
 
 
 @dataclass(frozen=True)
@@ -257,7 +88,11 @@ def _settle(rows: Iterable[dict[str, Any]], label: int | None, source: str, reas
 
 
 def label(
-    trajectories: pa.Table, documents: Iterable[Mapping[str, Any]], endpoint: schema.Endpoint, store: Path
+    trajectories: pa.Table,
+    documents: Iterable[Mapping[str, Any]],
+    endpoint: schema.Endpoint,
+    store: Path,
+    used: list[dict[str, Any]] | None = None,
 ) -> pa.Table:
     """Label every token of the trajectories.
 
@@ -265,7 +100,8 @@ def label(
     budget), in the order of the steps, concatenate to its answer. ``documents`` gives person and facts, the facts in
     the order asked. Returns a table of schema "labels" with a row for each token, trajectories in the order of their
     first appearance, tokens by step. Tokens whose request failed have a null label, the source "failed" and the kind
-    of failure as reason. Raises :class:`UserError` where a trajectory's document is missing or has no facts.
+    of failure as reason. ``used`` is given rows of schema "usage". Raises :class:`UserError` where a trajectory's
+    document is missing or has no facts.
     """
     by_id = {document["id"]: document for document in documents}
     answers: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -287,6 +123,8 @@ def label(
             asked[request.key] = units
 
     replies = ask(endpoint, requests, store=store, description="labels")
+    if used is not None:
+        used.extend(replies.used)
     for key, units in asked.items():
         if key in replies.failures:
             for unit in units:
@@ -327,7 +165,7 @@ def _label_template(
 
 
 def _request(key: str, attribute: str, sentence: str, units: Sequence[_Unit], document: Mapping[str, Any]) -> Request:
-    prompt = prompts.load("label")
+    prompt = prompts.load(__name__)
     task = {
         "task": "label",
         "person": document["person"],

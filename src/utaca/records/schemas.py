@@ -13,6 +13,8 @@ HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
 
 FACT = pa.struct([("attribute", pa.string()), ("value", pa.string())])
 
+USED_ANSWER = pa.struct([("request", pa.string()), ("prompt_tokens", pa.int64()), ("completion_tokens", pa.int64())])
+
 # kind: "biography" (source = biography id) or "article" (source = title); start and end are character offsets.
 SPAN = pa.struct([("kind", pa.string()), ("source", pa.string()), ("start", pa.int32()), ("end", pa.int32())])
 
@@ -160,6 +162,10 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("failure", pa.string()),
         ]
     ),
+    # What an endpoint was needed for: an item asked, the kind of its failure (null: none), and the answers that its
+    # outcome rests on, first to last. `request` is the digest under which the answer store keeps the answer: items may
+    # share it.
+    "usage": pa.schema([("item", pa.string()), ("failure", pa.string()), ("answers", pa.list_(USED_ANSWER))]),
     # One attribute asked for the reader card. `question` numbers the questions of a document, one with several
     # attributes has a row for each, all with the whole answer. `value` is null where the document does not state it,
     # `budget` (blocks) where the reader had full attention; `n_context` is in tokens.

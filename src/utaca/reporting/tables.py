@@ -7,6 +7,7 @@ standard deviation over detector seeds, ``paper_*`` the paper's figures; tokens,
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,6 +253,11 @@ class _Point:
         return self.sums[above], self.sums[below]
 
     @property
+    def n_failed(self) -> int:
+        """Judgements that failed."""
+        return int((self.sums["attributes"] - self.sums["judged"]).sum())
+
+    @property
     def cas(self) -> tuple[np.ndarray, np.ndarray]:
         return self.pair("cas", "judged")
 
@@ -321,7 +327,7 @@ def _generation_row(point: _Point, counts: np.ndarray, reference: paper.Generati
     row |= {
         "rollbacks_pct": 100 * mean("rollbacks", "n_generated"),
         "n_judgements": int(point.sums["attributes"].sum()),
-        "n_failed_judgements": int((point.sums["attributes"] - point.sums["judged"]).sum()),
+        "n_failed_judgements": point.n_failed,
         "seconds_per_token": mean("decode_seconds", "n_generated"),
         "paper_mtokens": reference.mtokens if reference else NAN,
         "paper_cas_pct": reference.cas if reference else NAN,
@@ -465,6 +471,7 @@ def tradeoff(answers: Sequence[str | Path], scores: Sequence[str | Path], config
         known = paper.TRADEOFF[reference].get(point.key)
         row: Row = {"method": point.method, "setting": point.setting, "n_documents": len(point.documents)}
         _spread(row, "cas_pct", statistics.ratio_interval(*point.cas, counts), 100)
+        row["n_failed_judgements"] = point.n_failed
         row["mtokens"] = float(statistics.ratio(*point.mtokens))
         _spread(row, "end_to_end_s", statistics.ratio_interval(prefill + decode, ones, counts))
         _spread(row, "prefill_s", statistics.ratio_interval(prefill, ones, counts))
@@ -487,6 +494,7 @@ def tradeoff(answers: Sequence[str | Path], scores: Sequence[str | Path], config
         Column("Setting", lambda row: row["setting"]),
         Column("Documents", lambda row: str(row["n_documents"])),
         Column("CAS %", figure("cas_pct", 2)),
+        Column("Failed judgements", lambda row: str(row["n_failed_judgements"])),
         Column("mTok.", figure("mtokens", 1)),
         Column("E2E s", figure("end_to_end_s", 3)),
         Column("Prefill s", figure("prefill_s", 3)),
@@ -503,6 +511,58 @@ def tradeoff(answers: Sequence[str | Path], scores: Sequence[str | Path], config
     )
     caption = _caption(what, config, "judge", len(points[0].documents), _seeds(config), reference)
     return Table("tradeoff", "Quality, latency, memory", caption, pd.DataFrame(rows), columns)
+
+
+# Endpoints
+
+
+def endpoints(usage: Mapping[str, str | Path | Sequence[str | Path]], config: schema.Config) -> Table:
+    """What each endpoint was needed for, by role: from files of schema "usage".
+
+    Answers are counted once however many items share them, and whether they were sent for in this run or came from the
+    answer store: the table is the same either way. The cost is theirs, at the prices in the config.
+    """
+    rows: list[Row] = []
+    for role, paths in usage.items():
+        endpoint: schema.Endpoint = getattr(config, role)
+        items = read(paths, "usage").to_pylist()
+        answers = {answer["request"]: answer for item in items for answer in item["answers"]}
+        again = {answer["request"] for item in items for answer in item["answers"][1:]}
+        kinds = Counter(item["failure"] for item in items if item["failure"] is not None)
+        tokens = [sum(answer[f"{part}_tokens"] for answer in answers.values()) for part in ("prompt", "completion")]
+        rows.append(
+            {
+                "role": role,
+                "endpoint": endpoint.name,
+                "model": endpoint.model,
+                "n_items": len(items),
+                "n_answers": len(answers),
+                "n_asked_again": len(again),
+                "n_failed": kinds.total(),
+                "failures": ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
+                "prompt_tokens": tokens[0],
+                "completion_tokens": tokens[1],
+                "cost_usd": endpoint.cost(*tokens),
+            }
+        )
+    columns = (
+        Column("Role", lambda row: row["role"]),
+        Column("Endpoint", lambda row: endpoint_in_words(getattr(config, row["role"]))),
+        Column("Items", lambda row: str(row["n_items"])),
+        Column("Answers needed", lambda row: str(row["n_answers"])),
+        Column("Asked again", lambda row: str(row["n_asked_again"])),
+        Column("Failed", lambda row: f"{row['n_failed']} ({row['failures']})" if row["n_failed"] else "0"),
+        Column("Prompt tokens", lambda row: str(row["prompt_tokens"])),
+        Column("Completion tokens", lambda row: str(row["completion_tokens"])),
+        Column("Cost USD", lambda row: render.number(row["cost_usd"], 2)),
+    )
+    caption = (
+        f"What the endpoints were needed for. Reader {config.reader.name}; scale {config.scale.name}. An item is a "
+        "biography, a stated fact to label or an attribute to score; items that ask the same share an answer. Asked "
+        "again: answers sent for because the one before could not be used. Answers count the same whether they were "
+        "sent for or found in the answer store; the cost is theirs, at the prices in the config (0: none given)."
+    )
+    return Table("endpoints", "Endpoints", caption, pd.DataFrame(rows), columns)
 
 
 # The page that collects them

@@ -229,6 +229,11 @@ def _check_endpoint(endpoint: schema.Endpoint, role: str) -> None:
         raise UserError(
             f"{role}.base_url is {endpoint.base_url!r} but must be the server's address, as in http://localhost:8000/v1."
         )
+    if endpoint.kind == "remote" and "@" in endpoint.base_url:
+        raise UserError(
+            f"{role}.base_url must not hold a user or password; name the environment variable of the key in "
+            f"{role}.api_key_env."
+        )
     if endpoint.api_key_env and not _VARIABLE.fullmatch(endpoint.api_key_env):
         # the value may be the key itself: never echo it
         raise UserError(

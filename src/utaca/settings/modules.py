@@ -19,15 +19,20 @@ def closure(script: Path, source: Path) -> list[str]:
 
     ``source`` is the folder that holds the package. A package that is reached only because a module inside it
     is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text and JSON
-    files of reached packages are included.
+    files of reached packages are included; one named like a module (its prompt) with that module alone.
     """
     full: set[str] = set()
     eager: set[str] = set()
     _follow(_imports(script, "", source, lazy=True), full, eager, source)
     files = {path for name in full | eager if (path := _file(name, source)).is_file()}
     for folder in {path.parent for path in files}:
-        files.update(path for pattern in _DATA for path in folder.glob(pattern))
+        files.update(path for pattern in _DATA for path in folder.glob(pattern) if _wanted(path, files))
     return sorted(str(path) for path in files)
+
+
+def _wanted(data: Path, files: set[Path]) -> bool:
+    module = data.with_suffix(".py")
+    return module in files or not module.is_file()
 
 
 def _follow(names: frozenset[str], full: set[str], eager: set[str], source: Path) -> None:

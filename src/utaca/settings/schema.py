@@ -146,9 +146,33 @@ class Endpoint:
     max_tokens: int = setting(2048, "longest answer, reasoning included", minimum=1)
     reasoning_effort: str = setting("", "low, medium or high; empty: not sent", choices=["", "low", "medium", "high"])
     concurrency: int = setting(8, "requests in flight", minimum=1, transport=True)
-    timeout_s: float = setting(120.0, "deadline of one request, seconds", minimum=0.1, transport=True)
-    attempts: int = setting(3, "times a wrong-shaped answer is asked for before it counts as failed", minimum=1)
+    timeout_s: float = setting(120.0, "deadline of one sending of a request, seconds", minimum=0.1, transport=True)
+    backoff_s: float = setting(
+        0.5,
+        "pause before a request is sent again after HTTP 429, 5xx or a broken connection, seconds; doubled each time, "
+        "up to 32-fold; a pause that the server asks for takes its place",
+        minimum=0.001,
+        transport=True,
+    )
+    patience_s: float = setting(
+        300.0, "seconds of such pauses after which a request counts as failed", minimum=0.0, transport=True
+    )
+    run_timeout_s: float = setting(
+        0.0,
+        "deadline of a job's requests together, in each try of the job, seconds; 0: none",
+        minimum=0.0,
+        transport=True,
+    )
+    prompt_price: float = setting(0.0, "price of a million prompt tokens, USD", minimum=0.0, transport=True)
+    completion_price: float = setting(0.0, "price of a million completion tokens, USD", minimum=0.0, transport=True)
+    attempts: int = setting(
+        3, "times an answer is asked for before one that cannot be used counts as failed", minimum=1
+    )
     max_failed: float = setting(0.05, "share of failed requests above which a stage stops", minimum=0.0, maximum=1.0)
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What tokens cost, USD."""
+        return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
 @dataclass

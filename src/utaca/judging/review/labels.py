@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from utaca.endpoints import prompts
 from utaca.errors import UserError
-from utaca.judging import prompts
-from utaca.judging.labels import align
+from utaca.judging.alignment import align
 from utaca.judging.review.page import Item, Page, Unit, draw, render
 from utaca.judging.sheets import DOUBTFUL, LABEL_COLUMNS, RANDOM
 from utaca.judging.strings import normalise
@@ -75,7 +75,7 @@ def page(labels: Mapping[str, pa.Table], documents: Mapping[str, Iterable[Mappin
             kind="labels",
             title="Token labels",
             about=f"{len(shown)} of {total} answers, {len(doubtful)} in doubt first. {run}",
-            instruction=prompts.load("label").instruction,
+            instruction=prompts.load("utaca.judging.labels").instruction,
             file="label_corrections.csv",
             columns=LABEL_COLUMNS,
             items=shown,

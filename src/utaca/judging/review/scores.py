@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from utaca.endpoints import prompts
 from utaca.errors import UserError
-from utaca.judging import prompts
 from utaca.judging.review.page import Item, Page, Unit, draw, render
 from utaca.judging.sheets import SCORE_COLUMNS
 
@@ -36,7 +36,7 @@ def page(scores: Iterable[Mapping[str, Any]], documents: Iterable[Mapping[str, A
             kind="scores",
             title="Conceptual accuracy",
             about=f"{len(items)} questions about {len(drawn)} of {len(by_document)} documents. {run}",
-            instruction=prompts.load("score").instruction,
+            instruction=prompts.load("utaca.judging.cas").instruction,
             file="cas_scores.csv",
             columns=SCORE_COLUMNS,
             items=items,

@@ -1,7 +1,8 @@
-"""The judge's and the labeller's instructions, and how a task is put to an endpoint.
+"""Instructions of the roles, and how a task is put to an endpoint.
 
-A prompt is a text file beside this module: a first line ``version: <name>``, a blank line, the instruction. The
-version is part of every request, so editing a prompt under a new version asks anew and mixes no old answers in.
+A prompt is the text file beside the module that asks (``judging/cas.txt`` beside ``judging/cas.py``): a first line
+``version: <name>``, a blank line, the instruction. Both are part of every request, so an edited prompt is asked anew
+and mixes no old answers in, and other modules' requests stay as they are.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Prompt:
 
 
 @cache
-def load(name: str) -> Prompt:
-    """The prompt ``name`` ("label" or "score")."""
-    head, instruction = (files(__name__) / f"{name}.txt").read_text(encoding="utf-8").split("\n\n", 1)
+def load(module: str) -> Prompt:
+    """The prompt of a module, given by its dotted name."""
+    package, _, name = module.rpartition(".")
+    head, instruction = (files(package) / f"{name}.txt").read_text(encoding="utf-8").split("\n\n", 1)
     return Prompt(head.removeprefix("version: ").strip(), instruction.strip())

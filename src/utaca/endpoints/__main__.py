@@ -1,0 +1,104 @@
+"""The answer store from the command line: ``python -m utaca.endpoints list | export | prune``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sqlite3
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from utaca.endpoints.store import Store
+from utaca.errors import UserError
+
+_HEADER = ("model", "prompt", "shape", "answers", "prompt tokens", "completion tokens", "seconds", "first", "last")
+_UNKNOWN = "unknown"
+
+
+def _list(store: Store, _: argparse.Namespace) -> None:
+    rows = [_HEADER] + [
+        (
+            group.model,
+            group.version or _UNKNOWN,
+            group.shape or _UNKNOWN,
+            str(group.answers),
+            str(group.prompt_tokens),
+            str(group.completion_tokens),
+            f"{group.seconds:.1f}",
+            group.first,
+            group.last,
+        )
+        for group in store.groups()
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _export(store: Store, arguments: argparse.Namespace) -> None:
+    for row in store.export():
+        if arguments.model in (None, row["model"]):
+            print(json.dumps(row, ensure_ascii=False))
+
+
+def _prune(store: Store, arguments: argparse.Namespace) -> None:
+    if arguments.model is None and arguments.before is None:
+        raise UserError("say what to prune: --model NAME, --before DATE, or both")
+    number = store.prune(model=arguments.model, before=arguments.before, dry_run=arguments.dry_run)
+    print(f"{number} answers {'would be ' if arguments.dry_run else ''}removed from {store.path}")
+
+
+def _time(text: str) -> str:
+    """A point in time as the store writes it, from a date, a date with time, or an age such as 30d."""
+    if age := re.fullmatch(r"(\d+)d", text):
+        moment = datetime.now(UTC) - timedelta(days=int(age[1]))
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no date as in 2026-01-31, and no age as in 30d") from None
+        moment = moment.replace(tzinfo=moment.tzinfo or UTC)
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m utaca.endpoints", description=__doc__)
+    parser.add_argument(
+        "--store", type=Path, default=Path("results/answers.sqlite"), help="the file (default: %(default)s)"
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    listed = commands.add_parser("list", help="what is kept, by model, version of the prompt and shape of the answer")
+    listed.set_defaults(run=_list)
+    export = commands.add_parser("export", help="the answers with their requests, as JSON lines on standard output")
+    export.add_argument("--model", help="those of one model (default: all)")
+    export.set_defaults(run=_export)
+    prune = commands.add_parser("prune", help="remove answers, which are then asked for anew when needed")
+    prune.add_argument("--model", help="those of one model")
+    prune.add_argument("--before", type=_time, metavar="DATE", help="those older: 2026-01-31, or an age in days: 30d")
+    prune.add_argument("--dry-run", action="store_true", help="count them, and remove nothing")
+    prune.set_defaults(run=_prune)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command; a mistake ends it with one sentence and status 1."""
+    given = _parser().parse_args(arguments)
+    try:
+        if not given.store.is_file():
+            raise UserError(f"{given.store} does not exist; name the answer store: --store results/answers.sqlite")
+        with Store(given.store) as store:
+            given.run(store, given)
+    except UserError as fault:
+        sys.exit(f"Error: {fault}")
+    except sqlite3.Error as fault:
+        sys.exit(f"Error: {given.store} cannot be used as the answer store ({fault}); is a run writing to it?")
+    except BrokenPipeError:
+        # the reader of the output has seen enough
+        sys.stdout = None  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    main()

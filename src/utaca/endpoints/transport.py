@@ -1,0 +1,204 @@
+"""The way to a server: as many requests in flight as it takes, pauses where it is busy or failing, a deadline each."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import itertools
+import math
+import os
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import openai
+
+from utaca.errors import UserError
+from utaca.settings.schema import Endpoint
+
+_CONNECT_SECONDS = 20.0
+_LONGEST_BACKOFF = 32
+_SENT_AGAIN = (408, 409, 429)
+_SHOWN_CHARACTERS = 200
+
+
+def connect(endpoint: Endpoint, *, patience_s: float | None = None, pace: Pace | None = None) -> openai.AsyncOpenAI:
+    """A client of the endpoint that waits for a busy or failing server for at most ``patience_s`` seconds a request.
+
+    ``patience_s`` is the endpoint's own where it is not given. Raises :class:`UserError` where the address or the key's
+    environment variable is not set.
+    """
+    transport, address, key = _transport(endpoint), "http://reference/v1", "none"
+    if endpoint.kind == "remote":
+        address, key = endpoint.base_url, api_key(endpoint)
+        if not address.startswith(("http://", "https://")):
+            raise UserError(f"endpoint {endpoint.name}: base_url {address!r} must be an http address ending in /v1")
+    timeout = openai.Timeout(None, connect=_CONNECT_SECONDS)
+    limits = httpx2.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency)
+    http = _Patient(
+        endpoint,
+        endpoint.patience_s if patience_s is None else patience_s,
+        pace or Pace(endpoint.concurrency),
+        transport=transport,
+        timeout=timeout,
+        limits=limits,
+    )
+    return openai.AsyncOpenAI(base_url=address, api_key=key, max_retries=0, timeout=timeout, http_client=http)
+
+
+def api_key(endpoint: Endpoint) -> str:
+    """The key of a remote endpoint, from the environment variable that its config names."""
+    if not endpoint.api_key_env:
+        return "none"
+    key = os.environ.get(endpoint.api_key_env, "")
+    if not key:
+        raise UserError(f"endpoint {endpoint.name}: environment variable {endpoint.api_key_env} (its key) is not set")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        # As a header it would fail later, in an error that shows it.
+        raise UserError(
+            f"endpoint {endpoint.name}: environment variable {endpoint.api_key_env} holds no key: a key has no spaces, "
+            "line breaks or letters beyond ASCII"
+        )
+    return key
+
+
+def in_words(endpoint: Endpoint, fault: openai.APIStatusError) -> str:
+    """A refusal of the server as the rest of a sentence that begins with the role or endpoint; never holds the key."""
+    where = address(endpoint)
+    if fault.status_code in (401, 403):
+        key = endpoint.api_key_env
+        refused = f"refuses the key in {key}" if key else "wants a key; name its environment variable in api_key_env"
+        return f"{where} {refused} (HTTP {fault.status_code})"
+    if fault.status_code == 404:
+        return f"{where} has no chat completions for model {endpoint.model} (HTTP 404); does base_url end in /v1?"
+    said = "".join(letter for letter in " ".join(fault.message.split()) if letter.isprintable())
+    if endpoint.kind == "remote" and endpoint.api_key_env:
+        said = said.replace(api_key(endpoint), "***")
+    said = said[:_SHOWN_CHARACTERS]
+    return f"{where} answers a request to model {endpoint.model} with HTTP {fault.status_code} ({said})"
+
+
+def address(endpoint: Endpoint) -> str:
+    """Where the endpoint is, for people."""
+    return endpoint.base_url if endpoint.kind == "remote" else "the embedded reference"
+
+
+def _transport(endpoint: Endpoint) -> httpx2.AsyncBaseTransport | None:
+    if endpoint.kind != "reference":
+        return None
+    from utaca.reference.app import application
+
+    return httpx2.ASGITransport(app=application)
+
+
+class Pace:
+    """How many requests are in flight at once.
+
+    At most ``most``. HTTP 429 halves the number, once for all the requests that were in flight together; each answer
+    raises it again by one in as many answers as it stands at. A pause that the server asks for holds for all requests.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._width = float(most)
+        self._in_flight = 0
+        self._room = asyncio.Condition()
+        self._narrowed = self._paused_until = -math.inf
+        self.resent = 0
+
+    @property
+    def width(self) -> int:
+        """Requests that may be in flight now."""
+        return int(self._width)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """A place among the requests in flight, once there is one."""
+        async with self._room:
+            await self._room.wait_for(lambda: self._in_flight < self.width)
+            self._in_flight += 1
+        try:
+            while (pause := self._paused_until - time.monotonic()) > 0:
+                await asyncio.sleep(pause)
+            yield
+        finally:
+            async with self._room:
+                self._in_flight -= 1
+                self._room.notify_all()
+
+    def answered(self) -> None:
+        """The server took a request."""
+        self._width = min(float(self._most), self._width + 1 / self._width)
+
+    def refused(self, sent: float, pause: float) -> None:
+        """The server was too busy for a request sent at ``sent`` (monotonic) and asks for ``pause`` seconds of rest."""
+        now = time.monotonic()
+        if sent > self._narrowed:
+            self._width, self._narrowed = max(1.0, self._width / 2), now
+        self._paused_until = max(self._paused_until, now + pause)
+
+
+class _Patient(openai.DefaultAsyncHttpxClient):
+    """An HTTP client that sends a request again after HTTP 408, 409, 429, 5xx and broken connections.
+
+    It pauses as long as the server asks for (Retry-After), else ``backoff_s``, doubled each time, less up to a quarter
+    by chance. It gives up, with the last answer or fault, where the pauses of a request would exceed its patience.
+    The deadline is over one sending as a whole, for the SDK's own restarts with every byte; it is not sent again here.
+    """
+
+    def __init__(self, endpoint: Endpoint, patience_s: float, pace: Pace, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._deadline = endpoint.timeout_s
+        self._backoff = endpoint.backoff_s
+        self._patience = patience_s
+        self._pace = pace
+
+    async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
+        left = self._patience
+        for resent in itertools.count():
+            self._pace.resent += resent > 0
+            response, broken, asked = None, None, None
+            async with self._pace.turn():
+                sent = time.monotonic()
+                try:
+                    async with asyncio.timeout(self._deadline):
+                        response = await super().send(request, **settings)
+                except TimeoutError:
+                    raise httpx2.ReadTimeout(f"no answer within {self._deadline:g} s", request=request) from None
+                except httpx2.TransportError as fault:
+                    broken = fault
+                if response is not None:
+                    if response.status_code < 500 and response.status_code not in _SENT_AGAIN:
+                        self._pace.answered()
+                        return response
+                    asked = _retry_after(response)
+                    if response.status_code == 429:
+                        self._pace.refused(sent, asked if asked is not None and asked <= left else 0.0)
+            # 0 is what some servers ask for; at once would be too soon.
+            pause = asked or self._backoff * min(2**resent, _LONGEST_BACKOFF) * random.uniform(0.75, 1)
+            if pause > left:
+                if response is None:
+                    raise httpx2.NetworkError(str(broken), request=request) from broken
+                return response
+            left -= pause
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+
+def _retry_after(response: httpx2.Response) -> float | None:
+    """Seconds that the server asks to wait, from a number or a date; None where it asks for nothing, or nonsense."""
+    for header, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(response.headers.get(header, "")) * unit
+        except ValueError:
+            continue
+        if seconds >= 0:
+            return seconds
+    try:
+        date = email.utils.parsedate_to_datetime(response.headers.get("retry-after", ""))
+    except (TypeError, ValueError):
+        return None
+    return max(0.0, date.timestamp() - time.time())
