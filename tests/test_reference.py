@@ -96,6 +96,14 @@ def test_three_tasks_in_process_and_over_http(tmp_path: Path, address: str) -> N
         check(reference(kind="remote", base_url=address, model="gpt-oss"), "judge")
 
 
+def test_other_rules_are_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, asked = tmp_path / "a.sqlite", three_tasks()
+    assert ask(reference(), asked, store=store, description="x").usage.requests == 3
+    assert ask(reference(), asked, store=store, description="x").usage.requests == 0
+    monkeypatch.setattr("utaca.reference.revision", lambda: "other")
+    assert ask(reference(), asked, store=store, description="x").usage.requests == 3
+
+
 def test_unknown_task_is_an_ordinary_message(tmp_path: Path) -> None:
     asked = [request("x", Score, {"task": "poem"}), request("y", Score, {"task": "score"})]
     answers = ask(reference(max_failed=1.0), asked, store=tmp_path / "a.sqlite", description="x")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from utaca import reference
 from utaca.errors import UserError
 from utaca.settings.schema import Endpoint
 
@@ -48,9 +49,11 @@ def identity(
 ) -> str:
     """What identifies a request, as a JSON list: model, messages, sampling, shape of the answer, version of the prompt.
 
-    Address, key and limits are left out, so that an answer is found again when the server moves.
+    Address, key and limits are left out, so that an answer is found again when the server moves. The embedded
+    reference counts as another model once its rules change.
     """
-    parts = [endpoint.model, list(messages), sampling(endpoint), answer_schema, version]
+    model = f"{endpoint.model}@{reference.revision()}" if endpoint.kind == "reference" else endpoint.model
+    parts = [model, list(messages), sampling(endpoint), answer_schema, version]
     return json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 

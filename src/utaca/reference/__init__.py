@@ -1,1 +1,16 @@
-"""The offline reference endpoint: a deterministic, rule-based model behind the chat completions protocol."""
+"""The offline reference endpoint: a deterministic model of rules behind the OpenAI protocol."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+
+@cache
+def revision() -> str:
+    """Eight hex digits that change with the rules: with other rules it is another model."""
+    sources = sorted(
+        (file for file in files(__name__).iterdir() if file.name.endswith((".py", ".json"))), key=lambda file: file.name
+    )
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in sources)).hexdigest()[:8]
