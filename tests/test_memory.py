@@ -7,6 +7,9 @@ import random
 
 import pytest
 import torch
+from brute import infllm
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from small import SIZES, SmallTokenizer, full_attention, make_reader, some_tokens
 from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -204,3 +207,31 @@ def test_uncommitted_steps_leave_no_trace() -> None:
         assert torch.equal(x, y)
     after = [x for group in (document.keys, document.values, document.representatives) for x in group]
     assert all(torch.equal(x, y) for x, y in zip(sealed, after, strict=True))
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(data=st.data())
+def test_the_whole_rule_is_the_brute_force_one(data) -> None:
+    """Every layer of a model in float64: prefill with retrieval, representatives, selection, clipped distances."""
+    block_size = data.draw(st.integers(2, 6))
+    m = Memory(
+        block_size=block_size,
+        n_init=data.draw(st.integers(0, 5)),
+        n_local=data.draw(st.integers(block_size, 14)),
+        representatives=data.draw(st.sampled_from(["mean", "attention_mass"])),
+        n_representatives=data.draw(st.integers(1, block_size)),
+        prefill_chunk=data.draw(st.integers(3, 15)),
+        prefill_budget=data.draw(st.integers(0, 3)),
+    )
+    reader = make_reader(data.draw(st.sampled_from(["llama", "llama-wide"])), m, seed=data.draw(st.integers(0, 3)))
+    reader.model.double()
+    tokens = some_tokens(data.draw(st.integers(20, 70)), data.draw(st.integers(0, 99)))
+    continuation = [(int(t), data.draw(st.integers(1, 9))) for t in some_tokens(3, 7)]
+    with torch.no_grad():
+        expected = infllm(reader.model, m, tokens, continuation)
+    branch = Branch(prefill(reader, tokens), 3)
+    for (token, budget), (hidden, selected) in zip(continuation, expected, strict=True):
+        step = branch.step(torch.tensor([token]), budget)
+        branch.commit(step)
+        assert [blocks.tolist() for blocks in step.selected] == selected
+        assert (reader.logits(step.hidden[-1]) - reader.logits(hidden)).abs().max() < 1e-5

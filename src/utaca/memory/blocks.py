@@ -130,7 +130,7 @@ def joint_attention(
     logits = torch.cat(
         [q.reshape(g, -1, d) @ k.permute(1, 2, 0) for q, k in zip(queries, keys, strict=True)], dim=-1
     ).unflatten(1, (h // g, t))
-    logits = logits.float() * scaling
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * scaling
     if mask is not None:
         logits = logits + mask
     probabilities = logits.softmax(-1)
@@ -237,7 +237,8 @@ class _Chunks:
         far = rotary(queries, torch.full((1,), m.n_local - 1, device=query.device))
         initial, initial_values = (x[layer][: m.n_init].transpose(0, 1) for x in (memory.keys, memory.values))
         logits = torch.cat((far.flatten(2, 3) @ initial.mT, near.flatten(2, 3) @ near_keys.mT), -1)
-        logits = logits.unflatten(2, (h // g, size)).float() * scaling
+        logits = logits.unflatten(2, (h // g, size))
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * scaling
         logits += causal_mask(size, m.n_init + wide, query.device)
         probabilities = logits.softmax(-1)
         weights = probabilities.to(value.dtype).flatten(2, 3)
