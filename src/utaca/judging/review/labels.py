@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from utaca.endpoints import prompts
 from utaca.errors import UserError
+from utaca.judging import labels as judged
 from utaca.judging.alignment import align
 from utaca.judging.review.page import Item, Page, Unit, draw, render
 from utaca.judging.sheets import DOUBTFUL, LABEL_COLUMNS, RANDOM
@@ -75,7 +76,7 @@ def page(labels: Mapping[str, pa.Table], documents: Mapping[str, Iterable[Mappin
             kind="labels",
             title="Token labels",
             about=f"{len(shown)} of {total} answers, {len(doubtful)} in doubt first. {run}",
-            instruction=prompts.load("utaca.judging.labels").instruction,
+            instruction=prompts.load(judged.__name__).instruction,
             file="label_corrections.csv",
             columns=LABEL_COLUMNS,
             items=shown,

@@ -7,6 +7,7 @@ from typing import Any
 
 from utaca.endpoints import prompts
 from utaca.errors import UserError
+from utaca.judging import cas
 from utaca.judging.review.page import Item, Page, Unit, draw, render
 from utaca.judging.sheets import SCORE_COLUMNS
 
@@ -36,7 +37,7 @@ def page(scores: Iterable[Mapping[str, Any]], documents: Iterable[Mapping[str, A
             kind="scores",
             title="Conceptual accuracy",
             about=f"{len(items)} questions about {len(drawn)} of {len(by_document)} documents. {run}",
-            instruction=prompts.load("utaca.judging.cas").instruction,
+            instruction=prompts.load(cas.__name__).instruction,
             file="cas_scores.csv",
             columns=SCORE_COLUMNS,
             items=items,
