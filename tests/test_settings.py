@@ -17,7 +17,7 @@ from utaca.settings import schema
 from utaca.settings.checks import build, digest, identity, load, validate
 from utaca.settings.compose import compose, groups
 from utaca.settings.document import PAGE, page
-from utaca.settings.machine import gpus, prose_files
+from utaca.settings.machine import free_memory, gpus, prose_files
 from utaca.settings.modules import closure
 
 
@@ -283,3 +283,16 @@ def test_composing_imports_nothing_heavy(root: Path) -> None:
         [sys.executable, "-c", code], cwd=root, env={"PYTHONPATH": "src"}, capture_output=True, text=True
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_free_memory_heeds_the_containers_limit_but_not_its_file_cache(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    assert free_memory(meminfo, tmp_path) is None
+    meminfo.write_text("MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable:    5000 kB\n")
+    assert free_memory(meminfo, tmp_path) == 5000 * 1024
+    (tmp_path / "memory.current").write_text("900000\n")
+    (tmp_path / "memory.stat").write_text("anon 100000\ninactive_file 700000\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_memory(meminfo, tmp_path) == 5000 * 1024
+    (tmp_path / "memory.max").write_text("1000000\n")
+    assert free_memory(meminfo, tmp_path) == 800_000

@@ -32,8 +32,8 @@ TOP = 10
 class Token:
     """A generated token and everything known of it.
 
-    ``k`` and ``step`` belong to the accepted pass, ``tentative`` to the one tried first: the same unless
-    ``rolled_back``. ``gdm`` is the detector's (hallucinated, correct, unknown) for the tentative pass, or None;
+    All but ``tentative``, the pass that was tried first and rolled back, is of the accepted pass; it is None where
+    nothing was rolled back. ``gdm`` is the detector's (hallucinated, correct, unknown) for the tentative pass, or None;
     ``intervened`` says that an intervention stood in for its decision. ``top_tokens`` are the ids of the ten best
     tokens, ``top10`` [10] their logits; ``selected`` and ``scores`` the retrieved blocks and what they scored, a tensor
     a layer.

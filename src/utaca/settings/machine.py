@@ -42,9 +42,11 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/
         return None
     found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
     free = [int(found[1]) * 1024] if found else []
-    limit, used = group / "memory.max", group / "memory.current"
-    if limit.is_file() and used.is_file() and limit.read_text().strip().isdigit():
-        free.append(int(limit.read_text()) - int(used.read_text()))
+    limit, used, kinds = (group / f"memory.{name}" for name in ("max", "current", "stat"))
+    if all(file.is_file() for file in (limit, used, kinds)) and limit.read_text().strip().isdigit():
+        # Cached files count as used, but give way.
+        cached = re.search(r"^inactive_file (\d+)", kinds.read_text(), re.MULTILINE)
+        free.append(int(limit.read_text()) - int(used.read_text()) + (int(cached[1]) if cached else 0))
     return max(0, min(free)) if free else None
 
 
