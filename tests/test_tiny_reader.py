@@ -14,10 +14,10 @@ from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers.load import load
 from utaca.readers.tiny import training
-from utaca.readers.tiny.examples import ALL_ATTRIBUTES, Batch, Examples, Shape
+from utaca.readers.tiny.examples import ALL_ATTRIBUTES, SINK, Batch, Examples, Shape
 from utaca.readers.tiny.reading import ReadingBatch
 from utaca.readers.tiny.tokenizer import train_tokenizer
-from utaca.readers.tiny.training import WEIGHTS, Losses, Stage, train
+from utaca.readers.tiny.training import WEIGHTS, Losses, Stage, _rates, train
 from utaca.settings import schema
 from utaca.settings.schema import Memory, ReaderTraining
 
@@ -97,7 +97,7 @@ def tokenizer():
 
 def test_examples_point_at_the_values(tokenizer) -> None:
     examples = Examples(tokenizer, PROSE, seed=3)
-    pointed = 0
+    pointed = abstained = 0
     for _ in range(20):
         batch = examples.batch(Shape(1, 600, 400, 2, (2, 4)))
         tokens, weight, source = batch.tokens[0], batch.weight[0], batch.source[0].tolist()
@@ -112,11 +112,29 @@ def test_examples_point_at_the_values(tokenizer) -> None:
             if first < 0:
                 continue
             written = tokenizer.decode(tokens[row + 1]).strip()
+            if (first, end) == SINK:
+                abstained += 1
+                answer = tokenizer.decode(tokens[row + 1 : row + 9]).strip()
+                assert answer.startswith("unknown"), answer
+                continue
             copied = tokenizer.decode(batch.document[0, first:end]).strip()
+            if "\ufffd" in written + copied:  # Part of a character.
+                continue
             # Token borders may differ by the space or full stop around a value.
-            assert copied[:1] == written[:1] or copied.startswith(written) or written[:1] in copied, (copied, written)
+            assert written in copied or copied in written, (copied, written)
             pointed += copied[:1] == written[:1]
+    assert abstained > 15
     assert pointed > 300
+
+
+def test_the_rate_is_annealed_and_restarts_where_a_stage_says_so() -> None:
+    shapes = (Shape(1, 600, 400, 2, (2, 4)),)
+    rates = _rates([Stage(100, shapes), Stage(100, shapes), Stage(150, shapes, restart=0.5)])
+    assert len(rates) == 350
+    assert max(rates[:200]) == rates[49] == 1.0 and max(rates[200:]) == rates[249] == 0.5
+    assert rates[199] == pytest.approx(0.02, abs=1e-3) and rates[349] == pytest.approx(0.01, abs=1e-3)
+    for first, end in ((50, 200), (250, 350)):
+        assert rates[first:end] == sorted(rates[first:end], reverse=True)
 
 
 def test_no_passage_is_cut_and_absent_facts_are_abstained_from(tokenizer) -> None:
@@ -157,7 +175,7 @@ def test_what_tells_a_value_knows_its_attribute(tokenizer) -> None:
         assert (batch.named[0][told < 0] < 0).all()
         for q in range(int(batch.question.max()) + 1):
             own = batch.question[0] == q
-            first = [at for at, _ in batch.source[0][own].tolist() if at >= 0][:1]
+            first = [at for at, _ in batch.source[0][own].tolist() if at > 0][:1]
             attribute = tokenizer.decode(tokens[own]).split("Summarize the ")[1].split(" of ")[0]
             assert [ALL_ATTRIBUTES[int(told[at])] for at in first] in ([], [attribute])
 
@@ -183,7 +201,7 @@ def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, mon
     settings = ReaderTraining(hidden_size=32, layers=2, heads=2, kv_heads=1, intermediate_size=48, vocabulary=400)
     memory = Memory(n_init=4, n_local=32, block_size=8, prefill_chunk=32, prefill_budget=0, representatives="mean")
     shapes = (Shape(2, 100, 100, 1, (1, 2), full=True), Shape(1, 128, 100, 1, (1, 2)))
-    schedule = (Stage(4, shapes[:1]), Stage(4, shapes, forced=0.5, budgets=(1, 2)))
+    schedule = (Stage(4, shapes[:1]), Stage(4, shapes, forced=0.5, budgets=(1, 2), restart=0.5))
     options = {"schedule": schedule, "checkpoint_every": 3}
 
     def weights(folder: Path) -> bytes:

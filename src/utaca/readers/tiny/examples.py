@@ -31,8 +31,11 @@ ALL_ATTRIBUTES = (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES)
 
 SPLIT = "reader"
 
-ABSENT, FOREIGN = 0.2, 0.7
-"""Share of questions about facts that the document does not hold; of these, the share that it holds of another."""
+FOREIGN = 0.7
+"""Of the facts asked for that the document does not hold, the share that it holds of another."""
+
+SINK = (0, 1)
+"""Where to look for what the document does not hold: its first token, which every step attends to."""
 
 ALONE, SUMMARISED = 0.25, 0.4
 """Shares of documents about one person alone, and of people whose facts stand in the summary pattern."""
@@ -50,7 +53,8 @@ class Shape:
 
     ``attributes`` is the most that one question asks for, ``people`` the fewest and most in a document that is not
     about one alone. ``full`` documents are read with full attention, others through block memory. A share ``single`` of
-    the questions asks for one attribute, the others for ``least`` or more.
+    the questions asks for one attribute, the others for ``least`` or more; a share ``absent`` asks for facts that the
+    document does not hold.
     """
 
     documents: int
@@ -61,6 +65,7 @@ class Shape:
     full: bool = False
     single: float = 0.4
     least: int = 1
+    absent: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ class Batch:
     loss weight of predicting it (0 for prompts and padding). ``decoding`` marks the tokens from the last of a prompt
     on, which retrieve blocks. ``source`` [B, R, 2] is the document span from which the *next* token is to be copied
     (token positions [first, end), or -1): the token itself, and for a value's first token all from there to the
-    end of the sentence, since what the value is may be said behind it. For document tokens that tell a value, from
+    end of the sentence, since what the value is may be said behind it; of an absent fact it is :data:`SINK`, so that what
+    nothing in the document matches goes somewhere else than to what matches best. For document tokens that tell a value, from
     its first to the end of the sentence, ``named`` [B, N] is the last token of the name of whom it is told and
     ``attribute`` [B, N] the place in :data:`ALL_ATTRIBUTES` of what is told; both -1 elsewhere.
     """
@@ -346,7 +352,7 @@ class Examples:
         person = rng.choice(list(facts)) if facts else self._next_person().name
         known = list(facts.get(person, ()))
         wanted = 1 if rng.random() < shape.single else rng.randint(shape.least, shape.attributes)
-        if known and rng.random() >= ABSENT:
+        if known and rng.random() >= shape.absent:
             if wanted < len(HELD_OUT_ATTRIBUTES):
                 return person, rng.sample(known, min(wanted, len(known)))
             asked = [a for a in HELD_OUT_ATTRIBUTES if a in known] or known
@@ -386,7 +392,9 @@ class Examples:
             for low, high, at in values:
                 if start < high + 1 and end > low:
                     weight = self.FIRST_WEIGHT if start <= low else self.VALUE_WEIGHT
-                    if at and start < high:
+                    if at is None:
+                        source = SINK if start <= low else source
+                    elif start < high:
                         first = reading.token(at[0] + max(start, low) - low)
                         source = (first, reading.token(at[2] - 1) + 1 if start <= low else first + 1)
             weights.append(weight)

@@ -29,7 +29,7 @@ from utaca.records.progress import counter
 from utaca.settings.machine import keep_freed_memory, return_freed_memory
 from utaca.settings.schema import Memory, ReaderTraining
 
-# Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and then annealed by a cosine. With Muon,
+# Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and annealed by a cosine, twice. With Muon,
 # larger initial weights and shorter first documents copying had emerged at step 600, with AdamW at 2e-3 not at 700.
 # Now that the copying heads are taught, it emerges at step 200.
 LEARNING_RATE, WARM_UP, WEIGHT_DECAY, CLIP = 4e-3, 50, 0.01, 1.0
@@ -53,13 +53,15 @@ class Stage:
     """A stretch of ``steps`` optimisation steps on batches of the given shapes, taken in turn.
 
     ``forced`` is the share of questions whose value blocks are added to the retrieved ones; ``budgets`` are drawn
-    from, a budget a question.
+    from, a budget a question. Where ``restart`` is given, the rate is warmed up to this share of its peak anew and
+    annealed from there.
     """
 
     steps: int
     shapes: tuple[Shape, ...]
     forced: float = 0.0
     budgets: tuple[int, ...] = (1,)
+    restart: float = 0.0
 
 
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 96, 96, 128)
@@ -85,6 +87,8 @@ WINDOWED = (
     Shape(2, 1024, 1024, 6, (3, 7), **SEVERAL),
     Shape(2, 1024, 1024, 4, (4, 12), **SEVERAL),
 )
+# In the end more single questions, as in use, and more facts that are absent, which it learns last.
+SETTLED: dict[str, Any] = {"single": 0.35, "least": 3, "absent": 0.4}
 SCHEDULE = (
     Stage(400, SHORT),
     Stage(800, MIDDLE),
@@ -111,6 +115,22 @@ SCHEDULE = (
         ),
         forced=0.4,
         budgets=BUDGETS,
+    ),
+    Stage(
+        1500,
+        (
+            replace(FULL, **SETTLED),
+            replace(WINDOWED[0], **SETTLED),
+            replace(MIDDLE_SEVERAL[0], **SETTLED),
+            replace(LONG, **SETTLED),
+            replace(MIDDLE_SEVERAL[1], **SETTLED),
+            Shape(1, 8192, 1024, 6, (10, 40), **SETTLED),
+            replace(FULL, **SETTLED),
+            replace(WINDOWED[1], **SETTLED),
+        ),
+        forced=0.4,
+        budgets=BUDGETS,
+        restart=0.5,
     ),
 )
 
@@ -248,7 +268,8 @@ def train(
         torch.optim.AdamW(others, lr=LEARNING_RATE, weight_decay=0.0, betas=(0.9, 0.98)),
     ]
     total = sum(stage.steps for stage in schedule)
-    schedulers = [torch.optim.lr_scheduler.LambdaLR(o, lambda step: _rate(step, total)) for o in optimizers]
+    rates = _rates(schedule)
+    schedulers = [torch.optim.lr_scheduler.LambdaLR(o, lambda step: rates[min(step, total - 1)]) for o in optimizers]
     examples = Examples(tokenizer, paragraphs, settings.seed)
     generator = torch.Generator().manual_seed(settings.seed)
     checkpoint, recipe = folder / "checkpoint.pt", repr((settings, memory, schedule))
@@ -349,8 +370,18 @@ def _losses(
         return losses(model, probe, rotary, memory, batch, budget, forced.to(device).gather(1, asker), part)
 
 
+def _rates(schedule: Sequence[Stage]) -> list[float]:
+    """The rate of every step as a share of its peak: linear warm-ups, each with a cosine to a fiftieth behind it."""
+    rounds: list[tuple[float, int]] = []
+    for number, stage in enumerate(schedule):
+        if stage.restart or not number:
+            rounds.append((stage.restart or 1.0, stage.steps))
+        else:
+            rounds[-1] = (rounds[-1][0], rounds[-1][1] + stage.steps)
+    return [peak * _rate(step, steps) for peak, steps in rounds for step in range(steps)]
+
+
 def _rate(step: int, total: int) -> float:
-    """Linear warm-up, then a cosine to a fiftieth."""
     if step < WARM_UP:
         return (step + 1) / WARM_UP
     done = (step - WARM_UP) / max(1, total - WARM_UP)
