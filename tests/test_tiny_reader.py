@@ -131,8 +131,10 @@ def test_the_rate_is_annealed_and_restarts_where_a_stage_says_so() -> None:
     shapes = (Shape(1, 600, 400, 2, (2, 4)),)
     rates = _rates([Stage(100, shapes), Stage(100, shapes), Stage(150, shapes, restart=0.5)])
     assert len(rates) == 350
-    assert max(rates[:200]) == rates[49] == 1.0 and max(rates[200:]) == rates[249] == 0.5
-    assert rates[199] == pytest.approx(0.02, abs=1e-3) and rates[349] == pytest.approx(0.01, abs=1e-3)
+    assert max(rates[:200]) == rates[49] == 1.0
+    assert max(rates[200:]) == rates[249] == 0.5
+    assert rates[199] == pytest.approx(0.02, abs=1e-3)
+    assert rates[349] == pytest.approx(0.01, abs=1e-3)
     for first, end in ((50, 200), (250, 350)):
         assert rates[first:end] == sorted(rates[first:end], reverse=True)
 

@@ -77,10 +77,10 @@ class Batch:
     loss weight of predicting it (0 for prompts and padding). ``decoding`` marks the tokens from the last of a prompt
     on, which retrieve blocks. ``source`` [B, R, 2] is the document span from which the *next* token is to be copied
     (token positions [first, end), or -1): the token itself, and for a value's first token all from there to the
-    end of the sentence, since what the value is may be said behind it; of an absent fact it is :data:`SINK`, so that what
-    nothing in the document matches goes somewhere else than to what matches best. For document tokens that tell a value, from
-    its first to the end of the sentence, ``named`` [B, N] is the last token of the name of whom it is told and
-    ``attribute`` [B, N] the place in :data:`ALL_ATTRIBUTES` of what is told; both -1 elsewhere.
+    end of the sentence, since what the value is may be said behind it; of an absent fact it is :data:`SINK`, so that
+    what nothing in the document matches goes somewhere else than to what matches best. For document tokens that tell a
+    value, from its first to the end of the sentence, ``named`` [B, N] is the last token of the name of whom it is told
+    and ``attribute`` [B, N] the place in :data:`ALL_ATTRIBUTES` of what is told; both -1 elsewhere.
     """
 
     document: Tensor

@@ -110,8 +110,9 @@ is unknown where it does not find it. It knows nothing of the world and answers 
   ({memory.n_init} initial tokens, a local window of {memory.n_local}, blocks of {memory.block_size} at the clipped
   distance, prefill without retrieval) under budgets of 1 to 128 blocks, represented by attention mass or by the mean
   key. The rate is annealed twice. Beside the answer, its last two layers are taught to rank the asked block first and,
-  in their first head, to attend to the token that is to be copied, for an absent fact to the first of all; the layer before them, where a document tells a value, to attend in its
-  first head to the name of whom it is told, and to let a linear probe, dropped afterwards, read which attribute it is.
+  in their first head, to attend to the token that is to be copied, for an absent fact to the first of all; the
+  layer before them, where a document tells a value, to attend in its first head to the name of whom it is told, and to
+  let a linear probe, dropped afterwards, read which attribute it is.
 - **Limits**: English sentences around values of several languages; documents that name people in full; questions in
   the form above alone. Under full attention it has seen 1,024 tokens and no more.
 """
