@@ -82,24 +82,34 @@ class BlockMemory:
         size = self.layout.block_size
         return (self.layout.n_init + blocks[:, None] * size + torch.arange(size, device=blocks.device)).flatten()
 
+    def reserve(self, new: int) -> None:
+        """Make sure of the positions of ``new`` tokens, read in one pass or behind the document."""
+        layout = self.layout
+        near = min(layout.length, layout.n_init + layout.n_local + layout.block_size) if self.clipped else layout.length
+        self.reader.rotary.reserve(near + new)
+
     def select(self, layer: int, query: Tensor, far: int, budget: int) -> tuple[Tensor, Tensor]:
         """The ``budget`` blocks, of the first ``far``, whose representatives suit ``query`` [H, D] best.
 
-        Returns their ids, ascending, and their scores.
+        Returns their ids, ascending, and their scores, both [budget], or [far] where there are fewer.
 
         One selection a layer for all heads: the sum over heads of the dot product of query head and the representative
-        of its key-value head (InfLLM, paper section 3.2). Ties go to the lowest id.
+        of its key-value head (InfLLM, paper section 3.2). Ties go to the lowest id. Scores that are no numbers rank
+        first, so that they spread into the logits, where they are noticed.
         """
-        grouped = query.view(self.keys[layer].shape[1], -1, query.shape[-1]).sum(1)
-        scores = self.representatives[layer][:far] @ grouped.flatten()
+        representatives = self.representatives[layer][:far]
+        grouped = query.view(representatives.shape[1] // query.shape[1], -1, query.shape[1]).sum(1)
+        scores = representatives @ grouped.flatten()
         if budget >= far or budget == 0:
             chosen = torch.arange(min(budget, far), device=query.device)
             return chosen, scores[chosen]
-        # Sorting all blocks of a long document would cost more than the attention to those chosen.
-        least = scores.topk(budget).values[-1]
-        above = (scores > least).nonzero().flatten()
-        level = (scores == least).nonzero().flatten()[: budget - len(above)]
-        chosen = torch.cat((above, level)).sort().values
+        # Sorting all blocks of a long document would cost more than the attention to those chosen. topk leaves open
+        # which of the blocks at the least score are taken: the first, the i-th being where their count reaches i. No
+        # shape depends on a score, so that nothing waits for the device.
+        best, found = scores.topk(budget)
+        tied = best == best[-1]
+        first = torch.searchsorted((scores == best[-1]).cumsum(0), tied.cumsum(0))
+        chosen = torch.where(tied, first, found).sort().values
         return chosen, scores[chosen]
 
     def _represent(self, layer: int, first: int, end: int) -> None:
@@ -312,6 +322,7 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
         representatives=empty(layout.blocks, heads * size),
         _scores=empty(len(tokens), heads, kind=torch.float32) if m.representatives != "mean" else [],
     )
+    memory.reserve(min(m.prefill_chunk, len(tokens)))
     bar = counter(total=len(tokens), done=0, unit="token", description=description) if description else None
     represented = start = 0
     while start < len(tokens):
