@@ -16,13 +16,16 @@ from utaca.memory.blocks import BlockMemory, Segment, causal_mask, joint_attenti
 
 
 class Branch:
-    """A continuation of a document: ``length`` tokens committed so far, keys and values [capacity, G, D] a layer."""
+    """A continuation of a document: ``length`` tokens committed so far, keys and values [capacity, G, D] a layer.
+
+    ``capacity`` is the most tokens that it may take; all of its tensors are made here.
+    """
 
     def __init__(self, memory: BlockMemory, capacity: int) -> None:
         self.memory, self.capacity, self.length = memory, capacity, 0
         memory.reserve(capacity)
-        self.keys = [k.new_zeros(capacity, *k.shape[1:]) for k in memory.keys]
-        self.values = [v.new_zeros(capacity, *v.shape[1:]) for v in memory.values]
+        self.keys = [k.blank(capacity) for k in memory.keys]
+        self.values = [v.blank(capacity) for v in memory.values]
 
     def step(self, tokens: Tensor, budget: int) -> Step:
         """Run ``tokens`` [T] behind the branch, each layer retrieving ``budget`` blocks; nothing is committed."""

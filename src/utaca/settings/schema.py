@@ -20,9 +20,11 @@ def setting(default: Any, help: str, **checks: Any) -> Any:
     ``transport=True`` marks keys that never change a result (addresses, limits) and so trigger no rerun.
     """
     metadata = {"help": help, **checks}
+    # What is resumed by an object's repr goes on under another transport.
+    told = not checks.get("transport", False)
     if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
-        return field(default_factory=lambda: _copy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+        return field(default_factory=lambda: _copy(default), metadata=metadata, repr=told)
+    return field(default=default, metadata=metadata, repr=told)
 
 
 def _copy(value: Any) -> Any:
@@ -72,6 +74,13 @@ class Memory:
     n_representatives: int = setting(4, "tokens averaged into a block's representative key", minimum=1)
     prefill_chunk: int = setting(2048, "tokens of one prefill pass", minimum=1)
     prefill_budget: int = setting(16, "blocks retrieved by each prefill chunk, whatever the decoding budget", minimum=0)
+    storage: str = setting(
+        "device",
+        "where keys and values of a document lie: on the reader's device, or in host memory, from which retrieved "
+        "blocks alone are brought to a GPU; answers are the same",
+        choices=["device", "host"],
+        transport=True,
+    )
 
 
 @dataclass
