@@ -232,6 +232,17 @@ class Suite:
 
 
 @dataclass
+class Generation:
+    """How the suites' answers are decoded."""
+
+    paired: bool = setting(
+        False,
+        "run the compact and the expanded pass of an adaptive step as one pass of the model, which pays where reading "
+        "the weights costs more than a second row, as on a GPU; the same tokens, up to rounding",
+    )
+
+
+@dataclass
 class Card:
     """The reader card: how well the reader reads what its training never contained."""
 
@@ -254,4 +265,5 @@ class Config:
     detector: Detector = setting(Detector(), "uncertainty detector")
     detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
     suites: dict[str, Suite] = setting({}, "operating points, by suite")
+    generation: Generation = setting(Generation(), "decoding of the suites")
     card: Card = setting(Card(), "the reader card")
