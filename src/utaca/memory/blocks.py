@@ -306,8 +306,9 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
 
     ``document`` is its text, or token ids [N] that already carry what the chat template puts before it. The result
     serves any number of branches, budgets and policies: prefill depends on ``reader.settings.memory`` alone. With
-    ``clipped=False`` every token is attended to at its true position, which equals full attention. A ``description``
-    shows a progress bar. Raises :class:`UserError` for an empty document, for token ids outside the vocabulary, and
+    ``clipped=False`` every token is attended to at its true position, which equals full attention. Keys and values lie
+    where ``reader.settings.memory.storage`` says (:class:`utaca.memory.storage.Store`). A ``description`` shows a
+    progress bar. Raises :class:`UserError` for an empty document, for token ids outside the vocabulary, and
     where the document does not fit into the memory that is free.
     """
     tokens = reader.encode(reader.before + document) if isinstance(document, str) else document.to(reader.device)
