@@ -157,7 +157,7 @@ def test_representatives_are_the_most_attended_keys() -> None:
             start = 2 + block * 4
             best = sorted(range(start, start + 4), key=lambda j: -mass[j])[:2]
             expected = raw[group, best].mean(0)
-            assert torch.allclose(document.representatives[0][block].view(2, 16)[group], expected, atol=1e-5)
+            assert torch.allclose(document.representatives[0][:, block].view(2, 16)[group], expected, atol=1e-5)
 
 
 def test_budgets_nest_at_layer_zero_and_ties_go_to_the_lowest_block() -> None:
@@ -180,12 +180,12 @@ def test_selection_is_what_sorting_by_score_and_id_gives() -> None:
         blocks, budget = rng.randint(1, 40), rng.randint(0, 45)
         values = [float(rng.choice([*range(rng.randint(1, 9)), float("-inf"), float("inf")])) for _ in range(blocks)]
         scores = torch.tensor(values)
-        sealed = SimpleNamespace(representatives=[torch.cat((scores, torch.full((3,), 99.0)))[:, None]])
+        sealed = SimpleNamespace(representatives=[torch.cat((scores, torch.full((3,), 99.0)))[None]])
         chosen, given = BlockMemory.select(sealed, 0, torch.ones(1, 1), blocks, budget)
         assert chosen.tolist() == sorted(sorted(range(blocks), key=lambda b: (-values[b], b))[:budget])
         assert torch.equal(given, scores[chosen])
         scores[rng.randrange(blocks)] = torch.nan
-        sealed.representatives = [scores[:, None]]
+        sealed.representatives = [scores[None]]
         chosen, given = BlockMemory.select(sealed, 0, torch.ones(1, 1), blocks, budget)
         assert len(set(chosen.tolist())) == min(budget, blocks)
         assert budget == 0 or given.isnan().any()
@@ -328,7 +328,9 @@ def test_a_step_writes_to_nothing_that_stays_and_a_commit_to_the_tail_alone() ->
     """Dropping a step is all that rejecting it takes, so there is nothing to copy back."""
     document = prefill(make_reader(), some_tokens(200))
     branch = Branch(document, 4)
-    tail = {x.untyped_storage().data_ptr() for x in branch.keys + branch.values}
+    window = branch.step(torch.tensor([5]), 3).window
+    near = [x for layer in range(len(branch.keys)) for x in vars(branch.near(layer, window)).values()]
+    tail = {x.untyped_storage().data_ptr() for x in branch.keys + branch.values + near}
     sealed = {x.untyped_storage().data_ptr() for x in contents(document)}
     with Written() as written:
         step = branch.step(torch.tensor([5]), 3)
@@ -396,7 +398,7 @@ def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
     free["cuda"] = 20
     check("host")
     with pytest.raises(
-        UserError, match=r"need 32\.0 GiB, but 20\.0 GiB are free on cuda; set reader\.memory\.storage=host,"
+        UserError, match=r"need 32\.9 GiB, but 20\.0 GiB are free on cuda; set reader\.memory\.storage=host,"
     ):
         check("device")
     free["cuda"] = 1

@@ -59,7 +59,8 @@ class Layout:
 class BlockMemory:
     """A document's keys, values and representative keys; sealed once prefilled and never written again.
 
-    ``keys`` and ``values``: a store a layer; ``representatives``: a tensor a layer, [blocks, G * D].
+    ``keys`` and ``values``: a store a layer; ``representatives``: a tensor a layer, [G * D, blocks], in
+    float32 at least; the scores of a long document's blocks are found fastest along the blocks.
     """
 
     reader: Reader
@@ -98,9 +99,9 @@ class BlockMemory:
         of its key-value head (InfLLM, paper section 3.2). Ties go to the lowest id. Scores that are no numbers rank
         first, so that they spread into the logits, where they are noticed.
         """
-        representatives = self.representatives[layer][:far]
-        grouped = query.view(representatives.shape[1] // query.shape[1], -1, query.shape[1]).sum(1)
-        scores = representatives @ grouped.flatten()
+        representatives = self.representatives[layer][:, :far]
+        grouped = query.to(representatives.dtype).view(len(representatives) // query.shape[1], -1, query.shape[1])
+        scores = grouped.sum(1).flatten() @ representatives
         if budget >= far or budget == 0:
             chosen = torch.arange(min(budget, far), device=query.device)
             return chosen, scores[chosen]
@@ -132,7 +133,8 @@ class BlockMemory:
             scores = self._scores[layer][slice(*positions)].unflatten(0, (end - first, -1))
             best = scores.topk(min(m.n_representatives, m.block_size), dim=1).indices
             chosen = keys.gather(1, best[..., None].expand(-1, -1, -1, keys.shape[-1]))
-        self.representatives[layer][first:end] = chosen.mean(1).flatten(1)
+        representatives = self.representatives[layer]
+        representatives[:, first:end] = chosen.to(representatives.dtype).mean(1).flatten(1).T
 
 
 def joint_attention(
@@ -333,7 +335,7 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
         clipped,
         keys=stores(),
         values=stores(),
-        representatives=zeros(layout.blocks, heads * size, kind=dtype),
+        representatives=zeros(heads * size, layout.blocks, kind=torch.promote_types(dtype, torch.float32)),
         _scores=zeros(len(tokens), heads, kind=torch.float32) if m.representatives != "mean" else [],
     )
     memory.reserve(min(m.prefill_chunk, len(tokens)))

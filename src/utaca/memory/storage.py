@@ -76,7 +76,8 @@ def check_room(
     """
     token, score = shape[0] * shape[1] * kind.itemsize, shape[0] * torch.float32.itemsize
     stored = layout.length * token
-    needed = Counter({device.type: layers * (layout.blocks * token + layout.length * score)})
+    representative = shape[0] * shape[1] * torch.promote_types(kind, torch.float32).itemsize
+    needed = Counter({device.type: layers * (layout.blocks * representative + layout.length * score)})
     if storage == "host":
         near = layout.n_init + min(layout.length, layout.n_init + layout.n_local + layout.block_size)
         needed[device.type] += 2 * layers * near * token

@@ -69,14 +69,29 @@ class Rotary:
         scale = self._embedding.attention_scaling
         return cos[0] / scale, sin[0] / scale
 
-    def __call__(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate ``x`` [..., T, D] to ``positions`` (integers, broadcastable to [..., T]).
+    def at(self, positions: Tensor, kind: torch.dtype) -> Rotation:
+        """The rotation to ``positions`` (integers, [T] or broadcastable to a tensor's [..., T]).
 
         Raises :class:`IndexError` for positions that were not reserved (a GPU reports them by a failed assertion).
         """
         try:
-            cos, sin = (table[positions].to(x.dtype) for table in self._tables)
+            cos, sin = (table[positions].to(kind) for table in self._tables)
         except IndexError as error:
             raise IndexError(f"a position is beyond the {len(self._tables[0])} reserved; call reserve first") from error
-        half = x.shape[-1] // 2
-        return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
+        return Rotation(cos, sin)
+
+    def __call__(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotate ``x`` [..., T, D] to ``positions``, see :meth:`at`."""
+        return self.at(positions, x.dtype)(x)
+
+
+class Rotation:
+    """A rotation to given positions, for several tensors."""
+
+    def __init__(self, cos: Tensor, sin: Tensor) -> None:
+        self._half = cos.shape[-1] // 2
+        self._cos, self._sin = cos, torch.cat((-sin[..., : self._half], sin[..., self._half :]), -1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Rotate ``x`` [..., T, D]."""
+        return torch.addcmul(x * self._cos, x.roll(self._half, -1), self._sin)
