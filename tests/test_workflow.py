@@ -309,7 +309,14 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
 
 
 def test_transport_reruns_nothing(finished: Path) -> None:
-    assert smoke(finished, "judge={concurrency: 3, timeout_s: 7}", "corpus={requests_per_second: 0.5}") == {}
+    storage = "reader={memory: {storage: host}}"
+    assert smoke(finished, "judge={concurrency: 3, timeout_s: 7}", "corpus={requests_per_second: 0.5}", storage) == {}
+
+
+def test_pairing_reruns_what_decodes_suites(finished: Path) -> None:
+    jobs = smoke(finished, "generation={paired: true}")
+    assert {"generate_validation", "generate_test"} <= set(jobs)
+    assert not {"decode_trajectories", "label", "train_detector", "write_biographies"} & set(jobs)
 
 
 def test_a_removed_table_is_remade_alone(finished: Path) -> None:

@@ -16,12 +16,18 @@ from utaca.memory.blocks import BlockMemory, Segment, causal_mask, joint_attenti
 
 
 class Branch:
-    """A continuation of a document: ``length`` tokens committed so far, keys and values [capacity, G, D] a layer."""
+    """A continuation of a document: ``length`` tokens committed so far, keys and values [capacity, G, D] a layer.
+
+    ``capacity`` is the most tokens that it may take; all of its tensors are made here.
+    """
 
     def __init__(self, memory: BlockMemory, capacity: int) -> None:
-        self.memory, self.length = memory, 0
-        self.keys = [k.new_zeros(capacity, *k.shape[1:]) for k in memory.keys]
-        self.values = [v.new_zeros(capacity, *v.shape[1:]) for v in memory.values]
+        self.memory, self.capacity, self.length = memory, capacity, 0
+        memory.reserve(capacity)
+        self.keys = [k.blank(capacity) for k in memory.keys]
+        self.values = [v.blank(capacity) for v in memory.values]
+        self._near: list[Segment] = []
+        self._window = -1
 
     def step(self, tokens: Tensor, budget: int) -> Step:
         """Run ``tokens`` [T] behind the branch, each layer retrieving ``budget`` blocks; nothing is committed."""
@@ -29,13 +35,31 @@ class Branch:
         run([step])
         return step
 
+    @torch.inference_mode()
     def commit(self, step: Step) -> None:
         """Make a step part of the branch."""
-        end = self.length + step.size
-        for layer, (key, value) in enumerate(zip(step.keys, step.values, strict=True)):
-            self.keys[layer][self.length : end] = key
-            self.values[layer][self.length : end] = value
+        end, behind = self.length + step.size, len(self.memory) - step.window
+        for layer, near in enumerate(self._near):
+            self.keys[layer][self.length : end] = step.keys[layer]
+            self.values[layer][self.length : end] = step.values[layer]
+            near.keys[behind + self.length : behind + end] = step.rotated[layer]
+            near.values[behind + self.length : behind + end] = step.values[layer]
         self.length = end
+
+    def near(self, layer: int, window: int) -> Segment:
+        """The document from ``window`` on and the committed tokens, keys rotated; made anew where the window moves."""
+        if window != self._window:
+            self._window, self._near = window, [self._gather(number, window) for number in range(len(self.keys))]
+        near, end = self._near[layer], len(self.memory) - window + self.length
+        return Segment(near.keys[:end], near.values[:end])
+
+    def _gather(self, layer: int, window: int) -> Segment:
+        memory = self.memory
+        keys = torch.cat((memory.keys[layer].near(window, len(memory)), self.keys[layer]))
+        values = torch.cat((memory.values[layer].near(window, len(memory)), self.values[layer]))
+        base = 0 if memory.clipped else window
+        positions = torch.arange(base, base + len(keys), device=keys.device)
+        return Segment(memory.reader.rotary(keys.transpose(0, 1), positions).transpose(0, 1).contiguous(), values)
 
 
 class Step:
@@ -43,7 +67,11 @@ class Step:
 
     Once run: ``hidden`` [T, D] are the last hidden states and ``embedding`` [D] the last token's embedding at the
     reader's site; ``selected`` are the ids of the blocks attended to, ascending, and ``scores`` what each of them
-    scored, both a tensor a layer.
+    scored, both [k], a tensor a layer. Raises :class:`ValueError` where the branch has no room for the tokens.
+
+    Of a step of one token under one budget, these shapes stay the same from step to step once that many blocks are far:
+    its queries, the chosen blocks, the initial tokens and those of the blocks. The tail grows by a token a step, and
+    whenever a block leaves the window, the window shrinks by it and one more is scored.
     """
 
     hidden: Tensor
@@ -51,14 +79,24 @@ class Step:
 
     def __init__(self, branch: Branch, tokens: Tensor, budget: int) -> None:
         self.branch, self.tokens, self.budget, self.size = branch, tokens, budget, len(tokens)
+        if branch.length + self.size > branch.capacity:
+            room = branch.capacity - branch.length
+            raise ValueError(f"the branch has room for {room} more tokens, not for {self.size}")
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
+        self.rotated: list[Tensor] = []
         self.selected: list[Tensor] = []
         self.scores: list[Tensor] = []
         layout = branch.memory.layout
         self.position = layout.length + branch.length
         self.far = layout.far(self.position)
         self.window = layout.window(self.position)
+        memory, device = branch.memory, tokens.device
+        base = self.window if memory.clipped else 0
+        positions = torch.arange(self.position, self.position + self.size, device=device) - base
+        kind, rotary = branch.keys[0].dtype, memory.reader.rotary
+        self._to_place = rotary.at(positions, kind)
+        self._to_edge = rotary.at(torch.full((1,), layout.n_local - 1, device=device), kind)
 
     @property
     def k(self) -> int:
@@ -75,22 +113,16 @@ class Step:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Attention output [H, T, D] of query [H, T, D], key and value [G, T, D]."""
         branch, memory = self.branch, self.branch.memory
-        rotary, n = memory.reader.rotary, branch.length
-        own_key, own_value = key.transpose(0, 1), value.transpose(0, 1)
-        self.keys.append(own_key)
+        local_query, own_key = self._to_place(torch.cat((query, key))).split((len(query), len(key)))
+        own_key, own_value = own_key.transpose(0, 1), value.transpose(0, 1)
+        self.keys.append(key.transpose(0, 1))
+        self.rotated.append(own_key)
         self.values.append(own_value)
-        base = self.window if memory.clipped else 0
-        positions = torch.arange(self.position, self.position + self.size, device=query.device) - base
-        local_query = rotary(query, positions)
-        tail = torch.arange(memory.layout.length, self.position + self.size, device=query.device) - base
-        tail_keys = rotary(torch.cat((branch.keys[layer][:n], own_key)).transpose(0, 1), tail).transpose(0, 1)
-        near = Segment.near(memory, layer, self.window, len(memory))
-        queries, keys = [local_query, local_query], [near.keys, tail_keys]
-        values = [near.values, branch.values[layer][:n], own_value]
+        near = branch.near(layer, self.window)
+        queries, keys, values = [local_query, local_query], [near.keys, own_key], [near.values, own_value]
         chosen, scores = torch.arange(0, device=query.device), query.new_zeros(0)
         if self.far:
-            rotate = torch.full((1,), memory.layout.n_local - 1, device=query.device)
-            far_query = rotary(query, rotate)
+            far_query = self._to_edge(query)
             chosen, scores = memory.select(layer, far_query.mean(1), self.far, self.budget)
             distant = Segment.far(memory, layer, chosen)
             queries = [far_query if memory.clipped else local_query, *queries]
