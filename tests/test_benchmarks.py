@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from small import make_reader, some_tokens
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerBase
 
 from utaca import load_reader
 from utaca.decoding.benchmark import measure, shape
@@ -87,7 +88,7 @@ def test_forward_passes_are_those_of_the_tokens_and_the_rollbacks(folder: Path) 
 def test_without_a_gpu_its_rows_say_so(folder: Path) -> None:
     table = pd.read_csv(folder / "engine.csv")
     big = table[table["what"].str.startswith("random 8B shape")]
-    assert len(big) == 1 + 2 * len(SHAPE["budgets"]) + 1
+    assert len(big) == 1 + len(SHAPE["budgets"]) + 2
     assert set(big["verdict"]) == {"not measured (no CUDA device)"}
     assert big["value"].isna().all()
     assert "not measured (no CUDA device)" in (folder / "engine.md").read_text(encoding="utf-8")
@@ -108,24 +109,43 @@ def test_times_by_context_and_their_figure(folder: Path) -> None:
     assert "<svg" in (folder / "engine.svg").read_text(encoding="utf-8")
 
 
-def test_a_big_shape_is_measured_the_same_way_on_any_device() -> None:
+@pytest.fixture
+def big() -> tuple[LlamaConfig, torch.device, PreTrainedTokenizerBase, dict[str, Memory], shape.Plan]:
     """The code for GPUs, on the CPU with a small shape."""
-    small = shape.llama31_8b()
-    small.update(
+    config = shape.llama31_8b()
+    config.update(
         {"hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4}
         | {"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 5000}
     )
-    memory, plan = Memory(n_init=16, n_local=128, prefill_chunk=64, prefill_budget=2), shape.Plan(**SHAPE)
-    rows = shape.measure(small, torch.device("cpu"), load_reader("tiny").tokenizer, memory, plan)
-    without = shape.not_measured(plan, "no reason")
+    memory = Memory(n_init=16, n_local=128, prefill_chunk=64, prefill_budget=2)
+    tokenizer, plan = load_reader("tiny").tokenizer, shape.Plan(**SHAPE)
+    return config, torch.device("cpu"), tokenizer, dict.fromkeys(shape.PEAKS, memory), plan
+
+
+def test_a_big_shape_is_measured_the_same_way_on_any_device(big: tuple) -> None:
+    *_, memories, plan = big
+    rows = shape.measure(*big)
+    without = shape.not_measured(memories, plan, "no reason")
     assert [(row.what, row.unit, row.bar) for row in rows] == [(row.what, row.unit, row.bar) for row in without]
+    assert {row.verdict for row in without} == {"not measured (no reason)"}
     assert all(len(row.values) == plan.repeats and row.distance > 0 for row in rows)
     assert all(row.against.name == "full attention" and row.against.amount > 0 for row in rows)
 
 
-def test_the_8b_shape_has_8b_weights() -> None:
-    from transformers import AutoModelForCausalLM
+def test_what_does_not_fit_says_so(big: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object) -> None:
+        raise torch.OutOfMemoryError
 
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU")
+    monkeypatch.setattr(shape.dense, "generate", no_room)
+    assert {row.against.name for row in shape.measure(*big)} == {"full attention: out of memory on GPU"}
+    monkeypatch.setattr(shape, "decode", lambda *_: None)
+    monkeypatch.setattr(shape, "prefill", no_room)
+    rows = shape.measure(*big)
+    assert {row.verdict for row in rows} == {"not measured (out of memory on GPU)"}
+
+
+def test_the_8b_shape_has_8b_weights() -> None:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(shape.llama31_8b())
     assert sum(weight.numel() for weight in model.parameters()) == 8_030_261_248

@@ -24,12 +24,12 @@ with stage_log(snakemake.log[0]):
     machine = probe(reader.device, reader.model.dtype)
     rows, contexts = measure(reader, Plan(**params.plan), machine)
     about, title = report.caption(reader, machine), f"{reader.settings.name}, {report.machine_in_words(reader)}"
-    tokenizer, big = reader.tokenizer, shape.Plan(**params.shape)
+    tokenizer, memories, big = reader.tokenizer, {"device": schema.Memory()}, shape.Plan(**params.shape)
     del reader
     if torch.cuda.is_available():
-        rows += shape.measure(shape.llama31_8b(), torch.device("cuda"), tokenizer, schema.Memory(), big)
+        rows += shape.measure(shape.llama31_8b(), torch.device("cuda"), tokenizer, memories, big)
     else:
-        rows += shape.not_measured(big, "no CUDA device")
+        rows += shape.not_measured(memories, big, "no CUDA device")
     save(report.table(rows, about), folder)
     save(report.contexts(contexts, about), folder)
     report.plot(contexts, folder, title)

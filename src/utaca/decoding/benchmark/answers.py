@@ -37,6 +37,11 @@ class Answer:
         """Median seconds of a token."""
         return statistics.median(self.steps[WARM_UP:])
 
+    @property
+    def passes(self) -> list[Token]:
+        """What every pass of the trace gave, those that were rolled back included."""
+        return [one for token in self.trace for one in (token.tentative, token) if one is not None]
+
 
 def asked(reader: Reader) -> str:
     """The question that every answer is to."""

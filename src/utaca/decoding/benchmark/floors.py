@@ -116,8 +116,9 @@ class Costs:
         representatives = far * self._token / 2
         return self.body * self.itemsize + self.head * 4 + representatives + attended * self._token
 
-    def resident_bytes(self, length: int) -> float:
-        """Bytes of the weights and of a sealed document of ``length`` tokens."""
+    def resident_bytes(self, length: int, stored: bool = True) -> float:
+        """Bytes of the weights and of a sealed document of ``length`` tokens, its keys and values where ``stored``."""
         m = self.memory
         blocks = Layout(length, m.n_init, m.n_local, m.block_size).blocks
-        return self.model * self.itemsize + self.head * 4 + length * self._token + blocks * self._token / 2
+        tokens = length if stored else m.n_init + m.n_local
+        return self.model * self.itemsize + self.head * 4 + tokens * self._token + blocks * self._token / 2

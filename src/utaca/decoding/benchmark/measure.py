@@ -160,13 +160,12 @@ class _Run:
             with passes(self.reader) as seen:
                 answer = decode(memory, budget, plan.tokens, **(options if policy else {}))
             seconds += answer.seconds
-            tried = [token.tentative for token in answer.trace if token.tentative]
-            self.moved += sum(costs.pass_bytes(self.long, token.attended) for token in [*answer.trace, *tried])
+            self.moved += sum(costs.pass_bytes(self.long, one.attended) for one in answer.passes)
             if policy:
                 # One pass reads the question.
                 self.passed += seen.count - 1
                 self.accepted += len(answer.trace)
-                self.rolled_back += len(tried)
+                self.rolled_back += sum(token.rolled_back for token in answer.trace)
         self.found["seven", self.long].append(seconds)
 
     def _bookkeeping(self, memory: BlockMemory) -> None:
@@ -202,7 +201,7 @@ class _Run:
         reading = costs.prefill_flops(long) / machine.rate
         return [
             self._ratio(
-                f"{points} operating points of a document of {long} tokens, against one of them",
+                f"{points} operating points of {plan.tokens} tokens, {long}-token document, against one of them",
                 ("seven", long, "all, one prefill"),
                 ("one", long, f"InfLLM K={plan.budget}, one prefill"),
                 Bar("<=", 1.5),

@@ -9,7 +9,8 @@ import logging
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,6 +30,12 @@ from utaca.records.progress import progress
 from utaca.settings import schema
 
 POLICY = Sub(16)
+NAME = "random 8B shape"
+PEAKS = {"device": 50 * 2**30, "host": 20 * 2**30}
+"""Bars of the peak memory in bytes, by where the blocks are stored."""
+_FULL = "full attention"
+
+Found = dict[tuple[str, str], list[float]]
 
 log = logging.getLogger(__name__)
 
@@ -91,26 +98,30 @@ def measure(
     config: PretrainedConfig,
     device: torch.device,
     tokenizer: PreTrainedTokenizerBase,
-    memory: schema.Memory,
+    memories: Mapping[str, schema.Memory],
     plan: Plan,
 ) -> list[Row]:
-    """The rows of a shape on ``device``: block memory in each repeat, then full attention once.
+    """The rows of a shape on ``device``: block memory under each of ``memories``, by storage, then full attention once.
 
     What does not fit into the device's memory stands as not measured, with the reason.
     """
-    found: dict[str, list[float]] = defaultdict(list)
+    found: Found = defaultdict(list)
     machine = probe(device, torch.bfloat16)
-    reader = build(config, device, tokenizer, memory)
+    reader = build(config, device, tokenizer, schema.Memory())
     drawn = torch.randint(config.vocab_size, (plan.length,), generator=torch.Generator().manual_seed(0))
-    tokens = drawn.to(device)
-    reason = _attempt(device, lambda: _block_memory(reader, tokens, plan, found))
-    full_reason = _attempt(device, lambda: _full_attention(reader, tokens, plan, found))
-    return _rows(plan, found, reason, full_reason, Costs.of(reader), machine)
+    tokens, reasons, costs = drawn.to(device), {}, {}
+    for storage, memory in memories.items():
+        reader.settings = replace(reader.settings, memory=memory)
+        costs[storage] = Costs.of(reader)
+        work = partial(_block_memory, reader, tokens, plan, storage, costs[storage], found)
+        reasons[storage] = _attempt(device, work)
+    reasons[_FULL] = _attempt(device, partial(_full_attention, reader, tokens, plan, found))
+    return [row for storage in memories for row in _rows(plan, storage, found, reasons, costs[storage], machine)]
 
 
-def not_measured(plan: Plan, reason: str) -> list[Row]:
+def not_measured(memories: Mapping[str, schema.Memory], plan: Plan, reason: str) -> list[Row]:
     """The same rows without figures."""
-    return _rows(plan, {}, reason, reason)
+    return [row for storage in memories for row in _rows(plan, storage, {}, {storage: reason})]
 
 
 def _attempt(device: torch.device, work: Callable[[], object]) -> str:
@@ -127,70 +138,76 @@ def _attempt(device: torch.device, work: Callable[[], object]) -> str:
     return ""
 
 
-def _block_memory(reader: Reader, tokens: Tensor, plan: Plan, found: dict[str, list[float]]) -> None:
-    detector = random_detector(reader)
+def _block_memory(reader: Reader, tokens: Tensor, plan: Plan, storage: str, costs: Costs, found: Found) -> None:
+    detector, forced = random_detector(reader), schedule(plan.tokens, plan.every)
     decode(prefill(reader, tokens[: 4 * reader.settings.memory.prefill_chunk]), plan.budgets[0], WARM_UP)
-    for _ in progress(range(plan.repeats), total=plan.repeats, unit="document", description="random weights"):
+    laps = progress(range(plan.repeats), total=plan.repeats, unit="document", description=f"8B shape, {storage}")
+    for _ in laps:
         with PeakMemory(reader.device) as peak:
             started = now(reader.device)
             memory = prefill(reader, tokens, description=f"prefill of {plan.length} tokens")
             seconds = now(reader.device) - started
-            found["prefill"].append(seconds)
+            found[storage, "prefill"].append(seconds)
             for budget in plan.budgets:
-                forced = schedule(plan.tokens, plan.every)
                 answer = decode(memory, budget, plan.tokens, policy=POLICY, detector=detector, interventions=forced)
-                # The mean, for a rolled-back token takes two passes.
-                found[f"token {budget}"].append(statistics.mean(answer.steps[WARM_UP:]))
-                found[f"end to end {budget}"].append(seconds + answer.seconds)
-                found[f"attended {budget}"].append(statistics.mean(token.attended for token in answer.trace))
-        found["peak"].append(peak.bytes)
+                # The mean, for a token that is rolled back takes two passes.
+                found[storage, f"token {budget}"].append(statistics.mean(answer.steps[WARM_UP:]))
+                moved = sum(costs.pass_bytes(plan.length, each.attended) for each in answer.passes)
+                found[storage, f"moved {budget}"].append(moved / plan.tokens)
+            found[storage, "whole"].append(seconds + answer.seconds)
+        found[storage, "peak"].append(peak.bytes)
         del memory
 
 
-def _full_attention(reader: Reader, tokens: Tensor, plan: Plan, found: dict[str, list[float]]) -> None:
+def _full_attention(reader: Reader, tokens: Tensor, plan: Plan, found: Found) -> None:
     log.info("full attention on %d tokens", plan.length)
     with PeakMemory(reader.device) as peak:
         first, steps = dense.generate(reader, tokens, plan.tokens)
-    found["full prefill"], found["full token"] = [first], [statistics.mean(steps[WARM_UP:])]
-    found["full end to end"], found["full peak"] = [first + sum(steps)], [peak.bytes]
+    found[_FULL, "prefill"], found[_FULL, "token"] = [first], [statistics.mean(steps[WARM_UP:])]
+    found[_FULL, "whole"], found[_FULL, "peak"] = [first + sum(steps)], [peak.bytes]
 
 
 def _rows(
     plan: Plan,
-    found: Mapping[str, Sequence[float]],
-    reason: str,
-    full_reason: str,
+    storage: str,
+    found: Mapping[tuple[str, str], Sequence[float]],
+    reasons: Mapping[str, str],
     costs: Costs | None = None,
     machine: Machine | None = None,
 ) -> list[Row]:
-    """All rows; without figures where ``found`` has none, for the given reasons."""
+    """The rows of a storage; for ``reasons`` without figures where ``found`` has none."""
 
-    def row(what: str, unit: str, key: str, full: str, bar: Bar | None, floor: float, work: str) -> Row:
-        what, values = f"random 8B shape, {plan.length} tokens: {what}", found.get(key, ())
+    def row(what: str, unit: str, key: str, bar: Bar | None, floor: float, work: str) -> Row:
+        what, values = f"{NAME}, {plan.length} tokens, blocks on {storage}: {what}", found.get((storage, key), ())
         if not values:
-            return Row(what, unit, bar=bar, reason=reason)
-        against = (
-            Part("full attention", found[full][0]) if full in found else Part(f"full attention: {full_reason}", NAN)
-        )
+            return Row(what, unit, bar=bar, reason=reasons[storage])
+        full = found.get((_FULL, key.split()[0]))
+        against = Part(_FULL, full[0]) if full else Part(f"{_FULL}: {reasons[_FULL]}", NAN)
         return Row(what, unit, values, bar, Part("block memory", statistics.median(values)), against, floor, work)
 
-    def token_floor(budget: int) -> float:
-        if costs is None or machine is None or f"attended {budget}" not in found:
-            return NAN
-        attended = statistics.mean(found[f"attended {budget}"])
-        return costs.pass_bytes(plan.length, int(attended)) / machine.bandwidth
+    def moving(budget: int) -> float:
+        moved = found.get((storage, f"moved {budget}"))
+        return statistics.median(moved) / machine.bandwidth if machine and moved else NAN
 
     reading = costs.prefill_flops(plan.length) / machine.rate if costs and machine else NAN
-    rows = [row("prefill", SECONDS, "prefill", "full prefill", Bar("<=", 10), reading, "FLOPs")]
-    for budget in plan.budgets:
-        whom, floor = f"UT-ACA K_max={budget}, every {plan.every}th step expanded", token_floor(budget)
-        answer, all_of_it = f"time a token, {whom}", f"prefill and {plan.tokens} tokens, {whom}"
-        work = "FLOPs of the prefill, bytes of a pass a token"
-        whole = reading + plan.tokens * floor
-        rows += [
-            row(answer, SECONDS, f"token {budget}", "full token", Bar("<=", 0.01), floor, "bytes of a pass"),
-            row(all_of_it, SECONDS, f"end to end {budget}", "full end to end", None, whole, work),
-        ]
-    kept = costs.resident_bytes(plan.length) if costs else NAN
-    work = "bytes of weights, keys, values, representatives"
-    return [*rows, row("peak memory", BYTES, "peak", "full peak", Bar("<=", 50 * 2**30), kept, work)]
+    kept = costs.resident_bytes(plan.length, stored=storage != "host") if costs else NAN
+    adaptive = f"every {plan.every}th step expanded, UT-ACA K_max="
+    widest = plan.budgets[-1]
+    return [
+        row("prefill", SECONDS, "prefill", Bar("<=", 10), reading, "FLOPs"),
+        *(
+            row(
+                f"time a token, {adaptive}{k}", SECONDS, f"token {k}", Bar("<=", 0.01), moving(k), "bytes of the passes"
+            )
+            for k in plan.budgets
+        ),
+        row(
+            f"prefill and {plan.tokens} tokens, {adaptive}{widest}",
+            SECONDS,
+            "whole",
+            None,
+            reading + plan.tokens * moving(widest),
+            "FLOPs of the prefill, bytes of the passes",
+        ),
+        row("peak memory of the GPU", BYTES, "peak", Bar("<=", PEAKS[storage]), kept, "bytes that stay"),
+    ]
