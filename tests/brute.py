@@ -22,11 +22,14 @@ class Layer:
 
 
 def rotate(x: Tensor, position: int, theta: float = 10_000.0) -> Tensor:
-    """Rotary embedding of x [..., D]: pairs (i, i + D / 2) turned by position * theta ** (-2 i / D)."""
+    """Rotary embedding of x [..., D]: pairs (i, i + D / 2) turned by position * theta ** (-2 i / D).
+
+    The angle, its sine and its cosine are rounded to float32, in which transformers computes them.
+    """
     half = x.shape[-1] // 2
-    angle = position * theta ** (-torch.arange(half, dtype=torch.float64) / half)
-    a, b = x[..., :half], x[..., half:]
-    return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1)
+    angle = position * (1 / theta ** (torch.arange(half, dtype=torch.float32) / half))
+    a, b, cos, sin = x[..., :half], x[..., half:], angle.cos().double(), angle.sin().double()
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
 
 def infllm(

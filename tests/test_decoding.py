@@ -164,9 +164,36 @@ def test_a_question_of_no_room_and_impossible_tokens_are_told(memory, monkeypatc
         generate(memory, "W" * 54, budget=3)
     with pytest.raises(UserError, match="token id 97, but the reader's vocabulary has 97"):
         prefill(memory.reader, torch.tensor([1, 97]))
-    monkeypatch.setattr("utaca.memory.blocks.free_memory", lambda: 10_000)
-    with pytest.raises(UserError, match=r"need 0\.0 GiB, but 0\.0 GiB are free on cpu; shorten the document"):
+    monkeypatch.setattr("utaca.memory.storage.free_memory", lambda: 10_000)
+    told = r"need 0\.0 GiB, but 0\.0 GiB are free on cpu; set reader\.dtype=bfloat16, or shorten the document$"
+    with pytest.raises(UserError, match=told):
         prefill(memory.reader, some_tokens(300))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("prefill_budget", [0, 2])
+def test_either_storage_gives_the_same_bits(dtype: torch.dtype, prefill_budget: int) -> None:
+    found = []
+    for storage in ("device", "host"):
+        m = schema.Memory(
+            n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=prefill_budget, storage=storage
+        )
+        reader = make_reader(memory=m)
+        reader.model.to(dtype)
+        document = prefill(reader, some_tokens(300))
+        assert {x.tokens.dtype for x in document.keys + document.values} == {dtype}
+        options = {"policy": Sub(5), "detector": Scripted(), "max_new_tokens": 20}
+        found.append(generate(document, "Who?", budget=BUDGET, **options))
+    assert found[0].rollbacks > 0
+    for one, other in zip(*(x.trace for x in found), strict=True):
+        for a, b in ((one, other), (one.tentative, other.tentative)) if one.tentative else ((one, other),):
+            for name, value in vars(a).items():
+                if isinstance(value, torch.Tensor):
+                    assert torch.equal(value, vars(b)[name]), name
+                elif name in ("selected", "scores"):
+                    assert [x.tolist() for x in value] == [x.tolist() for x in vars(b)[name]], name
+                elif name != "tentative":
+                    assert value == vars(b)[name], name
 
 
 def tokens_of(found: Generation) -> list[tuple[int, int, bool]]:

@@ -179,6 +179,13 @@ def test_identity_leaves_transport_out(config: dict[str, Any]) -> None:
     assert not {"base_url", "concurrency", "timeout_s", "api_key_env"} & set(judge)
 
 
+def test_storage_is_no_part_of_what_a_result_or_a_training_depends_on(config: dict[str, Any]) -> None:
+    host = schema.Memory(storage="host")
+    assert repr(host) == repr(schema.Memory()) != repr(schema.Memory(n_local=1))
+    assert identity(host) == identity(schema.Memory())
+    assert "storage" not in identity(load(config))["reader"]["memory"]
+
+
 def test_digest_ignores_the_order_of_keys() -> None:
     assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1}) != digest({"a": 1, "b": [3]})
     assert re.fullmatch(r"[0-9a-f]{16}", digest(schema.Memory()))

@@ -61,6 +61,8 @@ def test_training_attends_as_the_engine_does(length: int, representatives: str) 
     budgets = [2, 5]
     batch = asked_batch(some_tokens(length), [6, 4], [8, 9])
     budget = torch.tensor([*budgets, 1])[batch.question]
+    # Whatever is not reserved fails.
+    reader.rotary._tables = reader.rotary._compute(1)
     reading = ReadingBatch(memory, reader.rotary, batch, budget, torch.zeros_like(budget, dtype=torch.bool), 1)
     together = reader.forward(torch.cat((batch.document, batch.tokens), 1), reading)[0, length:]
 

@@ -13,10 +13,21 @@ from utaca.decoding.suites import decode_suite
 from utaca.decoding.trajectories import ask, trajectories
 from utaca.detection.detector import Detector
 from utaca.memory import prefill
+from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
 from utaca.records.journal import Journal
 from utaca.settings import schema
 from utaca.settings.schema import Memory, Point
+
+
+class EveryThird:
+    """A detector that distrusts every third committed token, whatever it is."""
+
+    def initial_state(self, batch: int) -> int:
+        return 0
+
+    def step(self, margin: torch.Tensor, embedding: torch.Tensor, state: int) -> tuple[torch.Tensor, int]:
+        return torch.tensor([[0.9, 0.1, 0.0] if state % 3 == 2 else [0.1, 0.9, 0.0]]), state + 1
 
 
 def documents(n: int) -> list[dict]:
@@ -110,3 +121,24 @@ def test_suite_prefills_once_and_counts(reader, tmp_path, monkeypatch) -> None:
     again = decode_suite(reader, given, "test", [*points, Point("infllm", 1)], detector, Journal(tmp_path, "x"))
     assert len(prefills) == 4, "a new point prefills again"
     assert again["infllm-K2"][0].equals(found["infllm-K2"][0]), "the others are taken from the journal"
+
+
+def test_a_suite_decoded_in_pairs_gives_the_same_tokens(reader, tmp_path, monkeypatch) -> None:
+    points, rows, forward = [Point("infllm", 2), Point("utaca", 6, "sub.2")], [], Reader.forward
+    monkeypatch.setattr(Reader, "forward", lambda self, *given: (rows.append(len(given[0])), forward(self, *given))[1])
+    found = []
+    for paired in (False, True):
+        rows.clear()
+        journal = Journal(tmp_path / str(paired), "x")
+        found.append(decode_suite(reader, documents(2), "test", points, EveryThird(), journal, paired=paired))
+        assert set(rows) == ({1, 2} if paired else {1})
+    for point in points:
+        (answers, traces), (other_answers, other_traces) = (suite[point.label] for suite in found)
+        columns = ["document", "point", "text", "finish", "selected", "attended", "rollbacks"]
+        assert answers.select(columns).equals(other_answers.select(columns))
+        measured = ["margin", "logprob", "tentative_margin", "tentative_logprob"]
+        logits = ["top_logits", "tentative_top_logits", "scores"]
+        assert traces.drop_columns(measured + logits).equals(other_traces.drop_columns(measured + logits))
+        for name in measured:
+            assert traces[name].to_pylist() == pytest.approx(other_traces[name].to_pylist(), abs=1e-4)
+    assert sum(found[0]["utaca-K6-sub2"][0]["rollbacks"].to_pylist()) > 0

@@ -43,6 +43,7 @@ for suite, spec in SETTINGS.suites.items():
             reader=READER,
             suite=suite,
             points=IDENTITY["suites"][suite]["points"],
+            paired=SETTINGS.generation.paired,
             shards=SCALE[spec.split]["shards"],
             journal=f"{OUT}/journal/generations",
         script:

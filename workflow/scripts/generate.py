@@ -25,9 +25,9 @@ with stage_log(snakemake.log[0]):
     detector = load_detector(snakemake.input.detector) if snakemake.input.detector else None
     documents = rows(snakemake.input.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
     # Operating points that are added or asked for again find the others in the journal.
-    common = digest({"reader": params.reader, "suite": params.suite})
+    common = digest({"reader": params.reader, "suite": params.suite, "paired": params.paired})
     journal = Journal(params.journal, fingerprint(common, snakemake.input))
-    results = decode_suite(reader, documents, params.suite, points, detector, journal)
+    results = decode_suite(reader, documents, params.suite, points, detector, journal, paired=params.paired)
     settings = digest(dict(params.items()))
     for point, answers_path, traces_path in zip(points, output.answers, output.traces, strict=True):
         answers, traces = results[point.label]

@@ -43,10 +43,13 @@ def decode_suite(
     points: Sequence[Point],
     detector: Detector | None,
     journal: Journal,
+    *,
+    paired: bool = False,
 ) -> dict[str, tuple[pa.Table, pa.Table]]:
     """Answers and traces (schemas "answers" and "traces") by operating point.
 
-    ``detector`` serves the adaptive points and may be None where there are none.
+    ``detector`` serves the adaptive points and may be None where there are none; ``paired`` runs their compact and
+    expanded passes as one (:func:`utaca.decoding.generate.generate`).
     """
     answers: dict[str, list[pa.Table]] = {point.label: [] for point in points}
     traces: dict[str, list[pa.Table]] = {point.label: [] for point in points}
@@ -55,7 +58,7 @@ def decode_suite(
         for point in points:
             pair = journal.table(
                 f"{suite}/{point.label}/{document['id']}",
-                lambda m=memory, p=point, d=document: _decode(reader, m, d, suite, p, detector),
+                lambda m=memory, p=point, d=document: _decode(reader, m, d, suite, p, detector, paired),
             )
             answers[point.label].append(pa.table(pair["answer"][:1].combine_chunks().flatten(), SCHEMAS["answers"]))
             traces[point.label].append(pa.table(pair["trace"].combine_chunks().flatten(), SCHEMAS["traces"]))
@@ -69,6 +72,7 @@ def _decode(
     suite: str,
     point: Point,
     detector: Detector | None,
+    paired: bool,
 ) -> pa.Table:
     """One answer as a table a journal can hold: a row a token, the answer beside the first."""
     memory = prefilled()
@@ -81,6 +85,7 @@ def _decode(
             policy=parse(point.policy) if point.policy else None,
             detector=detector if point.policy else None,
             max_new_tokens=longest,
+            paired=paired,
         )
     answer = {
         "document": document["id"],

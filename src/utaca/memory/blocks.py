@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from utaca.errors import UserError
+from utaca.memory.storage import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
-from utaca.settings.machine import free_memory, return_freed_memory
+from utaca.settings.machine import return_freed_memory
 from utaca.settings.schema import Memory
 
 CHUNKS_AT_ONCE = 16
@@ -58,15 +59,15 @@ class Layout:
 class BlockMemory:
     """A document's keys, values and representative keys; sealed once prefilled and never written again.
 
-    ``keys`` and ``values``: a tensor a layer, [N, G, D]; ``representatives``: a tensor a layer, [blocks, G * D].
+    ``keys`` and ``values``: a store a layer; ``representatives``: a tensor a layer, [blocks, G * D].
     """
 
     reader: Reader
     tokens: Tensor
     layout: Layout
     clipped: bool
-    keys: list[Tensor]
-    values: list[Tensor]
+    keys: list[Store]
+    values: list[Store]
     representatives: list[Tensor]
     _scores: list[Tensor] = field(default_factory=list, repr=False)
 
@@ -82,36 +83,53 @@ class BlockMemory:
         size = self.layout.block_size
         return (self.layout.n_init + blocks[:, None] * size + torch.arange(size, device=blocks.device)).flatten()
 
+    def reserve(self, new: int) -> None:
+        """Make sure of the positions of ``new`` tokens, read in one pass or behind the document."""
+        layout = self.layout
+        near = min(layout.length, layout.n_init + layout.n_local + layout.block_size) if self.clipped else layout.length
+        self.reader.rotary.reserve(near + new)
+
     def select(self, layer: int, query: Tensor, far: int, budget: int) -> tuple[Tensor, Tensor]:
         """The ``budget`` blocks, of the first ``far``, whose representatives suit ``query`` [H, D] best.
 
-        Returns their ids, ascending, and their scores.
+        Returns their ids, ascending, and their scores, both [budget], or [far] where there are fewer.
 
         One selection a layer for all heads: the sum over heads of the dot product of query head and the representative
-        of its key-value head (InfLLM, paper section 3.2). Ties go to the lowest id.
+        of its key-value head (InfLLM, paper section 3.2). Ties go to the lowest id. Scores that are no numbers rank
+        first, so that they spread into the logits, where they are noticed.
         """
-        grouped = query.view(self.keys[layer].shape[1], -1, query.shape[-1]).sum(1)
-        scores = self.representatives[layer][:far] @ grouped.flatten()
+        representatives = self.representatives[layer][:far]
+        grouped = query.view(representatives.shape[1] // query.shape[1], -1, query.shape[1]).sum(1)
+        scores = representatives @ grouped.flatten()
         if budget >= far or budget == 0:
             chosen = torch.arange(min(budget, far), device=query.device)
             return chosen, scores[chosen]
-        # Sorting all blocks of a long document would cost more than the attention to those chosen.
-        least = scores.topk(budget).values[-1]
-        above = (scores > least).nonzero().flatten()
-        level = (scores == least).nonzero().flatten()[: budget - len(above)]
-        chosen = torch.cat((above, level)).sort().values
+        # Sorting all blocks of a long document would cost more than the attention to those chosen. topk leaves open
+        # which of the blocks at the least score are taken: the first, the i-th being where their count reaches i. No
+        # shape depends on a score, so that nothing waits for the device.
+        best, found = scores.topk(budget)
+        tied = best == best[-1]
+        first = torch.searchsorted((scores == best[-1]).cumsum(0), tied.cumsum(0))
+        chosen = torch.where(tied, first, found).sort().values
         return chosen, scores[chosen]
+
+    def advance(self, layer: int, start: int, end: int) -> None:
+        """To be called once a pass over tokens ``start`` to ``end`` has attended and scored: its window moves on."""
+        layout = self.layout
+        self._represent(layer, layout.far(start), layout.far(end) if end < layout.length else layout.blocks)
+        self.keys[layer].leave(layout.window(end))
+        self.values[layer].leave(layout.window(end))
 
     def _represent(self, layer: int, first: int, end: int) -> None:
         """Fill in the representatives of blocks ``first`` to ``end``."""
         if first == end:
             return
-        m, positions = self.settings, slice(*(self.layout.n_init + b * self.layout.block_size for b in (first, end)))
-        keys = self.keys[layer][positions].unflatten(0, (end - first, -1))
+        m, positions = self.settings, [self.layout.n_init + b * self.layout.block_size for b in (first, end)]
+        keys = self.keys[layer].near(*positions).unflatten(0, (end - first, -1))
         if m.representatives == "mean":
             chosen = keys
         else:
-            scores = self._scores[layer][positions].unflatten(0, (end - first, -1))
+            scores = self._scores[layer][slice(*positions)].unflatten(0, (end - first, -1))
             best = scores.topk(min(m.n_representatives, m.block_size), dim=1).indices
             chosen = keys.gather(1, best[..., None].expand(-1, -1, -1, keys.shape[-1]))
         self.representatives[layer][first:end] = chosen.mean(1).flatten(1)
@@ -154,8 +172,8 @@ class _Chunk:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         memory, m, start, end = self.memory, self.memory.settings, self.start, self.start + self.length
-        memory.keys[layer][start:end] = key[0].transpose(0, 1)
-        memory.values[layer][start:end] = value[0].transpose(0, 1)
+        memory.keys[layer].write(start, key[0].transpose(0, 1))
+        memory.values[layer].write(start, value[0].transpose(0, 1))
         near = Segment.near(memory, layer, self.window, end)
         base = self.window if memory.clipped else 0
         positions = torch.arange(start, end, device=query.device) - base
@@ -173,6 +191,7 @@ class _Chunk:
         if m.representatives != "mean":
             given = probabilities[..., -len(near.keys) :] if m.representatives == "attention_mass" else None
             _score(memory, layer, slice(self.window, end), local_query, near.keys, given)
+        memory.advance(layer, start, end)
         return out[None]
 
 
@@ -206,7 +225,7 @@ class _Chunks:
     def __init__(self, memory: BlockMemory, start: int, chunks: int) -> None:
         self.memory, self.start, self.chunks = memory, start, chunks
         self.end = start + chunks * memory.settings.prefill_chunk
-        self.before = start - memory.layout.window(start)
+        self.window = memory.layout.window(start)
 
     @staticmethod
     def suit(memory: BlockMemory, start: int) -> bool:
@@ -221,34 +240,34 @@ class _Chunks:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         memory, m, size = self.memory, self.memory.settings, self.memory.settings.prefill_chunk
-        rotary, wide, first = memory.reader.rotary, self.before + size, self.start - self.before
+        rotary, before = memory.reader.rotary, self.start - self.window
+        wide = before + size
         _, h, t, d = query.shape
         g = key.shape[1]
-        memory.keys[layer][self.start : self.end] = key[0].transpose(0, 1)
-        memory.values[layer][self.start : self.end] = value[0].transpose(0, 1)
-
-        def windows(x: Tensor) -> Tensor:
-            return x[first : self.end].unfold(0, wide, size).transpose(2, 3)
-
+        kept = memory.keys[layer], memory.values[layer]
+        for store, new in zip(kept, (key, value), strict=True):
+            store.write(self.start, new[0].transpose(0, 1))
+        all_keys, all_values = (x.near(self.window, self.end).unfold(0, wide, size).transpose(2, 3) for x in kept)
         positions = torch.arange(wide, device=query.device)
-        near_keys = rotary(windows(memory.keys[layer]), positions)
+        near_keys = rotary(all_keys, positions)
         queries = query[0].view(g, h // g, self.chunks, size, d).permute(2, 0, 1, 3, 4)
-        near = rotary(queries, positions[self.before :])
+        near = rotary(queries, positions[before:])
         far = rotary(queries, torch.full((1,), m.n_local - 1, device=query.device))
-        initial, initial_values = (x[layer][: m.n_init].transpose(0, 1) for x in (memory.keys, memory.values))
+        initial, initial_values = (x.initial.transpose(0, 1) for x in kept)
         logits = torch.cat((far.flatten(2, 3) @ initial.mT, near.flatten(2, 3) @ near_keys.mT), -1)
         logits = logits.unflatten(2, (h // g, size))
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * scaling
         logits += causal_mask(size, m.n_init + wide, query.device)
         probabilities = logits.softmax(-1)
         weights = probabilities.to(value.dtype).flatten(2, 3)
-        out = weights[..., m.n_init :] @ windows(memory.values[layer]) + weights[..., : m.n_init] @ initial_values
+        out = weights[..., m.n_init :] @ all_values + weights[..., : m.n_init] @ initial_values
         if m.representatives != "mean":
             mass = m.representatives == "attention_mass"
             for i in range(self.chunks):
-                window = slice(first + i * size, first + i * size + wide)
+                window = slice(self.window + i * size, self.window + i * size + wide)
                 given = probabilities[i, ..., m.n_init :] if mass else None
                 _score(memory, layer, window, near[i].flatten(0, 1), near_keys[i].transpose(0, 1), given)
+        memory.advance(layer, self.start, self.end)
         return out.unflatten(2, (h // g, size)).permute(1, 2, 0, 3, 4).reshape(1, h, t, d)
 
 
@@ -262,18 +281,19 @@ class Segment:
     @staticmethod
     def near(memory: BlockMemory, layer: int, start: int, end: int) -> Segment:
         """The window's tokens; positions count from its start, or from the document's where positions are unclipped."""
-        keys = memory.keys[layer][start:end]
+        keys = memory.keys[layer].near(start, end)
         base = 0 if memory.clipped else start
         positions = torch.arange(base, base + len(keys), device=keys.device)
-        return Segment(_rotate(memory, keys, positions), memory.values[layer][start:end])
+        return Segment(_rotate(memory, keys, positions), memory.values[layer].near(start, end))
 
     @staticmethod
     def far(memory: BlockMemory, layer: int, blocks: Tensor) -> Segment:
         """Initial tokens and the given blocks; unrotated, which puts them at the query's clipped distance."""
-        initial = torch.arange(memory.layout.n_init, device=blocks.device)
-        tokens = torch.cat((initial, memory.block_tokens(blocks)))
-        keys = memory.keys[layer][tokens]
-        return Segment(keys if memory.clipped else _rotate(memory, keys, tokens), memory.values[layer][tokens])
+        keys, values = memory.keys[layer].far(blocks), memory.values[layer].far(blocks)
+        if not memory.clipped:
+            initial = torch.arange(memory.layout.n_init, device=blocks.device)
+            keys = _rotate(memory, keys, torch.cat((initial, memory.block_tokens(blocks))))
+        return Segment(keys, values)
 
 
 def _rotate(memory: BlockMemory, keys: Tensor, positions: Tensor) -> Tensor:
@@ -297,9 +317,12 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     heads, layers = config.num_key_value_heads, config.num_hidden_layers
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     dtype = next(reader.model.parameters()).dtype
-    _check_room(reader, layers * 2 * heads * size * dtype.itemsize * len(tokens))
+    check_room(layout, (heads, size), layers, dtype, reader.device, m.storage)
 
-    def empty(*shape: int, kind: torch.dtype = dtype) -> list[Tensor]:
+    def stores() -> list[Store]:
+        return [Store(layout, (heads, size), dtype, reader.device, m.storage) for _ in range(layers)]
+
+    def zeros(*shape: int, kind: torch.dtype) -> list[Tensor]:
         return [torch.zeros(*shape, dtype=kind, device=reader.device) for _ in range(layers)]
 
     memory = BlockMemory(
@@ -307,18 +330,15 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
         tokens,
         layout,
         clipped,
-        keys=empty(len(tokens), heads, size),
-        values=empty(len(tokens), heads, size),
-        representatives=empty(layout.blocks, heads * size),
-        _scores=empty(len(tokens), heads, kind=torch.float32) if m.representatives != "mean" else [],
+        keys=stores(),
+        values=stores(),
+        representatives=zeros(layout.blocks, heads * size, kind=dtype),
+        _scores=zeros(len(tokens), heads, kind=torch.float32) if m.representatives != "mean" else [],
     )
+    memory.reserve(min(m.prefill_chunk, len(tokens)))
     bar = counter(total=len(tokens), done=0, unit="token", description=description) if description else None
-    represented = start = 0
+    start = 0
     while start < len(tokens):
-        far = layout.far(start)
-        for layer in range(layers):
-            memory._represent(layer, represented, far)
-        represented = far
         chunks = min(CHUNKS_AT_ONCE, (len(tokens) - start) // m.prefill_chunk)
         together = chunks > 0 and _Chunks.suit(memory, start)
         chunk = tokens[start : start + m.prefill_chunk * (chunks if together else 1)]
@@ -328,8 +348,6 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
             bar.update(len(chunk))
     if bar is not None:
         bar.close()
-    for layer in range(layers):
-        memory._represent(layer, represented, layout.blocks)
     memory._scores = []
     return_freed_memory()
     return memory
@@ -343,14 +361,4 @@ def _check(tokens: Tensor, vocabulary: int) -> None:
         raise UserError(
             f"the document has token id {low if low < 0 else high}, but the reader's vocabulary has {vocabulary} "
             "entries; encode it with the reader's own tokenizer"
-        )
-
-
-def _check_room(reader: Reader, needed: int) -> None:
-    """``needed`` bytes of keys and values must fit; what else a prefill takes is small beside them."""
-    free = torch.cuda.mem_get_info(reader.device)[0] if reader.device.type == "cuda" else free_memory()
-    if free is not None and needed > free:
-        raise UserError(
-            f"the document's keys and values need {needed / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are free on "
-            f"{reader.device.type}; shorten the document, or set reader.dtype=bfloat16 where it is float32"
         )

@@ -16,12 +16,16 @@ from utaca.memory.blocks import BlockMemory, Segment, causal_mask, joint_attenti
 
 
 class Branch:
-    """A continuation of a document: ``length`` tokens committed so far, keys and values [capacity, G, D] a layer."""
+    """A continuation of a document: ``length`` tokens committed so far, keys and values [capacity, G, D] a layer.
+
+    ``capacity`` is the most tokens that it may take; all of its tensors are made here.
+    """
 
     def __init__(self, memory: BlockMemory, capacity: int) -> None:
-        self.memory, self.length = memory, 0
-        self.keys = [k.new_zeros(capacity, *k.shape[1:]) for k in memory.keys]
-        self.values = [v.new_zeros(capacity, *v.shape[1:]) for v in memory.values]
+        self.memory, self.capacity, self.length = memory, capacity, 0
+        memory.reserve(capacity)
+        self.keys = [k.blank(capacity) for k in memory.keys]
+        self.values = [v.blank(capacity) for v in memory.values]
 
     def step(self, tokens: Tensor, budget: int) -> Step:
         """Run ``tokens`` [T] behind the branch, each layer retrieving ``budget`` blocks; nothing is committed."""
@@ -43,7 +47,11 @@ class Step:
 
     Once run: ``hidden`` [T, D] are the last hidden states and ``embedding`` [D] the last token's embedding at the
     reader's site; ``selected`` are the ids of the blocks attended to, ascending, and ``scores`` what each of them
-    scored, both a tensor a layer.
+    scored, both [k], a tensor a layer. Raises :class:`ValueError` where the branch has no room for the tokens.
+
+    Of a step of one token under one budget, these shapes stay the same from step to step once that many blocks are far:
+    its queries, the chosen blocks, the initial tokens and those of the blocks. The tail grows by a token a step, and
+    whenever a block leaves the window, the window shrinks by it and one more is scored.
     """
 
     hidden: Tensor
@@ -51,6 +59,9 @@ class Step:
 
     def __init__(self, branch: Branch, tokens: Tensor, budget: int) -> None:
         self.branch, self.tokens, self.budget, self.size = branch, tokens, budget, len(tokens)
+        if branch.length + self.size > branch.capacity:
+            room = branch.capacity - branch.length
+            raise ValueError(f"the branch has room for {room} more tokens, not for {self.size}")
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self.selected: list[Tensor] = []

@@ -49,13 +49,19 @@ class Rotary:
     """Rotary tables of a model, for positions of our choosing.
 
     The model scales queries and keys by its ``attention_scaling`` (yarn) even at position zero, so the tables are
-    kept free of it.
+    kept free of it. They hold the positions that were reserved: looking at those of a call would make a pass wait for
+    the device.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._embedding = model.model.rotary_emb
         self._device = next(model.parameters()).device
         self._tables = self._compute(1024)
+
+    def reserve(self, length: int) -> None:
+        """Make sure of the positions below ``length``; whoever starts a pass knows its largest one."""
+        if length > len(self._tables[0]):
+            self._tables = self._compute(length)
 
     def _compute(self, length: int) -> tuple[Tensor, Tensor]:
         x = torch.zeros(1, dtype=torch.float32, device=self._device)
@@ -64,12 +70,13 @@ class Rotary:
         return cos[0] / scale, sin[0] / scale
 
     def __call__(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate ``x`` [..., T, D] to ``positions`` (integers, broadcastable to [..., T])."""
-        if positions.numel() == 0:
-            return x
-        needed = int(positions.max()) + 1
-        if needed > len(self._tables[0]):
-            self._tables = self._compute(max(needed, 2 * len(self._tables[0])))
-        cos, sin = (table[positions].to(x.dtype) for table in self._tables)
+        """Rotate ``x`` [..., T, D] to ``positions`` (integers, broadcastable to [..., T]).
+
+        Raises :class:`IndexError` for positions that were not reserved (a GPU reports them by a failed assertion).
+        """
+        try:
+            cos, sin = (table[positions].to(x.dtype) for table in self._tables)
+        except IndexError as error:
+            raise IndexError(f"a position is beyond the {len(self._tables[0])} reserved; call reserve first") from error
         half = x.shape[-1] // 2
         return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin

@@ -20,9 +20,11 @@ def setting(default: Any, help: str, **checks: Any) -> Any:
     ``transport=True`` marks keys that never change a result (addresses, limits) and so trigger no rerun.
     """
     metadata = {"help": help, **checks}
+    # What is resumed by an object's repr goes on under another transport.
+    told = not checks.get("transport", False)
     if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
-        return field(default_factory=lambda: _copy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+        return field(default_factory=lambda: _copy(default), metadata=metadata, repr=told)
+    return field(default=default, metadata=metadata, repr=told)
 
 
 def _copy(value: Any) -> Any:
@@ -72,6 +74,13 @@ class Memory:
     n_representatives: int = setting(4, "tokens averaged into a block's representative key", minimum=1)
     prefill_chunk: int = setting(2048, "tokens of one prefill pass", minimum=1)
     prefill_budget: int = setting(16, "blocks retrieved by each prefill chunk, whatever the decoding budget", minimum=0)
+    storage: str = setting(
+        "device",
+        "where keys and values of a document lie: on the reader's device, or in host memory, from which retrieved "
+        "blocks alone are brought to a GPU; answers are the same",
+        choices=["device", "host"],
+        transport=True,
+    )
 
 
 @dataclass
@@ -223,6 +232,17 @@ class Suite:
 
 
 @dataclass
+class Generation:
+    """How the suites' answers are decoded."""
+
+    paired: bool = setting(
+        False,
+        "run the compact and the expanded pass of an adaptive step as one pass of the model, which pays where reading "
+        "the weights costs more than a second row, as on a GPU; the same tokens, up to rounding",
+    )
+
+
+@dataclass
 class Card:
     """The reader card: how well the reader reads what its training never contained."""
 
@@ -245,4 +265,5 @@ class Config:
     detector: Detector = setting(Detector(), "uncertainty detector")
     detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
     suites: dict[str, Suite] = setting({}, "operating points, by suite")
+    generation: Generation = setting(Generation(), "decoding of the suites")
     card: Card = setting(Card(), "the reader card")

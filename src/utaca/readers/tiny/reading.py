@@ -39,6 +39,7 @@ class ReadingBatch:
         self.name_losses: list[Tensor] = []
         m, device = memory, batch.document.device
         n = self.length = batch.document.shape[1]
+        rotary.reserve(n + batch.tokens.shape[1])
         self.position = n + batch.place
         blocks = max(0, (n - m.n_init) // m.block_size)
         # A block is far for a token once all of it lies outside of the token's window.
