@@ -88,7 +88,7 @@ def test_forward_passes_are_those_of_the_tokens_and_the_rollbacks(folder: Path) 
 def test_without_a_gpu_its_rows_say_so(folder: Path) -> None:
     table = pd.read_csv(folder / "engine.csv")
     big = table[table["what"].str.startswith("random 8B shape")]
-    assert len(big) == 1 + len(SHAPE["budgets"]) + 2
+    assert len(big) == 2 * (1 + len(SHAPE["budgets"]) + 2)
     assert set(big["verdict"]) == {"not measured (no CUDA device)"}
     assert big["value"].isna().all()
     assert "not measured (no CUDA device)" in (folder / "engine.md").read_text(encoding="utf-8")
@@ -117,9 +117,10 @@ def big() -> tuple[LlamaConfig, torch.device, PreTrainedTokenizerBase, dict[str,
         {"hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4}
         | {"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 5000}
     )
-    memory = Memory(n_init=16, n_local=128, prefill_chunk=64, prefill_budget=2)
+    small = {"n_init": 16, "n_local": 128, "prefill_chunk": 64, "prefill_budget": 2}
+    memories = {storage: Memory(storage=storage, **small) for storage in shape.PEAKS}
     tokenizer, plan = load_reader("tiny").tokenizer, shape.Plan(**SHAPE)
-    return config, torch.device("cpu"), tokenizer, dict.fromkeys(shape.PEAKS, memory), plan
+    return config, torch.device("cpu"), tokenizer, memories, plan
 
 
 def test_a_big_shape_is_measured_the_same_way_on_any_device(big: tuple) -> None:
@@ -155,7 +156,7 @@ def test_the_8b_shape_has_8b_weights() -> None:
 def test_the_block_loop_gives_what_the_engine_gives(kind: str) -> None:
     """So many tokens that blocks leave the window, so many blocks that they give way in the cache."""
     memory = prefill(make_reader(kind), some_tokens(400))
-    ours, loop = engine_step(memory, 100), BlockLoop(memory, 5)
+    ours, loop = engine_step(memory, 100), BlockLoop(memory, 100, 5)
     for number, token in enumerate(some_tokens(60, seed=2).split(1)):
         tokens, budget = (some_tokens(7), 2) if number == 0 else (token, 5)
         torch.testing.assert_close(loop.step(tokens, budget), ours(tokens, budget), rtol=1e-4, atol=1e-4)
@@ -193,7 +194,8 @@ def test_floors_count_what_the_method_asks_for() -> None:
     attended = sum(min(position + 1, 4 + 24 + 16) for position in range(100))
     assert costs.prefill_flops(100) == 2 * 3 * layer * 100 + 4 * 3 * 4 * 16 * attended
     memory = prefill(reader, some_tokens(100))
-    kept = sum(x.numel() * x.itemsize for x in [*memory.keys, *memory.values, *memory.representatives])
+    tensors = [*(store.tokens for store in [*memory.keys, *memory.values]), *memory.representatives]
+    kept = sum(x.numel() * x.itemsize for x in tensors)
     assert costs.resident_bytes(100) == kept + costs.model * 4 + 4 * 97 * 64
 
 

@@ -24,7 +24,8 @@ with stage_log(snakemake.log[0]):
     machine = probe(reader.device, reader.model.dtype)
     rows, contexts = measure(reader, Plan(**params.plan), machine)
     about, title = report.caption(reader, machine), f"{reader.settings.name}, {report.machine_in_words(reader)}"
-    tokenizer, memories, big = reader.tokenizer, {"device": schema.Memory()}, shape.Plan(**params.shape)
+    tokenizer, big = reader.tokenizer, shape.Plan(**params.shape)
+    memories = {storage: schema.Memory(storage=storage) for storage in shape.PEAKS}
     del reader
     if torch.cuda.is_available():
         rows += shape.measure(shape.llama31_8b(), torch.device("cuda"), tokenizer, memories, big)

@@ -30,24 +30,26 @@ class _Layer:
     """What one layer keeps: the blocks, the window and the buffer that is attended to."""
 
     def __init__(self, memory: BlockMemory, layer: int, budget: int) -> None:
-        layout, keys, values = memory.layout, memory.keys[layer], memory.values[layer]
+        layout, stores = memory.layout, (memory.keys[layer], memory.values[layer])
         self.size, self.n_init = layout.block_size, layout.n_init
         start = layout.window(layout.length)
         self.units: list[tuple[_Unit, _Unit]] = []
         for at in range(layout.n_init, start, self.size):
-            self.units.append((_Unit(keys[at : at + self.size]), _Unit(values[at : at + self.size])))
-        self.keys, self.values = keys[start:], values[start:]
-        groups = memory.reader.model.config.num_attention_heads // keys.shape[1]
-        by_head = memory.representatives[layer].unflatten(1, keys.shape[1:])
+            self.units.append(tuple(_Unit(store.tokens[at : at + self.size]) for store in stores))
+        self.keys, self.values = [store.near(start, layout.length) for store in stores]
+        shape = self.keys.shape[1:]
+        groups = memory.reader.model.config.num_attention_heads // shape[0]
+        by_head = memory.representatives[layer].unflatten(1, shape)
         self.representatives = by_head.repeat_interleave(groups, 1).flatten(1)
         self.capacity = _CACHED * budget
-        self.cache = keys.new_empty(2 * self.capacity, self.size, *keys.shape[1:])
+        self.cache = self.keys.new_empty(2 * self.capacity, self.size, *shape)
         self.free = list(range(2 * self.capacity))
         self.used: dict[int, int] = {}
         self.steps = 0
         self.held = [-1] * budget
-        self.buffer = keys.new_empty(2, self.n_init + budget * self.size, *keys.shape[1:])
-        self.buffer[0, : self.n_init], self.buffer[1, : self.n_init] = keys[: self.n_init], values[: self.n_init]
+        self.buffer = self.keys.new_empty(2, self.n_init + budget * self.size, *shape)
+        for side, store in zip(self.buffer, stores, strict=True):
+            side[: self.n_init] = store.initial
 
     def append(self, key: Tensor, value: Tensor, far: int) -> None:
         """Put new tokens [T, G, D] into the window and what leaves it, up to ``far`` blocks in all, into units."""
@@ -88,12 +90,14 @@ class _Layer:
 
 
 class BlockLoop:
-    """Decoding behind a document that has far blocks, no step with fewer of them than the one before.
+    """Decoding of ``capacity`` tokens behind a document that has far blocks.
 
-    It starts from a sealed memory and gives the hidden states of :class:`utaca.memory.Branch`, up to rounding.
+    No step may ask for fewer of them than the one before. It starts from a sealed memory and gives the hidden states of
+    :class:`utaca.memory.Branch`, up to rounding.
     """
 
-    def __init__(self, memory: BlockMemory, budget: int) -> None:
+    def __init__(self, memory: BlockMemory, capacity: int, budget: int) -> None:
+        memory.reserve(capacity)
         self.memory, self.length, self.budget = memory, 0, budget
         self.layers = [_Layer(memory, layer, budget) for layer in range(len(memory.keys))]
 

@@ -179,8 +179,9 @@ class _Run:
         self.found["whole", self.long].append(whole.token)
 
     def _block_loop(self, memory: BlockMemory) -> None:
-        k = self.plan.budget
-        looped = decode_bare(memory, BlockLoop(memory, k).step, [k] * self.plan.tokens)
+        k, tokens = self.plan.budget, self.plan.tokens
+        loop = BlockLoop(memory, tokens + memory.settings.n_local, k)
+        looped = decode_bare(memory, loop.step, [k] * tokens)
         self.found["loop", self.long].append(looped.token)
 
     def _full_attention(self, context: int) -> None:
