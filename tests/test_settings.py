@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from utaca.settings import schema
 from utaca.settings.checks import build, digest, identity, load, validate
 from utaca.settings.compose import compose, groups
 from utaca.settings.document import PAGE, page
-from utaca.settings.machine import free_memory, gpus, prose_files
+from utaca.settings.machine import free_memory, gpus, processor, prose_files
 from utaca.settings.modules import closure
 
 
@@ -303,3 +304,9 @@ def test_free_memory_heeds_the_containers_limit_but_not_its_file_cache(tmp_path:
     assert free_memory(meminfo, tmp_path) == 5000 * 1024
     (tmp_path / "memory.max").write_text("1000000\n")
     assert free_memory(meminfo, tmp_path) == 800_000
+
+
+def test_the_processor_is_named(tmp_path: Path) -> None:
+    assert processor(tmp_path / "cpuinfo") == (platform.processor() or platform.machine())
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Fast 9\nprocessor\t: 1\nmodel name\t: Fast 9\n")
+    assert processor(tmp_path / "cpuinfo") == "Fast 9"

@@ -124,6 +124,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         ("results/tiny/reader/card.md", "card", "train_detector"),
         ("results/tiny/reader/speed.json", "reader_speed", "read_card"),
         ("results/tiny/reader/readings/blocks-32768.parquet", "read_card", "reader_speed"),
+        ("results/benchmarks/engine.md", "benchmark_engine", "corpus"),
         ("results/tiny/tables/detection.csv", "table_detection", "generate_test"),
         ("results/tiny/trajectories/train/part-1.parquet", "decode_trajectories", "label"),
         ("results/tiny/labels/reference/train.parquet", "correct_labels", "train_detector"),

@@ -23,7 +23,7 @@ def check(settings: schema.Config, rules: Collection[str]) -> None:
         from utaca.biographies import corpora
 
         corpora.check(settings.corpus)
-    if stages & {"pad", "decode_trajectories", "generate", "read_card", "reader_speed"}:
+    if stages & {"pad", "decode_trajectories", "generate", "read_card", "reader_speed", "benchmark_engine"}:
         from utaca.readers.load import check as check_reader
 
         check_reader(settings.reader)

@@ -19,3 +19,43 @@ rule benchmark_endpoints:
         runs=5,
     script:
         "../scripts/benchmark_endpoints.py"
+
+
+rule benchmark_engine:
+    input:
+        reader=READER_FILES,
+        modules=MODULES["benchmark_engine"],
+    output:
+        multiext("results/benchmarks/engine", ".csv", ".md", ".tex", ".png", ".svg"),
+        multiext("results/benchmarks/engine_contexts", ".csv", ".md", ".tex"),
+    log:
+        "logs/benchmarks/engine.log",
+    conda:
+        ENVIRONMENT
+    # The model uses all of them.
+    threads: workflow.cores
+    resources:
+        gpu=GPU,
+    params:
+        reader=READER,
+        # Contexts, documents and answers in tokens, budgets in blocks; every how many steps UT-ACA expands.
+        plan={
+            "decode": [8192, 131072],
+            "prefill": [32768, 262144],
+            "dense": [8192, 32768, 65536],
+            "resident": 400000,
+            "budget": 32,
+            "tokens": 55,
+            "every": 11,
+            "repeats": 3,
+        },
+        # An 8B shape with random weights, where there is a GPU.
+        shape={
+            "length": 252000,
+            "budgets": [32, 48, 64, 96],
+            "tokens": 200,
+            "every": 11,
+            "repeats": 3,
+        },
+    script:
+        "../scripts/benchmark_engine.py"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib
@@ -16,10 +18,25 @@ from utaca.settings import schema
 _STYLES = {"InfLLM": ("tab:gray", "s", (5, -9), "left"), "UT-ACA": ("tab:blue", "o", (-5, 5), "right")}
 
 
+@contextmanager
+def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iterator[tuple[Figure, list[Path]]]:
+    """A figure of ``size`` in inches to draw on, written at the end of the block as ``{name}.png`` and ``.svg``.
+
+    Gives the figure and the paths.
+    """
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+    paths = [Path(directory) / f"{name}.{kind}" for kind in metadata]
+    with matplotlib.rc_context({"svg.hashsalt": "utaca", "svg.fonttype": "path", "font.family": "DejaVu Sans"}):
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure, paths
+        for path, (kind, about) in zip(paths, metadata.items(), strict=True):
+            with atomic_path(path) as scratch:
+                figure.savefig(scratch, format=kind, dpi=200, metadata=about)
+
+
 def pareto(table: Table, directory: str | Path, config: schema.Config) -> list[Path]:
     """CAS over selected tokens, a line a method with 95 % intervals, from the table "test"; PNG and SVG."""
-    with matplotlib.rc_context({"svg.hashsalt": "utaca", "svg.fonttype": "path", "font.family": "DejaVu Sans"}):
-        figure = Figure(figsize=(5.2, 3.6), layout="constrained")
+    with drawing(directory, "pareto", (5.2, 3.6)) as (figure, paths):
         axes = figure.subplots()
         for method in METHODS.values():
             own = table.frame[table.frame["method"] == method].sort_values("mtokens", kind="stable")
@@ -49,9 +66,4 @@ def pareto(table: Table, directory: str | Path, config: schema.Config) -> list[P
             f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {n_documents} documents",
             fontsize=8,
         )
-        paths = []
-        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-            paths.append(Path(directory) / f"pareto.{kind}")
-            with atomic_path(paths[-1]) as scratch:
-                figure.savefig(scratch, format=kind, dpi=200, metadata=metadata)
     return paths

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import re
 import sys
 from pathlib import Path
@@ -68,6 +69,13 @@ def return_freed_memory() -> None:
     malloc_trim = _glibc("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Name of the processor; empty where unknown."""
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _glibc(function: str) -> Any:
