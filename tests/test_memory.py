@@ -385,7 +385,7 @@ def test_host_storage_leaves_the_device_the_window_and_what_is_retrieved(prefill
 
 
 def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
-    """An 8B reader, 252k tokens: 30.8 GiB of keys and values, 1.2 GiB of representatives and scores."""
+    """An 8B reader, 252k tokens: 30.8 GiB of keys and values, 2.2 GiB of representatives and scores."""
     free = {"cuda": 40, "cpu": 40}
     monkeypatch.setattr("utaca.memory.storage._free_on_gpu", lambda device: free["cuda"] * 2**30)
     monkeypatch.setattr("utaca.memory.storage.free_memory", lambda: free["cpu"] * 2**30)
@@ -402,7 +402,7 @@ def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
     ):
         check("device")
     free["cuda"] = 1
-    with pytest.raises(UserError, match=r"need 1\.7 GiB, but 1\.0 GiB are free on cuda; shorten the document$"):
+    with pytest.raises(UserError, match=r"need 2\.7 GiB, but 1\.0 GiB are free on cuda; shorten the document$"):
         check("host")
     free.update(cuda=20, cpu=30)
     with pytest.raises(UserError, match=r"need 32\.0 GiB, but 30\.0 GiB are free on cpu; shorten the document$"):

@@ -113,7 +113,10 @@ def test_suite_of_ones_own(root: Path) -> None:
         ({"scale": {"train": {"tokens": ["9"]}}}, "scale.train.tokens"),
         ({"scale": {"use": "paper", "test": {"shards": "200"}}}, "scale.test.shards is 200"),
         ({"scale": {"test": {"budgets": []}}}, "scale.test.budgets"),
-        ({"reader": "llama31_8b"}, "scale.train.tokens starts at 1000, but the window of reader llama31_8b"),
+        (
+            {"reader": "llama31_8b", "scale": "smoke"},
+            "scale.train.tokens starts at 400, but the window of reader llama31_8b",
+        ),
         ({"corpus": "folder"}, "corpus.path is empty"),
         ({"corpus": {"path": "x"}}, "only corpus.source=folder reads it"),
         ({"judge": {"use": "gpt_oss_120b", "base_url": "localhost"}}, "judge.base_url"),
