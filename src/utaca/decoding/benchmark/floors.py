@@ -98,6 +98,11 @@ class Costs:
         """Bytes of one token's keys and values."""
         return 2 * self.layers * self.kv_heads * self.head_size * self.itemsize
 
+    @property
+    def _representative(self) -> int:
+        """Bytes of one block's representative keys, kept in float32 at least."""
+        return self.layers * self.kv_heads * self.head_size * max(4, self.itemsize)
+
     def prefill_flops(self, length: int) -> float:
         """FLOPs of reading a document of ``length`` tokens, each attending to initial tokens, blocks and window."""
         m = self.memory
@@ -113,7 +118,7 @@ class Costs:
         """
         m = self.memory
         far = Layout(length, m.n_init, m.n_local, m.block_size).far(length)
-        representatives = far * self._token / 2
+        representatives = far * self._representative
         return self.body * self.itemsize + self.head * 4 + representatives + attended * self._token
 
     def resident_bytes(self, length: int, stored: bool = True) -> float:
@@ -121,4 +126,4 @@ class Costs:
         m = self.memory
         blocks = Layout(length, m.n_init, m.n_local, m.block_size).blocks
         tokens = length if stored else m.n_init + m.n_local
-        return self.model * self.itemsize + self.head * 4 + tokens * self._token + blocks * self._token / 2
+        return self.model * self.itemsize + self.head * 4 + tokens * self._token + blocks * self._representative

@@ -39,7 +39,7 @@ class _Layer:
         self.keys, self.values = [store.near(start, layout.length) for store in stores]
         shape = self.keys.shape[1:]
         groups = memory.reader.model.config.num_attention_heads // shape[0]
-        by_head = memory.representatives[layer].unflatten(1, shape)
+        by_head = memory.representatives[layer].T.to(self.keys.dtype).unflatten(1, shape)
         self.representatives = by_head.repeat_interleave(groups, 1).flatten(1)
         self.capacity = _CACHED * budget
         self.cache = self.keys.new_empty(2 * self.capacity, self.size, *shape)
