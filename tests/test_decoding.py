@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import pytest
 import torch
 from small import make_reader, some_tokens
 
-from utaca.decoding.generate import Decoding, Generation, NotFiniteError, generate, generate_together, stream
+from utaca.decoding.generate import Decoding, Generation, NotFiniteError, Options, generate, generate_together, stream
 from utaca.decoding.policies import Policy, Set, Sub, parse
 from utaca.decoding.sampling import Sampling
 from utaca.detection.detector import Detector
@@ -309,3 +310,8 @@ def test_every_pass_is_described(memory) -> None:
             assert one.token == one.top_tokens[0]
             assert one.margin == pytest.approx(float(one.top10[0] - one.top10[1]))
             assert [len(s) for s in one.scores] == [len(s) for s in one.selected] == [one.k] * 3
+
+
+def test_options_are_the_fields_of_a_decoding() -> None:
+    fields = [field.name for field in dataclasses.fields(Decoding)]
+    assert fields == ["memory", "question", "budget", *Options.__annotations__]

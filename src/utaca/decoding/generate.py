@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -136,7 +136,20 @@ class Decoding:
             raise UserError("a budget for every step leaves nothing to a policy; give one budget, K_max, or no policy")
 
 
-def generate(memory: BlockMemory, question: str, *, budget: int | Sequence[int], **options: Any) -> Generation:
+class Options(TypedDict, total=False):
+    """The fields of :class:`Decoding` that may be left out."""
+
+    policy: Policy | None
+    detector: Detector | None
+    max_new_tokens: int
+    sampling: Sampling | None
+    interventions: Mapping[int, bool]
+    paired: bool
+
+
+def generate(
+    memory: BlockMemory, question: str, *, budget: int | Sequence[int], **options: Unpack[Options]
+) -> Generation:
     """Answer ``question`` about the memory's document.
 
     Options are those of :class:`Decoding`:
@@ -158,7 +171,9 @@ def generate(memory: BlockMemory, question: str, *, budget: int | Sequence[int],
     return generate_together([Decoding(memory, question, budget, **options)])[0]
 
 
-def stream(memory: BlockMemory, question: str, *, budget: int | Sequence[int], **options: Any) -> Iterator[Token]:
+def stream(
+    memory: BlockMemory, question: str, *, budget: int | Sequence[int], **options: Unpack[Options]
+) -> Iterator[Token]:
     """As :func:`generate`, yielding each token as it is accepted."""
     answer = _decode(Decoding(memory, question, budget, **options))
     for event in answer:
