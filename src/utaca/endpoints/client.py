@@ -8,7 +8,6 @@ Where there was no answer (time-outs, refusals by HTTP, broken bodies) nothing i
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import re
@@ -124,8 +123,6 @@ def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path, descrip
         open_ones = [exchange for exchange in exchanges if exchange.outcome is None]
         usage.cached = len(exchanges) - len(open_ones)
         allowed = endpoint.max_failed * len(exchanges)
-        # What is there by now stays: the collector need not go through it again and again while thousands are asked.
-        gc.freeze()
         try:
             if open_ones and _failed(exchanges) <= allowed:
                 session = _Session(endpoint, kept, usage, allowed - _failed(exchanges), description)
@@ -133,7 +130,6 @@ def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path, descrip
         except TimeoutError:
             raise _too_late(endpoint, description, store, exchanges) from None
         finally:
-            gc.unfreeze()
             said = "%s: %d requests to endpoint %s (model %s): %s"
             _log.info(said, description, len(exchanges), endpoint.name, endpoint.model, usage.in_words(endpoint))
     if _failed(exchanges) > allowed:
