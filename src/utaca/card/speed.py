@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import platform
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from utaca.decoding.generate import stream
 from utaca.memory import prefill
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question
+from utaca.settings.machine import processor
 
 PREFILLS = 3
 """Prefills timed."""
@@ -60,7 +59,4 @@ def measure(reader: Reader, document: Document) -> dict[str, Any]:
 def _device(reader: Reader) -> str:
     if reader.device.type == "cuda":
         return torch.cuda.get_device_name(reader.device)
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return processor()
