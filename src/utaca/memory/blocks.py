@@ -286,7 +286,7 @@ class Segment:
         keys = memory.keys[layer].near(start, end)
         base = 0 if memory.clipped else start
         positions = torch.arange(base, base + len(keys), device=keys.device)
-        return Segment(_rotate(memory, keys, positions), memory.values[layer].near(start, end))
+        return Segment(rotate(memory, keys, positions), memory.values[layer].near(start, end))
 
     @staticmethod
     def far(memory: BlockMemory, layer: int, blocks: Tensor) -> Segment:
@@ -294,11 +294,12 @@ class Segment:
         keys, values = memory.keys[layer].far(blocks), memory.values[layer].far(blocks)
         if not memory.clipped:
             initial = torch.arange(memory.layout.n_init, device=blocks.device)
-            keys = _rotate(memory, keys, torch.cat((initial, memory.block_tokens(blocks))))
+            keys = rotate(memory, keys, torch.cat((initial, memory.block_tokens(blocks))))
         return Segment(keys, values)
 
 
-def _rotate(memory: BlockMemory, keys: Tensor, positions: Tensor) -> Tensor:
+def rotate(memory: BlockMemory, keys: Tensor, positions: Tensor) -> Tensor:
+    """Keys [n, G, D] rotated to ``positions`` [n]."""
     return memory.reader.rotary(keys.transpose(0, 1), positions).transpose(0, 1)
 
 

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from utaca.memory.blocks import BlockMemory, Segment, causal_mask, joint_attention
+from utaca.memory.blocks import BlockMemory, Segment, causal_mask, joint_attention, rotate
 
 
 class Branch:
     """A continuation of a document: ``length`` tokens committed so far, keys and values [capacity, G, D] a layer.
 
-    ``capacity`` is the most tokens that it may take; all of its tensors are made here.
+    ``capacity`` is the most tokens that it may take. Beside them it keeps a copy of the window, keys rotated, which is
+    made anew where the window moves.
     """
 
     def __init__(self, memory: BlockMemory, capacity: int) -> None:
@@ -59,7 +60,7 @@ class Branch:
         values = torch.cat((memory.values[layer].near(window, len(memory)), self.values[layer]))
         base = 0 if memory.clipped else window
         positions = torch.arange(base, base + len(keys), device=keys.device)
-        return Segment(memory.reader.rotary(keys.transpose(0, 1), positions).transpose(0, 1).contiguous(), values)
+        return Segment(rotate(memory, keys, positions).contiguous(), values)
 
 
 class Step:
