@@ -110,6 +110,7 @@ include: "workflow/rules/judging.smk"
 include: "workflow/rules/detection.smk"
 include: "workflow/rules/generation.smk"
 include: "workflow/rules/reporting.smk"
+include: "workflow/rules/report.smk"
 include: "workflow/rules/benchmarks.smk"
 
 
