@@ -14,6 +14,11 @@ from importlib.resources import files
 from typing import Any
 
 
+def style() -> str:
+    """The style sheet that pages share: colours in light and dark, controls."""
+    return (files("utaca") / "pages.css").read_text(encoding="ascii").rstrip()
+
+
 def fill(package: str, name: str, content: Any) -> str:
     """The template ``name`` of ``package`` with ``content`` as the JSON of its data block.
 
@@ -23,8 +28,7 @@ def fill(package: str, name: str, content: Any) -> str:
     block = json.dumps(content, separators=(",", ":"))
     for character in "<>&":
         block = block.replace(character, f"\\u{ord(character):04x}")
-    style = (files("utaca") / "pages.css").read_text(encoding="ascii").rstrip()
-    template = (files(package) / name).read_text(encoding="ascii").replace("@STYLE@", style, 1)
+    template = (files(package) / name).read_text(encoding="ascii").replace("@STYLE@", style(), 1)
     script = template.rpartition("<script>")[2].partition("</script>")[0]
     policy = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return template.replace("@HASH@", policy, 1).replace("@DATA@", block, 1)

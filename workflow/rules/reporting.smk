@@ -27,13 +27,19 @@ TABLES = expand(
     ],
     format=FORMATS,
 ) + (
-    expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"])
+    [
+        *expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"]),
+        *expand(f"{OUT}/tables/budget.{{format}}", format=["csv", "png", "svg"]),
+    ]
     if "test" in JUDGED
     else []
 )
+# Made last: what the others took.
+RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
 TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 COLLECTED = [
-    f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}" for path in TABLES
+    f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}"
+    for path in TABLES + RESOURCES
 ] + ["results/tables/index.md"]
 # What captions say of a run, beside the role that decided.
 CAPTION = {
@@ -52,6 +58,8 @@ rule table_detection:
         multiext(f"{OUT}/tables/detection", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/detection.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/detection.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -71,6 +79,8 @@ rule table_endpoints:
         multiext(f"{OUT}/tables/endpoints", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/endpoints.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/endpoints.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -95,6 +105,8 @@ if "validation" in JUDGED:
             multiext(f"{OUT}/tables/validation", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/validation.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/validation.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -116,6 +128,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/pareto", ".png", ".svg"),
         log:
             f"{LOGS}/tables/test.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/test.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -133,6 +147,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/tradeoff", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/tradeoff.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/tradeoff.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -152,6 +168,8 @@ rule table_labels:
         multiext(f"{OUT}/tables/labels", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/labels.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/labels.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -171,6 +189,8 @@ rule review_labels:
         f"{LABELS}/review.html",
     log:
         f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
+    benchmark:
+        f"{BENCHMARKS}/review_labels/{SETTINGS.labeller.name}.tsv"
     localrule: True
     conda:
         ENVIRONMENT
@@ -193,6 +213,8 @@ if "test" in JUDGED:
             f"{OUT}/scores/{SETTINGS.judge.name}/review.html",
         log:
             f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
+        benchmark:
+            f"{BENCHMARKS}/review_scores/{SETTINGS.judge.name}.tsv"
         localrule: True
         conda:
             ENVIRONMENT
@@ -211,6 +233,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/human", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/human.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/human.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -220,14 +244,33 @@ if "test" in JUDGED:
             "../scripts/table_human.py"
 
 
+# What `snakemake --report` shows, by captions and categories.
+KINDS = {".csv": "tables", ".svg": "figures"}
+
+
 rule collect:
     input:
-        tables=TABLES,
+        tables=TABLES + RESOURCES,
         modules=MODULES["collect"],
     output:
-        COLLECTED,
+        [
+            (
+                report(
+                    path,
+                    caption=f"../report/{KINDS[kind]}.rst",
+                    category=KINDS[kind].capitalize(),
+                    labels={"name": name},
+                )
+                if kind in KINDS
+                else path
+            )
+            for path in COLLECTED
+            for name, kind in [os.path.splitext(os.path.basename(path))]
+        ],
     log:
         f"{LOGS}/tables/collect.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/collect.tsv"
     localrule: True
     conda:
         ENVIRONMENT
