@@ -14,7 +14,7 @@ from browser import CHROMIUM, Browser
 
 from utaca.errors import UserError
 from utaca.records import write
-from utaca.reporting import budget, render, report, resources, statistics, tables
+from utaca.reporting import budget, render, report, resources, spread, statistics, tables
 from utaca.settings import schema
 from utaca.settings.compose import command
 
@@ -170,6 +170,26 @@ def test_a_suite_of_fixed_budgets_has_an_empty_figure(tmp_path, config):
     frame = budget.budget([tmp_path / "traces.parquet"], config)
     assert frame.empty
     assert all(path.stat().st_size for path in budget.draw(frame, tmp_path, config))
+
+
+# Detectors
+
+
+def test_detectors_are_drawn_from_their_table(tmp_path):
+    rows = [
+        {"detector": name, "run": seeds > 0, "seeds": seeds}
+        | {f"{metric}{part}": 50.0 for metric in spread.METRICS for part in ("", "_sd", "_low", "_high")}
+        for name, seeds in (("Logit Margin", 1), ("Evidential", 0), ("UT-ACA", 8))
+    ]
+    table = tmp_path / "detection.csv"
+    pd.DataFrame(rows).to_csv(table, index=False)
+    paths = spread.spread(table, tmp_path)
+    before = [path.read_bytes() for path in paths]
+    assert [path.name for path in paths] == ["detectors.png", "detectors.svg"]
+    assert [path.read_bytes() for path in spread.spread(table, tmp_path)] == before
+    pd.DataFrame(rows[1:2]).to_csv(table, index=False)
+    with pytest.raises(UserError, match="no detector that ran"):
+        spread.spread(table, tmp_path)
 
 
 # Resources

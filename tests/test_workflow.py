@@ -103,6 +103,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "table_endpoints": 1,
         "table_resources": 1,
         "figure_budget": 1,
+        "figure_detectors": 1,
         "collect": 1,
         "tables": 1,
     }
@@ -401,7 +402,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     source = finished / "src" / "utaca"
     with edited(source / "reporting" / "render.py"):
         tables = {f"table_{table}" for table in TABLES}
-        assert set(smoke(finished)) == {*tables, "figure_budget", "collect", "results/tables"}
+        assert set(smoke(finished)) == {*tables, "figure_budget", "figure_detectors", "collect", "results/tables"}
     with edited(source / "judging" / "cas.py"):
         jobs = smoke(finished)
         assert {"score_validation", "score_test"} <= set(jobs)

@@ -85,6 +85,22 @@ if "test" in JUDGED:
             "../scripts/figure_budget.py"
 
 
+rule figure_detectors:
+    input:
+        table=f"{OUT}/tables/detection.csv",
+        modules=MODULES["figure_detectors"],
+    output:
+        multiext(f"{OUT}/tables/detectors", ".png", ".svg"),
+    log:
+        f"{LOGS}/tables/detectors.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/detectors.tsv"
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/figure_detectors.py"
+
+
 rule table_resources:
     input:
         tables=TABLES,

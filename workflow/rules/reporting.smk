@@ -34,6 +34,7 @@ TABLES = expand(
     if "test" in JUDGED
     else []
 )
+TABLES += expand(f"{OUT}/tables/detectors.{{format}}", format=["png", "svg"])
 # Made last: what the others took.
 RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
 TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}

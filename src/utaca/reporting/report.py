@@ -27,7 +27,16 @@ from utaca.settings.checks import digest, identity
 # Where a table or a figure stands: by the section whose first word its name begins with, in this order.
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Generation": ("test", "pareto", "curve", "area", "seeds", "budget", "tradeoff", "validation", "replay", "case"),
-    "Detection": ("detection", "ablation", "oracle", "reliability", "calibration", "margin", "trajectories"),
+    "Detection": (
+        "detection",
+        "detectors",
+        "ablation",
+        "oracle",
+        "reliability",
+        "calibration",
+        "margin",
+        "trajectories",
+    ),
     "Labels, scores, endpoints": ("labels", "human", "endpoints"),
     "Resources": ("resources",),
 }
@@ -42,6 +51,11 @@ FIGURES = {
         "Budget over the steps",
         "Mean budget k of the accepted pass over the steps of an answer, for the adaptive operating points; bands are "
         "95 % bootstrap intervals over documents. Shown are the steps that at least half of the documents reach.",
+    ),
+    "detectors": (
+        "Detectors side by side",
+        "The table of detection as a figure. Circles: mean and standard deviation over seeds; squares: detectors of "
+        "one run, with their 95 % bootstrap interval over documents.",
     ),
 }
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "matplotlib", "openai", "snakemake")
