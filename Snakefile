@@ -152,19 +152,14 @@ onstart:
             for job in workflow.dag.needrun_jobs()
         ):
             order = {rule.name: place for place, rule in enumerate(workflow.rules)}
+            jobs = [
+                [job.rule.name, str(job.benchmark), str(job.log[0])]
+                for job in workflow.dag.jobs
+                if job.benchmark and job.rule.name not in AFTER_RESOURCES
+            ]
+            jobs.sort(key=lambda job: (order[job[0]], job))
             Path(JOBS).parent.mkdir(parents=True, exist_ok=True)
-            Path(JOBS).write_text(
-                json.dumps(
-                    sorted(
-                        (
-                            [job.rule.name, str(job.benchmark), str(job.log[0])]
-                            for job in workflow.dag.jobs
-                            if job.benchmark
-                        ),
-                        key=lambda job: (order[job[0]], job),
-                    )
-                )
-            )
+            Path(JOBS).write_text(json.dumps(jobs))
 
 
 onsuccess:

@@ -214,14 +214,14 @@ def test_resources_are_summed_by_stage(tmp_path, config):
     jobs = [
         ["pad", str(tmp_path / "none.tsv"), str(tmp_path / "none.log")],
         ["table_test", str(tmp_path / "t.tsv"), str(tmp_path / "none.log")],
-        ["view_traces", str(tmp_path / "t.tsv"), str(tmp_path / "none.log")],
+        ["figure_budget", str(tmp_path / "t.tsv"), str(tmp_path / "none.log")],
         ["score_test", str(tmp_path / "a.tsv"), str(tmp_path / "a.log")],
         ["score_test", str(tmp_path / "b.tsv"), str(tmp_path / "none.log")],
     ]
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
     table = resources.resources(tmp_path / "jobs.json", {"pad": (1000, 20)}, config)
     frame = table.frame.set_index("stage")
-    assert list(frame.index) == ["pad", "score_test", "tables, figures, pages", "all"]
+    assert list(frame.index) == ["pad", "score_test", "tables and figures", "all"]
     score = frame.loc["score_test"]
     assert (score["n_jobs"], score["wall_s"], score["longest_s"], score["cpu_s"]) == (2, 30.5, 20, 24.5)
     assert (score["peak_gib"], score["n_requests"], score["n_stored"]) == (1, 200, 101)

@@ -244,7 +244,7 @@ def test_tokens_points_and_blocks_by_keyboard_and_mouse(chromium, tmp_path, conf
     assert here(chromium) == ("is", "token 3 of 4, UT-ACA K_max=5, sub.2 (p5)")
     panel = chromium.text("#panel")
     assert "rolled back" in panel
-    assert "60.0 %" in panel
+    assert "60.0\u00a0%" in panel
     assert "<99>" in panel
     assert chromium.run("document.querySelectorAll('.token.rolled').length") == 1
     assert chromium.run("[...document.querySelectorAll('#lane-1 .k')].map((k) => k.textContent)") == list("5432")

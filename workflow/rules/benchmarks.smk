@@ -13,7 +13,7 @@ rule benchmark_endpoints:
     conda:
         ENVIRONMENT
     # One for the client, one for the server; nothing else is to run meanwhile.
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     params:
         number=1000,
         concurrency=32,
@@ -37,7 +37,7 @@ rule benchmark_engine:
     conda:
         ENVIRONMENT
     # The model uses all of them.
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     resources:
         gpu=GPU,
     params:

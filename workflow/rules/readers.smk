@@ -16,7 +16,7 @@ rule reader:
         f"{BENCHMARKS}/reader/reader.tsv"
     conda:
         ENVIRONMENT
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     params:
         training=IDENTITY["reader"]["training"],
         memory=IDENTITY["reader"]["memory"],
@@ -67,7 +67,7 @@ rule reader_speed:
     conda:
         ENVIRONMENT
     # It uses one; nothing else is to run meanwhile.
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     resources:
         gpu=GPU,
     params:

@@ -37,6 +37,14 @@ TABLES = expand(
 TABLES += expand(f"{OUT}/tables/detectors.{{format}}", format=["png", "svg"])
 # Made last: what the others took.
 RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
+AFTER_RESOURCES = {
+    "table_resources",
+    "collect",
+    "view_traces",
+    "review_labels",
+    "review_scores",
+    "report",
+}
 TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 COLLECTED = [
     f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}"

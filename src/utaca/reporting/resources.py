@@ -23,9 +23,9 @@ from utaca.reporting import render
 from utaca.reporting.tables import NAN, Column, Table
 from utaca.settings import schema
 
-DRAWING = "tables, figures, pages"
+DRAWING = "tables and figures"
 TOTAL = "all"
-_DRAWING = ("table_", "figure_", "view_", "review_", "collect")
+_DRAWING = ("table_", "figure_")
 # What the client of the endpoints notes at the end of a stage.
 _REQUESTS = re.compile(r": (\d+) requests to endpoint .*: (\d+) from the store, (\d+) answers sent for")
 
@@ -111,9 +111,10 @@ def resources(jobs: str | Path, tokens: Mapping[str, tuple[int, int]], config: s
     caption = (
         f"What each stage took, as measured on this machine; reader {config.reader.name}; scale {config.scale.name}. "
         "Wall and CPU seconds are sums over a stage's jobs, several of which may have run at once; longest: its "
-        "longest job; peak memory: the largest job's resident set, as sampled. Tokens read are prefilled, once a "
-        "document; tokens generated include rejected passes. Requests: to an endpoint, and how many of them the answer "
-        "store held. Jobs beyond those measured ended in a run that kept no measurements."
+        "longest job; peak memory: the largest job's resident set. Snakemake samples CPU and memory, every 30 s in "
+        "jobs longer than that. Tokens read are prefilled, once a document; tokens generated include rejected passes. "
+        "Requests: to an endpoint, and how many of them the answer store held. Jobs beyond those measured ended in a "
+        "run that kept no measurements."
     )
     return Table("resources", "Resources", caption, pd.DataFrame(rows), _columns())
 
