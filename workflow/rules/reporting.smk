@@ -27,14 +27,14 @@ TABLES = expand(
     ],
     format=FORMATS,
 ) + (
-    [
-        *expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"]),
-        *expand(f"{OUT}/tables/budget.{{format}}", format=["csv", "png", "svg"]),
-    ]
+    expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"])
     if "test" in JUDGED
     else []
 )
+TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 TABLES += expand(f"{OUT}/tables/detectors.{{format}}", format=["png", "svg"])
+if any(suite.split == "test" for suite in SETTINGS.suites.values()):
+    TABLES += expand(f"{OUT}/tables/budget.{{format}}", format=["csv", "png", "svg"])
 # Made last: what the others took.
 RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
 AFTER_RESOURCES = {
@@ -45,7 +45,6 @@ AFTER_RESOURCES = {
     "review_scores",
     "report",
 }
-TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 COLLECTED = [
     f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}"
     for path in TABLES + RESOURCES
@@ -67,8 +66,6 @@ rule table_detection:
         multiext(f"{OUT}/tables/detection", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/detection.log",
-    benchmark:
-        f"{BENCHMARKS}/tables/detection.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -88,8 +85,6 @@ rule table_endpoints:
         multiext(f"{OUT}/tables/endpoints", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/endpoints.log",
-    benchmark:
-        f"{BENCHMARKS}/tables/endpoints.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -114,8 +109,6 @@ if "validation" in JUDGED:
             multiext(f"{OUT}/tables/validation", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/validation.log",
-        benchmark:
-            f"{BENCHMARKS}/tables/validation.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -137,8 +130,6 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/pareto", ".png", ".svg"),
         log:
             f"{LOGS}/tables/test.log",
-        benchmark:
-            f"{BENCHMARKS}/tables/test.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -156,8 +147,6 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/tradeoff", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/tradeoff.log",
-        benchmark:
-            f"{BENCHMARKS}/tables/tradeoff.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -177,8 +166,6 @@ rule table_labels:
         multiext(f"{OUT}/tables/labels", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/labels.log",
-    benchmark:
-        f"{BENCHMARKS}/tables/labels.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -198,8 +185,6 @@ rule review_labels:
         f"{LABELS}/review.html",
     log:
         f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
-    benchmark:
-        f"{BENCHMARKS}/review_labels/{SETTINGS.labeller.name}.tsv"
     localrule: True
     conda:
         ENVIRONMENT
@@ -222,8 +207,6 @@ if "test" in JUDGED:
             f"{OUT}/scores/{SETTINGS.judge.name}/review.html",
         log:
             f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
-        benchmark:
-            f"{BENCHMARKS}/review_scores/{SETTINGS.judge.name}.tsv"
         localrule: True
         conda:
             ENVIRONMENT
@@ -242,8 +225,6 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/human", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/human.log",
-        benchmark:
-            f"{BENCHMARKS}/tables/human.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -254,7 +235,7 @@ if "test" in JUDGED:
 
 
 # What `snakemake --report` shows, by captions and categories.
-KINDS = {".csv": "tables", ".svg": "figures"}
+REPORTED = {".csv": "tables", ".svg": "figures"}
 
 
 rule collect:
@@ -266,11 +247,11 @@ rule collect:
             (
                 report(
                     path,
-                    caption=f"../report/{KINDS[kind]}.rst",
-                    category=KINDS[kind].capitalize(),
+                    caption=f"../report/{REPORTED[kind]}.rst",
+                    category=REPORTED[kind].capitalize(),
                     labels={"name": name},
                 )
-                if kind in KINDS
+                if kind in REPORTED
                 else path
             )
             for path in COLLECTED
@@ -278,8 +259,6 @@ rule collect:
         ],
     log:
         f"{LOGS}/tables/collect.log",
-    benchmark:
-        f"{BENCHMARKS}/tables/collect.tsv"
     localrule: True
     conda:
         ENVIRONMENT
