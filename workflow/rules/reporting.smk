@@ -15,21 +15,30 @@ JUDGED = {
     split: [path for suite in suites for path in SCORES[suite]]
     for split, suites in GENERATION_TABLES.items()
 }
-TABLES = expand(
-    f"{OUT}/tables/{{table}}.{{format}}",
-    table=[
-        "detection",
-        "endpoints",
-        *GENERATION_TABLES,
-        *(["tradeoff"] if "test" in JUDGED else []),
-        "labels",
-        *(["human"] if "test" in JUDGED else []),
-    ],
-    format=FORMATS,
-) + (
-    expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"])
-    if "test" in JUDGED
-    else []
+DETECTION_FIGURES = ["reliability", "margins"]
+# What an expansion changes is told by trajectories that tried it.
+TRIGGERS = ["triggers"] if SETTINGS.trajectories.expanded else []
+TABLES = (
+    expand(
+        f"{OUT}/tables/{{table}}.{{format}}",
+        table=[
+            "detection",
+            "ablation",
+            *TRIGGERS,
+            "endpoints",
+            *GENERATION_TABLES,
+            *(["tradeoff"] if "test" in JUDGED else []),
+            "labels",
+            *(["human"] if "test" in JUDGED else []),
+        ],
+        format=FORMATS,
+    )
+    + expand(
+        f"{OUT}/tables/{{figure}}.{{format}}",
+        figure=[*(["pareto"] if "test" in JUDGED else []), *DETECTION_FIGURES],
+        format=["png", "svg"],
+    )
+    + expand(f"{OUT}/tables/{{figure}}.csv", figure=DETECTION_FIGURES)
 )
 TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 COLLECTED = [
@@ -49,7 +58,16 @@ rule table_detection:
         detections=f"{OUT}/detections/test.parquet",
         modules=MODULES["table_detection"],
     output:
-        multiext(f"{OUT}/tables/detection", ".csv", ".md", ".tex"),
+        expand(
+            f"{OUT}/tables/{{table}}.{{format}}",
+            table=["detection", "ablation", *TRIGGERS],
+            format=FORMATS,
+        ),
+        expand(
+            f"{OUT}/tables/{{figure}}.{{format}}",
+            figure=DETECTION_FIGURES,
+            format=["csv", "png", "svg"],
+        ),
     log:
         f"{LOGS}/tables/detection.log",
     conda:
@@ -57,6 +75,8 @@ rule table_detection:
     params:
         caption=CAPTION,
         labeller=IDENTITY["labeller"],
+        detectors=IDENTITY["detectors"],
+        main=SETTINGS.detector,
     script:
         "../scripts/table_detection.py"
 
