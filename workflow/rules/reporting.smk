@@ -35,14 +35,32 @@ TABLES = (
     )
     + expand(
         f"{OUT}/tables/{{figure}}.{{format}}",
-        figure=[*(["pareto"] if "test" in JUDGED else []), *DETECTION_FIGURES],
+        figure=[
+            *(["pareto", "budget"] if "test" in JUDGED else []),
+            *DETECTION_FIGURES,
+        ],
         format=["png", "svg"],
     )
-    + expand(f"{OUT}/tables/{{figure}}.csv", figure=DETECTION_FIGURES)
+    + expand(
+        f"{OUT}/tables/{{figure}}.csv",
+        figure=[*(["budget"] if "test" in JUDGED else []), *DETECTION_FIGURES],
+    )
 )
+TABLES += expand(f"{OUT}/tables/detectors.{{format}}", format=["png", "svg"])
+# Made last: what the others took.
+RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
+AFTER_RESOURCES = {
+    "table_resources",
+    "collect",
+    "view_traces",
+    "review_labels",
+    "review_scores",
+    "report",
+}
 TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 COLLECTED = [
-    f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}" for path in TABLES
+    f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}"
+    for path in TABLES + RESOURCES
 ] + ["results/tables/index.md"]
 # What captions say of a run, beside the role that decided.
 CAPTION = {
@@ -70,6 +88,8 @@ rule table_detection:
         ),
     log:
         f"{LOGS}/tables/detection.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/detection.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -91,6 +111,8 @@ rule table_endpoints:
         multiext(f"{OUT}/tables/endpoints", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/endpoints.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/endpoints.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -115,6 +137,8 @@ if "validation" in JUDGED:
             multiext(f"{OUT}/tables/validation", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/validation.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/validation.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -136,6 +160,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/pareto", ".png", ".svg"),
         log:
             f"{LOGS}/tables/test.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/test.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -153,6 +179,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/tradeoff", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/tradeoff.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/tradeoff.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -172,6 +200,8 @@ rule table_labels:
         multiext(f"{OUT}/tables/labels", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/labels.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/labels.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -191,6 +221,8 @@ rule review_labels:
         f"{LABELS}/review.html",
     log:
         f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
+    benchmark:
+        f"{BENCHMARKS}/review_labels/{SETTINGS.labeller.name}.tsv"
     localrule: True
     conda:
         ENVIRONMENT
@@ -213,6 +245,8 @@ if "test" in JUDGED:
             f"{OUT}/scores/{SETTINGS.judge.name}/review.html",
         log:
             f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
+        benchmark:
+            f"{BENCHMARKS}/review_scores/{SETTINGS.judge.name}.tsv"
         localrule: True
         conda:
             ENVIRONMENT
@@ -231,6 +265,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/human", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/human.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/human.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -240,14 +276,33 @@ if "test" in JUDGED:
             "../scripts/table_human.py"
 
 
+# What `snakemake --report` shows, by captions and categories.
+KINDS = {".csv": "tables", ".svg": "figures"}
+
+
 rule collect:
     input:
-        tables=TABLES,
+        tables=TABLES + RESOURCES,
         modules=MODULES["collect"],
     output:
-        COLLECTED,
+        [
+            (
+                report(
+                    path,
+                    caption=f"../report/{KINDS[kind]}.rst",
+                    category=KINDS[kind].capitalize(),
+                    labels={"name": name},
+                )
+                if kind in KINDS
+                else path
+            )
+            for path in COLLECTED
+            for name, kind in [os.path.splitext(os.path.basename(path))]
+        ],
     log:
         f"{LOGS}/tables/collect.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/collect.tsv"
     localrule: True
     conda:
         ENVIRONMENT

@@ -32,8 +32,8 @@ with stage_log(snakemake.log[0]):
     )
     caption = (
         f"Training of the default detector, validation every 100 steps included, {params.steps} steps a row, batches "
-        f"of 16 random trajectories of {LENGTHS[0]} to {LENGTHS[1]} tokens; {params.paper_steps} steps are the "
-        "paper's, minutes are for all seeds of the row. The pipeline gives a variant one thread. Times depend on the machine "
-        "and what else it does."
+        f"of 16 random trajectories of {LENGTHS[0]} to {LENGTHS[1]} tokens. The paper trains {params.paper_steps} "
+        "steps; minutes are for all seeds of the row. The pipeline gives a variant one thread. Times depend on the "
+        "machine and what else it does."
     )
     save(Table("detectors", "Training of the detector", caption, frame, columns), Path(snakemake.output[0]).parent)

@@ -296,6 +296,13 @@ class Card:
 
 
 @dataclass
+class Report:
+    """What the report shows."""
+
+    traced_documents: int = setting(6, "documents of each suite in the trace viewer", minimum=1)
+
+
+@dataclass
 class Config:
     """The whole config."""
 
@@ -313,3 +320,4 @@ class Config:
     suites: dict[str, Suite] = setting({}, "operating points, by suite")
     generation: Generation = setting(Generation(), "decoding of the suites")
     card: Card = setting(Card(), "the reader card")
+    report: Report = setting(Report(), "the report")
