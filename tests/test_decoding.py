@@ -171,12 +171,12 @@ def test_every_token_is_tried_under_the_expanded_budget_too(memory) -> None:
     plain = generate(memory, "Who?", budget=1, max_new_tokens=10).trace
     found = generate(memory, "Who?", budget=1, max_new_tokens=10, expanded=9, measured=True).trace
     assert [t.token for t in found] == [t.token for t in plain]
-    assert any(t.expanded.token != t.token for t in found)
+    assert any(t.probe.token != t.token for t in found)
     for number, token in enumerate(found):
         # The compact answer up to here, then one step under the expanded budget.
         replayed = generate(memory, "Who?", budget=[1] * number + [9], max_new_tokens=number + 1).trace[-1]
-        assert (token.expanded.token, token.expanded.k) == (replayed.token, 9)
-        assert token.expanded.logprob == replayed.logprob
+        assert (token.probe.token, token.probe.k) == (replayed.token, 9)
+        assert token.probe.logprob == replayed.logprob
         assert 0 < token.retrieval < 1
     with pytest.raises(UserError, match="expanded is for fixed budgets"):
         generate(memory, "Who?", budget=3, policy=Set(1), interventions={0: True}, expanded=9)

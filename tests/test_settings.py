@@ -48,7 +48,7 @@ def test_every_option_of_every_group_composes(root: Path) -> None:
 
 
 def test_groups_know_the_three_roles(root: Path) -> None:
-    assert set(groups(root)) == {"scale", "reader", "corpus", "writer", "labeller", "judge", "suites"}
+    assert set(groups(root)) == {"scale", "reader", "corpus", "writer", "labeller", "judge", "suites", "detectors"}
 
 
 def test_one_role_is_swapped_alone(root: Path) -> None:
@@ -141,6 +141,7 @@ def test_suite_of_ones_own(root: Path) -> None:
         ({"detectors": {"mine": {"kind": "evidential"}}}, "kind evidential knows two classes"),
         ({"detectors": {"mine": {"label": "needed", "classes": "2"}}}, "detectors.mine.label is needed"),
         ({"detectors": {"mine": {"target": {"policy": "add.1"}}}}, "detectors.mine.target.policy"),
+        ({"trajectories": {"expanded": "16"}}, "must be above the budgets, which go up to 16"),
         ({"trajectories": {"sites": ["mpl"]}}, "trajectories.sites names 'mpl'"),
         ({"detectors": {"mine": {"class_weights": ["1", "1"]}}}, "detectors.mine.class_weights"),
         ({"detector_seed": "8"}, "detector_seed is 8 but must be below scale.detector_seeds"),

@@ -72,8 +72,8 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
                 for site in recorded.sites:
                     assert torch.allclose(torch.tensor(row[f"embedding_{site}"]), token.embeddings[site], atol=1e-2)
                 assert (row["logprob"], row["retrieval"]) == pytest.approx((token.logprob, token.retrieval))
-                assert row["expanded_token"] == token.expanded.token
-                assert row["expanded_logprob"] == pytest.approx(token.expanded.logprob)
+                assert row["expanded_token"] == token.probe.token
+                assert row["expanded_logprob"] == pytest.approx(token.probe.logprob)
                 assert row["selected"] == [ids.tolist() for ids in token.selected]
             assert [r["finish"] for r in rows[:-1]] == [""] * (len(rows) - 1)
             assert rows[-1]["finish"] in ("eos", "length")

@@ -17,14 +17,14 @@ JUDGED = {
 }
 DETECTION_FIGURES = ["reliability", "margins"]
 # What an expansion changes is told by trajectories that tried it.
-TRIGGERS = ["triggers"] if SETTINGS.trajectories.expanded else []
+TRIGGER_TABLES = ["triggers"] if SETTINGS.trajectories.expanded else []
 TABLES = (
     expand(
         f"{OUT}/tables/{{table}}.{{format}}",
         table=[
             "detection",
             "ablation",
-            *TRIGGERS,
+            *TRIGGER_TABLES,
             "endpoints",
             *GENERATION_TABLES,
             *(["tradeoff"] if "test" in JUDGED else []),
@@ -78,7 +78,7 @@ rule table_detection:
     output:
         expand(
             f"{OUT}/tables/{{table}}.{{format}}",
-            table=["detection", "ablation", *TRIGGERS],
+            table=["detection", "ablation", *TRIGGER_TABLES],
             format=FORMATS,
         ),
         expand(

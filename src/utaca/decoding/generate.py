@@ -38,7 +38,7 @@ class Token:
     ``intervened`` says that an intervention stood in for its decision. ``top_tokens`` are the ids of the ten best
     tokens, ``top10`` [10] their logits; ``embeddings`` are [D] a site; ``selected`` and ``scores`` the retrieved blocks
     and what they scored, a tensor a layer; ``retrieval`` is :attr:`utaca.memory.Step.retrieval`, None where it was not
-    measured. ``expanded`` is the token that an expanded pass gives for the same prefix, where one was asked for.
+    measured. ``probe`` is the expanded pass of a fixed budget, where one was asked for, which was not committed.
     """
 
     token: int
@@ -54,7 +54,7 @@ class Token:
     retrieval: float | None = None
     gdm: tuple[float, float, float] | None = None
     tentative: Token | None = None
-    expanded: Token | None = None
+    probe: Token | None = None
     intervened: bool = False
     text: str = ""
 
@@ -174,7 +174,7 @@ def generate(
     * ``interventions``: decisions by step (from 0) that replace the detector's: True expands, False does not.
     * ``paired``: run every tentative pass and its expansion in one pass of the model, which pays where reading the
       weights costs more than a second row. The same tokens, up to rounding.
-    * ``expanded``: of a fixed budget, try every token under so many blocks too, uncommitted (:attr:`Token.expanded`).
+    * ``expanded``: of a fixed budget, try every token under so many blocks too, uncommitted (:attr:`Token.probe`).
     * ``measured``: measure the retrieval of every step, as a detector with this signal makes it too.
 
     Raises :class:`UserError` for options that contradict each other or are out of range, for a question longer than
@@ -272,7 +272,7 @@ def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
         if given.expanded:
             beyond = Step(branch, previous, given.expanded)
             yield [beyond]
-            token.expanded = _token(beyond, choose, trace)
+            token.probe = _token(beyond, choose, trace)
         branch.commit(step)
         state = advanced
         trace.append(token)

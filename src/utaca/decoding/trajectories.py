@@ -63,7 +63,7 @@ def _table(reader: Reader, document: str, budget: int, generation: Generation, s
         rows = np.stack([t.embeddings[site].float().cpu().numpy() for t in trace]).astype(np.float16)
         return pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), reader.width)
 
-    expanded = [t.expanded for t in trace]
+    expanded = [t.probe for t in trace]
     top10 = np.stack([t.top10.float().cpu().numpy() for t in trace])
     columns = [
         pa.array([document] * len(trace)),

@@ -267,6 +267,11 @@ def _check_detectors(config: schema.Config) -> None:
         raise UserError(f"trajectories.sites names {unknown[0]!r}; sites are {', '.join(schema.SITES)}.")
     if len(set(recorded.sites)) != len(recorded.sites):
         raise UserError(f"trajectories.sites is {recorded.sites} but must name each site once.")
+    widest = max(max(getattr(config.scale, split).budgets) for split in ("train", "validation", "test"))
+    if 0 < recorded.expanded <= widest:
+        raise UserError(
+            f"trajectories.expanded is {recorded.expanded} but must be above the budgets, which go up to {widest}."
+        )
     if config.detector not in config.detectors:
         raise UserError(
             f"detector is {config.detector!r} but must name one of detectors, which are "
