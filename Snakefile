@@ -55,8 +55,13 @@ TRAJECTORIES = {
     )
     for split in SPLITS
 }
-DETECTOR = f"{OUT}/detectors/{SETTINGS.detector.name}/seed{{seed}}/model.safetensors"
-DETECTORS = expand(DETECTOR, seed=range(SCALE["detector_seeds"]))
+DETECTORS = {
+    variant: expand(
+        f"{OUT}/detectors/{variant}/seed{{seed}}/model.safetensors",
+        seed=range(SCALE["detector_seeds"]),
+    )
+    for variant in SETTINGS.detectors
+}
 POINTS = {
     name: [point.label for point in suite.points]
     for name, suite in SETTINGS.suites.items()
@@ -103,7 +108,6 @@ workflow.global_resources.setdefault("gpu", 1)
 wildcard_constraints:
     split="train|validation|test",
     shard=r"\d+",
-    seed=r"\d+",
     suite="[^/]+",
     point="[^/]+",
 
@@ -147,7 +151,7 @@ for alias in ["results/tables", "results/tables/"]:
 
 
 onstart:
-    # A failed seed or shard does not stop the others.
+    # A failed variant or shard does not stop the others.
     workflow.scheduler.keepgoing = True
     if not workflow.touch:
         from utaca import preflight

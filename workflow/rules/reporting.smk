@@ -15,26 +15,39 @@ JUDGED = {
     split: [path for suite in suites for path in SCORES[suite]]
     for split, suites in GENERATION_TABLES.items()
 }
-TABLES = expand(
-    f"{OUT}/tables/{{table}}.{{format}}",
-    table=[
-        "detection",
-        "endpoints",
-        *GENERATION_TABLES,
-        *(["tradeoff"] if "test" in JUDGED else []),
-        "labels",
-        *(["human"] if "test" in JUDGED else []),
-    ],
-    format=FORMATS,
-) + (
-    expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"])
-    if "test" in JUDGED
-    else []
+DETECTION_FIGURES = ["reliability", "margins"]
+# What an expansion changes is told by trajectories that tried it.
+TRIGGER_TABLES = ["triggers"] if SETTINGS.trajectories.expanded else []
+TABLES = (
+    expand(
+        f"{OUT}/tables/{{table}}.{{format}}",
+        table=[
+            "detection",
+            "ablation",
+            *TRIGGER_TABLES,
+            "endpoints",
+            *GENERATION_TABLES,
+            *(["tradeoff"] if "test" in JUDGED else []),
+            "labels",
+            *(["human"] if "test" in JUDGED else []),
+        ],
+        format=FORMATS,
+    )
+    + expand(
+        f"{OUT}/tables/{{figure}}.{{format}}",
+        figure=[
+            *(["pareto", "budget"] if "test" in JUDGED else []),
+            *DETECTION_FIGURES,
+            "detectors",
+        ],
+        format=["png", "svg"],
+    )
+    + expand(
+        f"{OUT}/tables/{{figure}}.csv",
+        figure=[*(["budget"] if "test" in JUDGED else []), *DETECTION_FIGURES],
+    )
 )
 TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
-TABLES += expand(f"{OUT}/tables/detectors.{{format}}", format=["png", "svg"])
-if any(suite.split == "test" for suite in SETTINGS.suites.values()):
-    TABLES += expand(f"{OUT}/tables/budget.{{format}}", format=["csv", "png", "svg"])
 # Made last: what the others took.
 RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
 AFTER_RESOURCES = {
@@ -63,7 +76,16 @@ rule table_detection:
         detections=f"{OUT}/detections/test.parquet",
         modules=MODULES["table_detection"],
     output:
-        multiext(f"{OUT}/tables/detection", ".csv", ".md", ".tex"),
+        expand(
+            f"{OUT}/tables/{{table}}.{{format}}",
+            table=["detection", "ablation", *TRIGGER_TABLES],
+            format=FORMATS,
+        ),
+        expand(
+            f"{OUT}/tables/{{figure}}.{{format}}",
+            figure=DETECTION_FIGURES,
+            format=["csv", "png", "svg"],
+        ),
     log:
         f"{LOGS}/tables/detection.log",
     conda:
@@ -71,6 +93,8 @@ rule table_detection:
     params:
         caption=CAPTION,
         labeller=IDENTITY["labeller"],
+        detectors=IDENTITY["detectors"],
+        main=SETTINGS.detector,
     script:
         "../scripts/table_detection.py"
 
