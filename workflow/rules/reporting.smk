@@ -27,14 +27,14 @@ TABLES = expand(
     ],
     format=FORMATS,
 ) + (
-    expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"])
+    [
+        *expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"]),
+        *expand(f"{OUT}/tables/budget.{{format}}", format=["csv", "png", "svg"]),
+    ]
     if "test" in JUDGED
     else []
 )
-TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 TABLES += expand(f"{OUT}/tables/detectors.{{format}}", format=["png", "svg"])
-if any(suite.split == "test" for suite in SETTINGS.suites.values()):
-    TABLES += expand(f"{OUT}/tables/budget.{{format}}", format=["csv", "png", "svg"])
 # Made last: what the others took.
 RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
 AFTER_RESOURCES = {
@@ -45,6 +45,7 @@ AFTER_RESOURCES = {
     "review_scores",
     "report",
 }
+TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 COLLECTED = [
     f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}"
     for path in TABLES + RESOURCES
@@ -66,6 +67,8 @@ rule table_detection:
         multiext(f"{OUT}/tables/detection", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/detection.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/detection.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -85,6 +88,8 @@ rule table_endpoints:
         multiext(f"{OUT}/tables/endpoints", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/endpoints.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/endpoints.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -109,6 +114,8 @@ if "validation" in JUDGED:
             multiext(f"{OUT}/tables/validation", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/validation.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/validation.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -130,6 +137,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/pareto", ".png", ".svg"),
         log:
             f"{LOGS}/tables/test.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/test.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -147,6 +156,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/tradeoff", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/tradeoff.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/tradeoff.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -166,6 +177,8 @@ rule table_labels:
         multiext(f"{OUT}/tables/labels", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/labels.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/labels.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -185,6 +198,8 @@ rule review_labels:
         f"{LABELS}/review.html",
     log:
         f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
+    benchmark:
+        f"{BENCHMARKS}/review_labels/{SETTINGS.labeller.name}.tsv"
     localrule: True
     conda:
         ENVIRONMENT
@@ -207,6 +222,8 @@ if "test" in JUDGED:
             f"{OUT}/scores/{SETTINGS.judge.name}/review.html",
         log:
             f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
+        benchmark:
+            f"{BENCHMARKS}/review_scores/{SETTINGS.judge.name}.tsv"
         localrule: True
         conda:
             ENVIRONMENT
@@ -225,6 +242,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/human", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/human.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/human.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -235,7 +254,7 @@ if "test" in JUDGED:
 
 
 # What `snakemake --report` shows, by captions and categories.
-REPORTED = {".csv": "tables", ".svg": "figures"}
+KINDS = {".csv": "tables", ".svg": "figures"}
 
 
 rule collect:
@@ -247,11 +266,11 @@ rule collect:
             (
                 report(
                     path,
-                    caption=f"../report/{REPORTED[kind]}.rst",
-                    category=REPORTED[kind].capitalize(),
+                    caption=f"../report/{KINDS[kind]}.rst",
+                    category=KINDS[kind].capitalize(),
                     labels={"name": name},
                 )
-                if kind in REPORTED
+                if kind in KINDS
                 else path
             )
             for path in COLLECTED
@@ -259,6 +278,8 @@ rule collect:
         ],
     log:
         f"{LOGS}/tables/collect.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/collect.tsv"
     localrule: True
     conda:
         ENVIRONMENT
