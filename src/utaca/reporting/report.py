@@ -26,10 +26,7 @@ from utaca.settings.checks import digest, identity
 
 # Where a table or a figure stands: by the section whose first word its name begins with, in this order.
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Generation": (
-        *("test", "pareto", "sweep", "seeds", "budget", "tradeoff", "validation"),
-        *("replay", "failures", "cases"),
-    ),
+    "Generation": ("test", "pareto", "sweep", "seeds", "budget", "tradeoff", "valid", "replay", "failures", "cases"),
     "Detection": (
         "detection",
         "detectors",
