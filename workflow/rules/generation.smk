@@ -32,8 +32,6 @@ for suite, spec in SETTINGS.suites.items():
             ),
         log:
             f"{LOGS}/generate/{suite}-{{shard}}.log",
-        benchmark:
-            f"{BENCHMARKS}/generate/{suite}-{{shard}}.tsv"
         # Long jobs first, lest one is left alone at the end.
         priority: 1
         conda:

@@ -12,8 +12,6 @@ rule reader:
         directory(f"{OUT}/reader/trained"),
     log:
         f"{LOGS}/reader/reader.log",
-    benchmark:
-        f"{BENCHMARKS}/reader/reader.tsv"
     conda:
         ENVIRONMENT
     threads: lambda wildcards: workflow.cores
@@ -33,8 +31,6 @@ rule read_card:
         f"{OUT}/reader/readings/{{cell}}.parquet",
     log:
         f"{LOGS}/reader/readings/{{cell}}.log",
-    benchmark:
-        f"{BENCHMARKS}/reader/readings/{{cell}}.tsv"
     wildcard_constraints:
         cell="[a-z]+(-[0-9]+)?",
     conda:
@@ -62,8 +58,6 @@ rule reader_speed:
         f"{OUT}/reader/speed.json",
     log:
         f"{LOGS}/reader/speed.log",
-    benchmark:
-        f"{BENCHMARKS}/reader/speed.tsv"
     conda:
         ENVIRONMENT
     # It uses one; nothing else is to run meanwhile.
@@ -92,8 +86,6 @@ rule card:
         csv=f"{OUT}/reader/card.csv",
     log:
         f"{LOGS}/reader/card.log",
-    benchmark:
-        f"{BENCHMARKS}/reader/card.tsv"
     retries: RETRIES["judge"]
     conda:
         ENVIRONMENT

@@ -38,6 +38,7 @@ TABLES = (
         figure=[
             *(["pareto", "budget"] if "test" in JUDGED else []),
             *DETECTION_FIGURES,
+            "detectors",
         ],
         format=["png", "svg"],
     )
@@ -46,7 +47,7 @@ TABLES = (
         figure=[*(["budget"] if "test" in JUDGED else []), *DETECTION_FIGURES],
     )
 )
-TABLES += expand(f"{OUT}/tables/detectors.{{format}}", format=["png", "svg"])
+TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 # Made last: what the others took.
 RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
 AFTER_RESOURCES = {
@@ -57,7 +58,6 @@ AFTER_RESOURCES = {
     "review_scores",
     "report",
 }
-TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 COLLECTED = [
     f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}"
     for path in TABLES + RESOURCES
@@ -88,8 +88,6 @@ rule table_detection:
         ),
     log:
         f"{LOGS}/tables/detection.log",
-    benchmark:
-        f"{BENCHMARKS}/tables/detection.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -111,8 +109,6 @@ rule table_endpoints:
         multiext(f"{OUT}/tables/endpoints", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/endpoints.log",
-    benchmark:
-        f"{BENCHMARKS}/tables/endpoints.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -137,8 +133,6 @@ if "validation" in JUDGED:
             multiext(f"{OUT}/tables/validation", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/validation.log",
-        benchmark:
-            f"{BENCHMARKS}/tables/validation.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -160,8 +154,6 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/pareto", ".png", ".svg"),
         log:
             f"{LOGS}/tables/test.log",
-        benchmark:
-            f"{BENCHMARKS}/tables/test.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -179,8 +171,6 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/tradeoff", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/tradeoff.log",
-        benchmark:
-            f"{BENCHMARKS}/tables/tradeoff.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -200,8 +190,6 @@ rule table_labels:
         multiext(f"{OUT}/tables/labels", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/labels.log",
-    benchmark:
-        f"{BENCHMARKS}/tables/labels.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -221,8 +209,6 @@ rule review_labels:
         f"{LABELS}/review.html",
     log:
         f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
-    benchmark:
-        f"{BENCHMARKS}/review_labels/{SETTINGS.labeller.name}.tsv"
     localrule: True
     conda:
         ENVIRONMENT
@@ -245,8 +231,6 @@ if "test" in JUDGED:
             f"{OUT}/scores/{SETTINGS.judge.name}/review.html",
         log:
             f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
-        benchmark:
-            f"{BENCHMARKS}/review_scores/{SETTINGS.judge.name}.tsv"
         localrule: True
         conda:
             ENVIRONMENT
@@ -265,8 +249,6 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/human", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/human.log",
-        benchmark:
-            f"{BENCHMARKS}/tables/human.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -277,7 +259,7 @@ if "test" in JUDGED:
 
 
 # What `snakemake --report` shows, by captions and categories.
-KINDS = {".csv": "tables", ".svg": "figures"}
+REPORTED = {".csv": "tables", ".svg": "figures"}
 
 
 rule collect:
@@ -289,11 +271,11 @@ rule collect:
             (
                 report(
                     path,
-                    caption=f"../report/{KINDS[kind]}.rst",
-                    category=KINDS[kind].capitalize(),
+                    caption=f"../report/{REPORTED[kind]}.rst",
+                    category=REPORTED[kind].capitalize(),
                     labels={"name": name},
                 )
-                if kind in KINDS
+                if kind in REPORTED
                 else path
             )
             for path in COLLECTED
@@ -301,8 +283,6 @@ rule collect:
         ],
     log:
         f"{LOGS}/tables/collect.log",
-    benchmark:
-        f"{BENCHMARKS}/tables/collect.tsv"
     localrule: True
     conda:
         ENVIRONMENT
