@@ -123,17 +123,6 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/benchmarks.smk"
 
 
-# Every job is measured; what it took lies among the results as its log lies among the logs.
-for measured in workflow.rules:
-    if measured.log:
-        path = measured.log[0].removesuffix(".log") + ".tsv"
-        path = path.replace(f"{LOGS}/", f"{BENCHMARKS}/").replace(
-            "logs/", "results/benchmarks/", 1
-        )
-        measured.benchmark_modifier = measured.log_modifier
-        measured.benchmark = path
-
-
 rule tables:
     input:
         COLLECTED,

@@ -8,6 +8,8 @@ rule benchmark_endpoints:
         multiext("results/benchmarks/endpoints", ".csv", ".md", ".tex"),
     log:
         "logs/benchmarks/endpoints.log",
+    benchmark:
+        "results/benchmarks/benchmarks/endpoints.tsv"
     conda:
         ENVIRONMENT
     # One for the client, one for the server; nothing else is to run meanwhile.
@@ -30,6 +32,8 @@ rule benchmark_engine:
         multiext("results/benchmarks/engine_contexts", ".csv", ".md", ".tex"),
     log:
         "logs/benchmarks/engine.log",
+    benchmark:
+        "results/benchmarks/benchmarks/engine.tsv"
     conda:
         ENVIRONMENT
     # The model uses all of them.
@@ -68,6 +72,8 @@ rule benchmark_detectors:
         multiext("results/benchmarks/detectors", ".csv", ".md", ".tex"),
     log:
         "logs/benchmarks/detectors.log",
+    benchmark:
+        "results/benchmarks/benchmarks/detectors.tsv"
     conda:
         ENVIRONMENT
     # Nothing else is to run meanwhile.

@@ -30,6 +30,8 @@ for variant, spec in SETTINGS.detectors.items():
             ],
         log:
             f"{LOGS}/train_detector/{variant}.log",
+        benchmark:
+            f"{BENCHMARKS}/train_detector/{variant}.tsv"
         conda:
             ENVIRONMENT
         threads: 1
@@ -49,6 +51,8 @@ rule fit_baselines:
         f"{OUT}/detectors/baselines/model.json",
     log:
         f"{LOGS}/fit_baselines/baselines.log",
+    benchmark:
+        f"{BENCHMARKS}/fit_baselines/baselines.tsv"
     conda:
         ENVIRONMENT
     threads: 1
@@ -67,6 +71,8 @@ rule detections:
         f"{OUT}/detections/test.parquet",
     log:
         f"{LOGS}/detections/test.log",
+    benchmark:
+        f"{BENCHMARKS}/detections/test.tsv"
     conda:
         ENVIRONMENT
     threads: 1

@@ -32,6 +32,8 @@ for suite, spec in SETTINGS.suites.items():
             ),
         log:
             f"{LOGS}/generate/{suite}-{{shard}}.log",
+        benchmark:
+            f"{BENCHMARKS}/generate/{suite}-{{shard}}.tsv"
         # Long jobs first, lest one is left alone at the end.
         priority: 1
         conda:

@@ -12,6 +12,8 @@ rule reader:
         directory(f"{OUT}/reader/trained"),
     log:
         f"{LOGS}/reader/reader.log",
+    benchmark:
+        f"{BENCHMARKS}/reader/reader.tsv"
     conda:
         ENVIRONMENT
     threads: lambda wildcards: workflow.cores
@@ -31,6 +33,8 @@ rule read_card:
         f"{OUT}/reader/readings/{{cell}}.parquet",
     log:
         f"{LOGS}/reader/readings/{{cell}}.log",
+    benchmark:
+        f"{BENCHMARKS}/reader/readings/{{cell}}.tsv"
     wildcard_constraints:
         cell="[a-z]+(-[0-9]+)?",
     conda:
@@ -58,6 +62,8 @@ rule reader_speed:
         f"{OUT}/reader/speed.json",
     log:
         f"{LOGS}/reader/speed.log",
+    benchmark:
+        f"{BENCHMARKS}/reader/speed.tsv"
     conda:
         ENVIRONMENT
     # It uses one; nothing else is to run meanwhile.
@@ -86,6 +92,8 @@ rule card:
         csv=f"{OUT}/reader/card.csv",
     log:
         f"{LOGS}/reader/card.log",
+    benchmark:
+        f"{BENCHMARKS}/reader/card.tsv"
     retries: RETRIES["judge"]
     conda:
         ENVIRONMENT

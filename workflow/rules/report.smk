@@ -1,7 +1,5 @@
 """What people look at: answers token by token, and the report."""
 
-# Suites on the test split.
-TESTED = [name for name, suite in SETTINGS.suites.items() if suite.split == "test"]
 # Beside the answers.
 TRACES = {
     name: [
@@ -23,7 +21,7 @@ LINKS = {
     "Labels, to review": f"{LABELS}/review.html",
     **(
         {"Answers, to score": f"{OUT}/scores/{SETTINGS.judge.name}/review.html"}
-        if TESTED
+        if "test" in JUDGED
         else {}
     ),
 }
@@ -52,6 +50,8 @@ rule view_traces:
         ),
     log:
         f"{LOGS}/view_traces/{{suite}}.log",
+    benchmark:
+        f"{BENCHMARKS}/view_traces/{{suite}}.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -63,16 +63,20 @@ rule view_traces:
         "../scripts/view_traces.py"
 
 
-if TESTED:
+if "test" in JUDGED:
 
     rule figure_budget:
         input:
-            traces=[path for suite in TESTED for path in TRACES[suite]],
+            traces=[
+                path for suite in GENERATION_TABLES["test"] for path in TRACES[suite]
+            ],
             modules=MODULES["figure_budget"],
         output:
             multiext(f"{OUT}/tables/budget", ".csv", ".png", ".svg"),
         log:
             f"{LOGS}/tables/budget.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/budget.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -89,6 +93,8 @@ rule figure_detectors:
         multiext(f"{OUT}/tables/detectors", ".png", ".svg"),
     log:
         f"{LOGS}/tables/detectors.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/detectors.tsv"
     conda:
         ENVIRONMENT
     script:
@@ -106,6 +112,8 @@ rule table_resources:
         multiext(f"{OUT}/tables/resources", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/resources.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/resources.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -113,8 +121,7 @@ rule table_resources:
         # Measurements are no inputs: a missing one repeats no job.
         jobs=JOBS,
         trajectories=TRAJECTORIES,
-        # What each rule generated.
-        answers={f"generate_{name}": paths for name, paths in GENERATIONS.items()},
+        answers=GENERATIONS,
     script:
         "../scripts/table_resources.py"
 
@@ -132,6 +139,8 @@ rule report:
         ),
     log:
         f"{LOGS}/report.log",
+    benchmark:
+        f"{BENCHMARKS}/report.tsv"
     localrule: True
     conda:
         ENVIRONMENT

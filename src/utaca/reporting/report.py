@@ -26,7 +26,7 @@ from utaca.settings.checks import digest, identity
 
 # Where a table or a figure stands: by the section whose first word its name begins with, in this order.
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Generation": ("test", "pareto", "curve", "area", "seeds", "budget", "tradeoff", "validation", "replay", "case"),
+    "Generation": ("test", "pareto", "sweep", "seeds", "budget", "tradeoff", "valid", "replay", "failures", "cases"),
     "Detection": (
         "detection",
         "detectors",
@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "margin",
         "trajectories",
     ),
-    "Labels, scores, endpoints": ("labels", "human", "endpoints"),
+    "Labels, scores, endpoints": ("labels", "scorers", "disagreements", "human", "endpoints"),
     "Resources": ("resources",),
 }
 OTHERS = "More"

@@ -287,19 +287,19 @@ class Generation:
 
 
 @dataclass
-class Report:
-    """What the report shows."""
-
-    traced_documents: int = setting(6, "documents of each suite in the trace viewer", minimum=1)
-
-
-@dataclass
 class Card:
     """The reader card: how well the reader reads what its training never contained."""
 
     questions: int = setting(500, "fewest questions of a cell, a question being one attribute asked", minimum=1)
     lengths: list[int] = setting([32768, 131072, 250000], "documents read through block memory, in the reader's tokens")
     budgets: list[int] = setting([2, 8, 32, 96], "budgets (blocks) under which they are read")
+
+
+@dataclass
+class Report:
+    """What the report shows."""
+
+    traced_documents: int = setting(6, "documents of each suite in the trace viewer", minimum=1)
 
 
 @dataclass
@@ -319,5 +319,5 @@ class Config:
     detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
     suites: dict[str, Suite] = setting({}, "operating points, by suite")
     generation: Generation = setting(Generation(), "decoding of the suites")
-    report: Report = setting(Report(), "the report")
     card: Card = setting(Card(), "the reader card")
+    report: Report = setting(Report(), "the report")
