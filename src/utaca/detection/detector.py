@@ -187,7 +187,9 @@ class Detector(nn.Module):
         """``signals`` [M, n], ``embedding`` [M, D] -> logits [M, C] and the state after the last step."""
         settings, dtype, parts = self.settings, self.head.weight.dtype, []
         if settings.embedding:
-            encoded = self.embedding_encoder(functional.normalize(embedding.to(dtype), dim=-1))
+            embedding = embedding.to(dtype)
+            length = torch.linalg.vector_norm(embedding, dim=-1, keepdim=True).clamp_min(1e-12)
+            encoded = self.embedding_encoder(embedding, 1 / length)
             parts.append(_drop(functional.gelu(encoded), noise, settings.embedding_dropout))
         for place, name in enumerate(settings.signals):
             narrow, wide = self.signal_encoders[name]

@@ -29,7 +29,10 @@ class Linear(nn.Module):
         bound = 1 / math.sqrt(inputs)
         self.weight, self.bias = _weights(outputs, inputs, bound=bound), _weights(outputs, bound=bound)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        """``scale`` [M, 1] multiplies the rows of ``x``, without a scaled copy of a wide one."""
+        if scale is not None:
+            return (x @ self.weight.mT) * scale + self.bias[..., None, :]
         if self.weight.dim() == 2:
             return functional.linear(x, self.weight, self.bias)
         return torch.baddbmm(self.bias[:, None], x, self.weight.mT)
