@@ -22,6 +22,7 @@ from utaca.detection.detector import Detector, State, uncertain
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Step, run
 from utaca.readers.load import Reader
+from utaca.readers.onednn import onednn
 from utaca.readers.prompts import SEPARATOR
 
 TOP = 10
@@ -324,7 +325,8 @@ def _first_not_finite(reader: Reader, step: Step) -> int:
 def _judge(detector: Detector, token: Token, state: State | None) -> tuple[tuple[float, float, float], State, bool]:
     """The detector's probabilities for a token, its next state, and whether it distrusts the token."""
     margin = token.embedding.new_tensor([token.margin], dtype=torch.float32)
-    gdm, advanced = detector.step(margin, token.embedding[None].float(), state)
+    with onednn(False):
+        gdm, advanced = detector.step(margin, token.embedding[None].float(), state)
     return tuple(gdm[0].tolist()), advanced, bool(uncertain(gdm)[0])
 
 
