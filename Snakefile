@@ -5,6 +5,7 @@ that its script runs as input, so that an edit reruns what depends on it and not
 """
 
 import atexit
+import json
 import os
 import sys
 from pathlib import Path
@@ -14,12 +15,13 @@ SOURCE = Path(os.path.relpath(ROOT / "src"))
 sys.path.insert(0, str(SOURCE.resolve()))
 from utaca.errors import UserError
 from utaca.settings.checks import ROLES, identity, load
-from utaca.settings.compose import compose
+from utaca.settings.compose import command, compose
 from utaca.settings.machine import gpus, prose_files, share_source
 from utaca.settings.modules import closure
 
 # Scripts run in processes of their own.
 share_source(SOURCE)
+COMMAND = command(config, "results/report.html")
 try:
     config.update(compose(config, ROOT))
 except UserError as error:
@@ -30,6 +32,9 @@ IDENTITY = identity(SETTINGS)
 SCALE = IDENTITY["scale"]
 OUT = f"results/{SETTINGS.reader.name}"
 LOGS = f"logs/{SETTINGS.reader.name}"
+# What Snakemake measured of each job, and which jobs these are.
+BENCHMARKS = f"{OUT}/benchmarks"
+JOBS = f"{BENCHMARKS}/jobs.json"
 STORE = "results/answers.sqlite"
 ENVIRONMENT = str(ROOT / "environment.yml")
 SPLITS = ["train", "validation", "test"]
@@ -50,8 +55,13 @@ TRAJECTORIES = {
     )
     for split in SPLITS
 }
-DETECTOR = f"{OUT}/detectors/{SETTINGS.detector.name}/seed{{seed}}/model.safetensors"
-DETECTORS = expand(DETECTOR, seed=range(SCALE["detector_seeds"]))
+DETECTORS = {
+    variant: expand(
+        f"{OUT}/detectors/{variant}/seed{{seed}}/model.safetensors",
+        seed=range(SCALE["detector_seeds"]),
+    )
+    for variant in SETTINGS.detectors
+}
 POINTS = {
     name: [point.label for point in suite.points]
     for name, suite in SETTINGS.suites.items()
@@ -98,7 +108,6 @@ workflow.global_resources.setdefault("gpu", 1)
 wildcard_constraints:
     split="train|validation|test",
     shard=r"\d+",
-    seed=r"\d+",
     suite="[^/]+",
     point="[^/]+",
 
@@ -110,6 +119,7 @@ include: "workflow/rules/judging.smk"
 include: "workflow/rules/detection.smk"
 include: "workflow/rules/generation.smk"
 include: "workflow/rules/reporting.smk"
+include: "workflow/rules/report.smk"
 include: "workflow/rules/benchmarks.smk"
 
 
@@ -130,7 +140,7 @@ for alias in ["results/tables", "results/tables/"]:
 
 
 onstart:
-    # A failed seed or shard does not stop the others.
+    # A failed variant or shard does not stop the others.
     workflow.scheduler.keepgoing = True
     if not workflow.touch:
         from utaca import preflight
@@ -141,6 +151,19 @@ onstart:
             )
         except UserError as error:
             sys.exit(f"Error: {error}")
+        if any(
+            job.rule.name == "table_resources"
+            for job in workflow.dag.needrun_jobs()
+        ):
+            order = {rule.name: place for place, rule in enumerate(workflow.rules)}
+            jobs = [
+                [job.rule.name, str(job.benchmark), str(job.log[0])]
+                for job in workflow.dag.jobs
+                if job.benchmark and job.rule.name not in AFTER_RESOURCES
+            ]
+            jobs.sort(key=lambda job: (order[job[0]], job))
+            Path(JOBS).parent.mkdir(parents=True, exist_ok=True)
+            Path(JOBS).write_text(json.dumps(jobs))
 
 
 onsuccess:

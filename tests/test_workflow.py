@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -23,7 +24,7 @@ from utaca.readers.tiny.training import SCHEDULE
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 LAST_LINE = "The tables of tiny are in results/tables; start with results/tables/index.md."
-TABLES = ["detection", "endpoints", "validation", "test", "tradeoff", "labels", "human"]
+TABLES = ["detection", "endpoints", "validation", "test", "tradeoff", "labels", "human", "resources"]
 
 
 def call(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -86,7 +87,9 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "decode_trajectories": 5,
         "label": 3,
         "correct_labels": 3,
-        "train_detector": 8,
+        "train_utaca": 1,
+        "train_two_way": 1,
+        "train_evidential": 1,
         "fit_baselines": 1,
         "detections": 1,
         "generate_validation": 1,
@@ -100,6 +103,9 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "table_labels": 1,
         "table_human": 1,
         "table_endpoints": 1,
+        "table_resources": 1,
+        "figure_budget": 1,
+        "figure_detectors": 1,
         "collect": 1,
         "tables": 1,
     }
@@ -114,24 +120,28 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         ("corpus", "corpus", "draw_biographies"),
         ("documents", "documents", "decode_trajectories"),
         ("trajectories", "trajectories", "label"),
-        ("labels", "labels", "train_detector"),
+        ("labels", "labels", "train_utaca"),
         ("detectors", "detectors", "detections"),
         ("detections", "detections", "generate_test"),
         ("generations", "generations", "score_test"),
         ("scores", "scores", "collect"),
         ("reader", "reader", "corpus"),
         ("results/tiny/reader/trained", "reader", "corpus"),
-        ("results/tiny/reader/card.md", "card", "train_detector"),
+        ("results/tiny/reader/card.md", "card", "train_utaca"),
         ("results/tiny/reader/speed.json", "reader_speed", "read_card"),
         ("results/tiny/reader/readings/blocks-32768.parquet", "read_card", "reader_speed"),
         ("results/benchmarks/engine.md", "benchmark_engine", "corpus"),
         ("results/tiny/tables/detection.csv", "table_detection", "generate_test"),
         ("results/tiny/trajectories/train/part-1.parquet", "decode_trajectories", "label"),
-        ("results/tiny/labels/reference/train.parquet", "correct_labels", "train_detector"),
+        ("results/tiny/labels/reference/train.parquet", "correct_labels", "train_utaca"),
         ("results/tiny/labels/reference/review.html", "review_labels", "correct_labels"),
         ("results/tiny/scores/reference/review.html", "review_scores", "score_validation"),
-        ("results/tiny/tables/labels.md", "table_labels", "train_detector"),
-        ("results/tiny/detectors/utaca/seed3/model.safetensors", "train_detector", "detections"),
+        ("results/tiny/tables/labels.md", "table_labels", "train_utaca"),
+        ("results/tiny/tables/budget.svg", "figure_budget", "score_test"),
+        ("results/tiny/traces/test.html", "view_traces", "score_validation"),
+        ("traces", "traces", "table_test"),
+        ("results/report.html", "report", "collect"),
+        ("results/tiny/detectors/utaca/seed3/model.safetensors", "train_utaca", "detections"),
         ("results/tiny/generations/test/utaca-K64-sub16/answers-0.parquet", "generate_test", "generate_validation"),
     ],
 )
@@ -156,7 +166,7 @@ def test_paper_scale_plans(checkout: Path) -> None:
     [
         ("jugde=x", "Error: unknown config key jugde; did you mean judge?"),
         ("judge=nope", "Error: judge=nope is unknown; judge is one of gpt_oss_120b, reference."),
-        ("detector={lstm: maybe}", "Error: config key detector.lstm"),
+        ("detectors={utaca: {lstm: maybe}}", "Error: config key detectors.utaca.lstm"),
     ],
 )
 def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path, setting: str, said: str) -> None:
@@ -286,12 +296,58 @@ def test_run_leaves_tables_and_says_where(finished: Path) -> None:
 
 def test_every_job_has_its_log(finished: Path) -> None:
     logs = sorted(path.relative_to(finished).as_posix() for path in finished.glob("logs/**/*.log"))
-    assert {"logs/tiny/train_detector/utaca-0.log", "logs/tiny/generate/test-1.log"} <= set(logs)
+    assert {"logs/tiny/train_detector/utaca.log", "logs/tiny/generate/test-1.log"} <= set(logs)
     assert "suite test" in (finished / "logs/tiny/generate/test-0.log").read_text(encoding="utf-8")
 
 
 def test_nothing_to_do_after_a_run(finished: Path) -> None:
     assert smoke(finished) == {}
+
+
+def test_every_rule_is_measured() -> None:
+    for path in sorted((ROOT / "workflow" / "rules").glob("*.smk")):
+        text = path.read_text(encoding="utf-8")
+        logs, measured = (
+            re.findall(rf"{key}:\n *f?\"(.+)\\.{end}\"", text) for key, end in [("log", "log"), ("benchmark", "tsv")]
+        )
+        renamed = [log.replace("{LOGS}/", "{BENCHMARKS}/").replace("logs/", "results/benchmarks/") for log in logs]
+        assert measured == renamed, path.name
+
+
+def test_a_lost_measurement_repeats_nothing(finished: Path) -> None:
+    folder = finished / "results" / "tiny" / "benchmarks"
+    jobs = json.loads((folder / "jobs.json").read_text(encoding="utf-8"))
+    names = {rule for rule, _, _ in jobs}
+    assert {"draw_biographies", "train_utaca", "generate_test", "score_test", "table_test"} <= names
+    assert all((finished / path).is_file() for _, path, _ in jobs)
+    for path in [*folder.rglob("*.tsv")]:
+        path.rename(path.with_suffix(".aside"))
+    try:
+        assert smoke(finished) == {}
+    finally:
+        for path in [*folder.rglob("*.aside")]:
+            path.rename(path.with_suffix(".tsv"))
+
+
+def test_the_report_and_snakemakes_own(finished: Path) -> None:
+    """Both without a network."""
+    offline = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    options = ["--cores", "1", "--config", "scale=smoke"]
+    target = "results/report.html"
+    done = snakemake(finished, *options, "--", target, **offline)
+    assert done.returncode == 0, done.stdout
+    page = (finished / target).read_text(encoding="ascii")
+    links = re.findall(r'href="([^"#]+)"', page)
+    assert all((finished / "results" / link).is_file() for link in links)
+    assert all(f'id="{name}"' in page for name in [*TABLES, "pareto", "budget"])
+    assert "--config scale=smoke" in page
+    assert (finished / "results" / "tiny" / "traces" / "test.html").stat().st_size < 2**20
+
+    done = snakemake(finished, *options, "--report", "all.html", "--", target, "results/tables", **offline)
+    assert done.returncode == 0, done.stdout
+    own = (finished / "all.html").read_text(encoding="utf-8")
+    assert all(name in own for name in ("tiny-detection.csv", "tiny-pareto.svg", "Traces", "synthetic prose"))
+    assert smoke(finished, target=target) == {}
 
 
 def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
@@ -304,6 +360,7 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
         "table_tradeoff",
         "table_human",
         "table_endpoints",
+        "table_resources",
         "collect",
         "results/tables",
     }
@@ -317,7 +374,7 @@ def test_transport_reruns_nothing(finished: Path) -> None:
 def test_pairing_reruns_what_decodes_suites(finished: Path) -> None:
     jobs = smoke(finished, "generation={paired: true}")
     assert {"generate_validation", "generate_test"} <= set(jobs)
-    assert not {"decode_trajectories", "label", "train_detector", "write_biographies"} & set(jobs)
+    assert not {"decode_trajectories", "label", "train_utaca", "write_biographies"} & set(jobs)
 
 
 def test_a_removed_table_is_remade_alone(finished: Path) -> None:
@@ -336,7 +393,7 @@ def test_a_removed_seed_is_remade_alone(finished: Path) -> None:
     path = finished / target
     kept = path.read_bytes()
     path.unlink()
-    assert smoke(finished, target=target) == {"train_detector": 1}
+    assert smoke(finished, target=target) == {"train_utaca": 1}
     done = snakemake(finished, "--cores", "1", "--config", "scale=smoke", "--", target)
     assert done.returncode == 0, done.stdout
     assert path.read_bytes() == kept
@@ -347,14 +404,14 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     source = finished / "src" / "utaca"
     with edited(source / "reporting" / "render.py"):
         tables = {f"table_{table}" for table in TABLES}
-        assert set(smoke(finished)) == {*tables, "collect", "results/tables"}
+        assert set(smoke(finished)) == {*tables, "figure_budget", "figure_detectors", "collect", "results/tables"}
     with edited(source / "judging" / "cas.py"):
         jobs = smoke(finished)
         assert {"score_validation", "score_test"} <= set(jobs)
-        assert not {"pad", "decode_trajectories", "label", "train_detector", "generate_test"} & set(jobs)
+        assert not {"pad", "decode_trajectories", "label", "train_utaca", "generate_test"} & set(jobs)
     with edited(source / "detection" / "metrics.py"):
         jobs = smoke(finished)
-        assert {"train_detector", "fit_baselines"} <= set(jobs)
+        assert {"train_utaca", "fit_baselines"} <= set(jobs)
         assert not {"corpus", "draw_biographies", "write_biographies", "pad"} & set(jobs)
     with edited(source / "settings" / "document.py"):
         assert smoke(finished) == {}
@@ -369,11 +426,16 @@ def results(folder: Path) -> dict[str, object]:
     for path in sorted((folder / "results").rglob("*")):
         name = path.relative_to(folder / "results").as_posix()
         timeless = {f"{table}.{form}" for table in ("detection", "endpoints") for form in ("csv", "md", "tex")}
+        timeless |= {"curve.csv", "budget.csv"}
         if path.name.startswith("answers-"):
             found[name] = pq.read_table(path).drop_columns(MEASURED)
         elif "journal" in path.parts:
             continue
-        elif path.suffix in {".parquet", ".safetensors", ".json"} or path.name in {*timeless, "curve.csv"}:
+        elif path.suffix in {".parquet", ".safetensors", ".json"} or path.name in {
+            *timeless,
+            "curve.csv",
+            "budget.csv",
+        }:
             found[name] = path.read_bytes()
     return found
 

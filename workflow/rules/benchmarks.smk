@@ -8,10 +8,12 @@ rule benchmark_endpoints:
         multiext("results/benchmarks/endpoints", ".csv", ".md", ".tex"),
     log:
         "logs/benchmarks/endpoints.log",
+    benchmark:
+        "results/benchmarks/benchmarks/endpoints.tsv"
     conda:
         ENVIRONMENT
     # One for the client, one for the server; nothing else is to run meanwhile.
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     params:
         number=1000,
         concurrency=32,
@@ -30,10 +32,12 @@ rule benchmark_engine:
         multiext("results/benchmarks/engine_contexts", ".csv", ".md", ".tex"),
     log:
         "logs/benchmarks/engine.log",
+    benchmark:
+        "results/benchmarks/benchmarks/engine.tsv"
     conda:
         ENVIRONMENT
     # The model uses all of them.
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     resources:
         gpu=GPU,
     params:
@@ -59,3 +63,26 @@ rule benchmark_engine:
         },
     script:
         "../scripts/benchmark_engine.py"
+
+
+rule benchmark_detectors:
+    input:
+        modules=MODULES["benchmark_detectors"],
+    output:
+        multiext("results/benchmarks/detectors", ".csv", ".md", ".tex"),
+    log:
+        "logs/benchmarks/detectors.log",
+    benchmark:
+        "results/benchmarks/benchmarks/detectors.tsv"
+    conda:
+        ENVIRONMENT
+    # Nothing else is to run meanwhile.
+    threads: lambda wildcards: workflow.cores
+    params:
+        # The tiny reader's width and Llama-3.1-8B's.
+        widths=[256, 4096],
+        seeds=8,
+        steps=100,
+        paper_steps=10000,
+    script:
+        "../scripts/benchmark_detectors.py"

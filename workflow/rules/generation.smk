@@ -16,7 +16,7 @@ for suite, spec in SETTINGS.suites.items():
             documents=f"{OUT}/documents/{spec.split}.parquet",
             reader=READER_FILES,
             detector=(
-                DETECTORS[SETTINGS.detector_seed]
+                DETECTORS[SETTINGS.detector][SETTINGS.detector_seed]
                 if any(point.method == "utaca" for point in spec.points)
                 else []
             ),
@@ -32,6 +32,8 @@ for suite, spec in SETTINGS.suites.items():
             ),
         log:
             f"{LOGS}/generate/{suite}-{{shard}}.log",
+        benchmark:
+            f"{BENCHMARKS}/generate/{suite}-{{shard}}.tsv"
         # Long jobs first, lest one is left alone at the end.
         priority: 1
         conda:

@@ -15,25 +15,53 @@ JUDGED = {
     split: [path for suite in suites for path in SCORES[suite]]
     for split, suites in GENERATION_TABLES.items()
 }
-TABLES = expand(
-    f"{OUT}/tables/{{table}}.{{format}}",
-    table=[
-        "detection",
-        "endpoints",
-        *GENERATION_TABLES,
-        *(["tradeoff"] if "test" in JUDGED else []),
-        "labels",
-        *(["human"] if "test" in JUDGED else []),
-    ],
-    format=FORMATS,
-) + (
-    expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"])
-    if "test" in JUDGED
-    else []
+DETECTION_FIGURES = ["reliability", "margins"]
+# What an expansion changes is told by trajectories that tried it.
+TRIGGER_TABLES = ["triggers"] if SETTINGS.trajectories.expanded else []
+TABLES = (
+    expand(
+        f"{OUT}/tables/{{table}}.{{format}}",
+        table=[
+            "detection",
+            "ablation",
+            *TRIGGER_TABLES,
+            "endpoints",
+            *GENERATION_TABLES,
+            *(["tradeoff"] if "test" in JUDGED else []),
+            "labels",
+            *(["human"] if "test" in JUDGED else []),
+        ],
+        format=FORMATS,
+    )
+    + expand(
+        f"{OUT}/tables/{{figure}}.{{format}}",
+        figure=[
+            *(["pareto", "budget"] if "test" in JUDGED else []),
+            *DETECTION_FIGURES,
+            "detectors",
+        ],
+        format=["png", "svg"],
+    )
+    + expand(
+        f"{OUT}/tables/{{figure}}.csv",
+        figure=[*(["budget"] if "test" in JUDGED else []), *DETECTION_FIGURES],
+    )
 )
 TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
+# Made last: what the others took.
+RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
+AFTER_RESOURCES = {
+    "table_resources",
+    "collect",
+    "view_traces",
+    "review_labels",
+    "review_scores",
+    "report",
+}
+TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 COLLECTED = [
-    f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}" for path in TABLES
+    f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}"
+    for path in TABLES + RESOURCES
 ] + ["results/tables/index.md"]
 # What captions say of a run, beside the role that decided.
 CAPTION = {
@@ -49,14 +77,27 @@ rule table_detection:
         detections=f"{OUT}/detections/test.parquet",
         modules=MODULES["table_detection"],
     output:
-        multiext(f"{OUT}/tables/detection", ".csv", ".md", ".tex"),
+        expand(
+            f"{OUT}/tables/{{table}}.{{format}}",
+            table=["detection", "ablation", *TRIGGER_TABLES],
+            format=FORMATS,
+        ),
+        expand(
+            f"{OUT}/tables/{{figure}}.{{format}}",
+            figure=DETECTION_FIGURES,
+            format=["csv", "png", "svg"],
+        ),
     log:
         f"{LOGS}/tables/detection.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/detection.tsv"
     conda:
         ENVIRONMENT
     params:
         caption=CAPTION,
         labeller=IDENTITY["labeller"],
+        detectors=IDENTITY["detectors"],
+        main=SETTINGS.detector,
     script:
         "../scripts/table_detection.py"
 
@@ -71,6 +112,8 @@ rule table_endpoints:
         multiext(f"{OUT}/tables/endpoints", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/endpoints.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/endpoints.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -95,6 +138,8 @@ if "validation" in JUDGED:
             multiext(f"{OUT}/tables/validation", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/validation.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/validation.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -116,6 +161,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/pareto", ".png", ".svg"),
         log:
             f"{LOGS}/tables/test.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/test.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -133,6 +180,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/tradeoff", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/tradeoff.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/tradeoff.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -152,6 +201,8 @@ rule table_labels:
         multiext(f"{OUT}/tables/labels", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/labels.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/labels.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -171,6 +222,8 @@ rule review_labels:
         f"{LABELS}/review.html",
     log:
         f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
+    benchmark:
+        f"{BENCHMARKS}/review_labels/{SETTINGS.labeller.name}.tsv"
     localrule: True
     conda:
         ENVIRONMENT
@@ -193,6 +246,8 @@ if "test" in JUDGED:
             f"{OUT}/scores/{SETTINGS.judge.name}/review.html",
         log:
             f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
+        benchmark:
+            f"{BENCHMARKS}/review_scores/{SETTINGS.judge.name}.tsv"
         localrule: True
         conda:
             ENVIRONMENT
@@ -211,6 +266,8 @@ if "test" in JUDGED:
             multiext(f"{OUT}/tables/human", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/human.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/human.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -220,14 +277,33 @@ if "test" in JUDGED:
             "../scripts/table_human.py"
 
 
+# What `snakemake --report` shows, by captions and categories.
+KINDS = {".csv": "tables", ".svg": "figures"}
+
+
 rule collect:
     input:
-        tables=TABLES,
+        tables=TABLES + RESOURCES,
         modules=MODULES["collect"],
     output:
-        COLLECTED,
+        [
+            (
+                report(
+                    path,
+                    caption=f"../report/{KINDS[kind]}.rst",
+                    category=KINDS[kind].capitalize(),
+                    labels={"name": name},
+                )
+                if kind in KINDS
+                else path
+            )
+            for path in COLLECTED
+            for name, kind in [os.path.splitext(os.path.basename(path))]
+        ],
     log:
         f"{LOGS}/tables/collect.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/collect.tsv"
     localrule: True
     conda:
         ENVIRONMENT

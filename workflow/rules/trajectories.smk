@@ -16,6 +16,8 @@ rule decode_trajectories:
         f"{OUT}/trajectories/{{split}}/part-{{shard}}.parquet",
     log:
         f"{LOGS}/decode_trajectories/{{split}}-{{shard}}.log",
+    benchmark:
+        f"{BENCHMARKS}/decode_trajectories/{{split}}-{{shard}}.tsv"
     conda:
         ENVIRONMENT
     threads: 1
@@ -26,5 +28,6 @@ rule decode_trajectories:
         shards=lambda wildcards: SCALE[wildcards.split]["shards"],
         journal=f"{OUT}/journal/trajectories",
         budgets=lambda wildcards: SCALE[wildcards.split]["budgets"],
+        recorded=IDENTITY["trajectories"],
     script:
         "../scripts/decode_trajectories.py"

@@ -231,6 +231,7 @@ class _Session:
         self._told: set[str] = set()
         self._format: str | None = None
         self._finding_format = asyncio.Lock()
+        self._hopeless = False
 
     async def run(self, exchanges: Sequence[_Exchange], total: int) -> None:
         """Bring the exchanges to their outcomes, stopping early once more than allowed have failed.
@@ -324,6 +325,8 @@ class _Session:
     async def _complete(self, exchange: _Exchange) -> httpx2.Response:
         if self._format is None:
             async with self._finding_format:
+                if self._hopeless:
+                    raise asyncio.CancelledError  # before the fault of another request has ended the session
                 if self._format is None:
                     return await self._find_format(exchange)
         return await self._create(exchange, self._format)
@@ -336,6 +339,9 @@ class _Session:
             except (openai.BadRequestError, openai.UnprocessableEntityError):
                 if form == _FORMATS[-1]:
                     raise
+            except openai.APIStatusError as fault:
+                self._hopeless = fault.status_code in _HOPELESS
+                raise
             else:
                 self._format = form
                 return response
