@@ -340,7 +340,7 @@ def test_readers_of_the_paper_get_their_own_figures():
 
 
 def test_files_and_index(results, detections, config, tmp_path):
-    made = [tables.detection(detections, config), tables.test(*results, config)]
+    made = [detection.detection(detection.load(detections), config), tables.test(*results, config)]
     files = [path for table in made for path in tables.save(table, tmp_path / "tiny")]
     files += figures.pareto(made[1], tmp_path / "tiny", config)
     assert [path.name for path in files[:3]] == ["detection.csv", "detection.md", "detection.tex"]
