@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
 from matplotlib.ticker import ScalarFormatter
+from matplotlib.transforms import Bbox
 
 from utaca.records import atomic_path
-from utaca.reporting.tables import METHODS, Table, corpus_in_words
+from utaca.reporting.tables import corpus_in_words
 from utaca.settings import schema
 
-# Colour, marker, and where the setting is written: offset in points and alignment.
-_STYLES = {"InfLLM": ("tab:gray", "s", (5, -9), "left"), "UT-ACA": ("tab:blue", "o", (-5, 5), "right")}
+_STYLES = {"InfLLM": ("tab:gray", "s"), "UT-ACA": ("tab:blue", "o"), "Oracle": ("tab:orange", "^")}
 
 
 @contextmanager
@@ -34,36 +38,80 @@ def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iter
                 figure.savefig(scratch, format=kind, dpi=200, metadata=about)
 
 
-def pareto(table: Table, directory: str | Path, config: schema.Config) -> list[Path]:
-    """CAS over selected tokens, a line a method with 95 % intervals, from the table "test"; PNG and SVG."""
-    with drawing(directory, "pareto", (5.2, 3.6)) as (figure, paths):
+def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
+    """CAS over selected tokens, a line a method with 95 % intervals; PNG and SVG.
+
+    ``points`` is the frame of a table of generation (:func:`utaca.reporting.generation.generation`).
+    """
+    with drawing(directory, "pareto", (6.4, 4.4)) as (figure, paths):
         axes = figure.subplots()
-        for method in METHODS.values():
-            own = table.frame[table.frame["method"] == method].sort_values("mtokens", kind="stable")
+        places, texts = [], []
+        for method, (color, marker) in _STYLES.items():
+            own = points[points["method"] == method].sort_values("mtokens", kind="stable")
             if own.empty:
                 continue
-            color, marker, offset, alignment = _STYLES[method]
             # An interval may miss its figure by a rounding error.
             bars = [(own["cas_pct"] - own["cas_pct_low"]).clip(0), (own["cas_pct_high"] - own["cas_pct"]).clip(0)]
             axes.errorbar(
-                own["mtokens"], own["cas_pct"], yerr=bars, label=method, color=color, marker=marker, capsize=3
-            )
+                own["mtokens"], own["cas_pct"], yerr=bars, label=method, color=color, marker=marker, capsize=3,
+                elinewidth=0.8, alpha=0.8,
+            )  # fmt: skip
             for row in own.to_dict("records"):
-                at = (row["mtokens"], row["cas_pct"])
-                axes.annotate(
-                    row["setting"], at, xytext=offset, textcoords="offset points", ha=alignment, fontsize=6, color=color
+                places.append((row["mtokens"], row["cas_pct"]))
+                style = {"fontsize": 6, "color": color, "ha": "center", "va": "center"}
+                arrow = {"arrowstyle": "-", "linewidth": 0.4, "color": color, "shrinkA": 0, "shrinkB": 2}
+                texts.append(
+                    axes.annotate(
+                        row["setting"], places[-1], xytext=(0, 0), textcoords="offset points", arrowprops=arrow, **style
+                    )
                 )
-        if (table.frame["mtokens"] > 0).all():
+        if (points["mtokens"] > 0).all():
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.margins(x=0.15)
+        axes.margins(x=0.12, y=0.12)
         axes.set_xlabel("selected tokens (mTokens)")
         axes.set_ylabel("CAS %")
         axes.grid(alpha=0.3)
-        axes.legend(loc="best")
-        n_documents = int(table.frame["n_documents"].max())
+        axes.legend(loc="lower right", fontsize=8)
+        n_documents = int(points["n_documents"].max())
         axes.set_title(
             f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {n_documents} documents",
             fontsize=8,
         )
+        place_labels(figure, texts, places)
     return paths
+
+
+def place_labels(figure: Figure, labels: Sequence[Annotation], places: Sequence[tuple[float, float]]) -> None:
+    """Move each label beside its own of ``places`` (data coordinates), clear of other labels, points and the legend.
+
+    Labels are tried on circles of growing radius, above first, and stay within the axes while there is room.
+    """
+    if not labels:
+        return
+    canvas = FigureCanvasAgg(figure)
+    # The layout is settled before anything is measured.
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    axes = labels[0].axes
+    points = axes.transData.transform(places)
+    taken = [Bbox.from_extents(x - 8, y - 8, x + 8, y + 8) for x, y in points]
+    if (legend := axes.get_legend()) is not None:
+        taken.append(legend.get_window_extent(renderer))
+    window = axes.get_window_extent(renderer)
+    for label, (x, y) in zip(labels, points, strict=True):
+        # Its text alone, without the line to its point.
+        own = Text.get_window_extent(label, renderer)
+        boxes = []
+        for radius in range(10, 90, 4):
+            for angle in np.deg2rad(90 + np.arange(0, 360, 20) * 1.0):
+                # Wider than high, as labels are.
+                offset = 1.6 * radius * np.cos(angle), radius * np.sin(angle)
+                centre = np.array((x, y)) + np.array(offset) * figure.dpi / 72
+                half = np.array((own.width, own.height)) / 2 + 1
+                boxes.append((offset, Bbox([centre - half, centre + half])))
+        free = [one for one in boxes if not any(one[1].overlaps(other) for other in taken)]
+        inside = [one for one in free if window.contains(*one[1].min) and window.contains(*one[1].max)]
+        offset, box = (inside or free or boxes)[0]
+        label.set_position(offset)
+        taken.append(box)
