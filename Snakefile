@@ -5,6 +5,7 @@ that its script runs as input, so that an edit reruns what depends on it and not
 """
 
 import atexit
+import json
 import os
 import sys
 from dataclasses import asdict
@@ -15,12 +16,13 @@ SOURCE = Path(os.path.relpath(ROOT / "src"))
 sys.path.insert(0, str(SOURCE.resolve()))
 from utaca.errors import UserError
 from utaca.settings.checks import ROLES, identity, load
-from utaca.settings.compose import compose
+from utaca.settings.compose import command, compose
 from utaca.settings.machine import gpus, prose_files, share_source
 from utaca.settings.modules import closure
 
 # Scripts run in processes of their own.
 share_source(SOURCE)
+COMMAND = command(config, "results/report.html")
 try:
     config.update(compose(config, ROOT))
 except UserError as error:
@@ -31,6 +33,9 @@ IDENTITY = identity(SETTINGS)
 SCALE = IDENTITY["scale"]
 OUT = f"results/{SETTINGS.reader.name}"
 LOGS = f"logs/{SETTINGS.reader.name}"
+# What Snakemake measured of each job, and which jobs these are.
+BENCHMARKS = f"{OUT}/benchmarks"
+JOBS = f"{BENCHMARKS}/jobs.json"
 STORE = "results/answers.sqlite"
 ENVIRONMENT = str(ROOT / "environment.yml")
 SPLITS = ["train", "validation", "test"]
@@ -152,6 +157,7 @@ include: "workflow/rules/judging.smk"
 include: "workflow/rules/detection.smk"
 include: "workflow/rules/generation.smk"
 include: "workflow/rules/reporting.smk"
+include: "workflow/rules/report.smk"
 include: "workflow/rules/benchmarks.smk"
 
 
@@ -183,6 +189,19 @@ onstart:
             )
         except UserError as error:
             sys.exit(f"Error: {error}")
+        if any(
+            job.rule.name == "table_resources"
+            for job in workflow.dag.needrun_jobs()
+        ):
+            order = {rule.name: place for place, rule in enumerate(workflow.rules)}
+            jobs = [
+                [job.rule.name, str(job.benchmark), str(job.log[0])]
+                for job in workflow.dag.jobs
+                if job.benchmark and job.rule.name not in AFTER_RESOURCES
+            ]
+            jobs.sort(key=lambda job: (order[job[0]], job))
+            Path(JOBS).parent.mkdir(parents=True, exist_ok=True)
+            Path(JOBS).write_text(json.dumps(jobs))
 
 
 onsuccess:

@@ -25,7 +25,10 @@ _CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight
 
 
 class Browser:
-    """One tab; files it downloads land in ``folder / "downloads"``. Commands fail after ``patience`` seconds."""
+    """One tab; files it downloads land in ``folder / "downloads"``. Commands fail after ``patience`` seconds.
+
+    ``complaints`` are the errors and warnings of all pages so far, ``requests`` the addresses that were asked for.
+    """
 
     def __init__(self, folder: Path, patience: float = 60) -> None:
         assert CHROMIUM is not None
@@ -43,10 +46,14 @@ class Browser:
         os.close(answers)
         self._pending = b""
         self._count = self._taken = 0
+        self.complaints: list[Any] = []
+        self.requests: list[str] = []
         self._session = ""
         self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads))
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
 
     def __enter__(self) -> Browser:
         return self
@@ -72,6 +79,18 @@ class Browser:
             if answer.get("id") == self._count:
                 assert "error" not in answer, (method, answer)
                 return answer["result"]
+            self._note(answer.get("method"), answer.get("params", {}))
+
+    def _note(self, event: str | None, params: dict[str, Any]) -> None:
+        """Keep what a page says went wrong, and the addresses that it asks for."""
+        if event == "Runtime.exceptionThrown":
+            self.complaints.append(params["exceptionDetails"])
+        elif (event == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning")) or (
+            event == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert")
+        ):
+            self.complaints.append(params)
+        elif event == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._pending:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -25,7 +26,7 @@ ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "
 LAST_LINE = "The tables of tiny are in results/tables; start with results/tables/index.md."
 TABLES = [
     *["detection", "endpoints", "validation", "test", "tradeoff", "pareto", "replay", "failures", "cases"],
-    *["scorers", "disagreements", "labels", "human"],
+    *["scorers", "disagreements", "labels", "human", "resources"],
 ]
 
 
@@ -105,6 +106,9 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "table_labels": 1,
         "table_human": 1,
         "table_endpoints": 1,
+        "table_resources": 1,
+        "figure_budget": 1,
+        "figure_detectors": 1,
         "collect": 1,
         "tables": 1,
     }
@@ -138,6 +142,10 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         ("results/tiny/tables/labels.md", "table_labels", "train_detector"),
         ("results/tiny/tables/pareto.svg", "table_pareto", "score_validation"),
         ("results/tiny/tables/scorers.md", "table_scorers", "score_validation"),
+        ("results/tiny/tables/budget.svg", "figure_budget", "score_test"),
+        ("results/tiny/traces/test.html", "view_traces", "score_validation"),
+        ("traces", "traces", "table_test"),
+        ("results/report.html", "report", "collect"),
         ("results/tiny/detectors/utaca/seed3/model.safetensors", "train_detector", "detections"),
         ("results/tiny/generations/test/utaca-K64-sub16/answers-0.parquet", "generate_test", "generate_validation"),
     ],
@@ -301,6 +309,52 @@ def test_nothing_to_do_after_a_run(finished: Path) -> None:
     assert smoke(finished) == {}
 
 
+def test_every_rule_is_measured() -> None:
+    for path in sorted((ROOT / "workflow" / "rules").glob("*.smk")):
+        text = path.read_text(encoding="utf-8")
+        logs, measured = (
+            re.findall(rf"{key}:\n *f?\"(.+)\\.{end}\"", text) for key, end in [("log", "log"), ("benchmark", "tsv")]
+        )
+        renamed = [log.replace("{LOGS}/", "{BENCHMARKS}/").replace("logs/", "results/benchmarks/") for log in logs]
+        assert measured == renamed, path.name
+
+
+def test_a_lost_measurement_repeats_nothing(finished: Path) -> None:
+    folder = finished / "results" / "tiny" / "benchmarks"
+    jobs = json.loads((folder / "jobs.json").read_text(encoding="utf-8"))
+    names = {rule for rule, _, _ in jobs}
+    assert {"draw_biographies", "train_detector", "generate_test", "score_test", "table_test"} <= names
+    assert all((finished / path).is_file() for _, path, _ in jobs)
+    for path in [*folder.rglob("*.tsv")]:
+        path.rename(path.with_suffix(".aside"))
+    try:
+        assert smoke(finished) == {}
+    finally:
+        for path in [*folder.rglob("*.aside")]:
+            path.rename(path.with_suffix(".tsv"))
+
+
+def test_the_report_and_snakemakes_own(finished: Path) -> None:
+    """Both without a network."""
+    offline = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    options = ["--cores", "1", "--config", "scale=smoke"]
+    target = "results/report.html"
+    done = snakemake(finished, *options, "--", target, **offline)
+    assert done.returncode == 0, done.stdout
+    page = (finished / target).read_text(encoding="ascii")
+    links = re.findall(r'href="([^"#]+)"', page)
+    assert all((finished / "results" / link).is_file() for link in links)
+    assert all(f'id="{name}"' in page for name in [*TABLES, "pareto", "budget"])
+    assert "--config scale=smoke" in page
+    assert (finished / "results" / "tiny" / "traces" / "test.html").stat().st_size < 2**20
+
+    done = snakemake(finished, *options, "--report", "all.html", "--", target, "results/tables", **offline)
+    assert done.returncode == 0, done.stdout
+    own = (finished / "all.html").read_text(encoding="utf-8")
+    assert all(name in own for name in ("tiny-detection.csv", "tiny-pareto.svg", "Traces", "synthetic prose"))
+    assert smoke(finished, target=target) == {}
+
+
 def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
     jobs = smoke(finished, "judge=gpt_oss_120b")
     assert set(jobs) == {
@@ -315,6 +369,7 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
         "table_scorers",
         "table_human",
         "table_endpoints",
+        "table_resources",
         "collect",
         "results/tables",
     }
@@ -364,7 +419,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     source = finished / "src" / "utaca"
     with edited(source / "reporting" / "render.py"):
         tables = {f"table_{table}" for table in TABLES if table not in ("failures", "cases", "disagreements")}
-        assert set(smoke(finished)) == {*tables, "collect", "results/tables"}
+        assert set(smoke(finished)) == {*tables, "figure_budget", "figure_detectors", "collect", "results/tables"}
     with edited(source / "judging" / "cas.py"):
         jobs = smoke(finished)
         assert {"score_validation", "score_test"} <= set(jobs)
@@ -386,11 +441,16 @@ def results(folder: Path) -> dict[str, object]:
     for path in sorted((folder / "results").rglob("*")):
         name = path.relative_to(folder / "results").as_posix()
         timeless = {f"{table}.{form}" for table in ("detection", "endpoints") for form in ("csv", "md", "tex")}
+        timeless |= {"curve.csv", "budget.csv"}
         if path.name.startswith("answers-"):
             found[name] = pq.read_table(path).drop_columns(MEASURED)
         elif "journal" in path.parts:
             continue
-        elif path.suffix in {".parquet", ".safetensors", ".json"} or path.name in {*timeless, "curve.csv"}:
+        elif path.suffix in {".parquet", ".safetensors", ".json"} or path.name in {
+            *timeless,
+            "curve.csv",
+            "budget.csv",
+        }:
             found[name] = path.read_bytes()
     return found
 

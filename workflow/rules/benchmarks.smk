@@ -8,10 +8,12 @@ rule benchmark_endpoints:
         multiext("results/benchmarks/endpoints", ".csv", ".md", ".tex"),
     log:
         "logs/benchmarks/endpoints.log",
+    benchmark:
+        "results/benchmarks/benchmarks/endpoints.tsv"
     conda:
         ENVIRONMENT
     # One for the client, one for the server; nothing else is to run meanwhile.
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     params:
         number=1000,
         concurrency=32,
@@ -30,10 +32,12 @@ rule benchmark_engine:
         multiext("results/benchmarks/engine_contexts", ".csv", ".md", ".tex"),
     log:
         "logs/benchmarks/engine.log",
+    benchmark:
+        "results/benchmarks/benchmarks/engine.tsv"
     conda:
         ENVIRONMENT
     # The model uses all of them.
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     resources:
         gpu=GPU,
     params:

@@ -14,6 +14,8 @@ rule draw_biographies:
         "results/biographies/{split}.parquet",
     log:
         "logs/draw_biographies/{split}.log",
+    benchmark:
+        "results/benchmarks/draw_biographies/{split}.tsv"
     wildcard_constraints:
         split="train|validation",
     conda:
@@ -33,6 +35,8 @@ rule write_biographies:
         usage=USAGE["writer"],
     log:
         "logs/write_biographies/test.log",
+    benchmark:
+        "results/benchmarks/write_biographies/test.tsv"
     retries: RETRIES["writer"]
     conda:
         ENVIRONMENT
@@ -53,6 +57,8 @@ rule corpus:
         f"results/corpus/{SETTINGS.corpus.name}.parquet",
     log:
         f"logs/corpus/{SETTINGS.corpus.name}.log",
+    benchmark:
+        f"results/benchmarks/corpus/{SETTINGS.corpus.name}.tsv"
     retries: 2 if SETTINGS.corpus.source == "wikipedia" else 0
     conda:
         ENVIRONMENT
@@ -80,6 +86,8 @@ rule pad:
         f"{OUT}/documents/{{split}}.parquet",
     log:
         f"{LOGS}/pad/{{split}}.log",
+    benchmark:
+        f"{BENCHMARKS}/pad/{{split}}.tsv"
     conda:
         ENVIRONMENT
     params:

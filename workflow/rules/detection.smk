@@ -20,6 +20,8 @@ rule train_detector:
         curve=DETECTOR.replace("model.safetensors", "curve.csv"),
     log:
         f"{LOGS}/train_detector/{SETTINGS.detector.name}-{{seed}}.log",
+    benchmark:
+        f"{BENCHMARKS}/train_detector/{SETTINGS.detector.name}-{{seed}}.tsv"
     conda:
         ENVIRONMENT
     threads: 1
@@ -39,6 +41,8 @@ rule fit_baselines:
         f"{OUT}/detectors/baselines/model.json",
     log:
         f"{LOGS}/fit_baselines/baselines.log",
+    benchmark:
+        f"{BENCHMARKS}/fit_baselines/baselines.tsv"
     conda:
         ENVIRONMENT
     threads: 1
@@ -57,6 +61,8 @@ rule detections:
         f"{OUT}/detections/test.parquet",
     log:
         f"{LOGS}/detections/test.log",
+    benchmark:
+        f"{BENCHMARKS}/detections/test.tsv"
     conda:
         ENVIRONMENT
     threads: 1

@@ -35,6 +35,8 @@ for split, suites in SUITES.items():
             ),
         log:
             f"{LOGS}/generate/{split}-{{shard}}.log",
+        benchmark:
+            f"{BENCHMARKS}/generate/{split}-{{shard}}.tsv"
         # Long jobs first, lest one is left alone at the end.
         priority: 1
         conda:

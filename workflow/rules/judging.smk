@@ -26,6 +26,8 @@ rule label:
         usage=f"{OUT}/usage/labels/{SETTINGS.labeller.name}/{{split}}.parquet",
     log:
         f"{LOGS}/label/{SETTINGS.labeller.name}/{{split}}.log",
+    benchmark:
+        f"{BENCHMARKS}/label/{SETTINGS.labeller.name}/{{split}}.tsv"
     retries: RETRIES["labeller"]
     conda:
         ENVIRONMENT
@@ -45,6 +47,8 @@ rule correct_labels:
         f"{LABELS}/{{split}}.parquet",
     log:
         f"{LOGS}/correct_labels/{SETTINGS.labeller.name}/{{split}}.log",
+    benchmark:
+        f"{BENCHMARKS}/correct_labels/{SETTINGS.labeller.name}/{{split}}.tsv"
     localrule: True
     conda:
         ENVIRONMENT
@@ -73,6 +77,8 @@ if REPLAYS:
             usage=f"{OUT}/usage/scores/{SETTINGS.judge.name}/replays/{SETTINGS.replays_of}.parquet",
         log:
             f"{LOGS}/score/{SETTINGS.judge.name}/replays.log",
+        benchmark:
+            f"{BENCHMARKS}/score/{SETTINGS.judge.name}/replays.tsv"
         retries: RETRIES["judge"]
         conda:
             ENVIRONMENT
@@ -100,6 +106,8 @@ for suite, spec in SETTINGS.suites.items():
             usage=f"{OUT}/usage/scores/{SETTINGS.judge.name}/{suite}/{{point}}.parquet",
         log:
             f"{LOGS}/score/{SETTINGS.judge.name}/{suite}-{{point}}.log",
+        benchmark:
+            f"{BENCHMARKS}/score/{SETTINGS.judge.name}/{suite}-{{point}}.tsv"
         retries: RETRIES["judge"]
         conda:
             ENVIRONMENT

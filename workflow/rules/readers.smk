@@ -12,9 +12,11 @@ rule reader:
         directory(f"{OUT}/reader/trained"),
     log:
         f"{LOGS}/reader/reader.log",
+    benchmark:
+        f"{BENCHMARKS}/reader/reader.tsv"
     conda:
         ENVIRONMENT
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     params:
         training=IDENTITY["reader"]["training"],
         memory=IDENTITY["reader"]["memory"],
@@ -31,6 +33,8 @@ rule read_card:
         f"{OUT}/reader/readings/{{cell}}.parquet",
     log:
         f"{LOGS}/reader/readings/{{cell}}.log",
+    benchmark:
+        f"{BENCHMARKS}/reader/readings/{{cell}}.tsv"
     wildcard_constraints:
         cell="[a-z]+(-[0-9]+)?",
     conda:
@@ -58,10 +62,12 @@ rule reader_speed:
         f"{OUT}/reader/speed.json",
     log:
         f"{LOGS}/reader/speed.log",
+    benchmark:
+        f"{BENCHMARKS}/reader/speed.tsv"
     conda:
         ENVIRONMENT
     # It uses one; nothing else is to run meanwhile.
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     resources:
         gpu=GPU,
     params:
@@ -86,6 +92,8 @@ rule card:
         csv=f"{OUT}/reader/card.csv",
     log:
         f"{LOGS}/reader/card.log",
+    benchmark:
+        f"{BENCHMARKS}/reader/card.tsv"
     retries: RETRIES["judge"]
     conda:
         ENVIRONMENT

@@ -32,13 +32,13 @@ COMPACT = [
         key=lambda one: one[0],
     )
 ][:1]
-KINDS = {SETTINGS.suites[suite].table for suite in SUITES.get("test", [])}
+PURPOSES = {SETTINGS.suites[suite].table for suite in SUITES.get("test", [])}
 GENERATION_TABLES = [
     *(split for split in ["validation", "test"] if SHOWN[split]["scores"]),
     *(["tradeoff"] if SHOWN["test"]["scores"] else []),
-    *(["seeds"] if "seeds" in KINDS else []),
+    *(["seeds"] if "seeds" in PURPOSES else []),
     *(["pareto"] if SHOWN["pareto"]["scores"] else []),
-    *(["sweep"] if "sweep" in KINDS else []),
+    *(["sweep"] if "sweep" in PURPOSES else []),
     *(["replay", "failures", "cases"] if REPLAYS else []),
     *(["scorers", "disagreements"] if JUDGED else []),
 ]
@@ -57,9 +57,23 @@ TABLES = expand(
     if "pareto" in GENERATION_TABLES
     else []
 )
+if "test" in GENERATION_TABLES:
+    TABLES += expand(f"{OUT}/tables/budget.{{format}}", format=["csv", "png", "svg"])
+TABLES += expand(f"{OUT}/tables/detectors.{{format}}", format=["png", "svg"])
+# Made last: what the others took.
+RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
+AFTER_RESOURCES = {
+    "table_resources",
+    "collect",
+    "view_traces",
+    "review_labels",
+    "review_scores",
+    "report",
+}
 TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 COLLECTED = [
-    f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}" for path in TABLES
+    f"results/tables/{SETTINGS.reader.name}-{os.path.basename(path)}"
+    for path in TABLES + RESOURCES
 ] + ["results/tables/index.md"]
 # What captions say of a run, beside the role that decided.
 CAPTION = {
@@ -78,6 +92,8 @@ rule table_detection:
         multiext(f"{OUT}/tables/detection", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/detection.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/detection.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -97,6 +113,8 @@ rule table_endpoints:
         multiext(f"{OUT}/tables/endpoints", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/endpoints.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/endpoints.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -123,6 +141,8 @@ for split in ["validation", "test"]:
                 multiext(f"{OUT}/tables/{split}", ".csv", ".md", ".tex"),
             log:
                 f"{LOGS}/tables/{split}.log",
+            benchmark:
+                f"{BENCHMARKS}/tables/{split}.tsv"
             conda:
                 ENVIRONMENT
             params:
@@ -143,6 +163,8 @@ if "tradeoff" in GENERATION_TABLES:
             multiext(f"{OUT}/tables/tradeoff", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/tradeoff.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/tradeoff.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -162,6 +184,8 @@ if "seeds" in GENERATION_TABLES:
             multiext(f"{OUT}/tables/seeds", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/seeds.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/seeds.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -187,6 +211,8 @@ if "pareto" in GENERATION_TABLES:
             multiext(f"{OUT}/tables/pareto", ".png", ".svg"),
         log:
             f"{LOGS}/tables/pareto.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/pareto.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -210,6 +236,8 @@ if REPLAYS:
             multiext(f"{OUT}/tables/cases", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/replay.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/replay.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -231,6 +259,8 @@ if JUDGED:
             multiext(f"{OUT}/tables/disagreements", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/scorers.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/scorers.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -250,6 +280,8 @@ rule table_labels:
         multiext(f"{OUT}/tables/labels", ".csv", ".md", ".tex"),
     log:
         f"{LOGS}/tables/labels.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/labels.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -269,6 +301,8 @@ rule review_labels:
         f"{LABELS}/review.html",
     log:
         f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
+    benchmark:
+        f"{BENCHMARKS}/review_labels/{SETTINGS.labeller.name}.tsv"
     localrule: True
     conda:
         ENVIRONMENT
@@ -291,6 +325,8 @@ if JUDGED:
             f"{OUT}/scores/{SETTINGS.judge.name}/review.html",
         log:
             f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
+        benchmark:
+            f"{BENCHMARKS}/review_scores/{SETTINGS.judge.name}.tsv"
         localrule: True
         conda:
             ENVIRONMENT
@@ -309,6 +345,8 @@ if JUDGED:
             multiext(f"{OUT}/tables/human", ".csv", ".md", ".tex"),
         log:
             f"{LOGS}/tables/human.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/human.tsv"
         conda:
             ENVIRONMENT
         params:
@@ -318,14 +356,33 @@ if JUDGED:
             "../scripts/table_human.py"
 
 
+# What `snakemake --report` shows, by captions and categories.
+KINDS = {".csv": "tables", ".svg": "figures"}
+
+
 rule collect:
     input:
-        tables=TABLES,
+        tables=TABLES + RESOURCES,
         modules=MODULES["collect"],
     output:
-        COLLECTED,
+        [
+            (
+                report(
+                    path,
+                    caption=f"../report/{KINDS[kind]}.rst",
+                    category=KINDS[kind].capitalize(),
+                    labels={"name": name},
+                )
+                if kind in KINDS
+                else path
+            )
+            for path in COLLECTED
+            for name, kind in [os.path.splitext(os.path.basename(path))]
+        ],
     log:
         f"{LOGS}/tables/collect.log",
+    benchmark:
+        f"{BENCHMARKS}/tables/collect.tsv"
     localrule: True
     conda:
         ENVIRONMENT

@@ -16,6 +16,8 @@ rule decode_trajectories:
         f"{OUT}/trajectories/{{split}}/part-{{shard}}.parquet",
     log:
         f"{LOGS}/decode_trajectories/{{split}}-{{shard}}.log",
+    benchmark:
+        f"{BENCHMARKS}/decode_trajectories/{{split}}-{{shard}}.tsv"
     conda:
         ENVIRONMENT
     threads: 1

@@ -96,6 +96,22 @@ def endpoint_in_words(endpoint: schema.Endpoint) -> str:
     return f"{endpoint.name} ({endpoint.model})"
 
 
+def what_is_synthetic(config: schema.Config) -> str:
+    """What in a run is made up or stands in for something else, and where the paper's figures come from."""
+    synthetic = ["All people and facts are fictitious and drawn by the pipeline."]
+    if config.corpus.source == "embedded":
+        synthetic.append("The padding is synthetic prose that ships with the project, not natural text.")
+    built_in = [role for role in ("writer", "labeller", "judge") if getattr(config, role).kind == "reference"]
+    if built_in:
+        synthetic.append(
+            f"The built-in reference endpoint, rules and no language model, stands in as {' and '.join(built_in)}."
+        )
+    if config.reader.path.startswith("data/readers/"):
+        synthetic.append("The reader is a small model that ships with the project, trained on this task.")
+    synthetic.append("The paper's figures stand beside as reference; they come from its own models and data.")
+    return " ".join(synthetic)
+
+
 def caption(
     what: str, config: schema.Config, role: str, n_documents: int, seeds: str, reference: str, *, columns: bool = True
 ) -> str:
@@ -335,17 +351,6 @@ def index(files: Sequence[str | Path], directory: str | Path, config: schema.Con
 
 
 def _identity(config: schema.Config) -> list[str]:
-    synthetic = ["All people and facts are fictitious and drawn by the pipeline."]
-    if config.corpus.source == "embedded":
-        synthetic.append("The padding is synthetic prose that ships with the project, not natural text.")
-    built_in = [role for role in ("writer", "labeller", "judge") if getattr(config, role).kind == "reference"]
-    if built_in:
-        synthetic.append(
-            f"The built-in reference endpoint, rules and no language model, stands in as {' and '.join(built_in)}."
-        )
-    if config.reader.path.startswith("data/readers/"):
-        synthetic.append("The reader is a small model that ships with the project, trained on this task.")
-    synthetic.append("The paper's figures stand beside as reference; they come from its own models and data.")
     return [
         f"- Reader: {config.reader.name} (`{config.reader.path}`)",
         f"- Corpus: {corpus_in_words(config)}",
@@ -354,5 +359,5 @@ def _identity(config: schema.Config) -> list[str]:
         f"- Judge: {endpoint_in_words(config.judge)}",
         f"- Scale: {config.scale.name}; config seed {config.seed}; {config.scale.detector_seeds} detector seeds",
         "",
-        " ".join(synthetic),
+        what_is_synthetic(config),
     ]

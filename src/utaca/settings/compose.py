@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -61,6 +63,19 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         raise UserError(f"config {key} is wrong: {str(cause).splitlines()[0].rstrip('.')}.") from error
     load(plain)
     return plain
+
+
+def command(overrides: Mapping[str, Any], target: str) -> str:
+    """What to type for ``target`` under these overrides, settings of transport left out: addresses stay at home."""
+    transport = {
+        f.name for kind in (schema.Endpoint, schema.Corpus) for f in fields(kind) if f.metadata.get("transport")
+    }
+    entries = []
+    for key, value in overrides.items():
+        if isinstance(value, Mapping):
+            value = {name: each for name, each in value.items() if name not in transport}
+        entries.append(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
+    return shlex.join(["snakemake", "--cores", "all", *(["--config", *entries] if entries else []), "--", target])
 
 
 def _arguments(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> Iterator[str]:

@@ -11,15 +11,15 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = "utaca"
-_DATA = ("*.txt", "*.json", "*.html")
+_DATA = ("*.txt", "*.json", "*.html", "*.css")
 
 
 def closure(script: Path, source: Path) -> list[str]:
     """Source files of the package that ``script`` imports, directly or not, now or inside a function; sorted.
 
     ``source`` is the folder that holds the package. A package that is reached only because a module inside it
-    is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text and JSON
-    files of reached packages are included; one named like a module (its prompt) with that module alone.
+    is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text, JSON, HTML
+    and CSS files of reached packages are included; one named like a module (its prompt) with that module alone.
     """
     full: set[str] = set()
     eager: set[str] = set()

@@ -283,6 +283,13 @@ class Card:
 
 
 @dataclass
+class Report:
+    """What the report shows."""
+
+    traced_documents: int = setting(6, "documents of each suite in the trace viewer", minimum=1)
+
+
+@dataclass
 class Config:
     """The whole config."""
 
@@ -303,6 +310,7 @@ class Config:
     )
     generation: Generation = setting(Generation(), "decoding of the suites")
     card: Card = setting(Card(), "the reader card")
+    report: Report = setting(Report(), "the report")
 
     def replayable(self) -> list[Point]:
         """Points of the test split that a detector triggers."""

@@ -1,19 +1,17 @@
 """A review page: one HTML file that needs no network, filled with the units that a person gives a value each.
 
-The template is ``page.html`` beside this module. Everything that a model or an endpoint wrote reaches it as JSON in a
-block that browsers do not execute, and the script of the page shows it as text alone; the page's security policy
-allows that one script, by its hash, and nothing else.
+The template is ``page.html`` beside this module, filled by :mod:`utaca.pages`.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from typing import Any, Literal
+
+from utaca.pages import fill
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,4 @@ def render(page: Page) -> str:
     """The page as HTML; pure ASCII, and the same for the same page."""
     content: dict[str, Any] = asdict(page)
     content["key"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    block = json.dumps(content, separators=(",", ":"))
-    for character in "<>&":
-        block = block.replace(character, f"\\u{ord(character):04x}")
-    template = (files(__package__) / "page.html").read_text(encoding="ascii")
-    script = template.rpartition("<script>")[2].partition("</script>")[0]
-    policy = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return template.replace("@HASH@", policy, 1).replace("@DATA@", block, 1)
+    return fill(__package__, "page.html", content)

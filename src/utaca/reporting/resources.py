@@ -1,0 +1,178 @@
+"""Where a run's time goes: wall clock, processor, memory, tokens and requests by stage, as Snakemake measured its jobs.
+
+A job's measurement is the benchmark file that Snakemake leaves when it ends well: of a job that was killed and went on
+from its journal, it is the last part. These figures alone differ between two runs of one config.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.compute as pc
+
+from utaca.errors import UserError
+from utaca.records import read
+from utaca.reporting import render
+from utaca.reporting.tables import NAN, Column, Table
+from utaca.settings import schema
+
+DRAWING = "tables and figures"
+TOTAL = "all"
+_DRAWING = ("table_", "figure_")
+# What the client of the endpoints notes at the end of a stage.
+_REQUESTS = re.compile(r": (\d+) requests to endpoint .*: (\d+) from the store, (\d+) answers sent for")
+
+
+@dataclass
+class Stage:
+    """What the jobs of a stage took: seconds, bytes of the largest, tokens; ``measured`` of ``jobs`` are known."""
+
+    jobs: int = 0
+    measured: int = 0
+    wall: float = 0.0
+    cpu: float = 0.0
+    peak: float = NAN
+    requests: int | None = None
+    stored: int | None = None
+    tokens: tuple[int, int] | None = None
+    longest: float = 0.0
+
+    def add(self, benchmark: Path, log: Path) -> None:
+        """Count a job in: its benchmark file and its log, either of which may be missing."""
+        self.jobs += 1
+        if log.is_file():
+            for asked, stored, _ in _REQUESTS.findall(log.read_text(encoding="utf-8", errors="replace")):
+                self.requests = (self.requests or 0) + int(asked)
+                self.stored = (self.stored or 0) + int(stored)
+        if not benchmark.is_file():
+            return
+        self.measured += 1
+        with benchmark.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                seconds = _number(row["s"])
+                self.wall += seconds
+                self.longest = max(self.longest, seconds)
+                # Short jobs end before their processes are looked at.
+                cpu, peak = _number(row["cpu_time"]), _number(row["max_rss"]) * 2**20
+                self.cpu += 0 if cpu != cpu else cpu
+                self.peak = peak if self.peak != self.peak else max(self.peak, peak if peak == peak else 0)
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return NAN
+
+
+def decoded(trajectories: Mapping[str, Sequence[str]], documents: Mapping[str, str]) -> tuple[int, int]:
+    """Tokens read and generated for the trajectories, by split: each document is read once for all its budgets."""
+    read_, generated = 0, 0
+    for split, paths in trajectories.items():
+        read_ += pc.sum(read(documents[split], "documents", ["n_tokens"])["n_tokens"]).as_py() or 0
+        generated += sum(len(read(path, "trajectories", ["step"])) for path in paths)
+    return read_, generated
+
+
+def answered(answers: Sequence[str | Path]) -> tuple[int, int]:
+    """Tokens read and generated for a split's suites, rejected passes included.
+
+    Each document is read once for all points, and a point that suites share is decoded once.
+    """
+    point = ["document", "method", "budget", "policy", "detector", "seed"]
+    data = read(answers, "answers", [*point, "n_context", "n_generated", "rollbacks"]).to_pandas()
+    data = data.drop_duplicates(point)
+    once = data.drop_duplicates("document")["n_context"].sum()
+    return int(once), int(data["n_generated"].sum() + data["rollbacks"].sum())
+
+
+def resources(jobs: str | Path, tokens: Mapping[str, tuple[int, int]], config: schema.Config) -> Table:
+    """What each stage took.
+
+    ``jobs`` is a JSON file with [rule, benchmark file, log] of every job of the run; ``tokens`` has those read and
+    generated, by rule. Raises :class:`UserError` where the file of jobs is missing.
+    """
+    path = Path(jobs)
+    if not path.is_file():
+        raise UserError(f"{path} does not exist; the run that makes the table writes it: snakemake --cores all {path}")
+    stages: dict[str, Stage] = {}
+    for rule, benchmark, log in json.loads(path.read_text(encoding="utf-8")):
+        name = DRAWING if rule.startswith(_DRAWING) else rule
+        stages.setdefault(name, Stage()).add(Path(benchmark), Path(log))
+    for rule, counted in tokens.items():
+        stages.setdefault(rule, Stage()).tokens = counted
+    if DRAWING in stages:
+        stages[DRAWING] = stages.pop(DRAWING)
+    rows = [_row(name, stage) for name, stage in stages.items()]
+    rows.append(_row(TOTAL, _total(list(stages.values()))))
+    caption = (
+        f"What each stage took, as measured on this machine; reader {config.reader.name}; scale {config.scale.name}. "
+        "Wall and CPU seconds are sums over a stage's jobs, several of which may have run at once; longest: its "
+        "longest job; peak memory: the largest job's resident set. Snakemake samples CPU and memory, every 30 s in "
+        "jobs longer than that. Tokens read are prefilled, once a document; tokens generated include rejected passes. "
+        "Requests: to an endpoint, and how many of them the answer store held. Jobs beyond those measured ended in a "
+        "run that kept no measurements."
+    )
+    return Table("resources", "Resources", caption, pd.DataFrame(rows), _columns())
+
+
+def _total(stages: Sequence[Stage]) -> Stage:
+    def known(values: Sequence[int | None]) -> int | None:
+        given = [value for value in values if value is not None]
+        return sum(given) if given else None
+
+    tokens = [stage.tokens for stage in stages if stage.tokens]
+    return Stage(
+        jobs=sum(stage.jobs for stage in stages),
+        measured=sum(stage.measured for stage in stages),
+        wall=sum(stage.wall for stage in stages),
+        cpu=sum(stage.cpu for stage in stages),
+        peak=max((stage.peak for stage in stages if stage.peak == stage.peak), default=NAN),
+        requests=known([stage.requests for stage in stages]),
+        stored=known([stage.stored for stage in stages]),
+        tokens=(sum(t[0] for t in tokens), sum(t[1] for t in tokens)) if tokens else None,
+        longest=max((stage.longest for stage in stages), default=0.0),
+    )
+
+
+def _row(name: str, stage: Stage) -> dict[str, Any]:
+    known = stage.measured > 0
+    return {
+        "stage": name,
+        "n_jobs": stage.jobs,
+        "n_measured": stage.measured,
+        "wall_s": stage.wall if known else NAN,
+        "longest_s": stage.longest if known else NAN,
+        "cpu_s": stage.cpu if known else NAN,
+        "peak_gib": stage.peak / 2**30,
+        "tokens_read": stage.tokens[0] if stage.tokens else NAN,
+        "tokens_generated": stage.tokens[1] if stage.tokens else NAN,
+        "n_requests": NAN if stage.requests is None else stage.requests,
+        "n_stored": NAN if stage.stored is None else stage.stored,
+    }
+
+
+def _columns() -> tuple[Column, ...]:
+    def figure(column: str, digits: int = 0) -> Callable[[Mapping[str, Any]], str]:
+        return lambda row: render.number(row[column], digits)
+
+    return (
+        Column("Stage", lambda row: row["stage"]),
+        Column("Jobs", figure("n_jobs")),
+        Column("Measured", figure("n_measured")),
+        Column("Wall s", figure("wall_s", 1)),
+        Column("Longest s", figure("longest_s", 1)),
+        Column("CPU s", figure("cpu_s", 1)),
+        Column("Peak memory GiB", figure("peak_gib", 2)),
+        Column("Tokens read", figure("tokens_read")),
+        Column("Tokens generated", figure("tokens_generated")),
+        Column("Requests", figure("n_requests")),
+        Column("From the store", figure("n_stored")),
+    )

@@ -1,0 +1,29 @@
+"""The page that shows a suite's answers token by token."""
+
+from typing import TYPE_CHECKING
+
+from transformers import AutoTokenizer
+
+from utaca.readers.prompts import frame
+from utaca.records import atomic_path
+from utaca.records.logs import stage_log
+from utaca.records.tables import rows
+from utaca.reporting.traces import encoder, page
+from utaca.settings.checks import load
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    config = load(snakemake.config)
+    tokenizer = AutoTokenizer.from_pretrained(config.reader.path, revision=config.reader.revision or None)
+    html = page(
+        rows(snakemake.input.documents, "documents"),
+        snakemake.input.answers,
+        snakemake.input.traces,
+        snakemake.input.scores,
+        encoder(tokenizer, frame(tokenizer)[0]),
+        config,
+    )
+    with atomic_path(snakemake.output[0]) as scratch:
+        scratch.write_text(html, encoding="ascii")
