@@ -160,7 +160,7 @@ def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent:
 def test_paper_scale_plans(checkout: Path) -> None:
     options = ["reader=qwen2_7b", "writer=gpt_oss_120b", "labeller=gpt_oss_120b", "judge=gpt_oss_120b"]
     jobs = planned(checkout, "--config", *options, "corpus=wikipedia", "scale=paper", "--", "results/tables")
-    assert (jobs["decode_trajectories"], jobs["generate_test"], jobs["score_test"]) == (32 + 2 + 20, 20, 6)
+    assert (jobs["decode_trajectories"], jobs["generate_test"], jobs["score_test"]) == (32 + 2 + 20, 20, 7)
 
 
 # Mistakes

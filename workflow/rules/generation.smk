@@ -29,7 +29,7 @@ for split, suites in SUITES.items():
                 for point in POINTS[suite]
             ],
             replays=(
-                f"{OUT}/replays/{SETTINGS.replays_of}/part-{{shard}}.parquet"
+                [f"{OUT}/replays/{SETTINGS.replays_of}/part-{{shard}}.parquet"]
                 if split in REPLAYS
                 else []
             ),
