@@ -178,8 +178,8 @@ def test_labels_of_the_figure_do_not_overlap(tmp_path, config) -> None:
     drawn = []
     plain = figures.place_labels
 
-    def seen(figure, labels, places) -> None:
-        plain(figure, labels, places)
+    def seen(figure, labels, places, bars) -> None:
+        plain(figure, labels, places, bars)
         drawn.append((figure, labels, places))
 
     with pytest.MonkeyPatch.context() as patch:

@@ -45,7 +45,7 @@ def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
     """
     with drawing(directory, "pareto", (6.4, 4.4)) as (figure, paths):
         axes = figure.subplots()
-        places, texts = [], []
+        places, ends, texts = [], [], []
         for method, (color, marker) in _STYLES.items():
             own = points[points["method"] == method].sort_values("mtokens", kind="stable")
             if own.empty:
@@ -58,6 +58,7 @@ def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
             )  # fmt: skip
             for row in own.to_dict("records"):
                 places.append((row["mtokens"], row["cas_pct"]))
+                ends.append((row["cas_pct_low"], row["cas_pct_high"]))
                 style = {"fontsize": 6, "color": color, "ha": "center", "va": "center"}
                 arrow = {"arrowstyle": "-", "linewidth": 0.4, "color": color, "shrinkA": 0, "shrinkB": 2}
                 texts.append(
@@ -78,14 +79,20 @@ def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
             f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {n_documents} documents",
             fontsize=8,
         )
-        place_labels(figure, texts, places)
+        place_labels(figure, texts, places, ends)
     return paths
 
 
-def place_labels(figure: Figure, labels: Sequence[Annotation], places: Sequence[tuple[float, float]]) -> None:
+def place_labels(
+    figure: Figure,
+    labels: Sequence[Annotation],
+    places: Sequence[tuple[float, float]],
+    bars: Sequence[tuple[float, float]],
+) -> None:
     """Move each label beside its own of ``places`` (data coordinates), clear of other labels, points and the legend.
 
-    Labels are tried on circles of growing radius, above first, and stay within the axes while there is room.
+    ``bars`` are lower and upper ends of the places' error bars: labels keep clear of them too while there is room, and
+    stay within the axes. They are tried on circles of growing radius, above first.
     """
     if not labels:
         return
@@ -94,24 +101,30 @@ def place_labels(figure: Figure, labels: Sequence[Annotation], places: Sequence[
     canvas.draw()
     renderer = canvas.get_renderer()
     axes = labels[0].axes
+    window = axes.get_window_extent(renderer)
     points = axes.transData.transform(places)
     taken = [Bbox.from_extents(x - 8, y - 8, x + 8, y + 8) for x, y in points]
     if (legend := axes.get_legend()) is not None:
         taken.append(legend.get_window_extent(renderer))
-    window = axes.get_window_extent(renderer)
-    for label, (x, y) in zip(labels, points, strict=True):
+    upright = []
+    for (x, _), ends in zip(places, bars, strict=True):
+        (left, low), (_, high) = axes.transData.transform([(x, end) for end in ends])
+        upright.append(Bbox.from_extents(left - 4, low - 2, left + 4, high + 2))
+    for label, place in zip(labels, points, strict=True):
         # Its text alone, without the line to its point.
         own = Text.get_window_extent(label, renderer)
-        boxes = []
-        for radius in range(10, 90, 4):
-            for angle in np.deg2rad(90 + np.arange(0, 360, 20) * 1.0):
+        half = np.array((own.width, own.height)) / 2 + 1
+        tried = []
+        for radius in range(10, 120, 4):
+            for angle in np.deg2rad(np.arange(90, 450, 20)):
                 # Wider than high, as labels are.
-                offset = 1.6 * radius * np.cos(angle), radius * np.sin(angle)
-                centre = np.array((x, y)) + np.array(offset) * figure.dpi / 72
-                half = np.array((own.width, own.height)) / 2 + 1
-                boxes.append((offset, Bbox([centre - half, centre + half])))
-        free = [one for one in boxes if not any(one[1].overlaps(other) for other in taken)]
-        inside = [one for one in free if window.contains(*one[1].min) and window.contains(*one[1].max)]
-        offset, box = (inside or free or boxes)[0]
-        label.set_position(offset)
-        taken.append(box)
+                offset = np.array((1.6 * radius * np.cos(angle), radius * np.sin(angle)))
+                centre = place + offset * figure.dpi / 72
+                box = Bbox([centre - half, centre + half])
+                if window.contains(*box.min) and window.contains(*box.max):
+                    tried.append((tuple(offset), box))
+        free = [one for one in tried if not any(one[1].overlaps(other) for other in taken)]
+        clear = [one for one in free if not any(one[1].overlaps(bar) for bar in upright)]
+        for offset, box in (clear or free)[:1]:
+            label.set_position(offset)
+            taken.append(box)

@@ -17,6 +17,8 @@ from utaca.settings import schema
 ALL = "all"
 APART = 0.5
 """Difference of CAS and string match from which on they are said to disagree."""
+LEAST = 0.1
+"""Difference below which an answer is not listed."""
 SHOWN = 12
 """Disagreements that are listed."""
 
@@ -73,8 +75,9 @@ def scorers(scores: Sequence[str | Path], config: schema.Config) -> Table:
 def disagreements(scores: Sequence[str | Path], config: schema.Config) -> Table:
     """Answers on which CAS and string match differ most, each with its texts; the same texts are shown once."""
     judged = _judged(scores)
-    judged = judged[judged["cas"].notna()].assign(difference=lambda f: f["cas"] - f["string_match"])
     n_documents = judged["document"].nunique()
+    judged = judged[judged["cas"].notna()].assign(difference=lambda f: f["cas"] - f["string_match"])
+    judged = judged[judged["difference"].abs() >= LEAST]
     texts = ["attribute", "reference", "prediction"]
     order = judged.assign(distance=judged["difference"].abs().round(6)).sort_values(
         ["distance", "document", "attribute", "point"], ascending=[False, True, True, True], kind="stable"
