@@ -56,8 +56,13 @@ TRAJECTORIES = {
     )
     for split in SPLITS
 }
-DETECTOR = f"{OUT}/detectors/{SETTINGS.detector.name}/seed{{seed}}/model.safetensors"
-DETECTORS = expand(DETECTOR, seed=range(SCALE["detector_seeds"]))
+DETECTORS = {
+    variant: expand(
+        f"{OUT}/detectors/{variant}/seed{{seed}}/model.safetensors",
+        seed=range(SCALE["detector_seeds"]),
+    )
+    for variant in SETTINGS.detectors
+}
 SUITES = {
     split: suites
     for split in ["validation", "test"]
@@ -74,12 +79,12 @@ TRIGGERS = {
         point.label: [
             variant,
             seed,
-            f"{OUT}/detectors/{variant}/seed{seed}/model.safetensors",
+            DETECTORS[variant][seed],
         ]
         for suite in suites
         for point in RAN[suite]
         if point.method == "utaca"
-        for variant in [point.detector or SETTINGS.detector.name]
+        for variant in [point.detector or SETTINGS.detector]
         for seed in [point.seed if point.seed >= 0 else SETTINGS.detector_seed]
     }
     for split, suites in SUITES.items()
@@ -145,7 +150,6 @@ workflow.global_resources.setdefault("gpu", 1)
 wildcard_constraints:
     split="train|validation|test",
     shard=r"\d+",
-    seed=r"\d+",
     suite="[^/]+",
     point="[^/]+",
 
@@ -178,7 +182,7 @@ for alias in ["results/tables", "results/tables/"]:
 
 
 onstart:
-    # A failed seed or shard does not stop the others.
+    # A failed variant or shard does not stop the others.
     workflow.scheduler.keepgoing = True
     if not workflow.touch:
         from utaca import preflight

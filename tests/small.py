@@ -61,7 +61,7 @@ class SmallTokenizer:
         return "".join(chr(31 + i) for i in ids if i)
 
 
-def make_reader(kind: str = "llama", memory: Memory | None = None, seed: int = 0, site: str = "attention") -> Reader:
+def make_reader(kind: str = "llama", memory: Memory | None = None, seed: int = 0) -> Reader:
     config_class, extra = SIZES[kind]
     base = {
         "vocab_size": 97,
@@ -76,7 +76,7 @@ def make_reader(kind: str = "llama", memory: Memory | None = None, seed: int = 0
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config_class(**{**base, **extra}), attn_implementation=ATTENTION)
     memory = memory or Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
-    settings = ReaderSettings(name="test", path="test", memory=memory, site=site)
+    settings = ReaderSettings(name="test", path="test", memory=memory)
     return Reader(model.eval().requires_grad_(False), SmallTokenizer(), settings)
 
 

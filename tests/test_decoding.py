@@ -29,6 +29,11 @@ class Count(NamedTuple):
 class Scripted:
     """A detector that distrusts by a rule on the margin and on how many committed tokens it has seen."""
 
+    settings = schema.Detector()
+
+    def distrusts(self, p: torch.Tensor) -> torch.Tensor:
+        return p[..., 0] > p[..., 1]
+
     def initial_state(self, batch: int) -> Count:
         return Count(0)
 
@@ -120,27 +125,61 @@ def test_real_detector_sees_margin_and_embedding(memory) -> None:
     torch.manual_seed(0)
     detector = Detector(schema.Detector(), memory.reader.width).eval()
     found = generate(memory, "Who?", budget=9, policy=Sub(3), detector=detector, max_new_tokens=12)
-    margin = torch.tensor([[t.margin for t in found.trace]])
-    embedding = torch.stack([t.embedding for t in found.trace])[None]
-    with torch.no_grad():
-        expected = detector.probabilities(detector(margin, embedding))[0]
+    given = [token.tentative or token for token in found.trace]
+    state, expected = detector.initial_state(1), []
+    for token, first in zip(found.trace, given, strict=True):
+        for seen in (first, token):
+            margin = torch.tensor([[seen.margin]])
+            p, after = detector.step(margin, seen.embeddings["attention"][None], state)
+            if seen is first:
+                expected.append(p[0])
+        state = after
     for token, p in zip(found.trace, expected, strict=True):
-        if not token.rolled_back:
-            assert torch.tensor(token.gdm).allclose(p, atol=1e-5)
+        assert torch.tensor(token.gdm).allclose(p, atol=1e-5)
 
 
 def test_margin_and_sites() -> None:
     tokens = some_tokens(100)
-    for site in ("attention", "mlp", "residual"):
-        reader = make_reader(site=site)
-        seen = {}
-        last = reader.model.model.layers[-1]
-        last.self_attn.register_forward_hook(lambda m, i, o: seen.update(attention=o[0][0, -1]))  # noqa: B023
-        last.mlp.register_forward_hook(lambda m, i, o: seen.update(mlp=o[0, -1]))  # noqa: B023
-        last.register_forward_hook(lambda m, i, o: seen.update(residual=o[0, -1]))  # noqa: B023
-        step = Branch(prefill(reader, tokens[:99]), 1).step(tokens[99:], 3)
-        assert torch.equal(step.embedding, seen[site])
-        assert step.hidden.shape == (1, 64)
+    reader, seen = make_reader(), {}
+    last = reader.model.model.layers[-1]
+    last.self_attn.register_forward_hook(lambda m, i, o: seen.update(attention=o[0][0, -1]))
+    last.mlp.register_forward_hook(lambda m, i, o: seen.update(mlp=o[0, -1]))
+    last.register_forward_hook(lambda m, i, o: seen.update(residual=o[0, -1]))
+    step = Branch(prefill(reader, tokens[:99]), 1).step(tokens[99:], 3)
+    assert list(step.embeddings) == list(seen)
+    assert all(torch.equal(step.embeddings[site], seen[site]) for site in seen)
+    assert step.hidden.shape == (1, 64)
+    assert step.retrieval is None
+
+
+def test_retrieval_signal_is_the_entropy_of_all_far_blocks() -> None:
+    tokens, reader = some_tokens(140), make_reader()
+    memory = prefill(reader, tokens[:139])
+    step = Branch(memory, 1, measured=True).step(tokens[139:], 2)
+    everything = Branch(memory, 1).step(tokens[139:], 10**6)
+    # The queries of the first layer do not depend on the budget, those of the others do.
+    far, heads, width = memory.layout.far(139), 4, 16
+    p = (everything.scores[0] / (heads * width**0.5)).softmax(0)
+    expected = -(p * p.log()).sum() / torch.tensor(float(far)).log()
+    torch.testing.assert_close(step._diffuseness[0], expected)
+    torch.testing.assert_close(step.retrieval, torch.stack(step._diffuseness).mean())
+    assert len(step._diffuseness) == 3
+    assert 0 < step.retrieval < 1
+
+
+def test_every_token_is_tried_under_the_expanded_budget_too(memory) -> None:
+    plain = generate(memory, "Who?", budget=1, max_new_tokens=10).trace
+    found = generate(memory, "Who?", budget=1, max_new_tokens=10, expanded=9, measured=True).trace
+    assert [t.token for t in found] == [t.token for t in plain]
+    assert any(t.probe.token != t.token for t in found)
+    for number, token in enumerate(found):
+        # The compact answer up to here, then one step under the expanded budget.
+        replayed = generate(memory, "Who?", budget=[1] * number + [9], max_new_tokens=number + 1).trace[-1]
+        assert (token.probe.token, token.probe.k) == (replayed.token, 9)
+        assert token.probe.logprob == replayed.logprob
+        assert 0 < token.retrieval < 1
+    with pytest.raises(UserError, match="expanded is for fixed budgets"):
+        generate(memory, "Who?", budget=3, policy=Set(1), interventions={0: True}, expanded=9)
 
 
 def test_policies() -> None:

@@ -13,16 +13,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from utaca.detection.data import detect, sequences
-from utaca.detection.detector import Detector, load, uncertain
-from utaca.detection.heuristics import best_threshold, fit_heuristics, load_heuristics, save_heuristics
-from utaca.detection.metrics import detection_metrics
-from utaca.detection.training import train, weighted_loss
+from utaca.decoding.policies import Set, Sub
+from utaca.detection.data import Sequences, columns, detections
+from utaca.detection.data import sequences as shown
+from utaca.detection.detector import Detector, load, side_by_side, vacuity
+from utaca.detection.heuristics import fit_heuristics, load_heuristics, save_heuristics
+from utaca.detection.layers import LSTM, Noise
+from utaca.detection.losses import bayes_risk, cross_entropy, divergence, evidential
+from utaca.detection.metrics import calibration_error, caught, detection_metrics, reliability
+from utaca.detection.thresholds import for_budget, mean_budget, youden
+from utaca.detection.training import train
 from utaca.errors import UserError
 from utaca.records import SCHEMAS, trajectory_schema
 from utaca.settings import schema
 
-SMALL = schema.Detector(width=16, margin_width=8, blocks=1, learning_rate=1e-2, evaluate_every=50)
+SMALL = schema.Detector(width=16, signal_width=8, blocks=1, learning_rate=1e-2, evaluate_every=50)
 DIRECTIONS = np.eye(8)[:3] * 2
 
 
@@ -45,8 +50,11 @@ def tables(count: int, seed: int, failed: float = 0.0) -> tuple[pa.Table, pa.Tab
                 key
                 | {
                     "margin": top10[0] - top10[1],
+                    "retrieval": rng.random(),
                     "top10": top10.tolist(),
-                    "embedding": (DIRECTIONS[label] + rng.normal(0, 0.5, 8)).astype(np.float16),
+                    "embedding_attention": (DIRECTIONS[label] + rng.normal(0, 0.5, 8)).astype(np.float16),
+                    "embedding_mlp": (-DIRECTIONS[label] + rng.normal(0, 0.5, 8)).astype(np.float16),
+                    "expanded_token": key["token"] + int(label == 0),
                     "selected": [],
                     "finish": "",
                 }
@@ -56,9 +64,17 @@ def tables(count: int, seed: int, failed: float = 0.0) -> tuple[pa.Table, pa.Tab
                 key | {"label": None if lost else label, "source": "failed" if lost else "endpoint", "reason": ""}
             )
     return (
-        pa.Table.from_pylist(trajectories, schema=trajectory_schema(8)),
+        pa.Table.from_pylist(trajectories, schema=trajectory_schema(8, ["attention", "mlp"])),
         pa.Table.from_pylist(labels, schema=SCHEMAS["labels"]),
     )
+
+
+def sequences(trajectories: pa.Table, labels: pa.Table, **changes) -> Sequences:
+    return shown(trajectories, labels, replace(SMALL, **changes))
+
+
+def alone(settings: schema.Detector, splits, *, steps: int, seed: int):
+    return train(settings, *splits, steps=steps, seeds=[seed])[0]
 
 
 @pytest.fixture(scope="module")
@@ -68,95 +84,182 @@ def splits():
 
 @pytest.fixture(scope="module")
 def trained(splits):
-    return train(SMALL, *splits, steps=150, seed=3)
+    return alone(SMALL, splits, steps=150, seed=3)
 
 
 # Architecture
 
+VARIANTS = [{}, {"lstm": False}, {"signals": []}, {"embedding": False}, {"classes": 2}]
 
-@pytest.mark.parametrize("changes", [{}, {"lstm": False}, {"margin": False}, {"embedding": False}, {"classes": 2}])
+
+@pytest.mark.parametrize("changes", [*VARIANTS, {"signals": ["margin", "retrieval"]}])
 def test_parameter_count_is_the_papers(changes):
     shape = replace(schema.Detector(), **changes)
     d, w, inner, c = 4096, 64, 32, shape.classes
     expected = 3 * ((w * 2 * w + 2 * w) + (2 * w * w + w)) + w * c + c
-    expected += (d * w + w) * shape.embedding + (inner + inner + inner * w + w) * shape.margin
+    expected += (d * w + w) * shape.embedding + (inner + inner + inner * w + w) * len(shape.signals)
     expected += (4 * w * (w + w) + 2 * 4 * w) * shape.lstm
     assert sum(p.numel() for p in Detector(shape, d).parameters()) == expected
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"lstm": False}, {"margin": False}, {"embedding": False}, {"classes": 2}, {"blocks": 0}]
-)
-def test_step_by_step_equals_whole_sequences(changes):
+def reference(detector: Detector, signals: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
+    """Logits [T, C] of one answer, ``signals`` [T, n], ``embedding`` [T, D], as the paper has them, by torch's LSTM."""
+    weights, settings, gelu = detector.state_dict(), detector.settings, torch.nn.functional.gelu
+
+    def linear(name, x):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    fused = torch.zeros(len(signals), settings.width)
+    if settings.embedding:
+        fused = fused + gelu(linear("embedding_encoder", embedding / embedding.norm(dim=-1, keepdim=True)))
+    for place, name in enumerate(settings.signals):
+        fused = fused + linear(
+            f"signal_encoders.{name}.1", gelu(linear(f"signal_encoders.{name}.0", signals[:, [place]]))
+        )
+    if settings.lstm:
+        lstm = torch.nn.LSTM(settings.width, settings.width)
+        own = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        lstm.load_state_dict({f"{name}_l0": weights[f"lstm.{name}"] for name in own})
+        fused = lstm(fused)[0]
+    for block in range(settings.blocks):
+        fused = fused + linear(f"blocks.{block}.back", gelu(linear(f"blocks.{block}.wide", fused)))
+    return linear("head", fused).detach()
+
+
+@pytest.mark.parametrize("changes", [*VARIANTS, {"blocks": 0}, {"signals": ["retrieval", "margin"]}])
+def test_steps_and_whole_sequences_equal_the_reference(changes):
     torch.manual_seed(0)
-    detector = Detector(replace(schema.Detector(), **changes), 8).eval()
-    margin, embedding = torch.rand(3, 7) * 5, torch.randn(3, 7, 8)
-    expected = detector.probabilities(detector(margin, embedding))
-    state = detector.initial_state(3)
-    for t in range(7):
-        before = [value.clone() for value in state]
-        _, after = detector.step(margin[:, t], embedding[:, t].half(), state)
-        assert all(torch.equal(value, kept) for value, kept in zip(state, before, strict=True))
-        p, again = detector.step(margin[:, t], embedding[:, t], state)
-        torch.testing.assert_close(p, expected[:, t], atol=1e-5, rtol=0)
-        assert p.shape == (3, 3)
-        assert [value.shape for value in again] == [value.shape for value in after]
-        state = again
+    settings = replace(schema.Detector(), **changes)
+    detector, data = Detector(settings, 8), shown(*tables(6, 2), settings)
+    logits = detector.logits(data)
+    for n in range(len(data)):
+        own = data.position[n, : data.length[n]]
+        expected = reference(detector, data.signals[own], data.embedding[own].float())
+        torch.testing.assert_close(logits[own], expected, atol=1e-5, rtol=1e-5)
+        state = detector.initial_state(1)
+        for t, row in enumerate(own):
+            before = [value.clone() for value in state]
+            p, after = detector.step(data.signals[row][None], data.embedding[row][None].float(), state)
+            assert all(torch.equal(value, kept) for value, kept in zip(state, before, strict=True))
+            torch.testing.assert_close(p[0], detector.probabilities(expected)[t], atol=1e-5, rtol=0)
+            assert p.shape == (1, 3)
+            state = after
+
+
+def test_lstm_gradients_are_those_of_torch():
+    torch.manual_seed(0)
+    own, theirs, sizes = LSTM(5).double(), torch.nn.LSTM(5, 5).double(), [4, 4, 3, 1]
+    theirs.load_state_dict({f"{name}_l0": value for name, value in own.state_dict().items()})
+    x, weight = torch.randn(12, 5, dtype=torch.double), torch.randn(12, 5, dtype=torch.double)
+    zeros, found = torch.zeros(4, 5, dtype=torch.double), []
+    for run in (
+        lambda x: own(x, sizes, zeros, zeros)[0],
+        lambda x: theirs(torch.nn.utils.rnn.PackedSequence(x, torch.tensor(sizes)))[0].data,
+    ):
+        given = x.clone().requires_grad_()
+        (run(given) * weight).sum().backward()
+        found.append(given.grad)
+    torch.testing.assert_close(*found)
+    for name, value in own.named_parameters():
+        torch.testing.assert_close(value.grad, theirs.get_parameter(f"{name}_l0").grad)
 
 
 def test_embedding_is_normalised_inside():
-    detector = Detector(schema.Detector(), 8).eval()
-    margin, embedding = torch.rand(2, 3), torch.randn(2, 3, 8)
-    torch.testing.assert_close(detector(margin, embedding), detector(margin, embedding * 100))
-    assert torch.isfinite(detector(margin, embedding * 0)).all()
+    detector = Detector(schema.Detector(), 8)
+    signals, embedding, state = torch.rand(3, 1), torch.randn(3, 8), detector.initial_state(3)
+    once, again = (detector.step(signals, embedding * scale, state)[0] for scale in (1, 100))
+    torch.testing.assert_close(once, again)
+    assert torch.isfinite(detector.step(signals, embedding * 0, state)[0]).all()
 
 
 def test_decision_is_the_larger_failure_against_correct():
     p = torch.tensor([[0.3, 0.4, 0.3], [0.5, 0.4, 0.1], [0.1, 0.4, 0.5], [0.4, 0.4, 0.2]])
-    assert uncertain(p).tolist() == [False, True, True, False]
+    assert Detector(SMALL, 8).distrusts(p).tolist() == [False, True, True, False]
+    together = Detector(replace(SMALL, decision="youden"), 8)
+    together.thresholds["youden"] = math.log(0.6 / 0.4) - 1e-4
+    assert together.distrusts(p).tolist() == [True, True, True, True]
+    together.thresholds["youden"] += 2e-4
+    assert together.distrusts(p).tolist() == [False, False, False, False]
 
 
 def test_two_classes_report_uncertain_as_hallucinated():
-    p, _ = (detector := Detector(replace(SMALL, classes=2), 8).eval()).step(
-        torch.rand(4), torch.randn(4, 8), detector.initial_state(4)
-    )
+    detector = Detector(replace(SMALL, classes=2), 8)
+    p, _ = detector.step(torch.rand(4, 1), torch.randn(4, 8), detector.initial_state(4))
     assert (p[:, 2] == 0).all()
     torch.testing.assert_close(p.sum(dim=1), torch.ones(4))
 
 
 def test_a_detector_needs_an_input():
-    with pytest.raises(UserError, match=r"detector\.margin"):
-        Detector(replace(SMALL, margin=False, embedding=False), 8)
+    with pytest.raises(UserError, match="at least one input"):
+        Detector(replace(SMALL, signals=[], embedding=False), 8)
 
 
 # Data
 
 
-def test_sequences_keep_every_token_in_its_place():
+@pytest.mark.parametrize("changes", [{}, {"site": "mlp", "signals": ["retrieval", "margin"]}, {"embedding": False}])
+def test_sequences_keep_every_token_in_its_place(changes):
     trajectories, labels = tables(9, 5, failed=0.3)
     mixed = trajectories.take(np.random.default_rng(0).permutation(trajectories.num_rows))
-    cut = pa.concat_tables([mixed.slice(0, 11), mixed.slice(11)])
-    data = sequences(cut, labels)
+    settings = replace(SMALL, **changes)
+    cut = pa.concat_tables([mixed.slice(0, 11), mixed.slice(11)]).select(columns(settings))
+    data = shown(cut, labels, settings)
     pairs = zip(trajectories.to_pylist(), labels.to_pylist(), strict=True)
     rows = sorted((t | y for t, y in pairs), key=lambda row: (row["document"], row["budget"], row["step"]))
-    margin, embedding, label, _ = data.batch(torch.arange(len(data)))
-    assert embedding.dtype == torch.float32
     assert data.n_failed == sum(row["label"] is None for row in rows) > 0
-    for n in range(len(data)):
-        own = [row for row in rows if (row["document"], row["budget"]) == (data.document[n], data.budget[n])]
-        assert len(own) == data.length[n]
-        for t in range(label.shape[1]):
-            if t >= len(own):
-                assert label[n, t] == -1
-                assert embedding[n, t].abs().sum() == margin[n, t] == 0
-            else:
-                assert label[n, t] == (-1 if own[t]["label"] is None else own[t]["label"])
-                assert margin[n, t] == np.float32(own[t]["margin"])
-                assert embedding[n, t].tolist() == [float(x) for x in own[t]["embedding"]]
+    for indices in (torch.arange(len(data)), torch.tensor([[3, 0, 7], [1, 1, 2]])):
+        batch = data.batch(indices)
+        assert sum(batch.sizes) == batch.label.shape[-1]
+        stacked = [indices, batch.label, batch.signals, batch.embedding, batch.position]
+        if indices.dim() == 1:
+            stacked = [x[None] for x in stacked]
+        for chosen, label, signals, embedding, position in zip(*stacked, strict=True):
+            longest_first = sorted(chosen.tolist(), key=lambda n: -data.length[n])
+            place = 0
+            for t, size in enumerate(batch.sizes):
+                for n in longest_first[:size]:
+                    own = [
+                        row for row in rows if (row["document"], row["budget"]) == (data.document[n], data.budget[n])
+                    ]
+                    if t >= len(own):
+                        assert (label[place], position[place]) == (-1, data.n_tokens)
+                        assert signals[place].abs().sum() == embedding[place].abs().sum() == 0
+                    else:
+                        assert label[place] == (-1 if own[t]["label"] is None else own[t]["label"])
+                        assert signals[place].tolist() == [np.float32(own[t][name]) for name in settings.signals]
+                        if settings.embedding:
+                            expected = own[t][f"embedding_{settings.site}"]
+                            assert embedding[place].tolist() == [float(x) for x in expected]
+                    place += 1
+            assert place == len(label)
+
+
+def test_needed_label_is_where_the_expanded_token_differs():
+    trajectories, labels = tables(6, 5)
+    settings = replace(SMALL, label="needed", classes=2)
+    data = shown(trajectories, None, settings)
+    rows = trajectories.sort_by([(key, "ascending") for key in ("document", "budget", "step")]).to_pylist()
+    assert data.needed.tolist() == [row["token"] != row["expanded_token"] for row in rows]
+    assert data.labels.tolist() == [0 if row["token"] != row["expanded_token"] else 1 for row in rows]
+    untried = trajectories.set_column(
+        trajectories.column_names.index("expanded_token"), "expanded_token", pa.nulls(len(trajectories), pa.int32())
+    )
+    with pytest.raises(UserError, match=r"set trajectories\.expanded"):
+        shown(untried, labels, settings)
+    assert (shown(untried, labels, SMALL).needed == -1).all()
+    with pytest.raises(UserError, match="label the split first"):
+        shown(trajectories, None, SMALL)
+    with pytest.raises(UserError, match=r"no embedding_residual; list its site in trajectories\.sites"):
+        sequences(trajectories, labels, site="residual")
 
 
 def without(table: pa.Table, row: int) -> pa.Table:
     return pa.concat_tables([table.slice(0, row), table.slice(row + 1)])
+
+
+def filled(table: pa.Table, name: str, value: float | int | None) -> pa.Table:
+    place = table.column_names.index(name)
+    return table.set_column(place, name, pa.array([value] * len(table), table.schema.field(name).type))
 
 
 @pytest.mark.parametrize(
@@ -166,9 +269,10 @@ def without(table: pa.Table, row: int) -> pa.Table:
         (lambda t, y: (without(t, 1), y), "in the labels but not in the trajectories"),
         (lambda t, y: (without(t, 1), without(y, 1)), "does not follow"),
         (lambda t, y: (t, pa.concat_tables([y, y.slice(0, 1)])), "the labels hold step 0 of document d000 .* twice"),
-        (lambda t, y: (t, y.set_column(3, "token", pa.array([0] * len(y), pa.int32()))), "another token"),
-        (lambda t, y: (t, y.set_column(5, "label", pa.array([3] * len(y), pa.int8()))), "has label 3"),
-        (lambda t, y: (t.set_column(5, "margin", pa.array([math.nan] * len(t), pa.float32())), y), "not finite"),
+        (lambda t, y: (t, filled(y, "token", 0)), "another token"),
+        (lambda t, y: (t, filled(y, "label", 3)), "has label 3"),
+        (lambda t, y: (filled(t, "margin", math.nan), y), "not finite"),
+        (lambda t, y: (filled(t, "margin", None), y), "not finite"),
         (lambda t, y: (t.slice(0, 0), y), "no token"),
     ],
 )
@@ -177,32 +281,77 @@ def test_trajectories_and_labels_must_match(spoil, message):
         sequences(*spoil(*tables(3, 0)))
 
 
-# Training
+# Losses
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_loss_equals_a_loop_over_tokens(classes):
     rng = np.random.default_rng(0)
-    logits, label = rng.normal(size=(3, 5, classes)), rng.integers(-1, 3, (3, 5))
+    logits, label = rng.normal(size=(2, 15, classes)), rng.integers(-1, 3, (2, 15))
     weights = [1.0, 0.05, 0.7]
-    total = mass = 0.0
-    for b in range(3):
-        for t in range(5):
-            if label[b, t] >= 0:
-                target = label[b, t] if classes == 3 else int(label[b, t] == 1)
-                nll = np.log(np.exp(logits[b, t]).sum()) - logits[b, t, target]
-                total, mass = total + weights[label[b, t]] * nll, mass + weights[label[b, t]]
-    found = weighted_loss(torch.tensor(logits), torch.tensor(label), torch.tensor(weights, dtype=torch.float64))
-    assert found.item() == pytest.approx(total / mass)
-    nothing = weighted_loss(torch.zeros(1, 2, classes), torch.full((1, 2), -1), torch.tensor(weights))
+    found = cross_entropy(torch.tensor(logits), torch.tensor(label), torch.tensor(weights, dtype=torch.float64))
+    for s in range(2):
+        total = mass = 0.0
+        for t in range(15):
+            if label[s, t] >= 0:
+                target = label[s, t] if classes == 3 else int(label[s, t] == 1)
+                nll = np.log(np.exp(logits[s, t]).sum()) - logits[s, t, target]
+                total, mass = total + weights[label[s, t]] * nll, mass + weights[label[s, t]]
+        assert found[s].item() == pytest.approx(total / mass)
+    nothing = cross_entropy(torch.zeros(10, classes), torch.full((10,), -1), torch.tensor(weights))
     assert nothing.item() == 0
 
 
-@pytest.mark.parametrize("changes", [{}, {"classes": 2, "lstm": False}])
+def test_evidential_identities():
+    nothing, target = torch.ones(2), torch.tensor([1.0, 0.0])
+    assert divergence(nothing).item() == pytest.approx(0, abs=1e-6)
+    assert bayes_risk(nothing, target).item() == pytest.approx(0.5 + 2 * 0.25 / 3)
+    # Evidence (9, 0) for a token of class 0; the inverse of softplus gives its logits, near enough for none.
+    logits = torch.tensor([9.0, 1e-12]).double().expm1().log()
+    assert vacuity(logits).item() == pytest.approx(2 / 11)
+    detector = Detector(replace(SMALL, kind="evidential", classes=2), 8)
+    assert detector.probabilities(logits).tolist() == pytest.approx([10 / 11, 1 / 11, 0])
+
+
+@given(st.lists(st.floats(1.0, 50.0), min_size=2, max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_divergence_is_that_of_torch(alpha):
+    alpha = torch.tensor(alpha, dtype=torch.double)
+    expected = torch.distributions.kl_divergence(
+        torch.distributions.Dirichlet(alpha), torch.distributions.Dirichlet(torch.ones_like(alpha))
+    )
+    assert divergence(alpha).item() == pytest.approx(expected.item(), abs=1e-9)
+    # The Bayes risk, by the moments of the distribution: E[(y - p)^2] = (y - E p)^2 + Var p.
+    dirichlet, target = torch.distributions.Dirichlet(alpha), torch.eye(len(alpha), dtype=torch.double)[0]
+    risk = ((target - dirichlet.mean) ** 2 + dirichlet.variance).sum()
+    assert bayes_risk(alpha, target).item() == pytest.approx(risk.item())
+
+
+def test_evidence_of_the_true_class_is_never_punished():
+    weights, label = torch.ones(3), torch.tensor([0, 1, 2])
+    logits = torch.randn(3, 2, requires_grad=True)
+    grads = []
+    for passes in (0, 5, 10, 40):
+        (grad,) = torch.autograd.grad(evidential(logits, label, weights, passes), logits)
+        grads.append(grad)
+    change = grads[2] - grads[0]
+    for token, target in enumerate([0, 1, 0]):
+        assert change[token, target] == 0
+        assert change[token, 1 - target] > 0
+    torch.testing.assert_close(grads[1] - grads[0], change / 2)
+    torch.testing.assert_close(grads[3], grads[2])
+
+
+# Training
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"classes": 2, "lstm": False}, {"kind": "evidential", "classes": 2, "decision": "youden"}]
+)
 def test_learns_a_separable_problem(splits, changes):
-    detector, curve = train(replace(SMALL, **changes), *splits, steps=150, seed=0)
+    detector, curve = alone(replace(SMALL, **changes), splits, steps=150, seed=0)
     verdicts, labels = detector.verdicts(splits[1]), splits[1].labels
-    metrics = detection_metrics(verdicts.uncertain, labels, verdicts.score)
+    metrics = detection_metrics(verdicts[""].uncertain, labels, verdicts[""].score)
     majority = max(metrics["share_uncertain"], 1 - metrics["share_uncertain"])
     assert metrics["macc"] > majority + 0.15
     assert metrics["auroc"] > 0.95
@@ -219,47 +368,77 @@ def test_curve_keeps_the_earliest_best(trained):
 
 
 def test_last_step_is_evaluated(splits):
-    assert [row["step"] for row in train(SMALL, *splits, steps=60, seed=0)[1]] == [50, 60]
+    assert [row["step"] for row in alone(SMALL, splits, steps=60, seed=0)[1]] == [50, 60]
 
 
 def test_the_same_seed_gives_the_same_bytes(splits, tmp_path):
     before = torch.random.get_rng_state()
     for name, seed in [("a", 1), ("b", 1), ("c", 2)]:
-        train(SMALL, *splits, steps=12, seed=seed)[0].save(tmp_path / name)
+        alone(SMALL, splits, steps=12, seed=seed)[0].save(tmp_path / name)
     assert torch.equal(torch.random.get_rng_state(), before)
     a, b, c = ((tmp_path / name).read_bytes() for name in "abc")
     assert a == b != c
 
 
+@pytest.mark.parametrize("changes", [*VARIANTS, {"kind": "evidential", "classes": 2, "decision": "youden"}])
+def test_side_by_side_each_seed_is_what_it_is_alone(splits, changes):
+    settings = replace(SMALL, **changes)
+    singles = [Detector(settings, 8) for _ in range(3)]
+    together = side_by_side(singles).logits(splits[1])
+    for single, logits in zip(singles, together, strict=True):
+        torch.testing.assert_close(logits, single.logits(splits[1]), atol=1e-5, rtol=1e-5)
+    # Order and dropout too are each seed's own, whatever the company.
+    seeds = [4, 0, 7]
+    for (detector, curve), seed in zip(train(settings, *splits, steps=12, seeds=seeds), seeds, strict=True):
+        expected, expected_curve = alone(settings, splits, steps=12, seed=seed)
+        for name, value in detector.state_dict().items():
+            torch.testing.assert_close(value, expected.state_dict()[name], atol=1e-4, rtol=1e-3)
+        assert curve[0]["loss"] == pytest.approx(expected_curve[0]["loss"], rel=1e-4)
+        assert detector.thresholds == pytest.approx(expected.thresholds, abs=1e-3)
+
+
+def test_dropout_drops_at_its_rate():
+    generators = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
+    own = torch.ones(2, 5000, dtype=torch.bool)
+    own[1, 3000:] = False
+    noise, x = Noise(generators, own, 24), torch.full((2, 5000, 12), 3.0)
+    often, seldom = noise(x, 0.5), noise(x, 0.1)
+    for dropped, rate in ((often, 0.5), (seldom, 0.1)):
+        for seed, tokens in ((0, 5000), (1, 3000)):
+            kept = dropped[seed, :tokens]
+            assert kept.unique().tolist() == pytest.approx([0, 3 / (1 - rate)])
+            assert (kept == 0).float().mean().item() == pytest.approx(rate, abs=0.01)
+    both = (often[0] == 0) & (seldom[0] == 0)
+    assert both.float().mean().item() == pytest.approx(0.05, abs=0.01)
+    assert ((often[0, :3000] == 0) == (often[1, :3000] == 0)).float().mean().item() == pytest.approx(0.5, abs=0.02)
+
+
 def test_failed_labels_never_touch_training(splits):
     data = splits[0]
-    failed = torch.cat([data.label[:-1] < 0, torch.tensor([False])])
-    assert failed.any()
-    batch, label = data.batch(torch.arange(len(data))), data.label.clone()
-    detector = Detector(SMALL, data.width).eval()
-    weights = torch.tensor(SMALL.class_weights)
-    logits = detector(batch.margin, batch.embedding).detach().requires_grad_()
-    weighted_loss(logits, label[batch.position], weights).backward()
-    assert (logits.grad[batch.label < 0] == 0).all()
-    assert (logits.grad[batch.label >= 0].abs().sum(dim=-1) > 0).all()
+    batch = data.batch(torch.arange(len(data)))
+    assert (batch.label < 0).any()
+    for loss in (cross_entropy, lambda *given: evidential(*given, 10)):
+        logits = torch.randn(len(batch.label), 2, requires_grad=True)
+        loss(logits, batch.label, torch.tensor(SMALL.class_weights)).backward()
+        assert (logits.grad[batch.label < 0] == 0).all()
+        assert (logits.grad[batch.label >= 0].abs().sum(dim=-1) > 0).all()
 
 
 @pytest.mark.parametrize(("only", "message"), [(0, "labelled correct"), (1, "labelled uncertain")])
 def test_one_sided_data_is_refused(splits, only, message):
     trajectories, labels = tables(4, 0)
-    labels = labels.set_column(5, "label", pa.array([only] * len(labels), pa.int8()))
-    one_sided = sequences(trajectories, labels)
+    one_sided = sequences(trajectories, filled(labels, "label", only))
     with pytest.raises(UserError, match=f"the train split has no token {message}"):
-        train(SMALL, one_sided, splits[1], steps=1, seed=0)
+        alone(SMALL, (one_sided, splits[1]), steps=1, seed=0)
     with pytest.raises(UserError, match=f"the validation split has no token {message}"):
-        train(SMALL, splits[0], one_sided, steps=1, seed=0)
+        alone(SMALL, (splits[0], one_sided), steps=1, seed=0)
     with pytest.raises(UserError, match=r"scale\.validation"):
         fit_heuristics(one_sided)
 
 
 def test_impossible_weights_are_refused(splits):
-    with pytest.raises(UserError, match=r"detector\.class_weights"):
-        train(replace(SMALL, class_weights=[1.0, 0.05]), *splits, steps=1, seed=0)
+    with pytest.raises(UserError, match="class_weights"):
+        alone(replace(SMALL, class_weights=[1.0, 0.05]), splits, steps=1, seed=0)
 
 
 # Files and verdicts
@@ -270,8 +449,8 @@ def test_save_and_load(trained, splits, tmp_path):
     detector.save(tmp_path / "model.safetensors")
     found = load(tmp_path / "model.safetensors")
     assert (found.settings, found.input_width, found.facts) == (detector.settings, 8, detector.facts)
-    assert not found.training
-    np.testing.assert_array_equal(found.verdicts(splits[1]).score, detector.verdicts(splits[1]).score)
+    assert found.thresholds == detector.thresholds
+    np.testing.assert_array_equal(found.verdicts(splits[1])[""].score, detector.verdicts(splits[1])[""].score)
     found.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
 
@@ -291,24 +470,53 @@ def test_foreign_files_are_refused(tmp_path):
         load_heuristics(tmp_path / "text")
 
 
-def test_detections_follow_the_online_decisions(trained, splits):
-    detector, data = trained[0], splits[1]
-    table = detect(detector, data, "utaca", 3)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"kind": "evidential", "classes": 2, "decision": "youden"},
+        {"decision": "budget", "target": schema.Target(budget=4.0, k_max=8, policy="sub.2")},
+    ],
+)
+def test_detections_follow_the_online_decisions(splits, changes):
+    (detector, _), data = alone(replace(SMALL, **changes), splits, steps=60, seed=1), splits[1]
+    table = detections(detector.verdicts(data)[""], data, "utaca", 3)
     assert table.schema == SCHEMAS["detections"]
     assert table.num_rows == data.n_tokens
     assert table["label"].null_count == data.n_failed
+    assert table["needed"].to_pylist() == (data.needed == 1).tolist()
     rows = [row for row in table.to_pylist() if (row["document"], row["budget"]) == (data.document[4], data.budget[4])]
     assert [row["step"] for row in rows] == list(range(len(rows)))
-    margin, embedding, _, _ = data.batch(torch.tensor([4]))
     state = detector.initial_state(1)
-    for t, row in enumerate(rows):
-        p, state = detector.step(margin[:, t], embedding[:, t], state)
+    for own, row in zip(data.position[4], rows, strict=False):
+        p, state = detector.step(data.signals[own][None], data.embedding[own][None].float(), state)
         found = [row["p_hallucinated"], row["p_correct"], row["p_unknown"]]
         np.testing.assert_allclose(found, p[0], atol=1e-5)
-        assert row["uncertain"] == bool(uncertain(p)[0]) == (row["score"] > 0)
+        assert row["score"] == pytest.approx(detector.distrust(p)[0].item(), abs=1e-4)
+        assert row["uncertain"] == bool(detector.distrusts(p)[0])
 
 
-# Baselines
+def test_read_outs_and_their_thresholds(splits):
+    (softmax, _), (net, _) = (
+        alone(replace(SMALL, **changes), splits, steps=60, seed=1)
+        for changes in ({}, {"kind": "evidential", "classes": 2, "decision": "youden"})
+    )
+    label = splits[1].labels
+    found = softmax.verdicts(splits[1])
+    assert list(found) == ["", "youden"]
+    assert softmax.thresholds["argmax"] == 0
+    p = found[""].probabilities
+    np.testing.assert_allclose(found["youden"].score, np.log(p[:, 0] + p[:, 2]) - np.log(p[:, 1]), rtol=1e-4, atol=1e-5)
+    evidential_found = net.verdicts(splits[1])
+    assert list(evidential_found) == ["", "mass"]
+    assert ((evidential_found["mass"].score > 0) & (evidential_found["mass"].score <= 1)).all()
+    for verdicts in (found["youden"], *evidential_found.values()):
+        quality = detection_metrics(verdicts.uncertain, label)["balanced_accuracy"]
+        for other in np.quantile(verdicts.score, np.linspace(0, 1, 40)):
+            assert detection_metrics(verdicts.score > other, label)["balanced_accuracy"] <= quality + 1e-9
+
+
+# Thresholds
 
 
 def test_heuristics_end_to_end(splits, tmp_path):
@@ -319,12 +527,12 @@ def test_heuristics_end_to_end(splits, tmp_path):
     data = splits[1]
     for name, value in [
         ("top10_std", np.array([np.std(row.astype(np.float64)) for row in data.top10])),
-        ("logit_margin", data.margin[:-1].numpy()),
+        ("logit_margin", data.signals[:-1, 0].numpy()),
     ]:
-        table = detect(heuristics[name], data, name, 0)
+        table = detections(heuristics[name].verdicts(data), data, name, 0)
         assert table["p_correct"].null_count == table.num_rows
         np.testing.assert_array_equal(table["uncertain"].to_numpy(), value < heuristics[name].threshold)
-        np.testing.assert_allclose(table["score"].to_numpy(), -value, rtol=1e-6)
+        np.testing.assert_allclose(table["score"].to_numpy(), -value, rtol=1e-5, atol=1e-6)
         again = detection_metrics(table["uncertain"].to_numpy(), data.labels, -value)
         assert again == pytest.approx(heuristics[name].validation)
 
@@ -335,27 +543,98 @@ tokens = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_s
 @given(tokens)
 @settings(max_examples=80, deadline=None)
 def test_threshold_is_the_best_there_is(pairs):
-    value, negative = np.array([v for v, _ in pairs], float), np.array([n for _, n in pairs])
-    if len(set(value)) < 2 or len(set(negative)) < 2:
-        with pytest.raises(UserError):
-            best_threshold(value, negative)
-        return
-    distinct = sorted(set(value))
-    candidates = [(a + b) / 2 for a, b in pairwise(distinct)]
+    score, negative = np.array([v for v, _ in pairs], float), np.array([n for _, n in pairs])
     label = np.where(negative, 0, 1)
-    quality = [round(detection_metrics(value < tau, label)["balanced_accuracy"], 12) for tau in candidates]
-    best = max(tau for tau, q in zip(candidates, quality, strict=True) if q == max(quality))
-    assert best_threshold(value, negative) == best
+    if len(set(score)) < 2 or len(set(negative)) < 2:
+        with pytest.raises(UserError):
+            youden(score, label)
+        return
+    candidates = [(a + b) / 2 for a, b in pairwise(sorted(set(score)))]
+    quality = [round(detection_metrics(score > tau, label)["balanced_accuracy"], 12) for tau in candidates]
+    best = min(tau for tau, q in zip(candidates, quality, strict=True) if q == max(quality))
+    assert youden(score, label) == best
 
 
 def test_threshold_of_a_million_tokens():
     rng = np.random.default_rng(0)
     negative = rng.random(1_000_000) < 0.4
-    value = rng.normal(np.where(negative, 0.0, 2.0))
-    assert best_threshold(value, negative) == pytest.approx(1.0, abs=0.05)
+    score = rng.normal(np.where(negative, 2.0, 0.0))
+    assert youden(score, np.where(negative, 2, 1)) == pytest.approx(1.0, abs=0.05)
+
+
+def simulated(flags: list[list[bool]], k_max: int, policy) -> float:
+    """Mean budget by algorithm 1, token by token."""
+    used = []
+    for own in flags:
+        k = k_max
+        for flag in own:
+            if flag and k < k_max:
+                k = k_max
+                used.append(k)
+            else:
+                used.append(k)
+                k = policy.update(k, k_max)
+    return sum(used) / len(used)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), min_size=1, max_size=5),
+    st.sampled_from([Sub(1), Sub(3), Set(2)]),
+    st.floats(2.0, 9.0),
+)
+@settings(max_examples=60, deadline=None)
+def test_threshold_for_a_mean_budget(answers, policy, aim):
+    score = np.array([s for own in answers for s in own], float)
+    position = np.full((len(answers), max(map(len, answers))), len(score))
+    start = 0
+    for row, own in zip(position, answers, strict=True):
+        row[: len(own)] = np.arange(start, start := start + len(own))
+
+    def budget(tau):
+        expected = simulated([[s > tau for s in own] for own in answers], 8, policy)
+        assert mean_budget(score > tau, position, 8, policy) == pytest.approx(expected)
+        return expected
+
+    target = schema.Target(budget=aim, k_max=8, policy="sub.1")
+    if budget(np.inf) > aim:
+        with pytest.raises(UserError, match="out of reach"):
+            for_budget(score, position, target, policy)
+        return
+    tau = for_budget(score, position, target, policy)
+    assert budget(tau) <= aim
+    wider = [(a + b) / 2 for a, b in pairwise(sorted(set(score))) if (a + b) / 2 < tau]
+    assert all(budget(other) > aim for other in wider)
 
 
 # Metrics
+
+
+def test_calibration_by_definition():
+    rng = np.random.default_rng(0)
+    p, label = np.r_[rng.random(500), 0.0, 1.0], np.r_[rng.integers(-1, 3, 500), 1, 0]
+    bins, error, total = reliability(p, label), 0.0, 0
+    for b in range(10):
+        low, high = b / 10, (b + 1) / 10
+        own = [
+            (q, y != 1) for q, y in zip(p, label, strict=True) if y >= 0 and (low < q <= high or (b == 0 and q == 0))
+        ]
+        assert bins["tokens"][b] == len(own)
+        mean_p, share = np.mean(own, axis=0)
+        assert (bins["mean_p"][b], bins["share_uncertain"][b]) == pytest.approx((mean_p, share))
+        error, total = error + len(own) * abs(mean_p - share), total + len(own)
+    assert calibration_error(p, label) == pytest.approx(error / total)
+    # A detector that says 0.3 and is right in 3 of 10.
+    assert calibration_error(np.full(10, 0.3), np.r_[[0] * 3, [1] * 7]) == pytest.approx(0)
+
+
+def test_share_of_the_oracles_expansions():
+    needed = np.array([True, False, True, False])
+    assert caught(np.array([4.0, 1, 3, 2]), needed) == 1
+    assert caught(np.array([1.0, 4, 2, 3]), needed) == 0
+    assert caught(np.array([4.0, 3, 1, 1]), needed) == 0.5
+    assert caught(np.zeros(4), needed) == 0.5
+    assert caught(np.array([4.0, 2, 2, 2]), needed) == pytest.approx((1 + 1 / 3) / 2)
+    assert math.isnan(caught(np.zeros(2), np.array([False, False])))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 2), st.booleans()), min_size=1, max_size=30))

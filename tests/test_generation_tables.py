@@ -24,6 +24,7 @@ def config() -> schema.Config:
         scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300),
         reader=schema.Reader(name="tiny", path="data/readers/tiny"),
         corpus=schema.Corpus(name="embedded", source="embedded"),
+        detectors={"utaca": schema.Detector()},
         writer=endpoint,
         labeller=endpoint,
         judge=endpoint,

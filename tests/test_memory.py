@@ -292,7 +292,7 @@ def test_a_thousand_random_sequences_equal_their_accepted_only_runs() -> None:
             step = branch.step(*choices[choice])
             expected = accepted_only((*path, choice))[1][-1]
             assert torch.equal(step.hidden, expected.hidden)
-            assert torch.equal(step.embedding, expected.embedding)
+            assert torch.equal(step.embeddings["attention"], expected.embeddings["attention"])
             for name in ("selected", "scores"):
                 assert all(torch.equal(a, b) for a, b in zip(getattr(step, name), getattr(expected, name), strict=True))
             if rng.random() < 0.5:

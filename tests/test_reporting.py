@@ -12,7 +12,7 @@ from utaca.detection.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import write
 from utaca.records.tables import provenance
-from utaca.reporting import figures, generation, paper, render, statistics, tables
+from utaca.reporting import detection, detection_figures, figures, generation, paper, render, statistics, tables
 from utaca.settings import schema
 
 N_DOCUMENTS = 6
@@ -26,6 +26,11 @@ def config() -> schema.Config:
         scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=200),
         reader=schema.Reader(name="tiny", path="data/readers/tiny"),
         corpus=schema.Corpus(name="embedded", source="embedded"),
+        detectors={
+            "utaca": schema.Detector(),
+            "margin_only": schema.Detector(embedding=False, lstm=False),
+            "other": schema.Detector(embedding=False, lstm=False, classes=2),
+        },
         writer=endpoint,
         labeller=endpoint,
         judge=schema.Endpoint(name="gpt_oss_120b", model="openai/gpt-oss-120b"),
@@ -78,13 +83,14 @@ def detections(tmp_path):
         for seed in range(seeds):
             for (d, step), label in labels.items():
                 score = float(np.round(rng.normal() + (label != 1), 1))
-                p = score if seeds > 1 else None
+                p = 1 / (3 + 3 * np.exp(-score)) if seeds > 1 else None
                 failed = (d, step) == (2, 2)
                 rows.append(
                     {
                         "detector": name, "seed": seed, "document": f"d{d}", "budget": 1, "step": step,
-                        "label": None if failed else int(label), "uncertain": score > 0.5, "score": score,
-                        "p_hallucinated": p, "p_correct": p, "p_unknown": p,
+                        "label": None if failed else int(label), "needed": (d + step) % 5 == 0,
+                        "uncertain": score > 0.5, "score": -abs(score) if name == "logit_margin" else score,
+                        "p_hallucinated": p, "p_correct": None if p is None else 1 - 2 * p, "p_unknown": p,
                     }
                 )  # fmt: skip
     path = tmp_path / "detections.parquet"
@@ -153,9 +159,9 @@ def test_undefined_figures_stay_undefined():
 
 
 def test_detection_table(detections, config):
-    table = tables.detection(detections, config)
+    table = detection.detection(detection.load(detections), config)
     frame = table.frame.set_index("detector")
-    assert list(frame.index) == [*tables.DETECTORS.values(), "margin_only"]
+    assert list(frame.index) == [*detection.DETECTORS.values(), "margin_only"]
     ran = frame[frame["run"]]
     assert (ran["n_documents"] == N_DOCUMENTS).all()
     assert (ran["n_failed_labels"] == 1).all()
@@ -166,6 +172,8 @@ def test_detection_table(detections, config):
     baseline = frame.loc["Top-10 Std"]
     for column in ("macc_pct", "recall_n_pct", "recall_p_pct", "balanced_accuracy_pct", "f1_n_pct", "auroc"):
         assert baseline[f"{column}_low"] <= baseline[column] <= baseline[f"{column}_high"]
+    assert np.isnan(baseline["ece"])
+    assert 0 < frame.loc["UT-ACA", "ece"] < 1
     assert frame.loc["UT-ACA", "paper_macc_pct"] == 83.43
     header, rows = table.cells()
     assert rows[2][0] == "Evidential Mass (not run)"
@@ -176,12 +184,70 @@ def test_detection_table(detections, config):
     assert "synthetic prose" in table.caption
 
 
+def test_differences_are_paired_by_document(detections, config):
+    frame = detection.detection(detection.load(detections), config).frame.set_index("detector")
+    raw = pd.read_parquet(detections).dropna(subset="label")
+    counts = statistics.resamples(N_DOCUMENTS, config.scale.bootstrap, config.seed, "detection")
+
+    def auroc(name, weights):
+        areas = []
+        for _, own in raw[raw["detector"] == name].groupby("seed"):
+            drawn = own.loc[own.index.repeat([int(weights[int(d[1:])]) for d in own["document"]])]
+            label, score = drawn["label"].to_numpy(), drawn["score"].to_numpy()
+            areas.append(detection_metrics(score > 0, label, score)["auroc"])
+        return np.mean(areas)
+
+    once = np.ones(N_DOCUMENTS)
+    other = frame.loc["margin_only"]
+    assert other["auroc_difference"] == pytest.approx(auroc("utaca", once) - auroc("margin_only", once))
+    drawn = [auroc("utaca", weights) - auroc("margin_only", weights) for weights in counts]
+    expected = np.quantile(drawn, [0.025, 0.975])
+    assert (other["auroc_difference_low"], other["auroc_difference_high"]) == pytest.approx(tuple(expected))
+    assert np.isnan(frame.loc["UT-ACA", "auroc_difference"])
+
+
+def test_ablation_finds_its_variants(detections, config):
+    frame = detection.ablation(detection.load(detections), config).frame
+    found = {(row.margin, row.embedding, row.lstm): row.detector for row in frame.itertuples() if row.run}
+    assert found == {(True, True, True): "UT-ACA", (True, False, False): "margin_only"}
+    assert list(frame["paper_macc_pct"]) == [26.82, 78.95, 53.71, 80.06, 80.19, 83.43]
+
+
+def test_triggers_against_the_oracle(detections, config):
+    config.trajectories.expanded = 64
+    data = detection.load(detections)
+    table = detection.triggers(data, config)
+    frame = table.frame.set_index("detector")
+    assert frame.loc["Oracle", "expansions_pct"] == pytest.approx(100 * data.needed.mean())
+    runs = data.runs["margin_only"]
+    expected = np.mean([run.uncertain[data.needed].mean() for run in runs])
+    assert frame.loc["margin_only", "caught_pct"] == pytest.approx(100 * expected)
+    assert frame.loc["margin_only", "expansions_pct"] == pytest.approx(
+        100 * np.mean([r.uncertain.mean() for r in runs])
+    )
+    assert (frame["n_needed"] == data.needed.sum()).all()
+    assert table.cells()[1][0][2] == "100.00"
+
+
+def test_reliability_and_margins(detections, config, tmp_path):
+    data = detection.load(detections)
+    bins = detection.reliability_bins(data)
+    assert set(bins["detector"]) == {"UT-ACA", "margin_only"}
+    assert bins.groupby("detector")["tokens"].sum().to_dict() == {"UT-ACA": 3 * 47, "margin_only": 2 * 47}
+    histogram = detection.margin_histogram(data)
+    assert histogram.groupby("class")["share"].sum().tolist() == pytest.approx([1, 1, 1])
+    for draw, frame in ((detection_figures.reliability, bins), (detection_figures.margins, histogram)):
+        once = [path.read_bytes() for path in draw(frame, tmp_path, "title")]
+        assert [path.read_bytes() for path in draw(frame, tmp_path, "title")] == once
+        assert once[0].startswith(b"\x89PNG")
+
+
 def test_detectors_must_share_their_tokens(detections, config, tmp_path):
     frame = pd.read_parquet(detections)
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     write(tmp_path / "short.parquet", "detections", rows[:-1])
     with pytest.raises(UserError, match="other tokens"):
-        tables.detection(tmp_path / "short.parquet", config)
+        detection.load(tmp_path / "short.parquet")
 
 
 def test_generation_tables(results, config):
@@ -302,7 +368,7 @@ def test_readers_of_the_paper_get_their_own_figures():
 
 
 def test_files_and_index(results, detections, config, tmp_path):
-    made = [tables.detection(detections, config), generation.generation("test", *results, config)]
+    made = [detection.detection(detection.load(detections), config), generation.generation("test", *results, config)]
     files = [path for table in made for path in tables.save(table, tmp_path / "tiny")]
     files += figures.pareto(made[1].frame, tmp_path / "tiny", config)
     assert [path.name for path in files[:3]] == ["detection.csv", "detection.md", "detection.tex"]

@@ -44,11 +44,11 @@ def test_every_option_of_every_group_composes(root: Path) -> None:
                 continue  # needs a path
             # The big readers' windows hold the documents of smaller scales whole.
             composed = compose({"scale": "paper", group: option}, root)
-            assert group == "suites" or composed[group]["name"] == option
+            assert group in ("suites", "detectors") or composed[group]["name"] == option
 
 
 def test_groups_know_the_three_roles(root: Path) -> None:
-    assert set(groups(root)) == {"scale", "reader", "corpus", "writer", "labeller", "judge", "suites"}
+    assert set(groups(root)) == {"scale", "reader", "corpus", "writer", "labeller", "judge", "suites", "detectors"}
 
 
 def test_one_role_is_swapped_alone(root: Path) -> None:
@@ -77,8 +77,9 @@ def test_option_and_keys_together(root: Path) -> None:
     # Snakemake hands over all nested values as text.
     composed = compose({"judge": {"use": "gpt_oss_120b", "base_url": "http://gpu7:1/v1", "seed": "3"}}, root)
     assert (composed["judge"]["base_url"], composed["judge"]["seed"]) == ("http://gpu7:1/v1", 3)
-    typed = compose({"detector": {"margin": "false", "class_weights": ["1", "2", "3"]}, "seed": "5"}, root)
-    assert (typed["detector"]["margin"], typed["detector"]["class_weights"], typed["seed"]) == (False, [1, 2, 3], 5)
+    typed = compose({"detectors": {"utaca": {"lstm": "false", "class_weights": ["1", "2", "3"]}}, "seed": "5"}, root)
+    utaca = typed["detectors"]["utaca"]
+    assert (utaca["lstm"], utaca["class_weights"], utaca["width"], typed["seed"]) == (False, [1, 2, 3], 64, 5)
 
 
 @pytest.mark.parametrize("path", ["/a b/it's.jsonl", "articles.parquet", "prose/"])
@@ -86,6 +87,16 @@ def test_path_as_corpus(root: Path, path: str) -> None:
     corpus = compose({"corpus": path}, root)["corpus"]
     assert (corpus["name"], corpus["source"], corpus["path"]) == ("folder", "folder", path)
     assert compose({"corpus": {"use": "folder", "path": path}}, root)["corpus"] == corpus
+
+
+def test_scale_chooses_the_detectors_unless_they_are_chosen(root: Path) -> None:
+    core, everything = (list(compose({"detectors": name}, root)["detectors"]) for name in ("core", "paper"))
+    assert core == ["utaca", "two_way", "evidential"] == everything[:3]
+    assert list(compose({"scale": "paper"}, root)["detectors"]) == everything
+    assert list(compose({"scale": "paper", "detectors": "core"}, root)["detectors"]) == core
+    own = compose({"detectors": {"use": "paper", "mine": {"lstm": "false"}}}, root)["detectors"]
+    assert list(own) == [*everything, "mine"]
+    assert not own["mine"]["lstm"]
 
 
 def test_suite_of_ones_own(root: Path) -> None:
@@ -115,15 +126,18 @@ def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
     ("overrides", "said"),
     [
         ({"jugde": "x"}, "unknown config key jugde; did you mean judge?"),
-        ({"detector": {"lerning_rate": "1"}}, "did you mean detector.learning_rate?"),
+        ({"detectors": {"mine": {"lerning_rate": "1"}}}, "did you mean detectors.mine.learning_rate?"),
         ({"reader": {"memory": {"n_int": "1"}}}, "did you mean reader.memory.n_init?"),
         ({"judge": "nope"}, "judge is one of gpt_oss_120b, reference"),
         ({"judge": ["reference", "gpt_oss_120b"]}, "judge must be"),
         ({"seed": "x"}, "seed"),
         ({"seed": {"a": "1"}}, "seed"),
-        ({"detector": {"learning_rate": "fast"}}, "detector.learning_rate"),
+        ({"detectors": {"mine": {"learning_rate": "fast"}}}, "detectors.mine.learning_rate"),
         ({"scale": {"use": "smoke", "detector_steps": "3.5"}}, "scale.detector_steps"),
-        ({"detector": {"dropout": "3"}}, "detector.dropout is 3.0 but must be a number at least 0.0 and at most 0.99"),
+        (
+            {"detectors": {"mine": {"dropout": "3"}}},
+            "detectors.mine.dropout is 3.0 but must be a number at least 0.0 and at most 0.99",
+        ),
         ({"reader": {"dtype": "int4"}}, 'reader.dtype is \'int4\' but must be one of "float32", "bfloat16"'),
         ({"scale": {"test": {"tokens": ["9", "3"]}}}, "scale.test.tokens is [9, 3]"),
         ({"scale": {"train": {"tokens": ["9"]}}}, "scale.train.tokens"),
@@ -136,8 +150,16 @@ def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
         ({"corpus": "folder"}, "corpus.path is empty"),
         ({"corpus": {"path": "x"}}, "only corpus.source=folder reads it"),
         ({"judge": {"use": "gpt_oss_120b", "base_url": "localhost"}}, "judge.base_url"),
-        ({"detector": {"margin": "false", "embedding": "false"}}, "switch on at least one"),
-        ({"detector": {"class_weights": ["1", "1"]}}, "detector.class_weights"),
+        ({"detector": "mine"}, "detector is 'mine' but must name one of detectors, which are utaca, two_way"),
+        ({"detectors": {"mine": {"signals": [], "embedding": "false"}}}, "give it at least one input"),
+        ({"detectors": {"mine": {"signals": ["margins"]}}}, "detectors.mine.signals names 'margins'"),
+        ({"detectors": {"mine": {"site": "mlp"}}}, "detectors.mine.site is mlp, but trajectories.sites"),
+        ({"detectors": {"mine": {"kind": "evidential"}}}, "kind evidential knows two classes"),
+        ({"detectors": {"mine": {"label": "needed", "classes": "2"}}}, "detectors.mine.label is needed"),
+        ({"detectors": {"mine": {"target": {"policy": "add.1"}}}}, "detectors.mine.target.policy"),
+        ({"trajectories": {"expanded": "16"}}, "must be above the budgets, which go up to 16"),
+        ({"trajectories": {"sites": ["mpl"]}}, "trajectories.sites names 'mpl'"),
+        ({"detectors": {"mine": {"class_weights": ["1", "1"]}}}, "detectors.mine.class_weights"),
         ({"detector_seed": "8"}, "detector_seed is 8 but must be below scale.detector_seeds"),
         ({"reader": {"training": {"kv_heads": "3"}}}, "reader.training.heads"),
         ({"reader": {"training": {"hidden_size": "190"}}}, "reader.training.hidden_size"),
@@ -160,7 +182,7 @@ def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: 
         ([("infllm", 3, "sub.1")], "has no policy"),
         ([("utaca", 3, "")], "needs set.N or sub.N"),
         ([("utaca", 3, "sub.0")], "needs set.N or sub.N"),
-        ([("utaca", 3, "set.4")], "must be at most its budget"),
+        ([("utaca", 3, "set.4")], "must be at most the budget"),
         ([("infllm", 3, ""), ("infllm", 3, "")], "twice"),
         ([("infllm", 0, "")], "budget is 0"),
         ([("other", 1, "")], "method"),

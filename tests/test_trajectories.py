@@ -23,8 +23,13 @@ from utaca.settings.schema import Memory, Point
 class EveryThird:
     """A detector that distrusts every third committed token, whatever it is."""
 
+    settings = schema.Detector()
+
     def initial_state(self, batch: int) -> int:
         return 0
+
+    def distrusts(self, p: torch.Tensor) -> torch.Tensor:
+        return p[..., 0] > p[..., 1]
 
     def step(self, margin: torch.Tensor, embedding: torch.Tensor, state: int) -> tuple[torch.Tensor, int]:
         return torch.tensor([[0.9, 0.1, 0.0] if state % 3 == 2 else [0.1, 0.9, 0.0]]), state + 1
@@ -49,34 +54,40 @@ def reader():
 
 def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
     given = documents(2)
-    table = trajectories(reader, given, [1, 3], Journal(tmp_path, "x"))
-    assert table.schema.equals(trajectory_schema(64))
+    recorded = schema.Trajectories(sites=["residual", "attention"], expanded=6)
+    table = trajectories(reader, given, [1, 3], recorded, Journal(tmp_path, "x"))
+    assert table.schema.equals(trajectory_schema(64, recorded.sites))
     found = table.to_pylist()
     for document in given:
         memory = prefill(reader, document["text"])
         for budget in (1, 3):
-            expected = generate(memory, ask(reader, document)[0], budget=budget, max_new_tokens=9).trace
+            options = {"max_new_tokens": 9, "expanded": 6, "measured": True}
+            expected = generate(memory, ask(reader, document)[0], budget=budget, **options).trace
             rows = [r for r in found if (r["document"], r["budget"]) == (document["id"], budget)]
             assert [r["token"] for r in rows] == [t.token for t in expected]
             assert [r["step"] for r in rows] == list(range(len(expected)))
             for row, token in zip(rows, expected, strict=True):
                 assert row["margin"] == pytest.approx(token.margin)
                 assert row["top10"][0] - row["top10"][1] == pytest.approx(row["margin"], abs=1e-5)
-                assert torch.allclose(torch.tensor(row["embedding"]), token.embedding, atol=1e-2)
+                for site in recorded.sites:
+                    assert torch.allclose(torch.tensor(row[f"embedding_{site}"]), token.embeddings[site], atol=1e-2)
+                assert (row["logprob"], row["retrieval"]) == pytest.approx((token.logprob, token.retrieval))
+                assert row["expanded_token"] == token.probe.token
+                assert row["expanded_logprob"] == pytest.approx(token.probe.logprob)
                 assert row["selected"] == [ids.tolist() for ids in token.selected]
             assert [r["finish"] for r in rows[:-1]] == [""] * (len(rows) - 1)
             assert rows[-1]["finish"] in ("eos", "length")
 
 
 def test_trajectories_survive_the_round_trip(reader, tmp_path) -> None:
-    table = trajectories(reader, documents(1), [2], Journal(tmp_path / "j", "x"))
+    table = trajectories(reader, documents(1), [2], schema.Trajectories(), Journal(tmp_path / "j", "x"))
     write(tmp_path / "part.parquet", "trajectories", table, schema=trajectory_schema(64))
     assert read(tmp_path / "part.parquet", "trajectories").equals(table)
 
 
 def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) -> None:
     given = documents(3)
-    plain = trajectories(reader, given, [1], Journal(tmp_path / "plain", "x"))
+    plain = trajectories(reader, given, [1], schema.Trajectories(), Journal(tmp_path / "plain", "x"))
     read_documents = []
 
     def dying(reader, text, **options):
@@ -87,13 +98,13 @@ def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) ->
 
     monkeypatch.setattr(trajectories_module, "prefill", dying)
     with pytest.raises(KeyboardInterrupt):
-        trajectories(reader, given, [1], Journal(tmp_path / "killed", "x"))
+        trajectories(reader, given, [1], schema.Trajectories(), Journal(tmp_path / "killed", "x"))
     later = []
     monkeypatch.setattr(trajectories_module, "prefill", lambda r, t, **o: later.append(t) or prefill(r, t, **o))
-    resumed = trajectories(reader, given, [1], Journal(tmp_path / "killed", "x"))
+    resumed = trajectories(reader, given, [1], schema.Trajectories(), Journal(tmp_path / "killed", "x"))
     assert resumed.equals(plain)
     assert later == [given[2]["text"]], "only the document in hand is read again"
-    trajectories(reader, given, [1], Journal(tmp_path / "killed", "another identity"))
+    trajectories(reader, given, [1], schema.Trajectories(), Journal(tmp_path / "killed", "another identity"))
     assert len(later) == 4, "another identity finds nothing"
 
 

@@ -90,7 +90,9 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "decode_trajectories": 5,
         "label": 3,
         "correct_labels": 3,
-        "train_detector": 8,
+        "train_utaca": 1,
+        "train_two_way": 1,
+        "train_evidential": 1,
         "fit_baselines": 1,
         "detections": 1,
         "generate_validation": 1,
@@ -123,30 +125,30 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         ("corpus", "corpus", "draw_biographies"),
         ("documents", "documents", "decode_trajectories"),
         ("trajectories", "trajectories", "label"),
-        ("labels", "labels", "train_detector"),
+        ("labels", "labels", "train_utaca"),
         ("detectors", "detectors", "detections"),
         ("detections", "detections", "generate_test"),
         ("generations", "generations", "score_test"),
         ("scores", "scores", "collect"),
         ("reader", "reader", "corpus"),
         ("results/tiny/reader/trained", "reader", "corpus"),
-        ("results/tiny/reader/card.md", "card", "train_detector"),
+        ("results/tiny/reader/card.md", "card", "train_utaca"),
         ("results/tiny/reader/speed.json", "reader_speed", "read_card"),
         ("results/tiny/reader/readings/blocks-32768.parquet", "read_card", "reader_speed"),
         ("results/benchmarks/engine.md", "benchmark_engine", "corpus"),
         ("results/tiny/tables/detection.csv", "table_detection", "generate_test"),
         ("results/tiny/trajectories/train/part-1.parquet", "decode_trajectories", "label"),
-        ("results/tiny/labels/reference/train.parquet", "correct_labels", "train_detector"),
+        ("results/tiny/labels/reference/train.parquet", "correct_labels", "train_utaca"),
         ("results/tiny/labels/reference/review.html", "review_labels", "correct_labels"),
         ("results/tiny/scores/reference/review.html", "review_scores", "score_validation"),
-        ("results/tiny/tables/labels.md", "table_labels", "train_detector"),
+        ("results/tiny/tables/labels.md", "table_labels", "train_utaca"),
         ("results/tiny/tables/pareto.svg", "table_pareto", "score_validation"),
         ("results/tiny/tables/scorers.md", "table_scorers", "score_validation"),
         ("results/tiny/tables/budget.svg", "figure_budget", "score_test"),
         ("results/tiny/traces/test.html", "view_traces", "score_validation"),
         ("traces", "traces", "table_test"),
         ("results/report.html", "report", "collect"),
-        ("results/tiny/detectors/utaca/seed3/model.safetensors", "train_detector", "detections"),
+        ("results/tiny/detectors/utaca/seed3/model.safetensors", "train_utaca", "detections"),
         ("results/tiny/generations/test/utaca-K64-sub16/answers-0.parquet", "generate_test", "generate_validation"),
     ],
 )
@@ -171,7 +173,7 @@ def test_paper_scale_plans(checkout: Path) -> None:
     [
         ("jugde=x", "Error: unknown config key jugde; did you mean judge?"),
         ("judge=nope", "Error: judge=nope is unknown; judge is one of gpt_oss_120b, reference."),
-        ("detector={lstm: maybe}", "Error: config key detector.lstm"),
+        ("detectors={utaca: {lstm: maybe}}", "Error: config key detectors.utaca.lstm"),
     ],
 )
 def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path, setting: str, said: str) -> None:
@@ -301,7 +303,7 @@ def test_run_leaves_tables_and_says_where(finished: Path) -> None:
 
 def test_every_job_has_its_log(finished: Path) -> None:
     logs = sorted(path.relative_to(finished).as_posix() for path in finished.glob("logs/**/*.log"))
-    assert {"logs/tiny/train_detector/utaca-0.log", "logs/tiny/generate/test-1.log"} <= set(logs)
+    assert {"logs/tiny/train_detector/utaca.log", "logs/tiny/generate/test-1.log"} <= set(logs)
     assert "suites test" in (finished / "logs/tiny/generate/test-0.log").read_text(encoding="utf-8")
 
 
@@ -323,7 +325,7 @@ def test_a_lost_measurement_repeats_nothing(finished: Path) -> None:
     folder = finished / "results" / "tiny" / "benchmarks"
     jobs = json.loads((folder / "jobs.json").read_text(encoding="utf-8"))
     names = {rule for rule, _, _ in jobs}
-    assert {"draw_biographies", "train_detector", "generate_test", "score_test", "table_test"} <= names
+    assert {"draw_biographies", "train_utaca", "generate_test", "score_test", "table_test"} <= names
     assert all((finished / path).is_file() for _, path, _ in jobs)
     for path in [*folder.rglob("*.tsv")]:
         path.rename(path.with_suffix(".aside"))
@@ -383,7 +385,7 @@ def test_transport_reruns_nothing(finished: Path) -> None:
 def test_pairing_reruns_what_decodes_suites(finished: Path) -> None:
     jobs = smoke(finished, "generation={paired: true}")
     assert {"generate_validation", "generate_test"} <= set(jobs)
-    assert not {"decode_trajectories", "label", "train_detector", "write_biographies"} & set(jobs)
+    assert not {"decode_trajectories", "label", "train_utaca", "write_biographies"} & set(jobs)
 
 
 def test_more_points_are_decoded_beside_the_others(finished: Path) -> None:
@@ -408,7 +410,7 @@ def test_a_removed_seed_is_remade_alone(finished: Path) -> None:
     path = finished / target
     kept = path.read_bytes()
     path.unlink()
-    assert smoke(finished, target=target) == {"train_detector": 1}
+    assert smoke(finished, target=target) == {"train_utaca": 1}
     done = snakemake(finished, "--cores", "1", "--config", "scale=smoke", "--", target)
     assert done.returncode == 0, done.stdout
     assert path.read_bytes() == kept
@@ -423,10 +425,10 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     with edited(source / "judging" / "cas.py"):
         jobs = smoke(finished)
         assert {"score_validation", "score_test"} <= set(jobs)
-        assert not {"pad", "decode_trajectories", "label", "train_detector", "generate_test"} & set(jobs)
+        assert not {"pad", "decode_trajectories", "label", "train_utaca", "generate_test"} & set(jobs)
     with edited(source / "detection" / "metrics.py"):
         jobs = smoke(finished)
-        assert {"train_detector", "fit_baselines"} <= set(jobs)
+        assert {"train_utaca", "fit_baselines"} <= set(jobs)
         assert not {"corpus", "draw_biographies", "write_biographies", "pad"} & set(jobs)
     with edited(source / "settings" / "document.py"):
         assert smoke(finished) == {}

@@ -63,3 +63,26 @@ rule benchmark_engine:
         },
     script:
         "../scripts/benchmark_engine.py"
+
+
+rule benchmark_detectors:
+    input:
+        modules=MODULES["benchmark_detectors"],
+    output:
+        multiext("results/benchmarks/detectors", ".csv", ".md", ".tex"),
+    log:
+        "logs/benchmarks/detectors.log",
+    benchmark:
+        "results/benchmarks/benchmarks/detectors.tsv"
+    conda:
+        ENVIRONMENT
+    # Nothing else is to run meanwhile.
+    threads: lambda wildcards: workflow.cores
+    params:
+        # The tiny reader's width and Llama-3.1-8B's.
+        widths=[256, 4096],
+        seeds=8,
+        steps=100,
+        paper_steps=10000,
+    script:
+        "../scripts/benchmark_detectors.py"

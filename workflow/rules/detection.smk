@@ -3,33 +3,43 @@
 
 rule detectors:
     input:
-        DETECTORS,
+        [path for seeds in DETECTORS.values() for path in seeds],
         f"{OUT}/detectors/baselines/model.json",
     localrule: True
 
 
-rule train_detector:
-    input:
-        train=TRAJECTORIES["train"],
-        train_labels=f"{LABELS}/train.parquet",
-        validation=TRAJECTORIES["validation"],
-        validation_labels=f"{LABELS}/validation.parquet",
-        modules=MODULES["train_detector"],
-    output:
-        model=DETECTOR,
-        curve=DETECTOR.replace("model.safetensors", "curve.csv"),
-    log:
-        f"{LOGS}/train_detector/{SETTINGS.detector.name}-{{seed}}.log",
-    benchmark:
-        f"{BENCHMARKS}/train_detector/{SETTINGS.detector.name}-{{seed}}.tsv"
-    conda:
-        ENVIRONMENT
-    threads: 1
-    params:
-        detector=IDENTITY["detector"],
-        steps=SCALE["detector_steps"],
-    script:
-        "../scripts/train_detector.py"
+for variant, spec in SETTINGS.detectors.items():
+
+    rule:
+        name:
+            f"train_{variant}"
+        input:
+            train=TRAJECTORIES["train"],
+            validation=TRAJECTORIES["validation"],
+            # A detector that learns from the expanded pass needs no judge.
+            train_labels=f"{LABELS}/train.parquet" if spec.label == "judged" else [],
+            validation_labels=(
+                f"{LABELS}/validation.parquet" if spec.label == "judged" else []
+            ),
+            modules=MODULES["train_detector"],
+        output:
+            models=DETECTORS[variant],
+            curves=[
+                path.replace("model.safetensors", "curve.csv")
+                for path in DETECTORS[variant]
+            ],
+        log:
+            f"{LOGS}/train_detector/{variant}.log",
+        benchmark:
+            f"{BENCHMARKS}/train_detector/{variant}.tsv"
+        conda:
+            ENVIRONMENT
+        threads: 1
+        params:
+            detector=IDENTITY["detectors"][variant],
+            steps=SCALE["detector_steps"],
+        script:
+            "../scripts/train_detector.py"
 
 
 rule fit_baselines:
@@ -52,9 +62,9 @@ rule fit_baselines:
 
 rule detections:
     input:
+        **DETECTORS,
         trajectories=TRAJECTORIES["test"],
         labels=f"{LABELS}/test.parquet",
-        detectors=DETECTORS,
         baselines=rules.fit_baselines.output,
         modules=MODULES["detections"],
     output:
@@ -67,6 +77,7 @@ rule detections:
         ENVIRONMENT
     threads: 1
     params:
-        detector=SETTINGS.detector.name,
+        variants=list(DETECTORS),
+        main=SETTINGS.detector,
     script:
         "../scripts/detections.py"

@@ -42,24 +42,39 @@ GENERATION_TABLES = [
     *(["replay", "failures", "cases"] if REPLAYS else []),
     *(["scorers", "disagreements"] if JUDGED else []),
 ]
-TABLES = expand(
-    f"{OUT}/tables/{{table}}.{{format}}",
-    table=[
-        "detection",
-        "endpoints",
-        *GENERATION_TABLES,
-        "labels",
-        *(["human"] if JUDGED else []),
-    ],
-    format=FORMATS,
-) + (
-    expand(f"{OUT}/tables/pareto.{{format}}", format=["png", "svg"])
-    if "pareto" in GENERATION_TABLES
-    else []
+BUDGET = ["budget"] if "test" in GENERATION_TABLES else []
+DETECTION_FIGURES = ["reliability", "margins"]
+# What an expansion changes is told by trajectories that tried it.
+TRIGGER_TABLES = ["triggers"] if SETTINGS.trajectories.expanded else []
+TABLES = (
+    expand(
+        f"{OUT}/tables/{{table}}.{{format}}",
+        table=[
+            "detection",
+            "ablation",
+            *TRIGGER_TABLES,
+            "endpoints",
+            *GENERATION_TABLES,
+            "labels",
+            *(["human"] if JUDGED else []),
+        ],
+        format=FORMATS,
+    )
+    + expand(
+        f"{OUT}/tables/{{figure}}.{{format}}",
+        figure=[
+            *(["pareto"] if "pareto" in GENERATION_TABLES else []),
+            *BUDGET,
+            *DETECTION_FIGURES,
+            "detectors",
+        ],
+        format=["png", "svg"],
+    )
+    + expand(
+        f"{OUT}/tables/{{figure}}.csv",
+        figure=[*BUDGET, *DETECTION_FIGURES],
+    )
 )
-if "test" in GENERATION_TABLES:
-    TABLES += expand(f"{OUT}/tables/budget.{{format}}", format=["csv", "png", "svg"])
-TABLES += expand(f"{OUT}/tables/detectors.{{format}}", format=["png", "svg"])
 # Made last: what the others took.
 RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
 AFTER_RESOURCES = {
@@ -89,7 +104,16 @@ rule table_detection:
         detections=f"{OUT}/detections/test.parquet",
         modules=MODULES["table_detection"],
     output:
-        multiext(f"{OUT}/tables/detection", ".csv", ".md", ".tex"),
+        expand(
+            f"{OUT}/tables/{{table}}.{{format}}",
+            table=["detection", "ablation", *TRIGGER_TABLES],
+            format=FORMATS,
+        ),
+        expand(
+            f"{OUT}/tables/{{figure}}.{{format}}",
+            figure=DETECTION_FIGURES,
+            format=["csv", "png", "svg"],
+        ),
     log:
         f"{LOGS}/tables/detection.log",
     benchmark:
@@ -99,6 +123,8 @@ rule table_detection:
     params:
         caption=CAPTION,
         labeller=IDENTITY["labeller"],
+        detectors=IDENTITY["detectors"],
+        main=SETTINGS.detector,
     script:
         "../scripts/table_detection.py"
 

@@ -28,5 +28,6 @@ rule decode_trajectories:
         shards=lambda wildcards: SCALE[wildcards.split]["shards"],
         journal=f"{OUT}/journal/trajectories",
         budgets=lambda wildcards: SCALE[wildcards.split]["budgets"],
+        recorded=IDENTITY["trajectories"],
     script:
         "../scripts/decode_trajectories.py"

@@ -27,12 +27,13 @@ with stage_log(snakemake.log[0]):
     settings = digest(dict(params.items()))
     folder = Path(params.journal) / f"{snakemake.wildcards.split}-{snakemake.wildcards.shard}"
     journal = Journal(folder, fingerprint(settings, snakemake.input))
-    table = trajectories(reader, documents, params.budgets, journal)
+    recorded = build(schema.Trajectories, params.recorded, "trajectories")
+    table = trajectories(reader, documents, params.budgets, recorded, journal)
     write(
         snakemake.output[0],
         "trajectories",
         table,
-        schema=trajectory_schema(reader.width),
+        schema=trajectory_schema(reader.width, recorded.sites),
         config=settings,
     )
     # The part holds all of it now.

@@ -1,27 +1,44 @@
 """Verdicts of every detector seed and baseline on the test trajectories."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import torch
 
-from utaca.detection.data import detect, sequences
+from utaca.detection.data import Sequences, columns, detections, sequences
 from utaca.detection.detector import load
 from utaca.detection.heuristics import load_heuristics
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, write
+from utaca.settings import schema
 from utaca.settings.checks import digest
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
+
+def traces(settings: schema.Detector) -> Sequences:
+    """The test split as a detector is shown it, judged by the labeller whatever it learned from."""
+    table = read(files.trajectories, "trajectories", columns(settings))
+    return sequences(table, read(files.labels, "labels"), replace(settings, label="judged"))
+
+
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
-    params = snakemake.params
-    traces = sequences(read(snakemake.input.trajectories, "trajectories"), read(snakemake.input.labels, "labels"))
+    params, files = snakemake.params, snakemake.input
+    plain = traces(schema.Detector(embedding=False))
     tables = [
-        detect(heuristic, traces, name, 0) for name, heuristic in load_heuristics(snakemake.input.baselines[0]).items()
+        detections(heuristic.verdicts(plain), plain, name, 0)
+        for name, heuristic in load_heuristics(files.baselines[0]).items()
     ]
-    for seed, path in enumerate(snakemake.input.detectors):
-        tables.append(detect(load(path), traces, params.detector, seed))
+    for variant in params.variants:
+        detectors = [load(path) for path in files[variant]]
+        shown = traces(detectors[0].settings)
+        for seed, detector in enumerate(detectors):
+            for readout, verdicts in detector.verdicts(shown).items():
+                # Compared with the baselines under their rule is the main variant alone.
+                if readout != "youden" or variant == params.main:
+                    name = f"{variant}_{readout}" if readout else variant
+                    tables.append(detections(verdicts, shown, name, seed))
     write(snakemake.output[0], "detections", pa.concat_tables(tables), config=digest(dict(params.items())))

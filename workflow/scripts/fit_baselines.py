@@ -2,15 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from utaca.detection.data import sequences
+from utaca.detection.data import columns, sequences
 from utaca.detection.heuristics import fit_heuristics, save_heuristics
 from utaca.records.logs import stage_log
 from utaca.records.tables import read
+from utaca.settings import schema
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
-    trajectories = read(snakemake.input.validation, "trajectories")
+    plain = schema.Detector(embedding=False)
+    trajectories = read(snakemake.input.validation, "trajectories", columns(plain))
     labels = read(snakemake.input.validation_labels, "labels")
-    save_heuristics(snakemake.output[0], fit_heuristics(sequences(trajectories, labels)))
+    save_heuristics(snakemake.output[0], fit_heuristics(sequences(trajectories, labels, plain)))

@@ -1,11 +1,12 @@
-"""One seed of the uncertainty detector."""
+"""A variant of the uncertainty detector, all seeds side by side."""
 
 import csv
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.detection.data import sequences
+from utaca.detection.data import Sequences, columns, sequences
 from utaca.detection.training import train
 from utaca.records.logs import stage_log
 from utaca.records.tables import atomic_path, read
@@ -15,20 +16,28 @@ from utaca.settings.checks import build
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
+
+def shown(trajectories: Sequence[str], labels: str | list[str]) -> Sequences:
+    """A split as the detector is shown it."""
+    table = read(trajectories, "trajectories", columns(settings))
+    return sequences(table, read(labels, "labels") if labels else None, settings)
+
+
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
-    files = snakemake.input
-    seed = int(snakemake.wildcards.seed)
-    detector, curve = train(
-        build(schema.Detector, snakemake.params.detector, "detector"),
-        sequences(read(files.train, "trajectories"), read(files.train_labels, "labels")),
-        sequences(read(files.validation, "trajectories"), read(files.validation_labels, "labels")),
+    files, output = snakemake.input, snakemake.output
+    settings = build(schema.Detector, snakemake.params.detector, "detector")
+    trained = train(
+        settings,
+        shown(files.train, files.train_labels),
+        shown(files.validation, files.validation_labels),
         steps=snakemake.params.steps,
-        seed=seed,
-        description=f"detector {seed}",
+        seeds=range(len(output.models)),
+        description=snakemake.rule,
     )
-    detector.save(snakemake.output.model)
-    with atomic_path(snakemake.output.curve) as scratch, open(scratch, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, curve[0])
-        writer.writeheader()
-        writer.writerows(curve)
+    for (detector, curve), model_path, curve_path in zip(trained, output.models, output.curves, strict=True):
+        detector.save(model_path)
+        with atomic_path(curve_path) as scratch, open(scratch, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, curve[0])
+            writer.writeheader()
+            writer.writerows(curve)

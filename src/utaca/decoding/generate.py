@@ -18,7 +18,8 @@ from torch import Tensor
 
 from utaca.decoding.policies import Policy
 from utaca.decoding.sampling import Sampling
-from utaca.detection.detector import Detector, State, uncertain
+from utaca.decoding.signals import SIGNALS
+from utaca.detection.detector import Detector, State
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Step, run
 from utaca.readers.load import Reader
@@ -33,10 +34,12 @@ class Token:
     """A generated token and everything known of it.
 
     All but ``tentative``, the pass that was tried first and rolled back, is of the accepted pass; it is None where
-    nothing was rolled back. ``probe`` is the pass under K_max that the oracle compared with and did not need. ``gdm``
-    is the detector's (hallucinated, correct, unknown) for the tentative pass, or None; ``intervened`` says that an
-    intervention stood in for its decision. ``top_tokens`` are the ids of the ten best tokens, ``top10`` [10] their
-    logits; ``selected`` and ``scores`` the retrieved blocks and what they scored, a tensor a layer.
+    nothing was rolled back. ``probe`` is an expanded pass that was compared with and not committed: the oracle's, or
+    the one that a fixed budget was asked for. ``gdm`` is the detector's (hallucinated, correct, unknown) for the
+    tentative pass, or None; ``intervened`` says that an intervention stood in for its decision. ``top_tokens`` are the
+    ids of the ten best tokens, ``top10`` [10] their logits; ``embeddings`` are [D] a site; ``selected`` and ``scores``
+    the retrieved blocks and what they scored, a tensor a layer; ``retrieval`` is :attr:`utaca.memory.Step.retrieval`,
+    None where it was not measured.
     """
 
     token: int
@@ -45,10 +48,11 @@ class Token:
     logprob: float
     top_tokens: list[int]
     top10: Tensor
-    embedding: Tensor
+    embeddings: dict[str, Tensor]
     selected: list[Tensor]
     scores: list[Tensor]
     attended: int
+    retrieval: float | None = None
     gdm: tuple[float, float, float] | None = None
     tentative: Token | None = None
     probe: Token | None = None
@@ -128,6 +132,8 @@ class Decoding:
     sampling: Sampling | None = None
     interventions: Mapping[int, bool] = field(default_factory=dict)
     paired: bool = False
+    expanded: int = 0
+    measured: bool = False
 
     def __post_init__(self) -> None:
         budgets = [self.budget] if isinstance(self.budget, int) else list(self.budget)
@@ -144,6 +150,8 @@ class Decoding:
             raise UserError(
                 "adaptive decoding needs both a policy and a detector; give both, or neither for a fixed budget"
             )
+        if self.policy is not None and self.expanded:
+            raise UserError("expanded is for fixed budgets; with a policy, expansion is the detector's choice")
         if self.policy is not None and not isinstance(self.budget, int):
             raise UserError("a budget for every step leaves nothing to a policy; give one budget, K_max, or no policy")
 
@@ -158,6 +166,8 @@ class Options(TypedDict, total=False):
     sampling: Sampling | None
     interventions: Mapping[int, bool]
     paired: bool
+    expanded: int
+    measured: bool
 
 
 def generate(
@@ -180,6 +190,8 @@ def generate(
       does not.
     * ``paired``: run every tentative pass and its expansion in one pass of the model, which pays where reading the
       weights costs more than a second row. The same tokens, up to rounding.
+    * ``expanded``: of a fixed budget, try every token under so many blocks too, uncommitted (:attr:`Token.probe`).
+    * ``measured``: measure the retrieval of every step, as a detector with this signal makes it too.
 
     Raises :class:`UserError` for options that contradict each other or are out of range, for a question longer than
     the window, and :class:`NotFiniteError`, with the trace so far, where the model's logits are no numbers.
@@ -236,7 +248,8 @@ def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
             f"the question has {len(prompt)} tokens, but the window holds {memory.settings.n_local}; ask a shorter one "
             "or raise reader.memory.n_local"
         )
-    branch = Branch(memory, len(prompt) + given.max_new_tokens)
+    measured = given.measured or (detector is not None and "retrieval" in detector.settings.signals)
+    branch = Branch(memory, len(prompt) + given.max_new_tokens, measured)
     if len(prompt) > 1:
         asked = Step(branch, prompt[:-1], memory.settings.prefill_budget)
         yield [asked]
@@ -278,6 +291,10 @@ def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
         elif policy is not None:
             token.probe = probe
             k = policy.update(k, k_max)
+        if given.expanded:
+            beyond = Step(branch, previous, given.expanded)
+            yield [beyond]
+            token.probe = _token(beyond, choose, trace)
         branch.commit(step)
         state = advanced
         trace.append(token)
@@ -300,12 +317,15 @@ def _token(step: Step, choose: Callable[[Tensor], Tensor], trace: list[Token]) -
     top = logits.topk(TOP)
     chosen = choose(logits)
     # One transfer from the device a pass.
-    margin, logprob, token, *best = torch.cat(
+    measured = [] if step.retrieval is None else [step.retrieval[None].double()]
+    margin, logprob, token, *rest = torch.cat(
         (
             torch.stack((top.values[0] - top.values[1], logits[chosen] - logits.logsumexp(-1), chosen.double())),
             top.indices.double(),
+            *measured,
         )
     ).tolist()
+    best, retrieval = rest[:TOP], rest[TOP:]
     if not (math.isfinite(margin) and math.isfinite(logprob)):
         raise NotFiniteError(
             f"reader {reader.settings.name} gave logits that are no numbers at step {len(trace)} of an answer, first "
@@ -319,10 +339,11 @@ def _token(step: Step, choose: Callable[[Tensor], Tensor], trace: list[Token]) -
         logprob=logprob,
         top_tokens=[int(i) for i in best],
         top10=top.values,
-        embedding=step.embedding,
+        embeddings=step.embeddings,
         selected=step.selected,
         scores=step.scores,
         attended=step.attended,
+        retrieval=retrieval[0] if retrieval else None,
     )
 
 
@@ -345,9 +366,10 @@ def _first_not_finite(reader: Reader, step: Step) -> int:
 
 def _judge(detector: Detector, token: Token, state: State | None) -> tuple[tuple[float, float, float], State, bool]:
     """The detector's probabilities for a token, its next state, and whether it distrusts the token."""
-    margin = token.embedding.new_tensor([token.margin], dtype=torch.float32)
-    gdm, advanced = detector.step(margin, token.embedding[None].float(), state)
-    return tuple(gdm[0].tolist()), advanced, bool(uncertain(gdm)[0])
+    embedding, names = token.embeddings[detector.settings.site], detector.settings.signals
+    signals = embedding.new_tensor([[SIGNALS[name](token) for name in names]], dtype=torch.float32)
+    gdm, advanced = detector.step(signals, embedding[None].float(), state)
+    return tuple(gdm[0].tolist()), advanced, bool(detector.distrusts(gdm)[0])
 
 
 def _piece(tokenizer: object, ids: list[int]) -> str:

@@ -12,11 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from utaca.decoding.generate import Generation, generate
+from utaca.decoding.signals import SIGNALS
 from utaca.memory import prefill
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question
 from utaca.records import progress, trajectory_schema
 from utaca.records.journal import Journal
+from utaca.settings import schema
+from utaca.settings.schema import Trajectories
 
 
 def ask(reader: Reader, document: Mapping[str, Any]) -> tuple[str, int]:
@@ -27,26 +30,40 @@ def ask(reader: Reader, document: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def trajectories(
-    reader: Reader, documents: Sequence[Mapping[str, Any]], budgets: Sequence[int], journal: Journal
+    reader: Reader,
+    documents: Sequence[Mapping[str, Any]],
+    budgets: Sequence[int],
+    recorded: Trajectories,
+    journal: Journal,
 ) -> pa.Table:
     """One answer a document and budget, a row a token (:func:`utaca.records.trajectory_schema`)."""
 
     def decode(document: Mapping[str, Any]) -> pa.Table:
         memory = prefill(reader, document["text"])
         text, longest = ask(reader, document)
+
+        def answer(budget: int) -> Generation:
+            return generate(
+                memory, text, budget=budget, max_new_tokens=longest, expanded=recorded.expanded, measured=True
+            )
+
         return pa.concat_tables(
-            _table(reader, document["id"], budget, generate(memory, text, budget=budget, max_new_tokens=longest))
-            for budget in budgets
+            _table(reader, document["id"], budget, answer(budget), recorded.sites) for budget in budgets
         )
 
     bar = progress(documents, total=len(documents), unit="document", description="trajectories")
     return pa.concat_tables([journal.table(document["id"], lambda d=document: decode(d)) for document in bar])
 
 
-def _table(reader: Reader, document: str, budget: int, generation: Generation) -> pa.Table:
+def _table(reader: Reader, document: str, budget: int, generation: Generation, sites: Sequence[str]) -> pa.Table:
     trace = generation.trace
     finish = [""] * (len(trace) - 1) + [generation.finish]
-    embedding = np.stack([t.embedding.float().cpu().numpy() for t in trace]).astype(np.float16)
+
+    def embedding(site: str) -> pa.Array:
+        rows = np.stack([t.embeddings[site].float().cpu().numpy() for t in trace]).astype(np.float16)
+        return pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), reader.width)
+
+    expanded = [t.probe for t in trace]
     top10 = np.stack([t.top10.float().cpu().numpy() for t in trace])
     columns = [
         pa.array([document] * len(trace)),
@@ -54,10 +71,13 @@ def _table(reader: Reader, document: str, budget: int, generation: Generation) -
         pa.array(range(len(trace)), pa.int32()),
         pa.array([t.token for t in trace], pa.int32()),
         pa.array([t.text for t in trace]),
-        pa.array([t.margin for t in trace], pa.float32()),
+        pa.array([t.logprob for t in trace], pa.float32()),
+        *(pa.array([SIGNALS[name](t) for t in trace], pa.float32()) for name in schema.SIGNALS),
         pa.FixedSizeListArray.from_arrays(pa.array(top10.ravel()), 10),
-        pa.FixedSizeListArray.from_arrays(pa.array(embedding.ravel()), reader.width),
+        *(embedding(site) for site in sites),
+        pa.array([t and t.token for t in expanded], pa.int32()),
+        pa.array([t and t.logprob for t in expanded], pa.float32()),
         pa.array([[ids.tolist() for ids in t.selected] for t in trace], pa.list_(pa.list_(pa.int32()))),
         pa.array(finish),
     ]
-    return pa.Table.from_arrays(columns, schema=trajectory_schema(reader.width))
+    return pa.Table.from_arrays(columns, schema=trajectory_schema(reader.width, sites))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,22 +14,30 @@ import torch
 
 from utaca.errors import UserError
 from utaca.records import SCHEMAS
+from utaca.records.schemas import CORRECT, HALLUCINATED, embedding_column
+from utaca.settings import schema
 
 KEYS = ["document", "budget", "step"]
 
 
 class Batch(NamedTuple):
-    """Sequences side by side, padded at the end: margin and embedding with 0, label with -1."""
+    """Sequences packed, the longest first: the tokens of step 0 of all, then of step 1 and so on.
 
-    margin: torch.Tensor  # [B, T] float32, logits
-    embedding: torch.Tensor  # [B, T, D] float32
-    label: torch.Tensor  # [B, T] int64; -1 also where the labeller failed
-    position: torch.Tensor  # [B, T] int64, row of the flat tensors; all padding shares the last
+    Of several batches side by side, those with fewer tokens in a step are padded there: signals and embedding with 0,
+    label with -1.
+    """
+
+    signals: torch.Tensor  # [M, number of signals] float32
+    embedding: torch.Tensor  # [M, D] float32
+    label: torch.Tensor  # [M] int64; -1 also where there is none
+    position: torch.Tensor  # [M] int64, row of the flat tensors; all padding shares the last
+    sizes: list[int]  # tokens of each step, M in all
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Trajectories, one a (document, budget), in the order of these keys and of the steps within.
+    """Trajectories, one a (document, budget), in the order of these keys and of the steps within; signals, embedding
+    and labels are those that a detector uses.
 
     Tokens lie end to end in flat arrays, so that padding costs no memory and embeddings keep the float16 of
     their file; :meth:`batch` pads. Each flat tensor ends in one extra row, the padding.
@@ -40,9 +49,10 @@ class Sequences:
     position: torch.Tensor  # [N, T] int64, row of the flat tensors; n where padded
     step: np.ndarray  # [n] int32
     top10: np.ndarray  # [n, 10] float32, the ten largest logits
-    margin: torch.Tensor  # [n + 1] float32
-    embedding: torch.Tensor  # [n + 1, D] float16
+    signals: torch.Tensor  # [n + 1, number of signals] float32
+    embedding: torch.Tensor  # [n + 1, D] float16; D is 0 for detectors without embedding
     label: torch.Tensor  # [n + 1] int64, -1 where the labeller failed
+    needed: np.ndarray  # [n] int8, 1 where the expanded pass gives another token, 0 where not, -1 where not recorded
 
     def __len__(self) -> int:
         return len(self.document)
@@ -68,9 +78,19 @@ class Sequences:
         return self.label[:-1].numpy()
 
     def batch(self, indices: torch.Tensor) -> Batch:
-        """The sequences ``indices`` [B], cropped to the longest of them."""
-        position = self.position[indices, : int(self.length[indices].max())]
-        return Batch(self.margin[position], self.embedding[position].float(), self.label[position], position)
+        """The sequences ``indices`` [B], or of [S, B] as many batches side by side, their tensors then [S, M]."""
+        length, order = self.length[indices].sort(dim=-1, descending=True, stable=True)
+        sizes = (length[..., None] > torch.arange(int(length.max()))).sum(-2).view(-1, int(length.max())).amax(0)
+        step = torch.arange(len(sizes)).repeat_interleave(sizes)
+        place = torch.arange(len(step)) - (sizes.cumsum(0) - sizes)[step]
+        position = self.position[indices.gather(-1, order)[..., place], step]
+        return Batch(
+            self.signals[position],
+            self.embedding[position].float(),
+            self.label[position],
+            position,
+            sizes.tolist(),
+        )
 
     def batches(self, size: int = 256) -> Iterator[Batch]:
         """All sequences in order, ``size`` at a time."""
@@ -86,25 +106,37 @@ class Verdicts(NamedTuple):
     probabilities: np.ndarray | None  # [n, 3] float32 hallucinated, correct, unknown
 
 
-class GivesVerdicts(Protocol):
-    """What :func:`detect` needs of a detector or a heuristic."""
+def columns(settings: schema.Detector) -> list[str]:
+    """Columns of the trajectories that :func:`sequences` reads for a detector: an embedding is the most of a file."""
+    embedding = [embedding_column(settings.site)] if settings.embedding else []
+    return [*KEYS, "token", "top10", "expanded_token", *settings.signals, *embedding]
 
-    def verdicts(self, sequences: Sequences) -> Verdicts: ...
 
+def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.Detector) -> Sequences:
+    """Trajectories as a detector of these settings is shown them, with their labels token by token.
 
-def sequences(trajectories: pa.Table, labels: pa.Table) -> Sequences:
-    """Join trajectories with their labels, token by token.
-
-    ``trajectories`` follows :func:`utaca.records.trajectory_schema`, of which ``document``, ``budget``, ``step``,
-    ``token``, ``margin``, ``top10`` and ``embedding`` are used, ``labels`` the schema "labels". Raises
-    :class:`UserError` where the two do not hold exactly the same tokens, or a trajectory is broken.
+    ``trajectories`` follows :func:`utaca.records.trajectory_schema` and needs :func:`columns` of it, ``labels`` the
+    schema "labels". For a detector that learns from the label "needed", 0 is a token that the expanded pass changes, 1
+    one that it keeps; ``labels`` may then be None. Raises :class:`UserError` where the two tables do not hold exactly
+    the same tokens, a trajectory is broken, or does not hold what the detector needs.
     """
     if not trajectories.num_rows:
         raise UserError("the trajectories hold no token; decode the split again with at least one document")
+    if missing := sorted(set(columns(settings)) - set(trajectories.column_names)):
+        raise UserError(
+            f"the trajectories hold no {missing[0]}; list its site in trajectories.sites, decode them again"
+        )
     order, keyed = _sorted(trajectories, "trajectories")
-    label_order, label_keyed = _sorted(labels, "labels")
-    if not keyed.equals(label_keyed):
-        raise UserError(_mismatch(keyed, label_keyed))
+    needed = _needed(trajectories, order)
+    if settings.label == "judged":
+        label = _judged(keyed, labels)
+    elif (needed < 0).any():
+        raise UserError(
+            f"{_token(keyed, int((needed < 0).argmax()))} was not tried under an expanded budget, which the label "
+            "needed is made of; set trajectories.expanded, decode the split again"
+        )
+    else:
+        label = np.where(needed == 1, HALLUCINATED, CORRECT).astype(np.int64)
 
     document = pc.dictionary_encode(keyed["document"].combine_chunks()).indices.to_numpy()
     budget, step = keyed["budget"].to_numpy(), keyed["step"].to_numpy()
@@ -117,18 +149,20 @@ def sequences(trajectories: pa.Table, labels: pa.Table) -> Sequences:
     offset = np.arange(length.max())
     position = np.where(offset < length[:, None], starts[:, None] + offset, len(step))
 
-    margin = trajectories["margin"].to_numpy()[order].astype(np.float32)
     top10 = _lists(trajectories["top10"], order, "top10")[:-1]
-    embedding = _lists(trajectories["embedding"], order, "embedding")
-    broken = ~np.isfinite(margin) | ~np.isfinite(top10).all(axis=1) | ~_finite_rows(embedding[:-1])
+    signals = np.zeros((len(step) + 1, len(settings.signals)), np.float32)
+    for place, name in enumerate(settings.signals):
+        signals[:-1, place] = pc.fill_null(trajectories[name], math.nan).to_numpy()[order]
+    embedding = np.zeros((len(step) + 1, 0), np.float16)
+    if settings.embedding:
+        name = embedding_column(settings.site)
+        embedding = _lists(trajectories[name], order, name)
+    broken = ~np.isfinite(signals[:-1]).all(axis=1) | ~np.isfinite(top10).all(axis=1) | ~_finite_rows(embedding[:-1])
     if broken.any():
         raise UserError(
-            f"{_token(keyed, int(broken.argmax()))} has a margin, logit or embedding that is not finite; "
+            f"{_token(keyed, int(broken.argmax()))} has a signal, logit or embedding that is not finite; "
             "decode the split again, in float32 if it was bfloat16"
         )
-    label = pc.fill_null(labels["label"], -1).to_numpy()[label_order].astype(np.int64)
-    if len(wrong := np.flatnonzero((label < -1) | (label > 2))):
-        raise UserError(f"{_token(keyed, wrong[0])} has label {label[wrong[0]]}; labels are 0, 1, 2 or null")
     return Sequences(
         document=tuple(keyed["document"].take(pa.array(starts)).to_pylist()),
         budget=tuple(budget[starts].tolist()),
@@ -136,19 +170,20 @@ def sequences(trajectories: pa.Table, labels: pa.Table) -> Sequences:
         position=torch.from_numpy(position),
         step=step.astype(np.int32),
         top10=top10,
-        margin=torch.from_numpy(np.append(margin, np.float32(0))),
+        signals=torch.from_numpy(signals),
         embedding=torch.from_numpy(embedding),
         label=torch.from_numpy(np.append(label, -1)),
+        needed=needed,
     )
 
 
-def detect(detector: GivesVerdicts, sequences: Sequences, name: str, seed: int) -> pa.Table:
+def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -> pa.Table:
     """Verdicts of a detector or heuristic on fixed traces, as a table of schema "detections".
 
     One row a token, in the order of ``sequences``; the label is null where the labeller failed, the
     probabilities where there are none. ``name`` and ``seed`` fill the columns ``detector`` and ``seed``.
     """
-    uncertain, score, p = detector.verdicts(sequences)
+    uncertain, score, p = verdicts
     n, length = sequences.n_tokens, sequences.length.numpy()
     owner = pa.array(np.repeat(np.arange(len(sequences)), length))
     label = sequences.labels
@@ -160,11 +195,31 @@ def detect(detector: GivesVerdicts, sequences: Sequences, name: str, seed: int) 
         pa.array(sequences.budget, pa.int32()).take(owner),
         pa.array(sequences.step),
         pa.array(label.astype(np.int8), mask=label < 0),
+        pa.array(sequences.needed == 1, mask=sequences.needed < 0),
         pa.array(uncertain),
         pa.array(score),
         *((pa.array(np.ascontiguousarray(column)) for column in p.T) if p is not None else [nothing] * 3),
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMAS["detections"])
+
+
+def _judged(keyed: pa.Table, labels: pa.Table | None) -> np.ndarray:
+    """[n] int64 labels of the labeller, -1 where it failed."""
+    if labels is None:
+        raise UserError("a detector that learns from judged labels needs them; label the split first")
+    order, label_keyed = _sorted(labels, "labels")
+    if not keyed.equals(label_keyed):
+        raise UserError(_mismatch(keyed, label_keyed))
+    label = pc.fill_null(labels["label"], -1).to_numpy()[order].astype(np.int64)
+    if len(wrong := np.flatnonzero((label < -1) | (label > 2))):
+        raise UserError(f"{_token(keyed, wrong[0])} has label {label[wrong[0]]}; labels are 0, 1, 2 or null")
+    return label
+
+
+def _needed(trajectories: pa.Table, order: np.ndarray) -> np.ndarray:
+    """[n] int8, see :class:`Sequences`."""
+    needed = pc.cast(pc.not_equal(trajectories["token"], trajectories["expanded_token"]), pa.int8())
+    return pc.fill_null(needed, -1).to_numpy()[order].astype(np.int8)
 
 
 def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
@@ -197,7 +252,7 @@ def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
 
 def _finite_rows(values: np.ndarray) -> np.ndarray:
     # An element of infinity or NaN makes the row's largest magnitude so, without a mask as large as the data.
-    return np.isfinite(values.max(axis=1)) & np.isfinite(values.min(axis=1))
+    return np.isfinite(values.max(axis=1, initial=0)) & np.isfinite(values.min(axis=1, initial=0))
 
 
 def _token(keyed: pa.Table, row: int) -> str:

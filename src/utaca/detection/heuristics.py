@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,27 +12,28 @@ import numpy as np
 
 from utaca.detection.data import Sequences, Verdicts
 from utaca.detection.metrics import detection_metrics
+from utaca.detection.thresholds import youden
 from utaca.errors import UserError
 from utaca.records import atomic_path
-from utaca.records.schemas import CORRECT
 
-SIGNALS = {
-    "top10_std": lambda sequences: sequences.top10.astype(np.float64).std(axis=1),
-    "logit_margin": lambda sequences: sequences.margin[:-1].numpy().astype(np.float64),
+SIGNALS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "top10_std": lambda top10: top10.astype(np.float64).std(axis=1),
+    "logit_margin": lambda top10: (top10[:, 0] - top10[:, 1]).astype(np.float64),
 }
+"""By name, of the ten largest logits [n, 10]: their population standard deviation; first minus second."""
 
 
 @dataclass(frozen=True)
 class Heuristic:
     """Distrust a token where its signal lies strictly below the threshold, both in logits."""
 
-    signal: str  # "top10_std": population standard deviation of the ten largest logits; "logit_margin": first - second
+    signal: str
     threshold: float
     validation: dict[str, Any]  # metrics on the tokens that the threshold was chosen on
 
     def verdicts(self, sequences: Sequences) -> Verdicts:
         """Decisions on every token; the score is the negated signal."""
-        value = SIGNALS[self.signal](sequences)
+        value = SIGNALS[self.signal](sequences.top10)
         return Verdicts(value < self.threshold, (-value).astype(np.float32), None)
 
 
@@ -41,39 +42,13 @@ def fit_heuristics(validation: Sequences) -> dict[str, Heuristic]:
 
     Raises :class:`UserError` where it lacks uncertain or correct tokens, or a signal is constant.
     """
-    label = validation.labels
-    known = label >= 0
-    heuristics = {}
+    label, heuristics = validation.labels, {}
     for signal, measure in SIGNALS.items():
-        value = measure(validation)
-        threshold = best_threshold(value[known], label[known] != CORRECT)
+        value = measure(validation.top10)
+        threshold = -youden(-value, label)
         metrics = detection_metrics(value < threshold, label, -value)
         heuristics[signal] = Heuristic(signal, threshold, metrics)
     return heuristics
-
-
-def best_threshold(value: np.ndarray, negative: np.ndarray) -> float:
-    """The threshold on ``value`` [n] with the best balanced accuracy of ``value < threshold`` for ``negative`` [n].
-
-    Candidates are the midpoints of adjacent distinct values; of equally good ones the largest, which flags most.
-    """
-    n_negative = int(negative.sum())
-    n_positive = len(negative) - n_negative
-    if not n_negative or not n_positive:
-        lack = "uncertain" if not n_negative else "correct"
-        raise UserError(f"the validation labels have no {lack} token to fit a threshold on; enlarge scale.validation")
-    order = np.argsort(value, kind="stable")
-    ranked = value[order].astype(np.float64)
-    ends = np.flatnonzero(ranked[1:] != ranked[:-1])
-    if not len(ends):
-        raise UserError(
-            "a logit signal is the same for all validation tokens, so no threshold splits them; check the reader"
-        )
-    hits = np.cumsum(negative[order], dtype=np.int64)[ends]
-    # Youden's J times both class counts: integers, so that ties are exact.
-    youden = hits * n_positive - (ends + 1 - hits) * n_negative
-    best = ends[len(youden) - 1 - int(youden[::-1].argmax())]
-    return float((ranked[best] + ranked[best + 1]) / 2)
 
 
 def save_heuristics(path: str | Path, heuristics: Mapping[str, Heuristic]) -> None:

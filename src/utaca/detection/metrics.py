@@ -6,6 +6,9 @@ import numpy as np
 
 from utaca.records.schemas import CORRECT
 
+BINS = 10
+"""Bins of the reliability curve."""
+
 
 def detection_metrics(
     uncertain_pred: np.ndarray, label: np.ndarray, score: np.ndarray | None = None
@@ -44,7 +47,47 @@ def detection_metrics(
     }
 
 
-def _ratio(part: int, whole: int) -> float:
+def reliability(p: np.ndarray, label: np.ndarray) -> dict[str, np.ndarray]:
+    """How often a token is uncertain where a detector says that it is so with a probability of about p_N.
+
+    ``p`` [n] is the probability of the uncertain class, ``label`` as in :func:`detection_metrics`. Of each of the ten
+    bins of equal width, the first with both ends: ``low``, ``high``, ``tokens``, ``mean_p`` and ``share_uncertain``
+    (NaN in empty ones).
+    """
+    known = label >= 0
+    p, negative = p[known].astype(np.float64), label[known] != CORRECT
+    edges = np.linspace(0, 1, BINS + 1)
+    place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
+    tokens = np.bincount(place, minlength=BINS)
+    with np.errstate(invalid="ignore"):
+        mean_p = np.bincount(place, p, minlength=BINS) / tokens
+        share = np.bincount(place, negative, minlength=BINS) / tokens
+    return {"low": edges[:-1], "high": edges[1:], "tokens": tokens, "mean_p": mean_p, "share_uncertain": share}
+
+
+def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
+    """Expected calibration error: the mean over tokens of |share uncertain - mean p_N| of their bin."""
+    bins = reliability(p, label)
+    gaps = np.abs(bins["share_uncertain"] - bins["mean_p"])
+    return _ratio(float(np.nansum(gaps * bins["tokens"])), int(bins["tokens"].sum()))
+
+
+def caught(score: np.ndarray, needed: np.ndarray) -> float:
+    """Share of the tokens that an expansion changes (``needed`` [n] bool) among as many tokens of the largest scores.
+
+    So many expansions as the oracle makes: the share of its expansions that a detector catches. Of tokens with equal
+    scores at the edge, their share counts. NaN where no expansion changes a token.
+    """
+    budget = int(needed.sum())
+    if not budget:
+        return float("nan")
+    edge = np.sort(score)[::-1][budget - 1]
+    above, tied = score > edge, score == edge
+    hits = needed[above].sum() + needed[tied].mean() * (budget - above.sum())
+    return float(hits / budget)
+
+
+def _ratio(part: float, whole: int) -> float:
     return part / whole if whole else float("nan")
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn import functional
 
+from utaca.decoding.policies import parse
 from utaca.detection.data import Sequences
-from utaca.detection.detector import Detector
+from utaca.detection.detector import Detector, distrust, side_by_side, vacuity
+from utaca.detection.layers import Noise
+from utaca.detection.losses import cross_entropy, evidential
 from utaca.detection.metrics import detection_metrics
+from utaca.detection.thresholds import for_budget, youden
 from utaca.errors import UserError
 from utaca.records import progress
 from utaca.records.schemas import CORRECT
@@ -24,54 +29,97 @@ def train(
     validation: Sequences,
     *,
     steps: int,
-    seed: int,
+    seeds: Sequence[int],
     description: str = "detector",
-) -> tuple[Detector, list[dict[str, Any]]]:
-    """Train a detector on the CPU and keep the weights of the best validation F1 (uncertain class, earliest on ties).
+) -> list[tuple[Detector, list[dict[str, Any]]]]:
+    """Train a detector for every seed, side by side on the CPU, and keep each one's weights of the best validation F1.
 
-    Adam without weight decay, rate annealed to 0 by a cosine over ``steps``, no early stopping. A batch is
-    ``settings.batch_size`` trajectories; passes over the data follow each other without a gap, each in an own
-    random order. Validation takes place every ``settings.evaluate_every`` steps and after the last.
+    F1 is that of the uncertain class, the earliest of equals. Adam without weight decay, rate annealed to 0 by a cosine
+    over ``steps``, no early stopping. A batch is ``settings.batch_size`` trajectories; passes over the data follow each
+    other without a gap, each in an own random order. Validation takes place every ``settings.evaluate_every`` steps and
+    after the last; in the end it gives the thresholds (:mod:`utaca.detection.thresholds`).
 
-    Returns the detector, in eval mode, and a row a validation: ``step``, ``loss`` (mean over the steps since the
-    row before), ``learning_rate`` (of the last step), ``f1`` and the other validation metrics, ``kept`` (best so
-    far). The same seed gives the same weights; the caller's random state is untouched. Raises :class:`UserError`
-    where either set lacks uncertain or correct tokens, or the widths differ.
+    Returns for each seed the detector and a row a validation: ``step``, ``loss`` (mean over the steps since the row
+    before), ``learning_rate`` (of the last step), ``f1`` and the other validation metrics, ``kept`` (best so far).
+    Weights, order and dropout of a seed are its own, so that it gives the same in any company, up to rounding; the same
+    seeds give the same bytes. The caller's random state is untouched. Raises :class:`UserError` where either set lacks
+    uncertain or correct tokens, or the widths differ.
     """
-    _check(settings, train, validation)
+    _check(train, validation)
     weights = torch.tensor(settings.class_weights, dtype=torch.float32)
-    order = _order(len(train), steps * settings.batch_size, seed).view(steps, settings.batch_size)
-    curve: list[dict[str, Any]] = []
-    best, best_row, losses = {}, {"f1": -1.0}, []
+    order = torch.stack([_order(len(train), steps * settings.batch_size, seed) for seed in seeds])
+    order = order.view(len(seeds), steps, settings.batch_size)
+    detector = side_by_side([_initial(settings, train.width, seed) for seed in seeds])
+    generators = [_generator(seed, "dropout") for seed in seeds]
+    optimiser = torch.optim.Adam(detector.parameters(), lr=settings.learning_rate, fused=True)
+    curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
+    best: list[Kept] = [Kept() for _ in seeds]
+    losses = []
+    for done in progress(range(1, steps + 1), total=steps, unit="step", description=description):
+        rate = settings.learning_rate * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
+        optimiser.param_groups[0]["lr"] = rate
+        batch = train.batch(order[:, done - 1])
+        logits = detector(batch, Noise(generators, batch.position < train.n_tokens, detector.dropped_width))
+        if settings.kind == "evidential":
+            passes = (done - 1) * settings.batch_size // len(train)
+            loss = evidential(logits, batch.label, weights, passes)
+        else:
+            loss = cross_entropy(logits, batch.label, weights)
+        optimiser.zero_grad()
+        loss.sum().backward()
+        optimiser.step()
+        losses.append(loss.detach())
+        if done % settings.evaluate_every == 0 or done == steps:
+            mean = torch.stack(losses).double().mean(0).tolist()
+            found = _evaluate(detector, validation)
+            for seed, curve, kept in zip(range(len(seeds)), curves, best, strict=True):
+                if not math.isfinite(mean[seed]):
+                    raise UserError(f"the detector's loss is not finite by step {done}; lower its learning_rate")
+                row = {"step": done, "loss": mean[seed], "learning_rate": rate, **found[seed]}
+                row["kept"] = row["f1"] > kept.f1
+                if row["kept"]:
+                    kept.f1, kept.step, kept.detector = row["f1"], done, detector.alone(seed)
+                curve.append(row)
+            losses = []
+    return [
+        (_finished(kept, seed, steps, train, validation), curve)
+        for kept, seed, curve in zip(best, seeds, curves, strict=True)
+    ]
+
+
+@dataclass
+class Kept:
+    """The best weights of a seed so far."""
+
+    f1: float = -1.0
+    step: int = 0
+    detector: Detector | None = None
+
+
+def _initial(settings: schema.Detector, width: int, seed: int) -> Detector:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        detector = Detector(settings, train.width).train()
-        optimiser = torch.optim.Adam(detector.parameters(), lr=settings.learning_rate, fused=True)
-        for done, indices in enumerate(progress(order, total=steps, unit="step", description=description), start=1):
-            rate = settings.learning_rate * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
-            optimiser.param_groups[0]["lr"] = rate
-            batch = train.batch(indices)
-            loss = weighted_loss(detector(batch.margin, batch.embedding), batch.label, weights)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.item())
-            if done % settings.evaluate_every == 0 or done == steps:
-                row = {"step": done, "loss": sum(losses) / len(losses), "learning_rate": rate}
-                if not math.isfinite(row["loss"]):
-                    raise UserError(f"the detector's loss is not finite by step {done}; lower detector.learning_rate")
-                row |= _evaluate(detector, validation)
-                row["kept"] = row["f1"] > best_row["f1"]
-                if row["kept"]:
-                    best, best_row = {name: value.clone() for name, value in detector.state_dict().items()}, row
-                curve.append(row)
-                losses = []
-    detector.load_state_dict(best)
+        return Detector(settings, width)
+
+
+def _finished(kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences) -> Detector:
+    """The kept detector with its thresholds and facts."""
+    detector = kept.detector
+    assert detector is not None, "an F1 is at least 0"
+    logits = detector.logits(validation)
+    p, label = detector.probabilities(logits), validation.labels
+    detector.thresholds["youden"] = youden(distrust(p, "youden").numpy(), label)
+    if detector.settings.kind == "evidential":
+        detector.thresholds["mass"] = youden(vacuity(logits).numpy(), label)
+    if detector.settings.decision == "budget":
+        target = detector.settings.target
+        score, policy = distrust(p, "budget").numpy(), parse(target.policy)
+        detector.thresholds["budget"] = for_budget(score, validation.position.numpy(), target, policy)
     detector.facts = {
         "seed": seed,
         "steps": steps,
-        "kept_step": best_row["step"],
-        "validation_f1": best_row["f1"],
+        "kept_step": kept.step,
+        "validation_f1": kept.f1,
         "train_trajectories": len(train),
         "train_tokens": train.n_tokens,
         "train_failed": train.n_failed,
@@ -79,44 +127,34 @@ def train(
         "validation_tokens": validation.n_tokens,
         "validation_failed": validation.n_failed,
     }
-    return detector.eval(), curve
-
-
-def weighted_loss(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy over labelled tokens, each weighted by its label, divided by the sum of these weights.
-
-    ``logits`` [B, T, C], ``label`` [B, T] (negative: no part of the loss), ``weights`` [3] of hallucinated, correct
-    and unknown. With C = 2 the target is uncertain (0) or correct (1) and the weight still the label's own.
-    Zero for a batch without labels.
-    """
-    known = label >= 0
-    label = label[known]
-    target = label if logits.shape[-1] == 3 else (label == CORRECT).long()
-    weight = weights[label]
-    loss = functional.cross_entropy(logits[known], target, reduction="none")
-    return (weight * loss).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
+    return detector
 
 
 def _order(count: int, total: int, seed: int) -> torch.Tensor:
     """``total`` indices below ``count``: shuffled passes end to end."""
-    generator = torch.Generator().manual_seed(random.Random(f"{seed}:order").getrandbits(63))
+    generator = _generator(seed, "order")
     passes = [torch.randperm(count, generator=generator) for _ in range(-(-total // count))]
     return torch.cat(passes)[:total]
 
 
-def _evaluate(detector: Detector, validation: Sequences) -> dict[str, Any]:
-    verdicts = detector.verdicts(validation)
-    metrics = detection_metrics(verdicts.uncertain, validation.labels, verdicts.score)
+def _generator(seed: int, purpose: str) -> torch.Generator:
+    return torch.Generator().manual_seed(random.Random(f"{seed}:{purpose}").getrandbits(63))
+
+
+def _evaluate(detector: Detector, validation: Sequences) -> list[dict[str, Any]]:
+    """Validation metrics of each seed under its decision, or under the paper's where that is made for a budget."""
+    p, rule = detector.probabilities(detector.logits(validation)), detector.settings.decision
+    rule = "youden" if rule == "youden" else "argmax"
     names = ["balanced_accuracy", "macc", "recall_n", "recall_p", "auroc", "auprc"]
-    return {"f1": metrics["f1_n"], **{name: metrics[name] for name in names}}
+    found = []
+    for score in distrust(p, rule).numpy():
+        threshold = youden(score, validation.labels) if rule == "youden" else 0.0
+        metrics = detection_metrics(score > threshold, validation.labels, score)
+        found.append({"f1": metrics["f1_n"], **{name: metrics[name] for name in names}})
+    return found
 
 
-def _check(settings: schema.Detector, train: Sequences, validation: Sequences) -> None:
-    if len(settings.class_weights) != 3 or min(settings.class_weights) < 0 or not any(settings.class_weights):
-        raise UserError(
-            f"detector.class_weights is {settings.class_weights}; give three weights of 0 or more, for hallucinated, "
-            "correct and unknown tokens (a detector of two classes uses them too)"
-        )
+def _check(train: Sequences, validation: Sequences) -> None:
     if train.width != validation.width:
         raise UserError(
             f"embeddings are {train.width} wide in the training split and {validation.width} in the validation split; "

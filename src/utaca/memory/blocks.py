@@ -99,20 +99,13 @@ class BlockMemory:
         of its key-value head (InfLLM, paper section 3.2). Ties go to the lowest id. Scores that are no numbers rank
         first, so that they spread into the logits, where they are noticed.
         """
+        return best_blocks(self.score(layer, query, far), budget)
+
+    def score(self, layer: int, query: Tensor, far: int) -> Tensor:
+        """Scores [far] of the first ``far`` blocks for ``query`` [H, D], see :meth:`select`."""
         representatives = self.representatives[layer][:, :far]
         grouped = query.to(representatives.dtype).view(len(representatives) // query.shape[1], -1, query.shape[1])
-        scores = grouped.sum(1).flatten() @ representatives
-        if budget >= far or budget == 0:
-            chosen = torch.arange(min(budget, far), device=query.device)
-            return chosen, scores[chosen]
-        # Sorting all blocks of a long document would cost more than the attention to those chosen. topk leaves open
-        # which of the blocks at the least score are taken: the first, the i-th being where their count reaches i. No
-        # shape depends on a score, so that nothing waits for the device.
-        best, found = scores.topk(budget)
-        tied = best == best[-1]
-        first = torch.searchsorted((scores == best[-1]).cumsum(0), tied.cumsum(0))
-        chosen = torch.where(tied, first, found).sort().values
-        return chosen, scores[chosen]
+        return grouped.sum(1).flatten() @ representatives
 
     def advance(self, layer: int, start: int, end: int) -> None:
         """To be called once a pass over tokens ``start`` to ``end`` has attended and scored: its window moves on."""
@@ -135,6 +128,33 @@ class BlockMemory:
             chosen = keys.gather(1, best[..., None].expand(-1, -1, -1, keys.shape[-1]))
         representatives = self.representatives[layer]
         representatives[:, first:end] = chosen.to(representatives.dtype).mean(1).flatten(1).T
+
+
+def best_blocks(scores: Tensor, budget: int) -> tuple[Tensor, Tensor]:
+    """The ``budget`` best of ``scores`` [far], see :meth:`BlockMemory.select`."""
+    if budget >= len(scores) or budget == 0:
+        chosen = torch.arange(min(budget, len(scores)), device=scores.device)
+        return chosen, scores[chosen]
+    # Sorting all blocks of a long document would cost more than the attention to those chosen. topk leaves open
+    # which of the blocks at the least score are taken: the first, the i-th being where their count reaches i. No
+    # shape depends on a score, so that nothing waits for the device.
+    best, found = scores.topk(budget)
+    tied = best == best[-1]
+    first = torch.searchsorted((scores == best[-1]).cumsum(0), tied.cumsum(0))
+    chosen = torch.where(tied, first, found).sort().values
+    return chosen, scores[chosen]
+
+
+def diffuseness(scores: Tensor, heads: int, width: int) -> Tensor:
+    """How little any block stands out among ``scores`` [far] of ``heads`` queries of ``width``: 0 one does, 1 none.
+
+    The entropy of the softmax over blocks of the heads' mean score, scaled as attention scales, over that of blocks all
+    alike; a scalar, 0 where there is only one block.
+    """
+    if len(scores) < 2:
+        return scores.new_zeros(())
+    logs = (scores / (heads * math.sqrt(width))).log_softmax(0)
+    return -(logs.exp() * logs).sum() / math.log(len(scores))
 
 
 def joint_attention(

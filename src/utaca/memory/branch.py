@@ -12,18 +12,26 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from utaca.memory.blocks import BlockMemory, Segment, causal_mask, joint_attention, rotate
+from utaca.memory.blocks import (
+    BlockMemory,
+    Segment,
+    best_blocks,
+    causal_mask,
+    diffuseness,
+    joint_attention,
+    rotate,
+)
 
 
 class Branch:
     """A continuation of a document: ``length`` tokens committed so far, keys and values [capacity, G, D] a layer.
 
-    ``capacity`` is the most tokens that it may take. Beside them it keeps a copy of the window, keys rotated, which is
-    made anew where the window moves.
+    ``capacity`` is the most tokens that it may take; ``measured`` branches measure their steps' retrieval. Beside keys
+    and values it keeps a copy of the window, keys rotated, which is made anew where the window moves.
     """
 
-    def __init__(self, memory: BlockMemory, capacity: int) -> None:
-        self.memory, self.capacity, self.length = memory, capacity, 0
+    def __init__(self, memory: BlockMemory, capacity: int, measured: bool = False) -> None:
+        self.memory, self.capacity, self.length, self.measured = memory, capacity, 0, measured
         memory.reserve(capacity)
         self.keys = [k.blank(capacity) for k in memory.keys]
         self.values = [v.blank(capacity) for v in memory.values]
@@ -66,8 +74,8 @@ class Branch:
 class Step:
     """One pass of ``tokens`` [T] behind a branch.
 
-    Once run: ``hidden`` [T, D] are the last hidden states and ``embedding`` [D] the last token's embedding at the
-    reader's site; ``selected`` are the ids of the blocks attended to, ascending, and ``scores`` what each of them
+    Once run: ``hidden`` [T, D] are the last hidden states and ``embeddings`` the last token's, [D] a site;
+    ``selected`` are the ids of the blocks attended to, ascending, and ``scores`` what each of them
     scored, both [k], a tensor a layer. Raises :class:`ValueError` where the branch has no room for the tokens.
 
     Of a step of one token under one budget, these shapes stay the same from step to step once that many blocks are far:
@@ -76,7 +84,7 @@ class Step:
     """
 
     hidden: Tensor
-    embedding: Tensor
+    embeddings: dict[str, Tensor]
 
     def __init__(self, branch: Branch, tokens: Tensor, budget: int) -> None:
         self.branch, self.tokens, self.budget, self.size = branch, tokens, budget, len(tokens)
@@ -88,6 +96,7 @@ class Step:
         self.rotated: list[Tensor] = []
         self.selected: list[Tensor] = []
         self.scores: list[Tensor] = []
+        self._diffuseness: list[Tensor] = []
         layout = branch.memory.layout
         self.position = layout.length + branch.length
         self.far = layout.far(self.position)
@@ -103,6 +112,14 @@ class Step:
     def k(self) -> int:
         """Blocks retrieved by each layer: the budget, or all far blocks where there are fewer."""
         return min(self.budget, self.far)
+
+    @property
+    def retrieval(self) -> Tensor | None:
+        """The retrieval signal, a scalar: the mean over layers of :func:`utaca.memory.blocks.diffuseness`, of all far
+        blocks, not the chosen alone; 0 where none is far, None where the branch is not measured."""
+        if not self.branch.measured:
+            return None
+        return torch.stack(self._diffuseness).mean() if self._diffuseness else self.hidden.new_zeros(())
 
     @property
     def attended(self) -> int:
@@ -124,7 +141,11 @@ class Step:
         chosen, scores = torch.arange(0, device=query.device), query.new_zeros(0)
         if self.far:
             far_query = self._to_edge(query)
-            chosen, scores = memory.select(layer, far_query.mean(1), self.far, self.budget)
+            asked = far_query.mean(1)
+            found = memory.score(layer, asked, self.far)
+            chosen, scores = best_blocks(found, self.budget)
+            if branch.measured:
+                self._diffuseness.append(diffuseness(found, *asked.shape))
             distant = Segment.far(memory, layer, chosen)
             queries = [far_query if memory.clipped else local_query, *queries]
             keys, values = [distant.keys, *keys], [distant.values, *values]
@@ -153,5 +174,6 @@ def run(steps: Sequence[Step]) -> None:
     """
     reader = steps[0].branch.memory.reader
     hidden = reader.forward(torch.stack([step.tokens for step in steps]), _Rows(steps))
-    for step, own, embedding in zip(steps, hidden, reader.embedding(), strict=True):
-        step.hidden, step.embedding = own, embedding
+    embeddings = reader.embeddings()
+    for row, step in enumerate(steps):
+        step.hidden, step.embeddings = hidden[row], {site: rows[row] for site, rows in embeddings.items()}

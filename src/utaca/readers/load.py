@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -15,6 +15,7 @@ from utaca.errors import UserError
 from utaca.readers.attention import ATTENTION, Rotary
 from utaca.readers.prompts import frame
 from utaca.settings.machine import keep_freed_memory
+from utaca.settings.schema import SITES
 from utaca.settings.schema import Reader as ReaderSettings
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
@@ -34,13 +35,13 @@ class Reader:
     def __post_init__(self) -> None:
         self.rotary = Rotary(self.model)
         self.before, self.after = frame(self.tokenizer)
-        self._embedding: Tensor | None = None
+        self._embeddings: dict[str, Tensor] = {}
         last = self.model.model.layers[-1]
-        site = {"attention": last.self_attn.o_proj, "mlp": last.mlp, "residual": last}[self.settings.site]
-        site.register_forward_hook(self._keep)
+        for site, module in zip(SITES, (last.self_attn.o_proj, last.mlp, last), strict=True):
+            module.register_forward_hook(partial(self._keep, site))
 
-    def _keep(self, _module: object, _inputs: object, output: Tensor) -> None:
-        self._embedding = output[:, -1]
+    def _keep(self, site: str, _module: object, _inputs: object, output: Tensor) -> None:
+        self._embeddings[site] = output[:, -1]
 
     @property
     def width(self) -> int:
@@ -78,10 +79,9 @@ class Reader:
         """Float32 logits [..., V] of hidden states [..., D]."""
         return hidden.float() @ self.head.T
 
-    def embedding(self) -> Tensor:
-        """Embeddings [B, D] of the last tokens of the latest pass, at the configured site (paper, appendix B.3)."""
-        assert self._embedding is not None, "no pass has run yet"
-        return self._embedding
+    def embeddings(self) -> dict[str, Tensor]:
+        """Embeddings [B, D] of the last tokens of the latest pass, by site (paper, appendix B.3)."""
+        return dict(self._embeddings)
 
 
 def check(settings: ReaderSettings) -> None:

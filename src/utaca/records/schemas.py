@@ -6,7 +6,11 @@ Every file carries its schema's name and the digest of the config it was made wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
+
+from utaca.settings.schema import SIGNALS
 
 # Labels of generated tokens, in the order of the detector's classes (paper, section 3.1).
 HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
@@ -72,7 +76,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         ]
     ),
     # A detector's verdict on a token of the evaluation traces. `uncertain` is its decision, `score` grows
-    # with its distrust; p_* are null for detectors without class probabilities.
+    # with its distrust; p_* are null for detectors without class probabilities. `needed`: the expanded pass gives
+    # another token, as the trajectories recorded it, null where they did not.
     "detections": pa.schema(
         [
             ("detector", pa.string()),
@@ -81,6 +86,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("budget", pa.int32()),
             ("step", pa.int32()),
             ("label", pa.int8()),
+            ("needed", pa.bool_()),
             ("uncertain", pa.bool_()),
             ("score", pa.float32()),
             ("p_hallucinated", pa.float32()),
@@ -213,11 +219,18 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 
 
-def trajectory_schema(width: int) -> pa.Schema:
+def embedding_column(site: str) -> str:
+    """The column of the trajectories that holds the embeddings of a site."""
+    return f"embedding_{site}"
+
+
+def trajectory_schema(width: int, sites: Sequence[str] = ("attention",)) -> pa.Schema:
     """Schema of a trajectory part: one generated token under a fixed compact budget.
 
-    ``width`` is the reader's residual width. ``selected`` lists block ids, sorted, a list a layer; ``finish`` is
-    empty but on the last token of an answer ("eos" or "length").
+    ``width`` is the reader's residual width, ``sites`` those of the embeddings. A column a signal of
+    :mod:`utaca.decoding.signals` follows ``logprob``. ``expanded_token`` and its log-probability are what the expanded
+    pass gives for the same prefix, null where it was not run. ``selected`` lists block ids, sorted, a list a layer;
+    ``finish`` is empty but on the last token of an answer ("eos" or "length").
     """
     return pa.schema(
         [
@@ -226,9 +239,12 @@ def trajectory_schema(width: int) -> pa.Schema:
             ("step", pa.int32()),
             ("token", pa.int32()),
             ("text", pa.string()),
-            ("margin", pa.float32()),
+            ("logprob", pa.float32()),
+            *((name, pa.float32()) for name in SIGNALS),
             ("top10", pa.list_(pa.float32(), 10)),
-            ("embedding", pa.list_(pa.float16(), width)),
+            *((embedding_column(site), pa.list_(pa.float16(), width)) for site in sites),
+            ("expanded_token", pa.int32()),
+            ("expanded_logprob", pa.float32()),
             ("selected", pa.list_(pa.list_(pa.int32()))),
             ("finish", pa.string()),
         ]

@@ -12,7 +12,7 @@ import pandas as pd
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.points import METHODS, Curve, Point, points
 from utaca.reporting.statistics import Estimate
-from utaca.reporting.tables import NAN, Column, Row, Show, Table, caption, figure, plain, spread
+from utaca.reporting.tables import NAN, Column, Row, Show, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 
 _UNITS = (
@@ -81,7 +81,7 @@ def generation(split: str, answers: Sequence[str | Path], scores: Sequence[str |
         *_compared_columns(),
     )
     what = f"{about.what} {_UNITS} {_COMPARED}"
-    told = caption(what, config, "judge", len(found[0].documents), seeds_in_words(config), reference)
+    told = caption_in_words(what, config, "judge", len(found[0].documents), seeds_in_words(config), reference)
     return Table(split, about.title, told, pd.DataFrame(rows), columns)
 
 
@@ -112,7 +112,7 @@ def _row(point: Point, counts: np.ndarray, config: schema.Config) -> Row:
 
 def setting_in_words(point: Point, config: schema.Config) -> str:
     """A point's budget and policy, and its detector where it is not the config's main one."""
-    other = [point.detector] if point.detector not in ("", config.detector.name) else []
+    other = [point.detector] if point.detector not in ("", config.detector) else []
     other += [f"seed {point.seed}"] if point.seed not in (-1, config.detector_seed) else []
     return ", ".join([point.setting, *other])
 
@@ -216,7 +216,7 @@ def seeds(answers: Sequence[str | Path], scores: Sequence[str | Path], config: s
         Column("Gap closed %", shown("gap_closed_pct", 0)),
     )
     what = f"The same operating point with detectors of different seeds. {_UNITS} {_COMPARED}"
-    told = caption(
+    told = caption_in_words(
         what, config, "judge", len(found[0].documents), f"config seed {config.seed}", paper.LLAMA, columns=False
     )
     return Table("seeds", "Generation, spread over detector seeds", told, pd.DataFrame(rows), columns)
@@ -285,13 +285,15 @@ def pareto(answers: Sequence[str | Path], scores: Sequence[str | Path], config: 
         "Area between the curves of CAS over mTokens, over the range that both cover: curves are linear between points "
         "in log2 mTokens; positive: above InfLLM; documents are paired. The mean difference is the area by its width."
     )
-    told = caption(what, config, "judge", len(found[0].documents), seeds_in_words(config), paper.LLAMA, columns=False)
+    told = caption_in_words(
+        what, config, "judge", len(found[0].documents), seeds_in_words(config), paper.LLAMA, columns=False
+    )
     return Table("pareto", "Area between the curves", told, pd.DataFrame(rows), columns)
 
 
 def _usual(point: Point, config: schema.Config) -> bool:
     """Whether a point has no detector or the config's main one: those of others are no part of the curve."""
-    return point.detector in ("", config.detector.name) and point.seed in (-1, config.detector_seed)
+    return point.detector in ("", config.detector) and point.seed in (-1, config.detector_seed)
 
 
 # Quality, latency, memory
@@ -348,5 +350,5 @@ def tradeoff(answers: Sequence[str | Path], scores: Sequence[str | Path], config
         "Quality, latency and memory on the long-context test split. E2E is prefill and decoding of a document; the "
         "operating points share one prefill a document; times depend on the machine."
     )
-    told = caption(what, config, "judge", len(found[0].documents), seeds_in_words(config), reference)
+    told = caption_in_words(what, config, "judge", len(found[0].documents), seeds_in_words(config), reference)
     return Table("tradeoff", "Quality, latency, memory", told, pd.DataFrame(rows), columns)

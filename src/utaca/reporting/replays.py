@@ -17,7 +17,7 @@ import pandas as pd
 from utaca.records import check_source, read, rows
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.generation import seeds_in_words
-from utaca.reporting.tables import Column, Row, Show, Table, caption, figure, plain, spread
+from utaca.reporting.tables import Column, Row, Show, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 
 _EQUAL = 1e-6
@@ -137,7 +137,9 @@ def replay(files: Files, config: schema.Config) -> Table:
         f"Replayed are at most {config.scale.replays} decisions of each kind a document, drawn by chance; each counts "
         f"for all that it was drawn from. {data.n_failed} replays with failed judgements are left out."
     )
-    told = caption(what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA, columns=False)
+    told = caption_in_words(
+        what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA, columns=False
+    )
     return Table("replay", "What the detector's decisions did", told, pd.DataFrame(table), columns)
 
 
@@ -233,7 +235,7 @@ def failures(files: Files, config: schema.Config) -> Table:
         "suppression saves most mTokens; missed expansions that give another token and raise CAS, of which those come "
         "first that raise it most; one a document. They are extremes: table replay tells of all decisions."
     )
-    told = caption(what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA)
+    told = caption_in_words(what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA)
     return Table("failures", "False positives and false negatives", told, pd.DataFrame(table), columns)
 
 
@@ -334,5 +336,7 @@ def cases(files: Files, fixed: Sequence[str | Path], config: schema.Config, coun
         "and under the expanded budget (paper, one case: rank 3 and -5.13 before, rank 1 and -4.56 after). The compact "
         "fixed budget is InfLLM's smallest."
     )
-    told = caption(what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA, columns=False)
+    told = caption_in_words(
+        what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA, columns=False
+    )
     return Table("cases", "What an expansion does to a token", told, table, columns)

@@ -26,18 +26,19 @@ from utaca.settings.checks import digest, identity
 
 # Where a table or a figure stands: by the section whose first word its name begins with, in this order.
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Generation": ("test", "pareto", "curve", "area", "seeds", "budget", "tradeoff", "validation", "replay", "case"),
+    "Generation": ("test", "pareto", "sweep", "seeds", "budget", "tradeoff", "valid", "replay", "failures", "cases"),
     "Detection": (
         "detection",
         "detectors",
         "ablation",
+        "triggers",
         "oracle",
         "reliability",
         "calibration",
         "margin",
         "trajectories",
     ),
-    "Labels, scores, endpoints": ("labels", "human", "endpoints"),
+    "Labels, scores, endpoints": ("labels", "scorers", "disagreements", "human", "endpoints"),
     "Resources": ("resources",),
 }
 OTHERS = "More"
@@ -56,6 +57,17 @@ FIGURES = {
         "Detectors side by side",
         "The table of detection as a figure. Circles: mean and standard deviation over seeds; squares: detectors of "
         "one run, with their 95 % bootstrap interval over documents.",
+    ),
+    "reliability": (
+        "Reliability",
+        "Share of uncertain tokens over the probability p_N that a detector gives them, in ten bins, seeds pooled; "
+        "on the diagonal where the probabilities are what they say. Training weighs correct tokens less, which "
+        "raises p_N.",
+    ),
+    "margins": (
+        "Logit margins by class",
+        "Distribution of the logit margin over the tokens of each class, on the fixed traces of the test split: where "
+        "unknown tokens have the margins of correct ones, no threshold on the margin tells them apart.",
     ),
 }
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "matplotlib", "openai", "snakemake")

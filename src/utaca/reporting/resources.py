@@ -120,7 +120,7 @@ def resources(jobs: str | Path, tokens: Mapping[str, tuple[int, int]], config: s
         "Requests: to an endpoint, and how many of them the answer store held. Jobs beyond those measured ended in a "
         "run that kept no measurements."
     )
-    return Table("resources", "Resources", caption, pd.DataFrame(rows), _columns())
+    return Table("resources", "Time, memory, tokens by stage", caption, pd.DataFrame(rows), _columns())
 
 
 def _total(stages: Sequence[Stage]) -> Stage:

@@ -11,7 +11,7 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import read
 from utaca.reporting import paper, statistics
-from utaca.reporting.tables import Column, Row, Table, caption, figure, plain, spread
+from utaca.reporting.tables import Column, Row, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 
 ALL = "all"
@@ -68,7 +68,9 @@ def scorers(scores: Sequence[str | Path], config: schema.Config) -> Table:
         "ties sharing their rank. The last columns are attributes of which one of the two is above the other by 0.5 or "
         "more."
     )
-    told = caption(what, config, "judge", len(documents), f"config seed {config.seed}", paper.LLAMA, columns=False)
+    told = caption_in_words(
+        what, config, "judge", len(documents), f"config seed {config.seed}", paper.LLAMA, columns=False
+    )
     return Table("scorers", "CAS beside string match", told, pd.DataFrame(rows), columns)
 
 
@@ -99,7 +101,9 @@ def disagreements(scores: Sequence[str | Path], config: schema.Config) -> Table:
         "The answers of the test split on which conceptual accuracy (CAS) and string match differ most, the widest "
         "apart first; answers: how many gave this text."
     )
-    told = caption(what, config, "judge", n_documents, f"config seed {config.seed}", paper.LLAMA, columns=False)
+    told = caption_in_words(
+        what, config, "judge", n_documents, f"config seed {config.seed}", paper.LLAMA, columns=False
+    )
     return Table("disagreements", "Where CAS and string match disagree", told, frame[keep], columns)
 
 

@@ -88,17 +88,17 @@ def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts:
 
     ``score`` [t] grows with distrust, ``negative`` [t] marks N, ``document`` [t] is the token's column in ``counts``.
     """
-    order = np.argsort(score, kind="stable")
-    ends = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
-    negative, document = negative[order].astype(np.float64), document[order]
-    areas = np.empty(len(counts))
-    for i, weights in enumerate(counts):
-        weight = weights[document]
-        below = np.diff(np.cumsum(weight * (1 - negative))[ends], prepend=0.0)
-        above = np.diff(np.cumsum(weight * negative)[ends], prepend=0.0)
-        pairs = below.sum() * above.sum()
-        areas[i] = (above * (np.cumsum(below) - below / 2)).sum() / pairs if pairs else np.nan
-    return areas
+    n_documents = counts.shape[1]
+    above, of = score[negative], document[negative]
+    # won[d, e]: pairs of a token N of document d and a token P of document e whose scores are in the right order.
+    won = np.empty((n_documents, n_documents))
+    for other in range(n_documents):
+        below = np.sort(score[~negative & (document == other)])
+        ranks = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
+        won[:, other] = np.bincount(of, ranks / 2, minlength=n_documents)
+    n, p = (counts @ np.bincount(document[chosen], minlength=n_documents) for chosen in (negative, ~negative))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(n * p == 0, np.nan, ((counts @ won) * counts).sum(1) / (n * p))
 
 
 def mean_sd(values: Sequence[float]) -> tuple[float, float]:

@@ -13,24 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from utaca.detection.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import atomic_path, read
-from utaca.records.schemas import CORRECT
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.statistics import Estimate
 from utaca.settings import schema
 
-DETECTORS = {
-    "top10_std": "Top-10 Std",
-    "logit_margin": "Logit Margin",
-    "evidential_mass": "Evidential Mass",
-    "evidential": "Evidential",
-    "utaca": "UT-ACA",
-}
 NOT_RUN = "not run"
 NAN = float("nan")
 
@@ -66,7 +56,7 @@ def save(table: Table, directory: str | Path) -> list[Path]:
     """Write ``{name}.csv``, ``.md`` and ``.tex`` into a folder."""
     header, rows = table.cells()
     texts = {
-        "csv": table.frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"),
+        "csv": _csv(table.frame),
         "md": render.markdown(table.title, table.caption, header, rows),
         "tex": render.latex(table.name, table.caption, header, rows),
     }
@@ -74,6 +64,15 @@ def save(table: Table, directory: str | Path) -> list[Path]:
     for path, text in zip(paths, texts.values(), strict=True):
         _write(path, text)
     return paths
+
+
+def save_frame(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write figures that no table is made of as CSV."""
+    _write(Path(path), _csv(frame))
+
+
+def _csv(frame: pd.DataFrame) -> str:
+    return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
 
 def _write(path: Path, text: str) -> None:
@@ -112,7 +111,7 @@ def what_is_synthetic(config: schema.Config) -> str:
     return " ".join(synthetic)
 
 
-def caption(
+def caption_in_words(
     what: str, config: schema.Config, role: str, n_documents: int, seeds: str, reference: str, *, columns: bool = True
 ) -> str:
     """``what`` a table shows, what it was made with, and whose figures stand beside.
@@ -143,128 +142,6 @@ def plain(column: str) -> Show:
 def figure(column: str, digits: int) -> Show:
     """Shows a number rounded, with its interval where it has one."""
     return lambda row: render.bracketed(row[column], row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
-
-
-# Detection
-
-_DETECTION_PERCENT = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
-
-
-def detection(detections: str | Path | Sequence[str | Path], config: schema.Config) -> Table:
-    """Token-level detection on the fixed traces (paper, section "Uncertainty Detection Experiments").
-
-    Detectors of several seeds: mean and standard deviation over them; of one, as the untrained ones: interval over
-    documents. Tokens without a label are counted and left out of the figures. Detectors of the paper that
-    are not in the file stand as not run. Raises :class:`UserError` where detectors were run on different tokens.
-    """
-    data = read(detections, "detections").to_pandas()
-    if data.empty:
-        raise UserError(f"{detections} holds no verdicts; make it again with at least one test document")
-    data["label"] = data["label"].fillna(-1).astype(int)
-    documents = sorted(data["document"].unique())
-    tokens: dict[tuple[str, int], pd.DataFrame] = {
-        key: run.sort_values(["document", "budget", "step"], kind="stable").reset_index(drop=True)
-        for key, run in data.groupby(["detector", "seed"], sort=False)
-    }
-    identity = ["document", "budget", "step", "label"]
-    first = next(iter(tokens.values()))
-    for (name, seed), run in tokens.items():
-        if not run[identity].equals(first[identity]):
-            raise UserError(
-                f"{detections} has verdicts of {name}, seed {seed}, on other tokens; remove it, make it again"
-            )
-    counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "detection")
-    found = sorted({name for name, _ in tokens}, key=lambda name: (name not in DETECTORS, name))
-    rows = [
-        _detection_row(name, [run for (other, _), run in tokens.items() if other == name], documents, counts)
-        for name in [*DETECTORS, *(name for name in found if name not in DETECTORS)]
-    ]
-    seeds = max(sum(name == other for other, _ in tokens) for name in found)
-    what = (
-        "Token-level uncertainty detection on the fixed compact-budget traces of the test split; hallucinated and "
-        "unknown tokens are uncertain (N), correct ones certain (P); mAcc is accuracy over tokens; thresholds were "
-        "fixed on validation; ± is the standard deviation over seeds."
-    )
-    told = caption(what, config, "labeller", len(documents), f"{seeds} detector seeds", paper.LLAMA)
-    return Table("detection", "Uncertainty detection", told, pd.DataFrame(rows), _detection_columns())
-
-
-def _detection_row(name: str, runs: Sequence[pd.DataFrame], documents: Sequence[str], counts: np.ndarray) -> Row:
-    reference = paper.DETECTION.get(name, paper.Detection(NAN, NAN, NAN))
-    row: Row = {"detector": DETECTORS.get(name, name), "run": bool(runs), "seeds": len(runs)}
-    metrics = [detection_metrics(r["uncertain"].to_numpy(), r["label"].to_numpy(), r["score"].to_numpy()) for r in runs]
-    intervals = _detection_intervals(runs[0], documents, counts) if len(runs) == 1 else {}
-    for metric in (*_DETECTION_PERCENT, "auroc"):
-        factor, column = (1, metric) if metric == "auroc" else (100, f"{metric}_pct")
-        mean, sd = statistics.mean_sd([m[metric] for m in metrics]) if metrics else (NAN, NAN)
-        row[column], row[f"{column}_sd"] = factor * mean, factor * sd
-        limits = intervals.get(metric, Estimate(mean))
-        row[f"{column}_low"], row[f"{column}_high"] = factor * limits.low, factor * limits.high
-    row |= {
-        "n_tokens": metrics[0]["n_tokens"] if metrics else 0,
-        "n_documents": runs[0]["document"].nunique() if runs else 0,
-        "n_failed_labels": metrics[0]["n_failed"] if metrics else 0,
-        **{f"paper_{metric}_pct": value for metric, value in reference._asdict().items()},
-    }
-    return row
-
-
-def _detection_intervals(run: pd.DataFrame, documents: Sequence[str], counts: np.ndarray) -> dict[str, Estimate]:
-    """Intervals of the figures of one run, by metric."""
-    run = run[run["label"] >= 0]
-    document = np.searchsorted(np.asarray(documents, dtype=object), run["document"].to_numpy(dtype=object))
-    negative = run["label"].to_numpy() != CORRECT
-    flagged = run["uncertain"].to_numpy(dtype=bool)
-
-    def by_document(selected: np.ndarray) -> np.ndarray:
-        return np.bincount(document[selected], minlength=len(documents)).astype(np.float64)
-
-    hits, alarms = by_document(flagged & negative), by_document(flagged & ~negative)
-    n, p = by_document(negative), by_document(~negative)
-    recall_n, recall_p = statistics.ratio(hits, n, counts), statistics.ratio(p - alarms, p, counts)
-    resampled = {
-        "macc": statistics.ratio(hits + p - alarms, n + p, counts),
-        "recall_n": recall_n,
-        "recall_p": recall_p,
-        "balanced_accuracy": (recall_n + recall_p) / 2,
-        "f1_n": statistics.ratio(2 * hits, hits + alarms + n, counts),
-        "share_uncertain": statistics.ratio(n, n + p, counts),
-        "auroc": statistics.auroc(run["score"].to_numpy(), negative, document, counts),
-    }
-    return {metric: statistics.interval(NAN, values) for metric, values in resampled.items()}
-
-
-def _detection_columns() -> tuple[Column, ...]:
-    def figure(column: str, digits: int) -> Callable[[Mapping[str, Any]], str]:
-        def show(row: Mapping[str, Any]) -> str:
-            if not row["run"]:
-                return render.MISSING
-            if render.number(row[f"{column}_low"], digits) != render.MISSING:
-                return render.bracketed(row[column], row[f"{column}_low"], row[f"{column}_high"], digits)
-            return render.spread(row[column], row[f"{column}_sd"], digits)
-
-        return show
-
-    def count(column: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: str(row[column]) if row["run"] else render.MISSING
-
-    reference = paper.NAMES[paper.LLAMA]
-    return (
-        Column("Detector", lambda row: row["detector"] if row["run"] else f"{row['detector']} ({NOT_RUN})"),
-        Column("mAcc %", figure("macc_pct", 2)),
-        Column("Recall N %", figure("recall_n_pct", 2)),
-        Column("Recall P %", figure("recall_p_pct", 2)),
-        Column("Balanced acc. %", figure("balanced_accuracy_pct", 2)),
-        Column("AUROC", figure("auroc", 3)),
-        Column("F1 N %", figure("f1_n_pct", 2)),
-        Column("Uncertain %", lambda row: render.number(row["share_uncertain_pct"], 1)),
-        Column("Tokens", count("n_tokens")),
-        Column("Documents", count("n_documents")),
-        Column("Failed labels", count("n_failed_labels")),
-        Column(f"paper mAcc % ({reference})", lambda row: render.number(row["paper_macc_pct"], 2)),
-        Column("paper Recall N %", lambda row: render.number(row["paper_recall_n_pct"], 2)),
-        Column("paper Recall P %", lambda row: render.number(row["paper_recall_p_pct"], 2)),
-    )
 
 
 # Endpoints

@@ -127,7 +127,8 @@ def _steps(paths: Sequence[str | Path], names: Sequence[str]) -> dict[tuple[str,
 
 def _pack(content: Any) -> str:
     """JSON, compressed, in base64; the same for the same content."""
-    return base64.b64encode(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)).decode()
+    block = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(block.encode(), mtime=0)).decode()
 
 
 def _document(

@@ -143,7 +143,7 @@ def _check_range(value: Any, metadata: Mapping[str, Any], path: str) -> None:
 
 
 def _check_config(config: schema.Config) -> None:
-    for name in ("reader", "corpus", *ROLES, "detector", "scale"):
+    for name in ("reader", "corpus", *ROLES, "scale"):
         _check_name(getattr(config, name).name, f"{name}.name")
     for split in ("train", "validation", "test"):
         _check_split(getattr(config.scale, split), f"scale.{split}")
@@ -152,7 +152,7 @@ def _check_config(config: schema.Config) -> None:
     _check_corpus(config.corpus)
     for role in ROLES:
         _check_endpoint(getattr(config, role), role)
-    _check_detector(config.detector)
+    _check_detectors(config)
     _check_suites(config)
     _check_card(config)
 
@@ -242,14 +242,54 @@ def _check_endpoint(endpoint: schema.Endpoint, role: str) -> None:
         )
 
 
-def _check_detector(detector: schema.Detector) -> None:
-    if not detector.margin and not detector.embedding:
-        raise UserError("detector.margin and detector.embedding are both false; switch on at least one of them.")
+def check_detector(detector: schema.Detector, path: str) -> None:
+    """Raise :class:`UserError` where the settings of a detector contradict each other."""
+    if not detector.signals and not detector.embedding:
+        raise UserError(f"{path}.signals is empty and {path}.embedding is false; give it at least one input.")
+    if unknown := [name for name in detector.signals if name not in schema.SIGNALS]:
+        raise UserError(f"{path}.signals names {unknown[0]!r}; signals are {', '.join(schema.SIGNALS)}.")
+    if len(set(detector.signals)) != len(detector.signals):
+        raise UserError(f"{path}.signals is {detector.signals} but must name each signal once.")
+    if detector.classes != 2 and (detector.kind == "evidential" or detector.label == "needed"):
+        key = f"kind {detector.kind}" if detector.kind == "evidential" else f"label {detector.label}"
+        raise UserError(f"{path}.classes is {detector.classes} but {key} knows two classes; set it to 2.")
     if len(detector.class_weights) != 3 or min(detector.class_weights) < 0 or not any(detector.class_weights):
         raise UserError(
-            f"detector.class_weights is {detector.class_weights} but must be three weights of at least 0, "
-            "not all of them 0."
+            f"{path}.class_weights is {detector.class_weights} but must be three weights of at least 0, not all of "
+            "them 0 (a detector of two classes uses them too)."
         )
+    _check_policy(detector.target.policy, detector.target.k_max, f"{path}.target.policy")
+
+
+def _check_detectors(config: schema.Config) -> None:
+    recorded = config.trajectories
+    if unknown := [site for site in recorded.sites if site not in schema.SITES]:
+        raise UserError(f"trajectories.sites names {unknown[0]!r}; sites are {', '.join(schema.SITES)}.")
+    if len(set(recorded.sites)) != len(recorded.sites):
+        raise UserError(f"trajectories.sites is {recorded.sites} but must name each site once.")
+    widest = max(max(getattr(config.scale, split).budgets) for split in ("train", "validation", "test"))
+    if 0 < recorded.expanded <= widest:
+        raise UserError(
+            f"trajectories.expanded is {recorded.expanded} but must be above the budgets, which go up to {widest}."
+        )
+    if config.detector not in config.detectors:
+        raise UserError(
+            f"detector is {config.detector!r} but must name one of detectors, which are "
+            f"{', '.join(config.detectors) or 'none'}."
+        )
+    for name, detector in config.detectors.items():
+        path = f"detectors.{name}"
+        _check_name(name, path)
+        check_detector(detector, path)
+        if detector.embedding and detector.site not in recorded.sites:
+            raise UserError(
+                f"{path}.site is {detector.site}, but trajectories.sites is {recorded.sites}; add it there."
+            )
+        if detector.label == "needed" and not recorded.expanded:
+            raise UserError(
+                f"{path}.label is needed, which trajectories tell only where trajectories.expanded is above 0; set it "
+                "to a K_max."
+            )
 
 
 def _check_card(config: schema.Config) -> None:
@@ -297,8 +337,8 @@ def _check_trigger(point: schema.Point, path: str, config: schema.Config) -> Non
     if point.method != "utaca" and (point.detector or point.seed >= 0):
         key = "detector" if point.detector else "seed"
         raise UserError(f"{path}.{key} is set but method {point.method} has no detector; remove it.")
-    if point.detector not in ("", config.detector.name):
-        raise UserError(f"{path}.detector is {point.detector!r} but must be {config.detector.name}.")
+    if point.detector and point.detector not in config.detectors:
+        raise UserError(f"{path}.detector is {point.detector!r} but must be one of {', '.join(config.detectors)}.")
     if point.seed >= config.scale.detector_seeds:
         raise UserError(
             f"{path}.seed is {point.seed} but must be below scale.detector_seeds, which is "
@@ -313,11 +353,14 @@ def _check_point(point: schema.Point, path: str) -> None:
                 f"{path}.policy is {point.policy!r} but a fixed budget (method infllm) has no policy; remove it."
             )
         return
-    match = re.fullmatch(schema.POLICY, point.policy)
+    _check_policy(point.policy, point.budget, f"{path}.policy")
+
+
+def _check_policy(policy: str, budget: int, path: str) -> None:
+    match = re.fullmatch(schema.POLICY, policy)
     if match is None:
         raise UserError(
-            f"{path}.policy is {point.policy!r} but method {point.method} needs set.N or sub.N with N at least 1, as "
-            "in sub.16."
+            f"{path} is {policy!r} but an adaptive budget needs set.N or sub.N with N at least 1, as in sub.16."
         )
-    if match[1] == "set" and int(match[2]) > point.budget:
-        raise UserError(f"{path}.policy is {point.policy} but N must be at most its budget, which is {point.budget}.")
+    if match[1] == "set" and int(match[2]) > budget:
+        raise UserError(f"{path} is {policy} but N must be at most the budget, which is {budget}.")

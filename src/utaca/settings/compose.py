@@ -18,6 +18,7 @@ from utaca.settings.checks import ROLES, load, unknown_key
 _BARE = re.compile(r"[A-Za-z0-9_./:+-]+")
 _CORPUS_FILE = (".jsonl", ".parquet")
 CHOICE_KEY = "use"
+MAPPINGS = {"suites": schema.Suite, "detectors": schema.Detector}
 
 
 def groups(root: Path) -> dict[str, list[str]]:
@@ -35,7 +36,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     """The whole config as a plain, resolved, checked dict.
 
     ``overrides`` is what ``snakemake --config`` and ``--configfile`` collected: a group's option
-    (``judge=gpt_oss_120b``), a mapping of keys (``detector={learning_rate: 0.01}``), both
+    (``judge=gpt_oss_120b``), a mapping of keys (``judge={temperature: 0.7}``), both
     (``corpus={use: folder, path: articles.jsonl}``), or a path as corpus (``corpus=articles.jsonl``).
     ``root`` is the folder that holds ``config/``. Raises :class:`UserError` naming the faulty key.
     """
@@ -47,19 +48,24 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     from omegaconf.errors import OmegaConfBaseException
 
     arguments = list(_arguments(overrides, groups(root)))
-    suites = _suites(overrides.get("suites"))
+    defined = {key: _entries(key, overrides.get(key)) for key in MAPPINGS}
+    where = ""
     store = ConfigStore.instance()
     store.store("schema", schema.Config)
     try:
         with initialize_config_dir(str((root / "config").resolve()), version_base="1.3"):
             composed = hydra_compose("config", overrides=arguments)
         plain: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment]
-        for name, suite in suites.items():
-            merged = OmegaConf.merge(OmegaConf.structured(schema.Suite), suite)
-            plain["suites"][name] = OmegaConf.to_container(merged, resolve=True)
+        for key, kind in MAPPINGS.items():
+            for name, entry in defined[key].items():
+                # A suite is written anew; a detector of this name keeps what is not said.
+                base = plain[key].get(name, {}) if kind is schema.Detector else {}
+                where = f"{key}.{name}."
+                merged = OmegaConf.merge(OmegaConf.structured(kind), base, entry)
+                plain[key][name] = OmegaConf.to_container(merged, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
-        key = f"key {cause.full_key}" if getattr(cause, "full_key", None) else "of this run"
+        key = f"key {where}{cause.full_key}" if getattr(cause, "full_key", None) else "of this run"
         raise UserError(f"config {key} is wrong: {str(cause).splitlines()[0].rstrip('.')}.") from error
     load(plain)
     return plain
@@ -89,7 +95,7 @@ def _arguments(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -
                 if chosen not in options[key]:
                     raise UserError(f"{key}={chosen} is unknown; {key} is one of {', '.join(options[key])}.")
                 yield f"{group}={chosen}"
-        if value is not None and key != "suites":
+        if value is not None and key not in MAPPINGS:
             yield from _leaves(key, value, _kind(schema.Config, key))
 
 
@@ -105,14 +111,14 @@ def _split_choice(key: str, value: Any) -> tuple[str, Any]:
     return value, None
 
 
-def _suites(value: Any) -> dict[str, Any]:
-    """The suites that an entry defines: no Hydra override can add to a typed mapping, so they are merged after."""
+def _entries(key: str, value: Any) -> dict[str, Any]:
+    """What an override defines in a mapping by name: no Hydra override can add to one, so they are merged after."""
     defined = (
-        {str(name): suite for name, suite in value.items() if name != CHOICE_KEY} if isinstance(value, Mapping) else {}
+        {str(name): entry for name, entry in value.items() if name != CHOICE_KEY} if isinstance(value, Mapping) else {}
     )
-    for name, suite in defined.items():
+    for name, entry in defined.items():
         # for its check of keys
-        list(_leaves(f"suites.{name}", suite, schema.Suite))
+        list(_leaves(f"{key}.{name}", entry, MAPPINGS[key]))
     return defined
 
 

@@ -21,6 +21,7 @@ _GROUP_HELP = {
     "labeller": "endpoint that labels factual tokens",
     "judge": "endpoint that scores answers",
     "suites": "operating points; each reader brings its own choice",
+    "detectors": "variants of the detector; scale=paper brings all of the paper's",
 }
 
 _INTRODUCTION = """\
@@ -33,10 +34,22 @@ Every entry of `snakemake --config`, and every file given by `--configfile`, cha
 
 ```
 snakemake --cores all --config scale=paper judge=gpt_oss_120b -- results/tables     # options of groups
-snakemake --cores all --config 'detector={learning_rate: 0.01}' -- results/tables    # single keys
+snakemake --cores all --config 'scale={bootstrap: 500}' -- results/tables            # single keys
 snakemake --cores all --config 'judge={use: gpt_oss_120b, base_url: http://gpu7:8000/v1}' -- results/tables    # both
 snakemake --cores all --config corpus=/data/articles.jsonl -- results/tables         # a path as corpus
 ```
+
+A variant of the detector is an entry of `detectors`, in an option's file or for one run; it tells what differs from the
+defaults, or from the variant of that name. It is trained and measured beside the others, and used by the adaptive
+operating points where `detector` names it:
+
+```
+snakemake --cores all --config 'detectors={mine: {signals: [margin, retrieval], lstm: false}}' -- results/tables
+snakemake --cores all --config 'detectors={mine: {decision: youden}}' detector=mine -- results/tables
+```
+
+A signal of one's own is a function of a token in `src/utaca/decoding/signals.py` and its name in `SIGNALS` of the typed
+config.
 
 A file beside an option, say `config/reader/mine.yaml`, is a new option: `reader=mine`. An unknown key, a wrong type or
 an impossible value stops the run before its first job. Keys marked *transport* never change a result: a change of them

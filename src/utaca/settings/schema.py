@@ -12,6 +12,12 @@ from typing import Any
 
 MISSING = "???"
 
+SITES = ("attention", "mlp", "residual")
+"""Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
+
+SIGNALS = ("margin", "retrieval")
+"""Signals of a token, one number each, that trajectories record; :mod:`utaca.decoding.signals` defines them."""
+
 
 def setting(default: Any, help: str, **checks: Any) -> Any:
     """A documented config key.
@@ -119,12 +125,6 @@ class Reader:
     device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one", choices=["auto", "cpu", "cuda"])
     prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
-    site: str = setting(
-        "attention",
-        "where in the last layer the embedding is read: output of the attention sub-layer, of the MLP, or the "
-        "residual stream",
-        choices=["attention", "mlp", "residual"],
-    )
     memory: Memory = setting(Memory(), "block memory of this reader")
     training: ReaderTraining = setting(ReaderTraining(), "training of the tiny reader")
 
@@ -190,29 +190,73 @@ class Endpoint:
         return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
+POLICY = r"(set|sub)\.([1-9]\d*)"
+"""Update policies as they are written in config: set.N or sub.N."""
+
+
+@dataclass
+class Trajectories:
+    """What is recorded of the compact-budget answers that detectors learn from and are measured on."""
+
+    sites: list[str] = setting(
+        ["attention"],
+        "where in the last layer embeddings are read: attention (output of its sub-layer), mlp, residual (stream); "
+        "those that the detectors use, or more",
+    )
+    expanded: int = setting(
+        0,
+        "budget (blocks) under which every token is tried too, which tells where an expansion changes it and doubles "
+        "the decoding; 0: not tried",
+        minimum=0,
+    )
+
+
+@dataclass
+class Target:
+    """The mean budget that a decision threshold is chosen for."""
+
+    budget: float = setting(16.0, "mean budget of accepted tokens on the validation traces, blocks", minimum=1.0)
+    k_max: int = setting(64, "budget of an expansion, blocks", minimum=1)
+    policy: str = setting("sub.16", "update policy: set.N or sub.N")
+
+
 @dataclass
 class Detector:
-    """The uncertainty detector and its training (paper, appendix B)."""
+    """A variant of the uncertainty detector and its training (paper, appendix B)."""
 
-    name: str = setting("utaca", "variant, used in result paths")
+    kind: str = setting(
+        "softmax",
+        "softmax: class probabilities; evidential: a Dirichlet distribution over two classes",
+        choices=["softmax", "evidential"],
+    )
     classes: int = setting(3, "3: hallucinated, correct, unknown; 2: uncertain, correct", choices=[2, 3])
-    margin: bool = setting(True, "use the logit margin")
+    label: str = setting(
+        "judged",
+        "what it learns to tell: the labeller's classes, or, without any judge, which tokens change under the expanded "
+        "budget (classes 2, trajectories.expanded above 0)",
+        choices=["judged", "needed"],
+    )
+    signals: list[str] = setting(["margin"], "signals that it looks at: margin (of logits), retrieval")
     embedding: bool = setting(True, "use the semantic embedding")
+    site: str = setting("attention", "where in the last layer the embedding is read", choices=list(SITES))
     lstm: bool = setting(True, "accumulate over steps with an LSTM")
+    decision: str = setting(
+        "argmax",
+        "when it distrusts a token: argmax, a failure is likelier than correct (the paper's); or the failures' odds "
+        "pass a threshold chosen on validation: youden, for the best balanced accuracy; budget, for target",
+        choices=["argmax", "youden", "budget"],
+    )
+    target: Target = setting(Target(), "mean budget aimed at (decision=budget)")
     width: int = setting(64, "d_model", minimum=1)
-    margin_width: int = setting(32, "inner width of the margin encoder", minimum=1)
+    signal_width: int = setting(32, "inner width of a signal's encoder", minimum=1)
     blocks: int = setting(3, "residual blocks of the head", minimum=0)
     expansion: int = setting(2, "expansion of a residual block", minimum=1)
     embedding_dropout: float = setting(0.5, "dropout of the embedding encoder", minimum=0.0, maximum=0.99)
-    dropout: float = setting(0.1, "dropout of margin encoder and residual blocks", minimum=0.0, maximum=0.99)
+    dropout: float = setting(0.1, "dropout of signal encoders and residual blocks", minimum=0.0, maximum=0.99)
     class_weights: list[float] = setting([1.0, 0.05, 1.0], "loss weights of hallucinated, correct, unknown")
     learning_rate: float = setting(1e-3, "Adam's initial rate, annealed to 0 by a cosine", minimum=1e-8)
     batch_size: int = setting(16, "trajectories a step", minimum=1)
     evaluate_every: int = setting(100, "steps between validations; the best validation F1 is kept", minimum=1)
-
-
-POLICY = r"(set|sub)\.([1-9]\d*)"
-"""Update policies as they are written in config: set.N or sub.N."""
 
 
 @dataclass
@@ -300,7 +344,9 @@ class Config:
     writer: Endpoint = setting(Endpoint(), "endpoint that writes test narratives")
     labeller: Endpoint = setting(Endpoint(), "endpoint that labels factual tokens")
     judge: Endpoint = setting(Endpoint(), "endpoint that scores answers")
-    detector: Detector = setting(Detector(), "uncertainty detector")
+    trajectories: Trajectories = setting(Trajectories(), "what detectors learn from")
+    detectors: dict[str, Detector] = setting({}, "variants of the uncertainty detector, by name")
+    detector: str = setting("utaca", "variant that the adaptive operating points use")
     detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
     suites: dict[str, Suite] = setting({}, "operating points, by suite")
     replayed: str = setting(

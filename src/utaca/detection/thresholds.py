@@ -1,0 +1,79 @@
+"""Thresholds of decision rules, chosen on validation alone: a token is distrusted where its score is above."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from utaca.errors import UserError
+from utaca.records.schemas import CORRECT
+from utaca.settings import schema
+
+if TYPE_CHECKING:
+    from utaca.decoding.policies import Policy
+
+
+def youden(score: np.ndarray, label: np.ndarray) -> float:
+    """The threshold on ``score`` [n] with the best balanced accuracy for ``label`` [n]; negative labels are left out.
+
+    Candidates are the midpoints of adjacent distinct scores; of equally good ones the least, which flags most. Raises
+    :class:`UserError` where uncertain or correct tokens lack, or all scores are the same.
+    """
+    known = label >= 0
+    value, negative = score[known].astype(np.float64), label[known] != CORRECT
+    n_negative = int(negative.sum())
+    n_positive = len(negative) - n_negative
+    if not n_negative or not n_positive:
+        lack = "uncertain" if not n_negative else "correct"
+        raise UserError(f"the validation labels have no {lack} token to fit a threshold on; enlarge scale.validation")
+    order = np.argsort(-value, kind="stable")
+    ranked = value[order]
+    ends = np.flatnonzero(ranked[1:] != ranked[:-1])
+    if not len(ends):
+        raise UserError("a score is the same for all validation tokens, so no threshold splits them; check the reader")
+    hits = np.cumsum(negative[order], dtype=np.int64)[ends]
+    # Youden's J times both class counts: integers, so that ties are exact.
+    gain = hits * n_positive - (ends + 1 - hits) * n_negative
+    best = ends[len(gain) - 1 - int(gain[::-1].argmax())]
+    return float((ranked[best] + ranked[best + 1]) / 2)
+
+
+def for_budget(score: np.ndarray, position: np.ndarray, target: schema.Target, policy: Policy) -> float:
+    """The least threshold on ``score`` [n] under which the mean budget of the sequences is at most ``target.budget``.
+
+    ``position`` [N, T] are the tokens of each sequence in ``score``, n where padded. Infinite where only no expansion
+    at all keeps to the target; raises :class:`UserError` where not even that does.
+    """
+    ranked = np.unique(score.astype(np.float64))
+    candidates = np.r_[(ranked[1:] + ranked[:-1]) / 2, np.inf]
+    low, high = 0, len(candidates) - 1
+    if (least := mean_budget(score > candidates[high], position, target.k_max, policy)) > target.budget:
+        raise UserError(
+            f"a mean budget of {target.budget:g} blocks is out of reach: without any expansion it is {least:.3g} under "
+            f"{target.policy} from K_max {target.k_max}; raise the detector's target.budget"
+        )
+    # Fewer expansions never widen a later budget.
+    while low < high:
+        middle = (low + high) // 2
+        if mean_budget(score > candidates[middle], position, target.k_max, policy) <= target.budget:
+            high = middle
+        else:
+            low = middle + 1
+    return float(candidates[low])
+
+
+def mean_budget(distrusted: np.ndarray, position: np.ndarray, k_max: int, policy: Policy) -> float:
+    """Mean budget of accepted tokens, blocks, were ``distrusted`` [n] the decisions of algorithm 1 on fixed traces.
+
+    The first token of a sequence goes under ``k_max``; shapes as in :func:`for_budget`.
+    """
+    after = np.array([0] + [policy.update(k, k_max) for k in range(1, k_max + 1)])
+    padded = np.append(distrusted, False)
+    k, total = np.full(len(position), k_max), 0
+    for tokens in position.T:
+        expanded = padded[tokens] & (k < k_max)
+        used = np.where(expanded, k_max, k)
+        total += int(used[tokens < len(distrusted)].sum())
+        k = np.where(expanded, k_max, after[used])
+    return total / len(distrusted)

@@ -1,0 +1,338 @@
+"""Tables of uncertainty detection on the fixed compact-budget traces of the test split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from utaca.detection.metrics import calibration_error, caught, detection_metrics, reliability
+from utaca.errors import UserError
+from utaca.records import read
+from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
+from utaca.reporting import paper, render, statistics
+from utaca.reporting.statistics import Estimate
+from utaca.reporting.tables import NAN, NOT_RUN, Column, Row, Table, caption_in_words
+from utaca.settings import schema
+
+DETECTORS = {
+    "top10_std": "Top-10 Std",
+    "logit_margin": "Logit Margin",
+    "evidential_mass": "Evidential Mass",
+    "evidential": "Evidential",
+    "utaca": "UT-ACA",
+    "two_way": "UT-ACA, two-way",
+}
+"""The paper's rows; others go by the name of their variant."""
+
+CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
+MARGIN_BINS = 30
+
+_PERCENT = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
+_PLAIN = ("auroc", "auprc", "ece")
+Show = Callable[[Mapping[str, Any]], str]
+
+
+class Run(NamedTuple):
+    """A detector of one seed on the tokens of :class:`Detections`."""
+
+    uncertain: np.ndarray  # [n] bool
+    score: np.ndarray  # [n]
+    p: np.ndarray | None  # [n] probability of the uncertain class
+
+
+@dataclass(frozen=True)
+class Detections:
+    """Verdicts of all detectors on the same tokens; a name has a run a seed."""
+
+    documents: tuple[str, ...]
+    document: np.ndarray  # [n], place among the documents
+    label: np.ndarray  # [n], -1 where the labeller failed
+    needed: np.ndarray | None  # [n] bool: an expansion changes the token; None where it was not tried
+    runs: dict[str, list[Run]]
+
+    def title(self, name: str) -> str:
+        """How a row is called."""
+        base = name.removesuffix("_youden")
+        return DETECTORS.get(base, base) + (", thresholded" if base != name else "")
+
+
+def load(path: str | Path | Sequence[str | Path]) -> Detections:
+    """Read a file of schema "detections"; :class:`UserError` where it is empty or detectors saw different tokens."""
+    data = read(path, "detections").to_pandas()
+    if data.empty:
+        raise UserError(f"{path} holds no verdicts; make it again with at least one test document")
+    data["label"] = data["label"].fillna(-1).astype(int)
+    identity = ["document", "budget", "step", "label"]
+    runs: dict[str, list[Run]] = {}
+    first: pd.DataFrame | None = None
+    for (name, seed), own in data.groupby(["detector", "seed"], sort=False):
+        own = own.sort_values(["document", "budget", "step"], kind="stable").reset_index(drop=True)
+        first = own if first is None else first
+        if not own[identity].equals(first[identity]):
+            raise UserError(f"{path} has verdicts of {name}, seed {seed}, on other tokens; remove it, make it again")
+        p = (own["p_hallucinated"] + own["p_unknown"]).to_numpy(dtype=np.float64)
+        found = Run(own["uncertain"].to_numpy(bool), own["score"].to_numpy(), None if np.isnan(p).any() else p)
+        runs.setdefault(str(name), []).append(found)
+    assert first is not None
+    documents = tuple(sorted(first["document"].unique()))
+    needed = None if first["needed"].isna().any() else first["needed"].to_numpy(bool)
+    document = np.searchsorted(np.asarray(documents, dtype=object), first["document"].to_numpy(dtype=object))
+    return Detections(documents, document, first["label"].to_numpy(), needed, runs)
+
+
+def detection(data: Detections, config: schema.Config) -> Table:
+    """Token-level detection (paper, section "Uncertainty Detection Experiments").
+
+    Detectors of several seeds: mean and standard deviation over them; of one, as the untrained ones: interval over
+    documents. Tokens without a label are counted and left out of the figures. ``*_difference`` is the main variant's
+    figure, a mean over seeds, minus the row's, paired by document. Detectors of the paper that are not in the file
+    stand as not run.
+    """
+    counts = statistics.resamples(len(data.documents), config.scale.bootstrap, config.seed, "detection")
+    main = _figures(data, config.detector, data.runs[config.detector], {})
+    resampled_main = _resampled(data, data.runs[config.detector], counts)
+    rows = []
+    for name in [*DETECTORS, *(name for name in data.runs if name not in DETECTORS)]:
+        runs = data.runs.get(name, [])
+        reference = paper.DETECTION.get(name, paper.Detection(NAN, NAN, NAN))
+        resampled = _resampled(data, runs, counts) if runs else {}
+        row = _figures(data, name, runs, resampled)
+        for metric, column, factor in (("auroc", "auroc", 1), ("balanced_accuracy", "balanced_accuracy_pct", 100)):
+            difference = Estimate(NAN)
+            if runs and name != config.detector:
+                difference = statistics.interval(
+                    main[column] - row[column], factor * (resampled_main[metric] - resampled[metric])
+                )
+            row[f"{column}_difference"] = difference.value
+            row[f"{column}_difference_low"], row[f"{column}_difference_high"] = difference.low, difference.high
+        rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
+    what = (
+        "Token-level uncertainty detection on the fixed compact-budget traces of the test split; hallucinated and "
+        "unknown tokens are uncertain (N), correct ones certain (P); mAcc is accuracy over tokens; thresholds were "
+        "fixed on validation, by balanced accuracy (baselines, evidential, thresholded); ECE is of p_N, in ten bins; "
+        f"± is the standard deviation over seeds; minus row: {data.title(config.detector)}'s figure minus the row's, "
+        "paired by document."
+    )
+    columns = (
+        _title_column(),
+        *(Column(header, _shown(f"{metric}_pct", 2)) for header, metric in _HEADERS.items()),
+        Column("AUROC", _shown("auroc", 3)),
+        Column("AUPRC", _shown("auprc", 3)),
+        Column("F1 N %", _shown("f1_n_pct", 2)),
+        Column("ECE", _shown("ece", 3)),
+        Column("Uncertain %", lambda row: render.number(row["share_uncertain_pct"], 1)),
+        Column("AUROC, minus row", _bracketed("auroc_difference", 3)),
+        Column("Balanced acc., minus row", _bracketed("balanced_accuracy_pct_difference", 2)),
+        Column("Tokens", _count("n_tokens")),
+        Column("Documents", _count("n_documents")),
+        Column("Failed labels", _count("n_failed_labels")),
+        Column(f"paper mAcc % ({paper.NAMES[paper.LLAMA]})", lambda row: render.number(row["paper_macc_pct"], 2)),
+        Column("paper Recall N %", lambda row: render.number(row["paper_recall_n_pct"], 2)),
+        Column("paper Recall P %", lambda row: render.number(row["paper_recall_p_pct"], 2)),
+    )
+    return Table("detection", "Uncertainty detection", _caption(what, data, config), pd.DataFrame(rows), columns)
+
+
+def ablation(data: Detections, config: schema.Config) -> Table:
+    """Component ablation (paper, table of the same name): variants that differ from the main one in these alone."""
+    main = config.detectors[config.detector]
+    rows = []
+    for (margin, embedding, lstm), reference in paper.ABLATION.items():
+        wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
+        name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
+        row = {"margin": margin, "embedding": embedding, "lstm": lstm}
+        row |= _figures(data, name or NOT_RUN, data.runs.get(name, []), {})
+        rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
+
+    def component(key: str) -> Show:
+        return lambda row: "yes" if row[key] else "no"
+
+    columns = (
+        Column("Logit margin", component("margin")),
+        Column("Embedding", component("embedding")),
+        Column("LSTM", component("lstm")),
+        Column("Variant", lambda row: row["detector"]),
+        *(Column(header, _shown(f"{metric}_pct", 2)) for header, metric in _HEADERS.items()),
+        Column("AUROC", _shown("auroc", 3)),
+        Column(f"paper mAcc % ({paper.NAMES[paper.LLAMA]})", lambda row: render.number(row["paper_macc_pct"], 2)),
+        Column("paper CAS %", lambda row: render.number(row["paper_cas_pct"], 2)),
+    )
+    what = (
+        "Component ablation of the detector on the fixed compact-budget traces of the test split, all else as in "
+        f"{data.title(config.detector)}; ± is the standard deviation over seeds."
+    )
+    return Table("ablation", "Component ablation", _caption(what, data, config), pd.DataFrame(rows), columns)
+
+
+def triggers(data: Detections, config: schema.Config) -> Table:
+    """Detectors as triggers: which tokens that an expansion changes do they catch, beside the oracle, which has all.
+
+    ``caught_pct`` is the share by the detector's decision, ``caught_at_rate_pct`` the one among as many tokens as the
+    oracle expands, those of the largest scores. No label has a part in it. Raises :class:`UserError` where the
+    trajectories did not try the expanded pass.
+    """
+    needed = data.needed
+    if needed is None:
+        raise UserError("the detections do not tell which tokens an expansion changes; set trajectories.expanded")
+    counts = statistics.resamples(len(data.documents), config.scale.bootstrap, config.seed, "triggers")
+    share = 100 * float(needed.mean())
+    oracle = {"expansions_pct": share, "caught_pct": 100.0, "caught_at_rate_pct": 100.0, "auroc": 1.0}
+    rows: list[Row] = [{"detector": "Oracle", "run": True, "seeds": 0} | oracle]
+    for name in [*(name for name in DETECTORS if name in data.runs), *(n for n in data.runs if n not in DETECTORS)]:
+        runs = data.runs[name]
+        row: Row = {"detector": data.title(name), "run": True, "seeds": len(runs)}
+        figures = {
+            "expansions_pct": [100 * float(run.uncertain.mean()) for run in runs],
+            "caught_pct": [100 * float(run.uncertain[needed].mean()) if needed.any() else NAN for run in runs],
+            "caught_at_rate_pct": [100 * caught(run.score, needed) for run in runs],
+            "auroc": [detection_metrics(run.uncertain, np.where(needed, 0, 1), run.score)["auroc"] for run in runs],
+        }
+        for column, values in figures.items():
+            row[column], row[f"{column}_sd"] = statistics.mean_sd(values)
+        hits, all_needed = (
+            np.bincount(data.document[chosen], minlength=len(data.documents)).astype(np.float64)
+            for chosen in (needed & runs[0].uncertain, needed)
+        )
+        if len(runs) == 1:
+            limits = statistics.ratio_interval(hits, all_needed, counts)
+            row["caught_pct_low"], row["caught_pct_high"] = 100 * limits.low, 100 * limits.high
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    frame["n_tokens"], frame["n_needed"] = len(needed), int(needed.sum())
+    columns = (
+        _title_column(),
+        Column("Expansions %", _shown("expansions_pct", 2)),
+        Column("Caught %", _shown("caught_pct", 2)),
+        Column("Caught at the oracle's rate %", _shown("caught_at_rate_pct", 2)),
+        Column("AUROC", _shown("auroc", 3)),
+        Column("Tokens", lambda row: str(row["n_tokens"])),
+        Column("Changed", lambda row: str(row["n_needed"])),
+    )
+    what = (
+        "Detectors as triggers on the fixed compact-budget traces of the test split: an expansion to "
+        f"{config.trajectories.expanded} blocks changes a token or not, whatever its label. The oracle expands exactly "
+        "where it does. Caught: share of these tokens that a detector's decision expands; at the oracle's rate: among "
+        "as many tokens as the oracle expands, those of the largest scores; AUROC: of the score for these tokens; ± is "
+        "the standard deviation over seeds."
+    )
+    return Table("triggers", "Detectors as triggers", _caption(what, data, config), frame, columns)
+
+
+def reliability_bins(data: Detections) -> pd.DataFrame:
+    """Reliability of p_N of every detector that has one, a row a bin (:func:`utaca.detection.metrics.reliability`).
+
+    Columns ``detector``, ``low``, ``high``, ``tokens``, ``mean_p``, ``share_uncertain``; seeds are pooled.
+    """
+    frames = []
+    for name, runs in data.runs.items():
+        if all(run.p is not None for run in runs):
+            pooled = reliability(np.concatenate([run.p for run in runs]), np.tile(data.label, len(runs)))
+            frames.append(pd.DataFrame(pooled).assign(detector=data.title(name)))
+    columns = ["detector", "low", "high", "tokens", "mean_p", "share_uncertain"]
+    return pd.concat(frames, ignore_index=True)[columns]
+
+
+def margin_histogram(data: Detections) -> pd.DataFrame:
+    """Logit margins by class (paper, section 3.1): ``class``, ``low`` and ``high`` of the bin in logits, ``tokens``,
+    ``share`` of the class."""
+    margin = -data.runs["logit_margin"][0].score.astype(np.float64)
+    edges = np.linspace(0, max(float(margin.max()), 1e-6), MARGIN_BINS + 1)
+    frames = []
+    for name, label in CLASSES.items():
+        tokens = np.histogram(margin[data.label == label], edges)[0]
+        share = tokens / tokens.sum() if tokens.sum() else np.full(MARGIN_BINS, NAN)
+        columns = {"class": name, "low": edges[:-1], "high": edges[1:], "tokens": tokens, "share": share}
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
+
+
+_HEADERS = {
+    "mAcc %": "macc",
+    "Recall N %": "recall_n",
+    "Recall P %": "recall_p",
+    "Balanced acc. %": "balanced_accuracy",
+}
+
+
+def _figures(data: Detections, name: str, runs: Sequence[Run], resampled: Mapping[str, np.ndarray]) -> Row:
+    """Figures of a row: mean and spread over seeds, and the interval where there is one run."""
+    row: Row = {"detector": data.title(name), "run": bool(runs), "seeds": len(runs)}
+    metrics = [
+        detection_metrics(run.uncertain, data.label, run.score)
+        | {"ece": NAN if run.p is None else calibration_error(run.p, data.label)}
+        for run in runs
+    ]
+    for metric in (*_PERCENT, *_PLAIN):
+        factor, column = (1, metric) if metric in _PLAIN else (100, f"{metric}_pct")
+        mean, sd = statistics.mean_sd([m[metric] for m in metrics]) if metrics else (NAN, NAN)
+        limits = Estimate(mean)
+        if len(runs) == 1 and metric in resampled:
+            limits = statistics.interval(mean, resampled[metric])
+        row[column], row[f"{column}_sd"] = factor * mean, factor * sd
+        row[f"{column}_low"], row[f"{column}_high"] = factor * limits.low, factor * limits.high
+    return row | {
+        "n_tokens": metrics[0]["n_tokens"] if metrics else 0,
+        "n_documents": len(data.documents) if runs else 0,
+        "n_failed_labels": metrics[0]["n_failed"] if metrics else 0,
+    }
+
+
+def _resampled(data: Detections, runs: Sequence[Run], counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Figures under every resample of documents [count], means over seeds, by metric."""
+    known = data.label >= 0
+    document, negative = data.document[known], data.label[known] != CORRECT
+
+    def by_document(selected: np.ndarray) -> np.ndarray:
+        return np.bincount(document[selected], minlength=len(data.documents)).astype(np.float64)
+
+    n, p = by_document(negative), by_document(~negative)
+    found = []
+    for run in runs:
+        flagged = run.uncertain[known]
+        hits, alarms = by_document(flagged & negative), by_document(flagged & ~negative)
+        recall_n, recall_p = statistics.ratio(hits, n, counts), statistics.ratio(p - alarms, p, counts)
+        found.append(
+            {
+                "macc": statistics.ratio(hits + p - alarms, n + p, counts),
+                "recall_n": recall_n,
+                "recall_p": recall_p,
+                "balanced_accuracy": (recall_n + recall_p) / 2,
+                "f1_n": statistics.ratio(2 * hits, hits + alarms + n, counts),
+                "share_uncertain": statistics.ratio(n, n + p, counts),
+                "auroc": statistics.auroc(run.score[known], negative, document, counts),
+            }
+        )
+    return {metric: np.mean([one[metric] for one in found], axis=0) for metric in found[0]}
+
+
+def _title_column() -> Column:
+    return Column("Detector", lambda row: row["detector"] if row["run"] else f"{row['detector']} ({NOT_RUN})")
+
+
+def _shown(column: str, digits: int) -> Show:
+    def show(row: Mapping[str, Any]) -> str:
+        if not row["run"]:
+            return render.MISSING
+        if render.number(row.get(f"{column}_low"), digits) != render.MISSING:
+            return render.bracketed(row[column], row[f"{column}_low"], row[f"{column}_high"], digits)
+        return render.spread(row[column], row.get(f"{column}_sd"), digits)
+
+    return show
+
+
+def _bracketed(column: str, digits: int) -> Show:
+    return lambda row: render.bracketed(row[column], row[f"{column}_low"], row[f"{column}_high"], digits)
+
+
+def _count(column: str) -> Show:
+    return lambda row: str(row[column]) if row["run"] else render.MISSING
+
+
+def _caption(what: str, data: Detections, config: schema.Config) -> str:
+    seeds = f"{max(map(len, data.runs.values()))} detector seeds"
+    return caption_in_words(what, config, "labeller", len(data.documents), seeds, paper.LLAMA)
