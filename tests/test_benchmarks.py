@@ -21,6 +21,7 @@ from utaca.decoding.benchmark.floors import Costs, Machine
 from utaca.decoding.benchmark.loop import BlockLoop
 from utaca.decoding.benchmark.rows import RATIO, Bar, Part, Row
 from utaca.decoding.policies import Sub
+from utaca.detection import benchmark as training
 from utaca.errors import UserError
 from utaca.memory import prefill
 from utaca.settings.schema import Memory
@@ -216,3 +217,12 @@ def test_a_plan_too_small_is_refused() -> None:
     ):
         with pytest.raises(UserError, match=said):
             measure.measure(reader, wrong, Machine(1.0, 1.0))
+
+
+def test_training_is_measured_alone_and_side_by_side():
+    found = list(training.measure([16], [1], seeds=3, steps=4))
+    assert [(one.width, one.threads, one.seeds, one.steps) for one in found] == [(16, 1, 1, 4), (16, 1, 3, 4)]
+    assert all(one.step_s > 0 and one.cpu_s > 0 for one in found)
+    data = training.random_sequences(20, 16, 0)
+    assert (int(data.length.min()), int(data.length.max())) <= training.LENGTHS
+    assert [data.step[row] for row in data.position[3, : data.length[3]]] == list(range(int(data.length[3])))

@@ -71,7 +71,7 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
                 assert row["top10"][0] - row["top10"][1] == pytest.approx(row["margin"], abs=1e-5)
                 for site in recorded.sites:
                     assert torch.allclose(
-                        torch.tensor(row[f"embedding_{site}"]), token.embeddings[site], rtol=1e-3, atol=1e-2
+                        torch.tensor(row[f"embedding_{site}"]), token.embeddings[site], atol=1e-2, rtol=1e-3
                     )
                 assert (row["logprob"], row["retrieval"]) == pytest.approx((token.logprob, token.retrieval))
                 assert row["expanded_token"] == token.probe.token

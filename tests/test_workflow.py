@@ -159,6 +159,16 @@ def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent:
     assert (last == "reader") == ("reader" in jobs)
 
 
+def test_every_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> None:
+    own = "detectors={use: paper, mine: {lstm: false, class_weights: [1.0, 1.0, 1.0]}}"
+    jobs = planned(checkout, "--config", own, "--", "results/tiny/tables/triggers.csv")
+    trained = {name.removeprefix("train_") for name in jobs if name.startswith("train_")}
+    assert {"utaca", "two_way", "margin", "mlp", "evidential", "needed", "retrieval", "budget", "mine"} <= trained
+    assert len(trained) == 15
+    target = "results/tiny/detectors/needed/seed0/model.safetensors"
+    assert "label" not in planned(checkout, "--config", "detectors=paper", "--", target), "no judge is asked"
+
+
 def test_paper_scale_plans(checkout: Path) -> None:
     options = ["reader=qwen2_7b", "writer=gpt_oss_120b", "labeller=gpt_oss_120b", "judge=gpt_oss_120b"]
     jobs = planned(checkout, "--config", *options, "corpus=wikipedia", "scale=paper", "--", "results/tables")
@@ -294,7 +304,8 @@ def edited(path: Path) -> Iterator[None]:
 
 def test_run_leaves_tables_and_says_where(finished: Path) -> None:
     folder = finished / "results" / "tables"
-    expected = {f"tiny-{table}.{form}" for table in TABLES for form in ("csv", "md", "tex")}
+    expected = {f"tiny-{table}.{form}" for table in [*TABLES, "ablation"] for form in ("csv", "md", "tex")}
+    expected |= {f"tiny-{figure}.{form}" for figure in ("reliability", "margins") for form in ("csv", "png", "svg")}
     assert expected | {"index.md"} <= {path.name for path in folder.iterdir()}
     assert all(path.stat().st_size for path in folder.iterdir())
     output = (finished / "output.txt").read_text(encoding="utf-8")
@@ -346,7 +357,7 @@ def test_the_report_and_snakemakes_own(finished: Path) -> None:
     page = (finished / target).read_text(encoding="ascii")
     links = re.findall(r'href="([^"#]+)"', page)
     assert all((finished / "results" / link).is_file() for link in links)
-    assert all(f'id="{name}"' in page for name in [*TABLES, "pareto", "budget"])
+    assert all(f'id="{name}"' in page for name in [*TABLES, "ablation", "reliability", "margins", "pareto", "budget"])
     assert "--config scale=smoke" in page
     assert (finished / "results" / "tiny" / "traces" / "test.html").stat().st_size < 2**20
 

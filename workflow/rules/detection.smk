@@ -62,9 +62,9 @@ rule fit_baselines:
 
 rule detections:
     input:
-        **DETECTORS,
         trajectories=TRAJECTORIES["test"],
         labels=f"{LABELS}/test.parquet",
+        detectors=[path for seeds in DETECTORS.values() for path in seeds],
         baselines=rules.fit_baselines.output,
         modules=MODULES["detections"],
     output:

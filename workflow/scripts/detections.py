@@ -32,8 +32,9 @@ with stage_log(snakemake.log[0]):
         detections(heuristic.verdicts(plain), plain, name, 0)
         for name, heuristic in load_heuristics(files.baselines[0]).items()
     ]
-    for variant in params.variants:
-        detectors = [load(path) for path in files[variant]]
+    seeds = len(files.detectors) // len(params.variants)
+    for place, variant in enumerate(params.variants):
+        detectors = [load(path) for path in files.detectors[place * seeds :][:seeds]]
         shown = traces(detectors[0].settings)
         for seed, detector in enumerate(detectors):
             for readout, verdicts in detector.verdicts(shown).items():
