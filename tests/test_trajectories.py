@@ -12,6 +12,7 @@ from utaca.decoding.generate import generate
 from utaca.decoding.suites import Trigger, decode_suites
 from utaca.decoding.trajectories import ask, trajectories
 from utaca.detection.detector import Detector
+from utaca.errors import UserError
 from utaca.memory import prefill
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
@@ -85,6 +86,8 @@ def test_trajectories_survive_the_round_trip(reader, tmp_path) -> None:
     table = trajectories(reader, documents(1), [2], schema.Trajectories(), Journal(tmp_path / "j", "x"))
     write(tmp_path / "part.parquet", "trajectories", table, schema=trajectory_schema(64))
     assert read(tmp_path / "part.parquet", "trajectories").equals(table)
+    with pytest.raises(UserError, match="has no column embedding_mlp"):
+        read(tmp_path / "part.parquet", "trajectories", ["token", "embedding_mlp"])
 
 
 def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) -> None:

@@ -23,6 +23,7 @@ from utaca.detection.detector import Detector, State
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Step, run
 from utaca.readers.load import Reader
+from utaca.readers.onednn import onednn
 from utaca.readers.prompts import SEPARATOR
 
 TOP = 10
@@ -368,7 +369,8 @@ def _judge(detector: Detector, token: Token, state: State | None) -> tuple[tuple
     """The detector's probabilities for a token, its next state, and whether it distrusts the token."""
     embedding, names = token.embeddings[detector.settings.site], detector.settings.signals
     signals = embedding.new_tensor([[SIGNALS[name](token) for name in names]], dtype=torch.float32)
-    gdm, advanced = detector.step(signals, embedding[None].float(), state)
+    with onednn(False):
+        gdm, advanced = detector.step(signals, embedding[None].float(), state)
     return tuple(gdm[0].tolist()), advanced, bool(detector.distrusts(gdm)[0])
 
 

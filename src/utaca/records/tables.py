@@ -108,10 +108,13 @@ def _about(path: str | Path) -> dict[str, str]:
 def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:
     if not path.is_file():
         raise UserError(f"{path} does not exist; make it with its target: snakemake --cores all {path}")
-    table = pq.read_table(path, columns=list(columns) if columns else None)
-    found = (table.schema.metadata or {}).get(b"utaca.kind", b"").decode()
+    own = pq.read_schema(path)
+    found = (own.metadata or {}).get(b"utaca.kind", b"").decode()
     if found != kind:
         raise UserError(f"{path} holds {found or 'foreign data'}, not {kind}; remove it and make it again")
+    if missing := [column for column in columns or [] if column not in own.names]:
+        raise UserError(f"{path} has no column {missing[0]}; it was made otherwise: remove it and make it again")
+    table = pq.read_table(path, columns=list(columns) if columns else None)
     expected = SCHEMAS.get(kind)
     if expected is not None and columns is None and not table.schema.equals(expected):
         raise UserError(f"{path} was written with another version of the {kind} schema; remove it and make it again")
