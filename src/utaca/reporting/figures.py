@@ -52,8 +52,11 @@ def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
                 continue
             # An interval may miss its figure by a rounding error.
             bars = [(own["cas_pct"] - own["cas_pct_low"]).clip(0), (own["cas_pct_high"] - own["cas_pct"]).clip(0)]
+            # What all settings of a method share is said once.
+            shared = {setting.partition(", ")[2] for setting in own["setting"]}
+            told = f"{method}, {max(shared)}" if len(shared) == 1 and max(shared) else method
             axes.errorbar(
-                own["mtokens"], own["cas_pct"], yerr=bars, label=method, color=color, marker=marker, capsize=3,
+                own["mtokens"], own["cas_pct"], yerr=bars, label=told, color=color, marker=marker, capsize=3,
                 elinewidth=0.8, alpha=0.8,
             )  # fmt: skip
             for row in own.to_dict("records"):
@@ -61,9 +64,10 @@ def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
                 ends.append((row["cas_pct_low"], row["cas_pct_high"]))
                 style = {"fontsize": 6, "color": color, "ha": "center", "va": "center"}
                 arrow = {"arrowstyle": "-", "linewidth": 0.4, "color": color, "shrinkA": 0, "shrinkB": 2}
+                setting = row["setting"] if told == method else row["setting"].partition(", ")[0]
                 texts.append(
                     axes.annotate(
-                        row["setting"], places[-1], xytext=(0, 0), textcoords="offset points", arrowprops=arrow, **style
+                        setting, places[-1], xytext=(0, 0), textcoords="offset points", arrowprops=arrow, **style
                     )
                 )
         if (points["mtokens"] > 0).all():
