@@ -8,6 +8,7 @@ import atexit
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(workflow.basedir)
@@ -62,10 +63,34 @@ DETECTORS = {
     )
     for variant in SETTINGS.detectors
 }
-POINTS = {
-    name: [point.label for point in suite.points]
+SUITES = {
+    split: suites
+    for split in ["validation", "test"]
+    if (suites := [name for name, s in SETTINGS.suites.items() if s.split == split])
+}
+RAN = {
+    name: suite.ran(SETTINGS.scale.detector_seeds)
     for name, suite in SETTINGS.suites.items()
 }
+POINTS = {name: [point.label for point in points] for name, points in RAN.items()}
+# Variant, seed and file of the detector of every point that has one, by label.
+TRIGGERS = {
+    split: {
+        point.label: [
+            variant,
+            seed,
+            DETECTORS[variant][seed],
+        ]
+        for suite in suites
+        for point in RAN[suite]
+        if point.method == "utaca"
+        for variant in [point.detector or SETTINGS.detector]
+        for seed in [point.seed if point.seed >= 0 else SETTINGS.detector_seed]
+    }
+    for split, suites in SUITES.items()
+}
+# Splits with decisions replayed.
+REPLAYS = ["test"] if SETTINGS.scale.replays else []
 GENERATIONS = {
     name: expand(
         f"{OUT}/generations/{name}/{{point}}/answers-{{shard}}.parquet",
@@ -81,6 +106,23 @@ SCORES = {
     )
     for name, points in POINTS.items()
 }
+# The point with replays: its answers and scores, and those of the replays.
+REPLAYED = {}
+if REPLAYS:
+    suite = next(name for name in SUITES["test"] if SETTINGS.replays_of in POINTS[name])
+    shards = range(SCALE["test"]["shards"])
+    folder = f"{OUT}/scores/{SETTINGS.judge.name}"
+    REPLAYED = {
+        "answers": expand(
+            f"{OUT}/generations/{suite}/{SETTINGS.replays_of}/answers-{{shard}}.parquet",
+            shard=shards,
+        ),
+        "scores": f"{folder}/{suite}/{SETTINGS.replays_of}.parquet",
+        "replays": expand(
+            f"{OUT}/replays/{SETTINGS.replays_of}/part-{{shard}}.parquet", shard=shards
+        ),
+        "replay_scores": f"{folder}/replays/{SETTINGS.replays_of}.parquet",
+    }
 # What each endpoint was needed for.
 USAGE = {
     "writer": "results/usage/biographies/test.parquet",
@@ -89,7 +131,7 @@ USAGE = {
     ),
     "judge": [
         path.replace(f"{OUT}/scores/", f"{OUT}/usage/scores/", 1)
-        for paths in SCORES.values()
+        for paths in [*SCORES.values(), [REPLAYED["replay_scores"]] if REPLAYED else []]
         for path in paths
     ],
 }

@@ -289,6 +289,45 @@ def test_a_budget_for_every_step_replays_a_trace(memory) -> None:
     assert [t.k for t in generate(memory, "Who?", budget=[5, 2], max_new_tokens=4).trace] == [5, 2, 2, 2]
 
 
+@pytest.mark.parametrize("policy", [Set(1), Sub(5)])
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_oracle_expands_exactly_where_the_tokens_differ(memory, policy: Policy, paired: bool) -> None:
+    options = {"policy": policy, "oracle": True, "max_new_tokens": 25, "paired": paired}
+    found = generate(memory, "Who?", budget=BUDGET, **options)
+    reader, prompt = memory.reader, memory.reader.encode(SEPARATOR + "Who?" + memory.reader.after)
+    k, tokens, budgets, selected = BUDGET, [], [], 0
+
+    def after_prefix(k_now: int) -> int:
+        branch = Branch(memory, 400)
+        branch.commit(branch.step(prompt[:-1], memory.settings.prefill_budget))
+        token = prompt[-1:]
+        for earlier, k_earlier in zip(tokens, budgets, strict=True):
+            branch.commit(branch.step(token, k_earlier))
+            token = torch.tensor([earlier])
+        return int(reader.logits(branch.step(token, k_now).hidden[-1]).argmax())
+
+    for token in found.trace:
+        compact, wide = after_prefix(k), after_prefix(BUDGET)
+        selected += k if k == BUDGET else k + BUDGET
+        assert token.rolled_back == (compact != wide)
+        assert (token.probe is None) == (k == BUDGET or token.rolled_back)
+        k = BUDGET if token.rolled_back else k
+        tokens.append(wide)
+        budgets.append(k)
+        assert (token.token, token.k) == (wide, k)
+        k = k if token.rolled_back else policy.update(k, BUDGET)
+    assert 0 < found.rollbacks < len(found.trace)
+    assert found.mean_selected_tokens == sum(budgets) * 8 / len(budgets)
+    assert found.mean_selected_with_tentative == pytest.approx(selected * 8 / len(budgets))
+
+
+def test_the_oracle_is_given_alone_and_with_a_policy(memory) -> None:
+    with pytest.raises(UserError, match="one of the two"):
+        generate(memory, "Who?", budget=2, policy=Sub(1), oracle=True, detector=Scripted())
+    with pytest.raises(UserError, match="need a policy"):
+        generate(memory, "Who?", budget=2, oracle=True)
+
+
 def test_interventions_replace_the_detectors_decision(memory) -> None:
     options = {"budget": BUDGET, "policy": Set(2), "max_new_tokens": 25}
     found = generate(memory, "Who?", detector=Scripted(), **options)

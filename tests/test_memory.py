@@ -60,6 +60,50 @@ def test_short_document_is_read_whole() -> None:
     assert (reader.logits(step.hidden[-1]) - full_attention(reader, tokens)[-1]).abs().max() < 1e-4
 
 
+def test_a_window_may_be_wider_than_the_positions_of_a_short_document() -> None:
+    reader = make_reader(memory=Memory(n_init=4, n_local=2000, block_size=8, prefill_chunk=16, prefill_budget=2))
+    tokens = some_tokens(41)
+    step = Branch(prefill(reader, tokens[:40]), 1).step(tokens[40:], budget=3)
+    assert (reader.logits(step.hidden[-1]) - full_attention(reader, tokens)[-1]).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(("n_init", "block_size"), [(0, 8), (3, 8), (8, 8), (21, 4)])
+def test_a_store_gives_the_initial_tokens_and_the_blocks_asked_for(n_init: int, block_size: int) -> None:
+    """Whatever the initial tokens and the last, partial block leave of a block's size."""
+    for storage, length in itertools.product(("device", "host"), (60, 63)):
+        store = Store(Layout(length, n_init, 9, block_size), (2, 4), torch.float32, torch.device("cpu"), storage)
+        new = torch.randn(2, length, 4)
+        store.write(0, new[:, :25])
+        store.write(25, new[:, 25:])
+        assert torch.equal(store.tokens, new)
+        assert torch.equal(store.near(30, length), new[:, 30:])
+        starts = [n_init + block * block_size for block in (4, 1)]
+        expected = torch.cat([new[:, :n_init], *(new[:, at : at + block_size] for at in starts)], 1)
+        assert torch.equal(store.far(torch.tensor([4, 1])), expected)
+        assert torch.equal(store.far(torch.tensor([], dtype=torch.long)), new[:, :n_init])
+
+
+def test_onednn_is_as_it_was_after_a_pass() -> None:
+    """One token's pass goes without, but for its attention; whatever happens, the process is left as it was."""
+    reader, seen = make_reader(), []
+
+    class Seeing:
+        def attend(self, layer, query, key, value, scaling):
+            seen.append(torch.backends.mkldnn.enabled)
+            if layer == 2:
+                raise InterruptedError
+            return query
+
+    note = reader.model.model.layers[1].mlp.register_forward_hook(lambda *_: seen.append(torch.backends.mkldnn.enabled))
+    for tokens, expected in ((some_tokens(1), False), (some_tokens(2), True)):
+        seen.clear()
+        with pytest.raises(InterruptedError):
+            reader.forward(tokens[None], Seeing())
+        assert seen == [True, True, expected, True]
+        assert torch.backends.mkldnn.enabled
+    note.remove()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_selection_is_the_brute_force_one(seed: int) -> None:
     """Layer 0's keys and queries can be had without block memory; the rule is restated with loops in float64."""
@@ -365,18 +409,18 @@ def test_branches_that_share_a_pass_equal_full_attention(kind: str) -> None:
 def test_host_storage_leaves_the_device_the_window_and_what_is_retrieved(prefill_budget: int, monkeypatch) -> None:
     m = Memory(n_init=20, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=prefill_budget, storage="host")
     held, leave = [], Store.leave
-    monkeypatch.setattr(Store, "leave", lambda self, window: (leave(self, window), held.append(len(self._near)))[0])
+    monkeypatch.setattr(Store, "leave", lambda self, window: (leave(self, window), held.append(self._near.shape[1]))[0])
     document = prefill(make_reader(memory=m), some_tokens(300))
     assert max(held) < 20 + 24 + 8
     step = Branch(document, 1).step(torch.tensor([5]), 3)
     wanted = [document.block_tokens(ids) for ids in step.selected]
     for stores in (document.keys, document.values):
         for store, tokens in zip(stores, wanted, strict=True):
-            assert len(store.initial) == 20
+            assert store.initial.shape[1] == 20
             kept = torch.zeros(300, dtype=torch.bool)
             kept[tokens] = True
             with torch.inference_mode():
-                store.tokens[~kept] = torch.nan
+                store.tokens[:, ~kept] = torch.nan
     again = Branch(document, 1).step(torch.tensor([5]), 3)
     assert torch.equal(step.hidden, again.hidden)
     assert not Branch(document, 1).step(torch.tensor([5]), 9).hidden.isfinite().all(), (

@@ -246,8 +246,13 @@ def test_tokens_of_a_suite_are_read_once_a_document(tmp_path):
     for shard, documents in enumerate((["d0", "d1"], ["d2"])):
         for point in ("a", "b"):
             rows = [
-                common | {"document": d, "point": point, "n_context": 100 + shard, "n_generated": 10, "rollbacks": 3}
+                common
+                | {"document": d, "point": point, "detector": point, "n_context": 100 + shard, "n_generated": 10}
+                | {"rollbacks": 3}
                 for d in documents
             ]
-            write(tmp_path / f"{point}-{shard}.parquet", "answers", rows)
+            # A point of two suites is decoded once.
+            for suite in ("test", "again"):
+                path = tmp_path / f"{suite}-{point}-{shard}.parquet"
+                write(path, "answers", [row | {"suite": suite} for row in rows])
     assert resources.answered(sorted(tmp_path.glob("*.parquet"))) == (100 + 100 + 101, 6 * 13)

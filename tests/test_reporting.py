@@ -11,7 +11,8 @@ import pytest
 from utaca.detection.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import write
-from utaca.reporting import detection, detection_figures, figures, paper, render, statistics, tables
+from utaca.records.tables import provenance
+from utaca.reporting import detection, detection_figures, figures, generation, paper, render, statistics, tables
 from utaca.settings import schema
 
 N_DOCUMENTS = 6
@@ -48,7 +49,8 @@ def results(tmp_path):
             answers[d % 2].append(
                 {
                     "document": f"d{d}", "suite": "test", "point": f"p{place}", "method": method, "budget": budget,
-                    "policy": policy, "question": "?", "text": "", "n_context": 900, "n_generated": n, "finish": "eos",
+                    "policy": policy, "detector": "utaca" if policy else "", "seed": 0 if policy else None,
+                    "question": "?", "text": "", "n_context": 900, "n_generated": n, "finish": "eos",
                     "selected": selected if n else None, "attended": selected + 288,
                     "selected_with_tentative": selected, "attended_with_tentative": selected,
                     "rollbacks": n // 5, "prefill_seconds": 2.0 + d,
@@ -68,7 +70,7 @@ def results(tmp_path):
     paths = [tmp_path / f"answers-{shard}.parquet" for shard in answers], [tmp_path / "scores.parquet"]
     for path, shard in zip(paths[0], answers.values(), strict=True):
         write(path, "answers", shard)
-    write(paths[1][0], "scores", scores)
+    write(paths[1][0], "scores", scores, made_from=paths[0])
     return paths
 
 
@@ -249,7 +251,7 @@ def test_detectors_must_share_their_tokens(detections, config, tmp_path):
 
 
 def test_generation_tables(results, config):
-    frame = tables.validation(*results, config).frame
+    frame = generation.generation("validation", *results, config).frame
     assert list(frame["setting"]) == ["K=2", "K=4", "Kmax=4, Sub.1", "Kmax=32, Sub.16"]
     assert (frame["n_documents"] == N_DOCUMENTS).all()
     assert (frame["n_judgements"] == 2 * N_DOCUMENTS).all()
@@ -264,7 +266,7 @@ def test_generation_tables(results, config):
 
 
 def test_test_table_compares_with_infllm(results, config):
-    table = tables.test(*results, config)
+    table = generation.generation("test", *results, config)
     frame = table.frame
     assert list(frame["nearest_infllm"]) == ["", "", "K=2", "K=4"]
     assert frame["difference_pct"][2] == pytest.approx(frame["cas_pct"][2] - frame["cas_pct"][0])
@@ -280,7 +282,7 @@ def test_test_table_compares_with_infllm(results, config):
 
 
 def test_tradeoff_table(results, config):
-    frame = tables.tradeoff(*results, config).frame
+    frame = generation.tradeoff(*results, config).frame
     assert frame["prefill_s"][0] == pytest.approx(np.mean([2 + d for d in range(N_DOCUMENTS)]))
     assert frame["end_to_end_s"][2] == pytest.approx(frame["prefill_s"][2] + 0.1 * np.mean([10 + d for d in range(6)]))
     assert np.isnan(frame["peak_gib"][0])
@@ -322,15 +324,41 @@ def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
     assert all("built-in rules" in row[1] for row in rows[:2])
 
 
+def _rewritten(paths, kind, keep, path, **about):
+    """Rows of files for which ``keep`` holds, as a file."""
+    frame = pd.concat([pd.read_parquet(one) for one in paths])
+    frame = frame[keep(frame)]
+    write(path, kind, frame.astype(object).where(frame.notna(), None).to_dict("records"), **about)
+    return path
+
+
 def test_lost_documents_are_noticed(results, config, tmp_path):
     answers, scores = results
-    frame = pd.read_parquet(scores[0])
-    kept = frame[~((frame["point"] == "p2") & (frame["document"] == "d3"))]
-    write(tmp_path / "short.parquet", "scores", kept.astype(object).where(kept.notna(), None).to_dict("records"))
+    short = _rewritten(
+        scores, "scores", lambda f: ~((f["point"] == "p2") & (f["document"] == "d3")), tmp_path / "s", made_from=answers
+    )
     with pytest.raises(UserError, match="p2"):
-        tables.test(answers, [tmp_path / "short.parquet"], config)
+        generation.generation("test", answers, [short], config)
+    half = _rewritten(scores, "scores", lambda f: f["document"] != "", tmp_path / "half", made_from=answers[:1])
     with pytest.raises(UserError, match="other documents"):
-        tables.test(answers[:1], scores, config)
+        generation.generation("test", answers[:1], [half], config)
+
+
+def test_runs_are_not_mixed(results, config, tmp_path):
+    answers, scores = results
+    other = _rewritten(answers[1:], "answers", lambda f: f["document"] != "", tmp_path / "other", config="otherwise")
+    with pytest.raises(UserError) as raised:
+        generation.generation("test", [answers[0], other], scores, config)
+    assert str(answers[0]) in str(raised.value)
+    assert str(other) in str(raised.value)
+    # The same rows of the same settings, but of other documents.
+    moved = tmp_path / "documents.parquet"
+    write(moved, "documents", [], config="moved")
+    other = _rewritten(answers[1:], "answers", lambda f: f["document"] != "", tmp_path / "other", made_from=[moved])
+    with pytest.raises(UserError) as raised:
+        generation.generation("test", [answers[0], other], scores, config)
+    assert str(scores[0]) in str(raised.value)
+    assert str(answers[0]) in str(raised.value)
 
 
 def test_readers_of_the_paper_get_their_own_figures():
@@ -340,9 +368,9 @@ def test_readers_of_the_paper_get_their_own_figures():
 
 
 def test_files_and_index(results, detections, config, tmp_path):
-    made = [detection.detection(detection.load(detections), config), tables.test(*results, config)]
+    made = [detection.detection(detection.load(detections), config), generation.generation("test", *results, config)]
     files = [path for table in made for path in tables.save(table, tmp_path / "tiny")]
-    files += figures.pareto(made[1], tmp_path / "tiny", config)
+    files += figures.pareto(made[1].frame, tmp_path / "tiny", config)
     assert [path.name for path in files[:3]] == ["detection.csv", "detection.md", "detection.tex"]
     read = pd.read_csv(files[3])
     assert read["cas_pct"].dtype == np.float64
@@ -358,21 +386,19 @@ def test_files_and_index(results, detections, config, tmp_path):
 
 
 def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
-    table = tables.test(*results, config)
-    first = figures.pareto(table, tmp_path / "a", config)
-    second = figures.pareto(tables.test(*results, config), tmp_path / "b", config)
+    table = generation.generation("test", *results, config)
+    first = figures.pareto(table.frame, tmp_path / "a", config)
+    second = figures.pareto(generation.generation("test", *results, config).frame, tmp_path / "b", config)
     assert [path.name for path in first] == ["pareto.png", "pareto.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_one_document_is_enough(results, config, tmp_path):
-    for paths, kind in zip(results, ("answers", "scores"), strict=True):
-        frame = pd.concat([pd.read_parquet(path) for path in paths])
-        own = frame[frame["document"] == "d1"]
-        write(tmp_path / f"one-{kind}", kind, own.astype(object).where(own.notna(), None).to_dict("records"))
-    table = tables.test([tmp_path / "one-answers"], [tmp_path / "one-scores"], config)
+    one = _rewritten(results[0], "answers", lambda f: f["document"] == "d1", tmp_path / "a")
+    scored = _rewritten(results[1], "scores", lambda f: f["document"] == "d1", tmp_path / "s", made_from=[one])
+    table = generation.generation("test", [one], [scored], config)
     assert (table.frame["cas_pct_low"] == table.frame["cas_pct"]).all()
-    assert len(figures.pareto(table, tmp_path, config)) == 2
+    assert len(figures.pareto(table.frame, tmp_path, config)) == 2
 
 
 def test_latex_is_escaped():
@@ -390,3 +416,20 @@ def test_markdown_keeps_its_columns():
     assert r"| x\|y z | 1 |" in text
     assert render.bracketed(1.0, float("nan"), None, 1) == "1.0"
     assert render.spread(1.0, 0.25, 2) == "1.00 ± 0.25"
+
+
+def test_provenance_reaches_back_to_the_first_file(tmp_path):
+    def chain(seed: str) -> str:
+        names = [tmp_path / f"{seed}-{number}.parquet" for number in range(3)]
+        for number, path in enumerate(names):
+            write(path, "usage", [], config=seed if number == 0 else "", made_from=names[number - 1 : number])
+        return provenance(names[2:])
+
+    assert chain("a") != chain("b")
+    assert chain("a") == chain("a")
+    assert provenance([]) == ""
+    detector = tmp_path / "model.safetensors"
+    detector.write_bytes(b"1")
+    first = provenance([detector])
+    detector.write_bytes(b"2")
+    assert provenance([detector]) != first

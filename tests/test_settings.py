@@ -103,7 +103,23 @@ def test_suite_of_ones_own(root: Path) -> None:
     own = {"split": "test", "points": [{"method": "utaca", "budget": "3", "policy": "sub.1"}]}
     suites = compose({"suites": {"own": own}}, root)["suites"]
     assert set(suites) == {"validation", "test", "own"}
-    assert suites["own"]["points"] == [{"method": "utaca", "budget": 3, "policy": "sub.1"}]
+    assert suites["own"]["points"] == [{"method": "utaca", "budget": 3, "policy": "sub.1", "detector": "", "seed": -1}]
+
+
+@pytest.mark.parametrize(("reader", "label"), [("tiny", "utaca-K64-sub16"), ("qwen2_7b", "utaca-K48-sub8")])
+def test_the_replayed_point_is_that_of_the_suites(root: Path, reader: str, label: str) -> None:
+    composed = compose({"reader": reader, "scale": "paper"}, root)
+    assert load(composed).replays_of == label
+    other = compose({"reader": reader, "replayed": "utaca-K32-sub16", "suites": "llama"}, root)
+    assert load(other).replays_of == "utaca-K32-sub16"
+
+
+def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
+    settings = load(compose({"suites": "llama_full", "scale": {"detector_seeds": "3"}}, root))
+    labels = [point.label for point in settings.suites["seeds"].ran(settings.scale.detector_seeds)]
+    assert labels == [f"utaca-K64-sub16-seed{seed}" for seed in range(3)]
+    assert schema.Point("utaca", 64, "sub.16").label == "utaca-K64-sub16", "as ever"
+    assert schema.Point("utaca", 64, "sub.16", "two_way", 3).label == "utaca-K64-sub16-two_way-seed3"
 
 
 @pytest.mark.parametrize(
@@ -151,6 +167,7 @@ def test_suite_of_ones_own(root: Path) -> None:
         ({"reader": {"name": "a/b"}}, "reader.name"),
         ({"suites": {"own": {"split": "test", "pints": []}}}, "did you mean suites.own.points?"),
         ({"suites": {"own": {"split": "test", "points": []}}}, "suites.own.points is empty"),
+        ({"scale": {"replays": "3"}, "replayed": "infllm-K8"}, "replayed is 'infllm-K8' but must name a point of"),
     ],
 )
 def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: str) -> None:
@@ -169,10 +186,15 @@ def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: 
         ([("infllm", 3, ""), ("infllm", 3, "")], "twice"),
         ([("infllm", 0, "")], "budget is 0"),
         ([("other", 1, "")], "method"),
+        ([("oracle", 3, "")], "needs set.N or sub.N"),
+        ([("infllm", 3, "", "utaca")], "detector is set but method infllm has no detector"),
+        ([("oracle", 3, "sub.1", "", 0)], "seed is set but method oracle has no detector"),
+        ([("utaca", 3, "sub.1", "other")], "detector is 'other' but must be"),
+        ([("utaca", 3, "sub.1", "", 8)], "seed is 8 but must be below"),
     ],
 )
-def test_impossible_points(config: dict[str, Any], points: list[tuple[str, int, str]], said: str) -> None:
-    rows = [{"method": method, "budget": budget, "policy": policy} for method, budget, policy in points]
+def test_impossible_points(config: dict[str, Any], points: list[tuple[Any, ...]], said: str) -> None:
+    rows = [dict(zip(("method", "budget", "policy", "detector", "seed"), point, strict=False)) for point in points]
     with pytest.raises(UserError, match=said):
         validate({**config, "suites": {"own": {"split": "test", "points": rows}}})
 

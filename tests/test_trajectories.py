@@ -9,7 +9,7 @@ from small import make_reader
 from utaca.decoding import suites as suites_module
 from utaca.decoding import trajectories as trajectories_module
 from utaca.decoding.generate import generate
-from utaca.decoding.suites import decode_suite
+from utaca.decoding.suites import Trigger, decode_suites
 from utaca.decoding.trajectories import ask, trajectories
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
@@ -68,15 +68,16 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
             assert [r["token"] for r in rows] == [t.token for t in expected]
             assert [r["step"] for r in rows] == list(range(len(expected)))
             for row, token in zip(rows, expected, strict=True):
-                assert row["margin"] == pytest.approx(token.margin)
+                # Budgets share passes there, which round otherwise.
+                assert row["margin"] == pytest.approx(token.margin, abs=1e-4)
                 assert row["top10"][0] - row["top10"][1] == pytest.approx(row["margin"], abs=1e-5)
                 for site in recorded.sites:
                     assert torch.allclose(
                         torch.tensor(row[f"embedding_{site}"]), token.embeddings[site], atol=1e-2, rtol=1e-3
                     )
-                assert (row["logprob"], row["retrieval"]) == pytest.approx((token.logprob, token.retrieval))
+                assert (row["logprob"], row["retrieval"]) == pytest.approx((token.logprob, token.retrieval), abs=1e-4)
                 assert row["expanded_token"] == token.probe.token
-                assert row["expanded_logprob"] == pytest.approx(token.probe.logprob)
+                assert row["expanded_logprob"] == pytest.approx(token.probe.logprob, abs=1e-4)
                 assert row["selected"] == [ids.tolist() for ids in token.selected]
             assert [r["finish"] for r in rows[:-1]] == [""] * (len(rows) - 1)
             assert rows[-1]["finish"] in ("eos", "length")
@@ -113,48 +114,75 @@ def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) ->
     assert len(later) == 4, "another identity finds nothing"
 
 
-def test_suite_prefills_once_and_counts(reader, tmp_path, monkeypatch) -> None:
+def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     torch.manual_seed(0)
-    detector = Detector(schema.Detector(), 64).eval()
-    points = [Point("infllm", 2), Point("infllm", 5), Point("utaca", 6, "sub.2")]
-    prefills = []
+    detectors = [Detector(schema.Detector(), 64).eval() for _ in range(2)]
+    suites = {
+        "test": [Point("infllm", 2), Point("infllm", 5), Point("utaca", 6, "sub.2"), Point("oracle", 6, "sub.2")],
+        "seeds": [Point("utaca", 6, "sub.2", seed=seed) for seed in (0, 1)],
+    }
+    triggers = {"utaca-K6-sub2": Trigger(detectors[0], "a", "utaca", 0)}
+    triggers |= {f"utaca-K6-sub2-seed{n}": Trigger(detectors[n], "ab"[n], "utaca", n) for n in (0, 1)}
+    prefills, decoded = [], []
     monkeypatch.setattr(suites_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
+    monkeypatch.setattr(suites_module, "generate", lambda *g, **o: decoded.append(o) or generate(*g, **o))
     given = documents(2)
-    found = decode_suite(reader, given, "test", points, detector, Journal(tmp_path, "x"))
-    assert list(found) == ["infllm-K2", "infllm-K5", "utaca-K6-sub2"]
+    found = decode_suites(reader, given, suites, triggers, Journal(tmp_path, "x"))
+    assert [label for _, label in found.answers] == [
+        "infllm-K2", "infllm-K5", "utaca-K6-sub2", "oracle-K6-sub2", "utaca-K6-sub2-seed0", "utaca-K6-sub2-seed1"
+    ]  # fmt: skip
     assert len(prefills) == 2
-    for point in points:
-        answers, traces = found[point.label]
+    assert len(decoded) == 2 * 5, "the point that suites share is decoded once"
+    for (suite, label), answers in found.answers.items():
+        traces = found.traces[suite, label]
         assert answers.schema.equals(SCHEMAS["answers"])
         assert traces.schema.equals(SCHEMAS["traces"])
+        seed = {"utaca-K6-sub2": 0, "utaca-K6-sub2-seed0": 0, "utaca-K6-sub2-seed1": 1}.get(label)
         for row in answers.to_pylist():
             trace = [t for t in traces.to_pylist() if t["document"] == row["document"]]
+            assert {t["point"] for t in trace} == {label}
+            assert (row["suite"], row["point"]) == (suite, label)
+            assert (row["detector"], row["seed"]) == ("" if seed is None else "utaca", seed)
             assert row["n_generated"] == len(trace)
             assert row["selected"] == pytest.approx(sum(t["k"] for t in trace) * 8 / len(trace))
             assert row["rollbacks"] == sum(t["rolled_back"] for t in trace)
             assert row["text"] == "".join(t["text"] for t in trace)
             assert row["peak_bytes"] > 0
-    again = decode_suite(reader, given, "test", [*points, Point("infllm", 1)], detector, Journal(tmp_path, "x"))
+    more = {"test": [*suites["test"], Point("infllm", 1)]}
+    again = decode_suites(reader, given, more, triggers, Journal(tmp_path, "x"))
     assert len(prefills) == 4, "a new point prefills again"
-    assert again["infllm-K2"][0].equals(found["infllm-K2"][0]), "the others are taken from the journal"
+    key = "test", "infllm-K2"
+    assert again.answers[key].equals(found.answers[key]), "the others are taken from the journal"
 
 
 def test_a_suite_decoded_in_pairs_gives_the_same_tokens(reader, tmp_path, monkeypatch) -> None:
-    points, rows, forward = [Point("infllm", 2), Point("utaca", 6, "sub.2")], [], Reader.forward
+    points = [Point("infllm", 2), Point("utaca", 6, "sub.2"), Point("oracle", 6, "sub.2")]
+    rows, forward = [], Reader.forward
     monkeypatch.setattr(Reader, "forward", lambda self, *given: (rows.append(len(given[0])), forward(self, *given))[1])
+    triggers = {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)}
     found = []
     for paired in (False, True):
         rows.clear()
         journal = Journal(tmp_path / str(paired), "x")
-        found.append(decode_suite(reader, documents(2), "test", points, EveryThird(), journal, paired=paired))
+        found.append(decode_suites(reader, documents(2), {"test": points}, triggers, journal, paired=paired))
         assert set(rows) == ({1, 2} if paired else {1})
     for point in points:
-        (answers, traces), (other_answers, other_traces) = (suite[point.label] for suite in found)
-        columns = ["document", "point", "text", "finish", "selected", "attended", "rollbacks"]
-        assert answers.select(columns).equals(other_answers.select(columns))
+        key = "test", point.label
+        columns = [
+            "document",
+            "point",
+            "text",
+            "finish",
+            "selected",
+            "attended",
+            "rollbacks",
+            "selected_with_tentative",
+        ]
+        one, other = found
+        assert one.answers[key].select(columns).equals(other.answers[key].select(columns))
         measured = ["margin", "logprob", "tentative_margin", "tentative_logprob"]
         logits = ["top_logits", "tentative_top_logits", "scores"]
-        assert traces.drop_columns(measured + logits).equals(other_traces.drop_columns(measured + logits))
+        assert one.traces[key].drop_columns(measured + logits).equals(other.traces[key].drop_columns(measured + logits))
         for name in measured:
-            assert traces[name].to_pylist() == pytest.approx(other_traces[name].to_pylist(), abs=1e-4)
-    assert sum(found[0]["utaca-K6-sub2"][0]["rollbacks"].to_pylist()) > 0
+            assert one.traces[key][name].to_pylist() == pytest.approx(other.traces[key][name].to_pylist(), abs=1e-4)
+    assert sum(found[0].answers["test", "utaca-K6-sub2"]["rollbacks"].to_pylist()) > 0

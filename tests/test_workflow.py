@@ -24,7 +24,10 @@ from utaca.readers.tiny.training import SCHEDULE
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 LAST_LINE = "The tables of tiny are in results/tables; start with results/tables/index.md."
-TABLES = ["detection", "endpoints", "validation", "test", "tradeoff", "labels", "human", "resources"]
+TABLES = [
+    *["detection", "endpoints", "validation", "test", "tradeoff", "pareto", "replay", "failures", "cases"],
+    *["scorers", "disagreements", "labels", "human", "resources"],
+]
 
 
 def call(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -94,12 +97,14 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "detections": 1,
         "generate_validation": 1,
         "generate_test": 2,
-        "score_validation": 4,
-        "score_test": 7,
+        "score_validation": 6,
+        "score_test": 8,
         "table_detection": 1,
         "table_validation": 1,
         "table_test": 1,
         "table_tradeoff": 1,
+        "table_pareto": 1,
+        "table_scorers": 1,
         "table_labels": 1,
         "table_human": 1,
         "table_endpoints": 1,
@@ -137,6 +142,8 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         ("results/tiny/labels/reference/review.html", "review_labels", "correct_labels"),
         ("results/tiny/scores/reference/review.html", "review_scores", "score_validation"),
         ("results/tiny/tables/labels.md", "table_labels", "train_utaca"),
+        ("results/tiny/tables/pareto.svg", "table_pareto", "score_validation"),
+        ("results/tiny/tables/scorers.md", "table_scorers", "score_validation"),
         ("results/tiny/tables/budget.svg", "figure_budget", "score_test"),
         ("results/tiny/traces/test.html", "view_traces", "score_validation"),
         ("traces", "traces", "table_test"),
@@ -165,7 +172,7 @@ def test_every_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> No
 def test_paper_scale_plans(checkout: Path) -> None:
     options = ["reader=qwen2_7b", "writer=gpt_oss_120b", "labeller=gpt_oss_120b", "judge=gpt_oss_120b"]
     jobs = planned(checkout, "--config", *options, "corpus=wikipedia", "scale=paper", "--", "results/tables")
-    assert (jobs["decode_trajectories"], jobs["generate_test"], jobs["score_test"]) == (32 + 2 + 20, 20, 6)
+    assert (jobs["decode_trajectories"], jobs["generate_test"], jobs["score_test"]) == (32 + 2 + 20, 20, 7)
 
 
 # Mistakes
@@ -308,7 +315,7 @@ def test_run_leaves_tables_and_says_where(finished: Path) -> None:
 def test_every_job_has_its_log(finished: Path) -> None:
     logs = sorted(path.relative_to(finished).as_posix() for path in finished.glob("logs/**/*.log"))
     assert {"logs/tiny/train_detector/utaca.log", "logs/tiny/generate/test-1.log"} <= set(logs)
-    assert "suite test" in (finished / "logs/tiny/generate/test-0.log").read_text(encoding="utf-8")
+    assert "suites test" in (finished / "logs/tiny/generate/test-0.log").read_text(encoding="utf-8")
 
 
 def test_nothing_to_do_after_a_run(finished: Path) -> None:
@@ -366,9 +373,13 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
     assert set(jobs) == {
         "score_validation",
         "score_test",
+        "score_replays",
         "table_validation",
         "table_test",
         "table_tradeoff",
+        "table_pareto",
+        "table_replay",
+        "table_scorers",
         "table_human",
         "table_endpoints",
         "table_resources",
@@ -386,6 +397,12 @@ def test_pairing_reruns_what_decodes_suites(finished: Path) -> None:
     jobs = smoke(finished, "generation={paired: true}")
     assert {"generate_validation", "generate_test"} <= set(jobs)
     assert not {"decode_trajectories", "label", "train_utaca", "write_biographies"} & set(jobs)
+
+
+def test_more_points_are_decoded_beside_the_others(finished: Path) -> None:
+    jobs = smoke(finished, "suites=llama_full")
+    assert {"score_seeds": 2, "score_oracles": 3, "table_seeds": 1, "table_pareto": 1}.items() <= jobs.items()
+    assert not {"generate_validation", "train_detector", "decode_trajectories"} & set(jobs)
 
 
 def test_a_removed_table_is_remade_alone(finished: Path) -> None:
@@ -414,7 +431,7 @@ def test_a_removed_seed_is_remade_alone(finished: Path) -> None:
 def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     source = finished / "src" / "utaca"
     with edited(source / "reporting" / "render.py"):
-        tables = {f"table_{table}" for table in TABLES}
+        tables = {f"table_{table}" for table in TABLES if table not in ("failures", "cases", "disagreements")}
         assert set(smoke(finished)) == {*tables, "figure_budget", "figure_detectors", "collect", "results/tables"}
     with edited(source / "judging" / "cas.py"):
         jobs = smoke(finished)

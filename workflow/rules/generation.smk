@@ -1,4 +1,4 @@
-"""Decoding of answers: all operating points of a suite side by side, from one prefill a document."""
+"""Decoding of answers: all operating points of a split side by side, from one prefill a document."""
 
 
 rule generations:
@@ -7,33 +7,36 @@ rule generations:
     localrule: True
 
 
-for suite, spec in SETTINGS.suites.items():
+for split, suites in SUITES.items():
 
     rule:
         name:
-            f"generate_{suite}"
+            f"generate_{split}"
         input:
-            documents=f"{OUT}/documents/{spec.split}.parquet",
+            documents=f"{OUT}/documents/{split}.parquet",
             reader=READER_FILES,
-            detector=(
-                DETECTORS[SETTINGS.detector][SETTINGS.detector_seed]
-                if any(point.method == "utaca" for point in spec.points)
-                else []
-            ),
+            detectors=sorted({path for _, _, path in TRIGGERS[split].values()}),
             modules=MODULES["generate"],
         output:
-            answers=expand(
-                f"{OUT}/generations/{suite}/{{point}}/answers-{{{{shard}}}}.parquet",
-                point=POINTS[suite],
-            ),
-            traces=expand(
-                f"{OUT}/generations/{suite}/{{point}}/traces-{{{{shard}}}}.parquet",
-                point=POINTS[suite],
+            answers=[
+                f"{OUT}/generations/{suite}/{point}/answers-{{shard}}.parquet"
+                for suite in suites
+                for point in POINTS[suite]
+            ],
+            traces=[
+                f"{OUT}/generations/{suite}/{point}/traces-{{shard}}.parquet"
+                for suite in suites
+                for point in POINTS[suite]
+            ],
+            replays=(
+                [f"{OUT}/replays/{SETTINGS.replays_of}/part-{{shard}}.parquet"]
+                if split in REPLAYS
+                else []
             ),
         log:
-            f"{LOGS}/generate/{suite}-{{shard}}.log",
+            f"{LOGS}/generate/{split}-{{shard}}.log",
         benchmark:
-            f"{BENCHMARKS}/generate/{suite}-{{shard}}.tsv"
+            f"{BENCHMARKS}/generate/{split}-{{shard}}.tsv"
         # Long jobs first, lest one is left alone at the end.
         priority: 1
         conda:
@@ -43,10 +46,15 @@ for suite, spec in SETTINGS.suites.items():
             gpu=GPU,
         params:
             reader=READER,
-            suite=suite,
-            points=IDENTITY["suites"][suite]["points"],
+            suites={suite: [asdict(point) for point in RAN[suite]] for suite in suites},
+            triggers=TRIGGERS[split],
             paired=SETTINGS.generation.paired,
-            shards=SCALE[spec.split]["shards"],
+            replays=(
+                [SETTINGS.replays_of, SETTINGS.scale.replays, SETTINGS.seed]
+                if split in REPLAYS
+                else []
+            ),
+            shards=SCALE[split]["shards"],
             journal=f"{OUT}/journal/generations",
         script:
             "../scripts/generate.py"

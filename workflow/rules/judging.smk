@@ -64,6 +64,31 @@ rule scores:
     localrule: True
 
 
+if REPLAYS:
+
+    rule score_replays:
+        input:
+            replays=REPLAYED["replays"],
+            answers=REPLAYED["answers"],
+            documents=f"{OUT}/documents/test.parquet",
+            modules=MODULES["score_replays"],
+        output:
+            scores=REPLAYED["replay_scores"],
+            usage=f"{OUT}/usage/scores/{SETTINGS.judge.name}/replays/{SETTINGS.replays_of}.parquet",
+        log:
+            f"{LOGS}/score/{SETTINGS.judge.name}/replays.log",
+        benchmark:
+            f"{BENCHMARKS}/score/{SETTINGS.judge.name}/replays.tsv"
+        retries: RETRIES["judge"]
+        conda:
+            ENVIRONMENT
+        params:
+            judge=IDENTITY["judge"],
+            store=STORE,
+        script:
+            "../scripts/score_replays.py"
+
+
 for suite, spec in SETTINGS.suites.items():
 
     rule:

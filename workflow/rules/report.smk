@@ -21,7 +21,7 @@ LINKS = {
     "Labels, to review": f"{LABELS}/review.html",
     **(
         {"Answers, to score": f"{OUT}/scores/{SETTINGS.judge.name}/review.html"}
-        if "test" in JUDGED
+        if JUDGED
         else {}
     ),
 }
@@ -63,12 +63,15 @@ rule view_traces:
         "../scripts/view_traces.py"
 
 
-if "test" in JUDGED:
+if "test" in GENERATION_TABLES:
 
     rule figure_budget:
         input:
             traces=[
-                path for suite in GENERATION_TABLES["test"] for path in TRACES[suite]
+                path
+                for suite in SUITES["test"]
+                if SETTINGS.suites[suite].table == "generation"
+                for path in TRACES[suite]
             ],
             modules=MODULES["figure_budget"],
         output:
@@ -121,7 +124,10 @@ rule table_resources:
         # Measurements are no inputs: a missing one repeats no job.
         jobs=JOBS,
         trajectories=TRAJECTORIES,
-        answers=GENERATIONS,
+        answers={
+            split: [path for suite in suites for path in GENERATIONS[suite]]
+            for split, suites in SUITES.items()
+        },
     script:
         "../scripts/table_resources.py"
 

@@ -1,20 +1,48 @@
 """Tables and figures of one reader, collected in results/tables with an index page; pages for people to review."""
 
 FORMATS = ["csv", "md", "tex"]
-# Splits with suites; their tables are made of all of these.
-GENERATION_TABLES = {
-    split: suites
-    for split in ["validation", "test"]
-    if (suites := [name for name, s in SETTINGS.suites.items() if s.split == split])
+# Answers and scores that a table of generation shows: its split, and the kinds of suites.
+SHOWN = {
+    name: {
+        "answers": [path for suite in suites for path in GENERATIONS[suite]],
+        "scores": [path for suite in suites for path in SCORES[suite]],
+    }
+    for name, split, *kinds in [
+        ["validation", "validation", "generation"],
+        ["test", "test", "generation"],
+        ["seeds", "test", "generation", "seeds"],
+        ["pareto", "test", "generation", "sweep"],
+    ]
+    for suites in [
+        [s for s in SUITES.get(split, []) if SETTINGS.suites[s].table in kinds]
+    ]
 }
-ANSWERS = {
-    split: [path for suite in suites for path in GENERATIONS[suite]]
-    for split, suites in GENERATION_TABLES.items()
-}
-JUDGED = {
-    split: [path for suite in suites for path in SCORES[suite]]
-    for split, suites in GENERATION_TABLES.items()
-}
+# Every answer on the test split that is judged.
+JUDGED = [path for suite in SUITES.get("test", []) for path in SCORES[suite]]
+# Those of the smallest fixed budget.
+COMPACT = [
+    f"{OUT}/scores/{SETTINGS.judge.name}/{suite}/{point.label}.parquet"
+    for budget, suite, point in sorted(
+        [
+            (point.budget, suite, point)
+            for suite in SUITES.get("test", [])
+            for point in RAN[suite]
+            if point.method == "infllm"
+        ],
+        key=lambda one: one[0],
+    )
+][:1]
+PURPOSES = {SETTINGS.suites[suite].table for suite in SUITES.get("test", [])}
+GENERATION_TABLES = [
+    *(split for split in ["validation", "test"] if SHOWN[split]["scores"]),
+    *(["tradeoff"] if SHOWN["test"]["scores"] else []),
+    *(["seeds"] if "seeds" in PURPOSES else []),
+    *(["pareto"] if SHOWN["pareto"]["scores"] else []),
+    *(["sweep"] if "sweep" in PURPOSES else []),
+    *(["replay", "failures", "cases"] if REPLAYS else []),
+    *(["scorers", "disagreements"] if JUDGED else []),
+]
+BUDGET = ["budget"] if "test" in GENERATION_TABLES else []
 DETECTION_FIGURES = ["reliability", "margins"]
 # What an expansion changes is told by trajectories that tried it.
 TRIGGER_TABLES = ["triggers"] if SETTINGS.trajectories.expanded else []
@@ -27,16 +55,16 @@ TABLES = (
             *TRIGGER_TABLES,
             "endpoints",
             *GENERATION_TABLES,
-            *(["tradeoff"] if "test" in JUDGED else []),
             "labels",
-            *(["human"] if "test" in JUDGED else []),
+            *(["human"] if JUDGED else []),
         ],
         format=FORMATS,
     )
     + expand(
         f"{OUT}/tables/{{figure}}.{{format}}",
         figure=[
-            *(["pareto", "budget"] if "test" in JUDGED else []),
+            *(["pareto"] if "pareto" in GENERATION_TABLES else []),
+            *BUDGET,
             *DETECTION_FIGURES,
             "detectors",
         ],
@@ -44,10 +72,9 @@ TABLES = (
     )
     + expand(
         f"{OUT}/tables/{{figure}}.csv",
-        figure=[*(["budget"] if "test" in JUDGED else []), *DETECTION_FIGURES],
+        figure=[*BUDGET, *DETECTION_FIGURES],
     )
 )
-TABLE_TARGETS = {"tables", "results/tables", "results/tables/"}
 # Made last: what the others took.
 RESOURCES = expand(f"{OUT}/tables/resources.{{format}}", format=FORMATS)
 AFTER_RESOURCES = {
@@ -127,54 +154,36 @@ rule table_endpoints:
         "../scripts/table_endpoints.py"
 
 
-if "validation" in JUDGED:
+for split in ["validation", "test"]:
+    if split in GENERATION_TABLES:
 
-    rule table_validation:
-        input:
-            answers=ANSWERS["validation"],
-            scores=JUDGED["validation"],
-            modules=MODULES["table_validation"],
-        output:
-            multiext(f"{OUT}/tables/validation", ".csv", ".md", ".tex"),
-        log:
-            f"{LOGS}/tables/validation.log",
-        benchmark:
-            f"{BENCHMARKS}/tables/validation.tsv"
-        conda:
-            ENVIRONMENT
-        params:
-            caption=CAPTION,
-            judge=IDENTITY["judge"],
-        script:
-            "../scripts/table_validation.py"
+        rule:
+            name:
+                f"table_{split}"
+            input:
+                **SHOWN[split],
+                modules=MODULES["table_generation"],
+            output:
+                multiext(f"{OUT}/tables/{split}", ".csv", ".md", ".tex"),
+            log:
+                f"{LOGS}/tables/{split}.log",
+            benchmark:
+                f"{BENCHMARKS}/tables/{split}.tsv"
+            conda:
+                ENVIRONMENT
+            params:
+                split=split,
+                caption=CAPTION,
+                judge=IDENTITY["judge"],
+            script:
+                "../scripts/table_generation.py"
 
 
-if "test" in JUDGED:
-
-    rule table_test:
-        input:
-            answers=ANSWERS["test"],
-            scores=JUDGED["test"],
-            modules=MODULES["table_test"],
-        output:
-            multiext(f"{OUT}/tables/test", ".csv", ".md", ".tex"),
-            multiext(f"{OUT}/tables/pareto", ".png", ".svg"),
-        log:
-            f"{LOGS}/tables/test.log",
-        benchmark:
-            f"{BENCHMARKS}/tables/test.tsv"
-        conda:
-            ENVIRONMENT
-        params:
-            caption=CAPTION,
-            judge=IDENTITY["judge"],
-        script:
-            "../scripts/table_test.py"
+if "tradeoff" in GENERATION_TABLES:
 
     rule table_tradeoff:
         input:
-            answers=ANSWERS["test"],
-            scores=JUDGED["test"],
+            **SHOWN["test"],
             modules=MODULES["table_tradeoff"],
         output:
             multiext(f"{OUT}/tables/tradeoff", ".csv", ".md", ".tex"),
@@ -189,6 +198,102 @@ if "test" in JUDGED:
             judge=IDENTITY["judge"],
         script:
             "../scripts/table_tradeoff.py"
+
+
+if "seeds" in GENERATION_TABLES:
+
+    rule table_seeds:
+        input:
+            **SHOWN["seeds"],
+            modules=MODULES["table_seeds"],
+        output:
+            multiext(f"{OUT}/tables/seeds", ".csv", ".md", ".tex"),
+        log:
+            f"{LOGS}/tables/seeds.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/seeds.tsv"
+        conda:
+            ENVIRONMENT
+        params:
+            caption=CAPTION,
+            judge=IDENTITY["judge"],
+        script:
+            "../scripts/table_seeds.py"
+
+
+if "pareto" in GENERATION_TABLES:
+
+    rule table_pareto:
+        input:
+            **SHOWN["pareto"],
+            modules=MODULES["table_pareto"],
+        output:
+            [
+                f"{OUT}/tables/{table}.{ending}"
+                for table in ["pareto", "sweep"]
+                if table in GENERATION_TABLES
+                for ending in FORMATS
+            ],
+            multiext(f"{OUT}/tables/pareto", ".png", ".svg"),
+        log:
+            f"{LOGS}/tables/pareto.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/pareto.tsv"
+        conda:
+            ENVIRONMENT
+        params:
+            swept="sweep" in GENERATION_TABLES,
+            caption=CAPTION,
+            judge=IDENTITY["judge"],
+        script:
+            "../scripts/table_pareto.py"
+
+
+if REPLAYS:
+
+    rule table_replay:
+        input:
+            **REPLAYED,
+            fixed=COMPACT,
+            modules=MODULES["table_replay"],
+        output:
+            multiext(f"{OUT}/tables/replay", ".csv", ".md", ".tex"),
+            multiext(f"{OUT}/tables/failures", ".csv", ".md", ".tex"),
+            multiext(f"{OUT}/tables/cases", ".csv", ".md", ".tex"),
+        log:
+            f"{LOGS}/tables/replay.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/replay.tsv"
+        conda:
+            ENVIRONMENT
+        params:
+            caption=CAPTION,
+            replayed=[SETTINGS.replays_of, SETTINGS.scale.replays],
+            judge=IDENTITY["judge"],
+        script:
+            "../scripts/table_replay.py"
+
+
+if JUDGED:
+
+    rule table_scorers:
+        input:
+            scores=JUDGED,
+            modules=MODULES["table_scorers"],
+        output:
+            multiext(f"{OUT}/tables/scorers", ".csv", ".md", ".tex"),
+            multiext(f"{OUT}/tables/disagreements", ".csv", ".md", ".tex"),
+        log:
+            f"{LOGS}/tables/scorers.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/scorers.tsv"
+        conda:
+            ENVIRONMENT
+        params:
+            caption=CAPTION,
+            judge=IDENTITY["judge"],
+        script:
+            "../scripts/table_scorers.py"
 
 
 rule table_labels:
@@ -235,11 +340,11 @@ rule review_labels:
         "../scripts/review_labels.py"
 
 
-if "test" in JUDGED:
+if JUDGED:
 
     rule review_scores:
         input:
-            scores=JUDGED["test"],
+            scores=JUDGED,
             documents=f"{OUT}/documents/test.parquet",
             modules=MODULES["review_scores"],
         output:
@@ -259,7 +364,7 @@ if "test" in JUDGED:
 
     rule table_human:
         input:
-            scores=JUDGED["test"],
+            scores=JUDGED,
             sheet=HUMAN_SCORES,
             modules=MODULES["table_human"],
         output:

@@ -1,10 +1,11 @@
-"""Answers of a shard of documents at every operating point of a suite."""
+"""Answers of a shard of documents at every operating point of a split's suites, and replays of their decisions."""
 
 from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.decoding.suites import decode_suite
+from utaca.decoding.replays import Replays
+from utaca.decoding.suites import Trigger, decode_suites
 from utaca.detection.detector import load as load_detector
 from utaca.readers.load import load as load_reader
 from utaca.records.fingerprint import fingerprint
@@ -19,17 +20,25 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
-    params, output = snakemake.params, snakemake.output
+    params, files, output = snakemake.params, snakemake.input, snakemake.output
     reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
-    points = [build(schema.Point, point) for point in params.points]
-    detector = load_detector(snakemake.input.detector) if snakemake.input.detector else None
-    documents = rows(snakemake.input.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
+    suites = {suite: [build(schema.Point, point) for point in own] for suite, own in params.suites.items()}
+    triggers = {
+        label: Trigger(load_detector(path), fingerprint("", [path]), variant, seed)
+        for label, (variant, seed, path) in params.triggers.items()
+    }
+    documents = rows(files.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
     # Operating points that are added or asked for again find the others in the journal.
-    common = digest({"reader": params.reader, "suite": params.suite, "paired": params.paired})
-    journal = Journal(params.journal, fingerprint(common, snakemake.input))
-    results = decode_suite(reader, documents, params.suite, points, detector, journal, paired=params.paired)
-    settings = digest(dict(params.items()))
+    common = digest({"reader": params.reader, "paired": params.paired})
+    journal = Journal(params.journal, fingerprint(common, [files.documents, *files.reader, *files.modules]))
+    replays = Replays(*params.replays) if params.replays else None
+    found = decode_suites(reader, documents, suites, triggers, journal, paired=params.paired, replays=replays)
+    settings = digest({key: value for key, value in params.items() if key not in ("suites", "triggers", "replays")})
+    points = [(suite, point.label) for suite, own in suites.items() for point in own]
     for point, answers_path, traces_path in zip(points, output.answers, output.traces, strict=True):
-        answers, traces = results[point.label]
-        write(answers_path, "answers", answers, config=settings)
-        write(traces_path, "traces", traces, config=settings)
+        made_from = [files.documents, *params.triggers.get(point[1], [])[2:]]
+        write(answers_path, "answers", found.answers[point], config=settings, made_from=made_from)
+        write(traces_path, "traces", found.traces[point], config=settings, made_from=made_from)
+    if replays:
+        made_from = [files.documents, params.triggers[replays.label][2]]
+        write(output.replays[0], "replays", found.replays, config=digest(params.replays), made_from=made_from)

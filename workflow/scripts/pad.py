@@ -24,4 +24,5 @@ with stage_log(snakemake.log[0]):
     for biography in progress(biographies, total=len(biographies), unit="document", description="padding"):
         rng = random.Random(f"{params.seed}:padding:{biography['id']}")
         documents.append(padder.document(biography, rng.randint(*params.tokens), rng))
-    write(snakemake.output[0], "documents", documents, config=digest(dict(params.items())))
+    made_from = [snakemake.input.biographies, *snakemake.input.corpus]
+    write(snakemake.output[0], "documents", documents, config=digest(dict(params.items())), made_from=made_from)

@@ -19,5 +19,6 @@ with stage_log(snakemake.log[0]):
     documents = rows(snakemake.input.documents, "documents")
     used: list[dict[str, Any]] = []
     scores = score(answers, documents, judge, Path(params.store), used)
-    write(snakemake.output.scores, "scores", scores, config=digest(dict(params.items())))
+    made_from = snakemake.input.answers
+    write(snakemake.output.scores, "scores", scores, config=digest(dict(params.items())), made_from=made_from)
     write(snakemake.output.usage, "usage", used, config=digest(dict(params.items())))

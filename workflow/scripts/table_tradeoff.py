@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from utaca.records.logs import stage_log
-from utaca.reporting.tables import save, tradeoff
+from utaca.reporting.generation import tradeoff
+from utaca.reporting.tables import save
 from utaca.settings.checks import load
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from utaca.detection.detector import Detector, State
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Step, run
 from utaca.readers.load import Reader
+from utaca.readers.onednn import onednn
 from utaca.readers.prompts import SEPARATOR
 
 TOP = 10
@@ -34,11 +35,12 @@ class Token:
     """A generated token and everything known of it.
 
     All but ``tentative``, the pass that was tried first and rolled back, is of the accepted pass; it is None where
-    nothing was rolled back. ``gdm`` is the detector's (hallucinated, correct, unknown) for the tentative pass, or None;
-    ``intervened`` says that an intervention stood in for its decision. ``top_tokens`` are the ids of the ten best
-    tokens, ``top10`` [10] their logits; ``embeddings`` are [D] a site; ``selected`` and ``scores`` the retrieved blocks
-    and what they scored, a tensor a layer; ``retrieval`` is :attr:`utaca.memory.Step.retrieval`, None where it was not
-    measured. ``probe`` is the expanded pass of a fixed budget, where one was asked for, which was not committed.
+    nothing was rolled back. ``probe`` is an expanded pass that was compared with and not committed: the oracle's, or
+    the one that a fixed budget was asked for. ``gdm`` is the detector's (hallucinated, correct, unknown) for the
+    tentative pass, or None; ``intervened`` says that an intervention stood in for its decision. ``top_tokens`` are the
+    ids of the ten best tokens, ``top10`` [10] their logits; ``embeddings`` are [D] a site; ``selected`` and ``scores``
+    the retrieved blocks and what they scored, a tensor a layer; ``retrieval`` is :attr:`utaca.memory.Step.retrieval`,
+    None where it was not measured.
     """
 
     token: int
@@ -61,6 +63,11 @@ class Token:
     @property
     def rolled_back(self) -> bool:
         return self.tentative is not None
+
+    @property
+    def passes(self) -> list[Token]:
+        """Every pass that the token took, the accepted one first."""
+        return [self, *(other for other in (self.tentative, self.probe) if other is not None)]
 
 
 @dataclass
@@ -92,13 +99,13 @@ class Generation:
 
     @property
     def mean_selected_with_tentative(self) -> float:
-        """As :attr:`mean_selected_tokens`, rejected passes counted too."""
-        return self._mean([(t.k + (t.tentative.k if t.tentative else 0)) * self.block_size for t in self.trace])
+        """As :attr:`mean_selected_tokens`, passes counted too that were not accepted."""
+        return self._mean([sum(p.k for p in t.passes) * self.block_size for t in self.trace])
 
     @property
     def mean_attended_with_tentative(self) -> float:
-        """As :attr:`mean_attended_tokens`, rejected passes counted too."""
-        return self._mean([t.attended + (t.tentative.attended if t.tentative else 0) for t in self.trace])
+        """As :attr:`mean_attended_tokens`, passes counted too that were not accepted."""
+        return self._mean([sum(p.attended for p in t.passes) for t in self.trace])
 
     def _mean(self, values: list[int]) -> float:
         return sum(values) / len(values) if values else 0.0
@@ -121,6 +128,7 @@ class Decoding:
     budget: int | Sequence[int]
     policy: Policy | None = None
     detector: Detector | None = None
+    oracle: bool = False
     max_new_tokens: int = 64
     sampling: Sampling | None = None
     interventions: Mapping[int, bool] = field(default_factory=dict)
@@ -132,9 +140,14 @@ class Decoding:
         budgets = [self.budget] if isinstance(self.budget, int) else list(self.budget)
         if not budgets or min(budgets) < 1 or self.max_new_tokens < 1:
             raise UserError("budget and max_new_tokens must be at least 1")
-        if self.policy is None and (self.detector is not None or self.interventions):
-            raise UserError("a detector or interventions need a policy too; give one, as in policy=utaca.Sub(16)")
-        if self.policy is not None and self.detector is None and not self.interventions:
+        if self.detector is not None and self.oracle:
+            raise UserError("the oracle stands in the detector's place; give one of the two")
+        triggered = self.detector is not None or self.oracle or bool(self.interventions)
+        if self.policy is None and triggered:
+            raise UserError(
+                "a detector, the oracle or interventions need a policy too; give one, as in policy=utaca.Sub(16)"
+            )
+        if self.policy is not None and not triggered:
             raise UserError(
                 "adaptive decoding needs both a policy and a detector; give both, or neither for a fixed budget"
             )
@@ -149,6 +162,7 @@ class Options(TypedDict, total=False):
 
     policy: Policy | None
     detector: Detector | None
+    oracle: bool
     max_new_tokens: int
     sampling: Sampling | None
     interventions: Mapping[int, bool]
@@ -169,9 +183,12 @@ def generate(
     * ``policy`` and ``detector``: UT-ACA. The first token is decoded under K_max, the policy shrinks the budget after
       each accepted token, and a token that the detector distrusts below K_max is rolled back and regenerated under
       K_max (paper, algorithm 1).
+    * ``oracle``: in the detector's place, the trigger that no detector can know: it expands exactly where the token
+      under the compact budget is another than under K_max. It runs both passes of every token below K_max.
     * ``max_new_tokens``: the longest answer, the end token included.
     * ``sampling``: how tokens are drawn; greedy without.
-    * ``interventions``: decisions by step (from 0) that replace the detector's: True expands, False does not.
+    * ``interventions``: decisions by step (from 0) that replace the detector's or the oracle's: True expands, False
+      does not.
     * ``paired``: run every tentative pass and its expansion in one pass of the model, which pays where reading the
       weights costs more than a second row. The same tokens, up to rounding.
     * ``expanded``: of a fixed budget, try every token under so many blocks too, uncommitted (:attr:`Token.probe`).
@@ -252,7 +269,12 @@ def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
         yield [step, wider] if given.paired and wider else [step]
         token = _token(step, choose, trace)
         advanced = state
-        distrusted = False
+        distrusted, probe = False, None
+        if given.oracle and wider:
+            if not given.paired:
+                yield [wider]
+            probe = _token(wider, choose, trace)
+            distrusted = probe.token != token.token
         if detector is not None:
             token.gdm, advanced, distrusted = _judge(detector, token, state)
         if number in given.interventions:
@@ -260,14 +282,15 @@ def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
         if wider and distrusted:
             # Nothing was committed, so the rejected pass is undone by running another one in its place. The detector
             # too goes on from the state before it: it sees each committed token once.
-            if not given.paired:
+            if not (given.paired or probe):
                 yield [wider]
             tentative, step, k = token, wider, k_max
-            token = _token(step, choose, trace)
+            token = probe or _token(step, choose, trace)
             token.gdm, token.intervened, token.tentative = tentative.gdm, tentative.intervened, tentative
             if detector is not None:
                 _, advanced, _ = _judge(detector, token, state)
         elif policy is not None:
+            token.probe = probe
             k = policy.update(k, k_max)
         if given.expanded:
             beyond = Step(branch, previous, given.expanded)
@@ -346,7 +369,8 @@ def _judge(detector: Detector, token: Token, state: State | None) -> tuple[tuple
     """The detector's probabilities for a token, its next state, and whether it distrusts the token."""
     embedding, names = token.embeddings[detector.settings.site], detector.settings.signals
     signals = embedding.new_tensor([[SIGNALS[name](token) for name in names]], dtype=torch.float32)
-    gdm, advanced = detector.step(signals, embedding[None].float(), state)
+    with onednn(False):
+        gdm, advanced = detector.step(signals, embedding[None].float(), state)
     return tuple(gdm[0].tolist()), advanced, bool(detector.distrusts(gdm)[0])
 
 

@@ -1,9 +1,10 @@
-"""Suites: all operating points of a document decoded from one prefill."""
+"""Suites: all operating points of a document, and replays of its decisions, decoded from one prefill."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from utaca.decoding.generate import Generation, generate
 from utaca.decoding.peak import PeakMemory
 from utaca.decoding.policies import parse
+from utaca.decoding.replays import Replays, replay_row
 from utaca.decoding.trajectories import ask
 from utaca.detection.detector import Detector
 from utaca.memory import BlockMemory, prefill
@@ -20,110 +22,174 @@ from utaca.records.journal import Journal
 from utaca.settings.schema import Point
 
 
-class _Prefilled:
-    """A document's memory, made when the first operating point that is not journaled yet asks for it."""
+@dataclass(frozen=True)
+class Trigger:
+    """The detector of an operating point: its variant and seed, and the digest of the file it was read from."""
 
-    def __init__(self, reader: Reader, text: str) -> None:
-        self._reader, self._text, self._memory = reader, text, None
-        self.seconds, self.peak = 0.0, 0
-
-    def __call__(self) -> BlockMemory:
-        if self._memory is None:
-            started = time.perf_counter()
-            with PeakMemory(self._reader.device) as peak:
-                self._memory = prefill(self._reader, self._text)
-            self.seconds, self.peak = time.perf_counter() - started, peak.bytes
-        return self._memory
+    detector: Detector
+    digest: str
+    variant: str
+    seed: int
 
 
-def decode_suite(
+@dataclass
+class Decoded:
+    """Answers and traces (schemas of the same names) by suite and label, and replays (schema "replays")."""
+
+    answers: dict[tuple[str, str], pa.Table] = field(default_factory=dict)
+    traces: dict[tuple[str, str], pa.Table] = field(default_factory=dict)
+    replays: pa.Table | None = None
+
+
+def decode_suites(
     reader: Reader,
     documents: Sequence[Mapping[str, Any]],
-    suite: str,
-    points: Sequence[Point],
-    detector: Detector | None,
+    suites: Mapping[str, Sequence[Point]],
+    triggers: Mapping[str, Trigger],
     journal: Journal,
     *,
     paired: bool = False,
-) -> dict[str, tuple[pa.Table, pa.Table]]:
-    """Answers and traces (schemas "answers" and "traces") by operating point.
+    replays: Replays | None = None,
+) -> Decoded:
+    """Answers and traces of every point of the suites, and the decisions of one of them replayed the other way.
 
-    ``detector`` serves the adaptive points and may be None where there are none; ``paired`` runs their compact and
-    expanded passes as one (:func:`utaca.decoding.generate.generate`).
+    ``triggers`` holds the detector of every point of method utaca, by label. A point that several suites share is
+    decoded once. ``paired`` runs a token's compact and expanded pass as one (:func:`utaca.decoding.generate.generate`).
     """
-    answers: dict[str, list[pa.Table]] = {point.label: [] for point in points}
-    traces: dict[str, list[pa.Table]] = {point.label: [] for point in points}
-    for document in progress(documents, total=len(documents), unit="document", description=f"suite {suite}"):
-        memory = _Prefilled(reader, document["text"])
-        for point in points:
-            pair = journal.table(
-                f"{suite}/{point.label}/{document['id']}",
-                lambda m=memory, p=point, d=document: _decode(reader, m, d, suite, p, detector, paired),
-            )
-            answers[point.label].append(pa.table(pair["answer"][:1].combine_chunks().flatten(), SCHEMAS["answers"]))
-            traces[point.label].append(pa.table(pair["trace"].combine_chunks().flatten(), SCHEMAS["traces"]))
-    return {p.label: (pa.concat_tables(answers[p.label]), pa.concat_tables(traces[p.label])) for p in points}
-
-
-def _decode(
-    reader: Reader,
-    prefilled: _Prefilled,
-    document: Mapping[str, Any],
-    suite: str,
-    point: Point,
-    detector: Detector | None,
-    paired: bool,
-) -> pa.Table:
-    """One answer as a table a journal can hold: a row a token, the answer beside the first."""
-    memory = prefilled()
-    text, longest = ask(reader, document)
-    with PeakMemory(reader.device) as peak:
-        generation = generate(
-            memory,
-            text,
-            budget=point.budget,
-            policy=parse(point.policy) if point.policy else None,
-            detector=detector if point.policy else None,
-            max_new_tokens=longest,
-            paired=paired,
-        )
-    answer = {
-        "document": document["id"],
-        "suite": suite,
-        "point": point.label,
-        "method": point.method,
-        "budget": point.budget,
-        "policy": point.policy,
-        "question": text,
-        "text": generation.text,
-        "n_context": len(memory),
-        "n_generated": len(generation.trace),
-        "finish": generation.finish,
-        "selected": generation.mean_selected_tokens,
-        "attended": generation.mean_attended_tokens,
-        "selected_with_tentative": generation.mean_selected_with_tentative,
-        "attended_with_tentative": generation.mean_attended_with_tentative,
-        "rollbacks": generation.rollbacks,
-        "prefill_seconds": prefilled.seconds,
-        "decode_seconds": generation.seconds,
-        "peak_bytes": max(prefilled.peak, peak.bytes),
-    }
-    trace = list(_trace_rows(document["id"], point.label, generation))
-    return pa.table(
-        {
-            "answer": pa.array([answer] * len(trace), pa.struct(SCHEMAS["answers"])),
-            "trace": pa.array(trace, pa.struct(SCHEMAS["traces"])),
-        }
+    points = {suite: {point.label: point for point in own} for suite, own in suites.items()}
+    found: dict[tuple[str, str], list[_Answer]] = {(suite, label): [] for suite in points for label in points[suite]}
+    replayed = [SCHEMAS["replays"].empty_table()]
+    name = f"suites {', '.join(suites)}"
+    for given in progress(documents, total=len(documents), unit="document", description=name):
+        document = _Document(reader, given, journal, paired)
+        for (suite, label), answers in found.items():
+            answers.append(document.answer(points[suite][label], triggers.get(label), suite))
+        if replays is not None:
+            suite = next(suite for suite, own in points.items() if replays.label in own)
+            point, trace = points[suite][replays.label], found[suite, replays.label][-1].trace.to_pylist()
+            for step, of in replays.drawn(trace, point, given["id"]):
+                replayed.append(document.replay(point, triggers[replays.label], trace, step, of))
+    return Decoded(
+        {key: pa.concat_tables(answer.answer for answer in answers) for key, answers in found.items()},
+        {key: pa.concat_tables(answer.trace for answer in answers) for key, answers in found.items()},
+        pa.concat_tables(replayed) if replays is not None else None,
     )
 
 
-def _trace_rows(document: str, point: str, generation: Generation) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Answer:
+    answer: pa.Table
+    trace: pa.Table
+
+
+class _Document:
+    """A document's answers, journaled; it is read when the first one that is not journaled yet is asked for."""
+
+    def __init__(self, reader: Reader, document: Mapping[str, Any], journal: Journal, paired: bool) -> None:
+        self._reader, self._document, self._journal, self._paired = reader, document, journal, paired
+        self._memory: BlockMemory | None = None
+        self._seconds, self._peak = 0.0, 0
+
+    def answer(self, point: Point, trigger: Trigger | None, suite: str) -> _Answer:
+        pair = self._table("answer", point, trigger, lambda: self._decode(point, trigger))
+        answer = pa.table(pair["answer"][:1].combine_chunks().flatten(), SCHEMAS["answers"])
+        trace = pa.table(pair["trace"].combine_chunks().flatten(), SCHEMAS["traces"])
+        if trigger is not None:
+            answer = _with(answer, detector=trigger.variant, seed=trigger.seed)
+        return _Answer(_with(answer, suite=suite, point=point.label), _with(trace, point=point.label))
+
+    def replay(
+        self, point: Point, trigger: Trigger, trace: Sequence[Mapping[str, Any]], step: int, of: int
+    ) -> pa.Table:
+        """The answer with one decision of the trace turned, a row of schema "replays"."""
+
+        def make() -> pa.Table:
+            expanded = trace[step]["rolled_back"]
+            generation = self._generate(point, trigger, {step: not expanded})
+            return pa.Table.from_pylist([replay_row(trace, step, generation)], SCHEMAS["replays"])
+
+        table = self._table(f"replay of {step}", point, trigger, make)
+        return _with(table, document=self._document["id"], point=point.label, of=of)
+
+    def _table(self, what: str, point: Point, trigger: Trigger | None, make: Callable[[], pa.Table]) -> pa.Table:
+        # Suites and names of detectors are no part of an answer.
+        parts = what, point.method, point.budget, point.policy, trigger.digest if trigger else "", self._document["id"]
+        return self._journal.table("/".join(map(str, parts)), make)
+
+    def _read(self) -> BlockMemory:
+        if self._memory is None:
+            started = time.perf_counter()
+            with PeakMemory(self._reader.device) as peak:
+                self._memory = prefill(self._reader, self._document["text"])
+            self._seconds, self._peak = time.perf_counter() - started, peak.bytes
+        return self._memory
+
+    def _generate(self, point: Point, trigger: Trigger | None, interventions: Mapping[int, bool]) -> Generation:
+        text, longest = ask(self._reader, self._document)
+        return generate(
+            self._read(),
+            text,
+            budget=point.budget,
+            policy=parse(point.policy) if point.policy else None,
+            detector=trigger.detector if trigger else None,
+            oracle=point.method == "oracle",
+            max_new_tokens=longest,
+            interventions=interventions,
+            paired=self._paired,
+        )
+
+    def _decode(self, point: Point, trigger: Trigger | None) -> pa.Table:
+        """One answer as a table a journal can hold: a row a token, the answer beside the first."""
+        memory, document = self._read(), self._document["id"]
+        with PeakMemory(self._reader.device) as peak:
+            generation = self._generate(point, trigger, {})
+        answer = {
+            "document": document,
+            "suite": "",
+            "point": "",
+            "method": point.method,
+            "budget": point.budget,
+            "policy": point.policy,
+            "detector": "",
+            "seed": None,
+            "question": ask(self._reader, self._document)[0],
+            "text": generation.text,
+            "n_context": len(memory),
+            "n_generated": len(generation.trace),
+            "finish": generation.finish,
+            "selected": generation.mean_selected_tokens,
+            "attended": generation.mean_attended_tokens,
+            "selected_with_tentative": generation.mean_selected_with_tentative,
+            "attended_with_tentative": generation.mean_attended_with_tentative,
+            "rollbacks": generation.rollbacks,
+            "prefill_seconds": self._seconds,
+            "decode_seconds": generation.seconds,
+            "peak_bytes": max(self._peak, peak.bytes),
+        }
+        trace = list(_trace_rows(document, generation))
+        return pa.table(
+            {
+                "answer": pa.array([answer] * len(trace), pa.struct(SCHEMAS["answers"])),
+                "trace": pa.array(trace, pa.struct(SCHEMAS["traces"])),
+            }
+        )
+
+
+def _with(table: pa.Table, **values: str | int) -> pa.Table:
+    """``table`` with columns of one value each in the place of its own."""
+    for name, value in values.items():
+        kind = table.schema.field(name)
+        table = table.set_column(table.schema.get_field_index(name), kind, pa.array([value] * len(table), kind.type))
+    return table
+
+
+def _trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]]:
     for step, token in enumerate(generation.trace):
         first = token.tentative or token
         hallucinated, correct, unknown = token.gdm or (None, None, None)
         yield {
             "document": document,
-            "point": point,
+            "point": "",
             "step": step,
             "token": token.token,
             "text": token.text,

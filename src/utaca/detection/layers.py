@@ -55,6 +55,11 @@ class LSTM(nn.Module):
         ``x`` holds the tokens of step 0 of all sequences, then of step 1 and so on, ``sizes`` of each, descending: the
         first so many sequences go on. ``hidden`` and ``cell`` [B, W] are the states before.
         """
+        if len(sizes) == 1 and self.weight_hh.dim() == 2 and not torch.is_grad_enabled():
+            # A decoding step: one fused operation in the place of twenty.
+            weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+            hidden, cell = torch.lstm_cell(x, (hidden, cell), *weights)
+            return hidden, hidden, cell
         given = x @ self.weight_ih.mT + (self.bias_ih + self.bias_hh)[..., None, :]
         return _Recurrence.apply(given, self.weight_hh, list(sizes), hidden, cell)
 

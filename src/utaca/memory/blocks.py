@@ -119,15 +119,15 @@ class BlockMemory:
         if first == end:
             return
         m, positions = self.settings, [self.layout.n_init + b * self.layout.block_size for b in (first, end)]
-        keys = self.keys[layer].near(*positions).unflatten(0, (end - first, -1))
+        keys = self.keys[layer].near(*positions).unflatten(1, (end - first, -1))
         if m.representatives == "mean":
             chosen = keys
         else:
-            scores = self._scores[layer][slice(*positions)].unflatten(0, (end - first, -1))
-            best = scores.topk(min(m.n_representatives, m.block_size), dim=1).indices
-            chosen = keys.gather(1, best[..., None].expand(-1, -1, -1, keys.shape[-1]))
+            scores = self._scores[layer][:, slice(*positions)].unflatten(1, (end - first, -1))
+            best = scores.topk(min(m.n_representatives, m.block_size), dim=2).indices
+            chosen = keys.gather(2, best[..., None].expand(-1, -1, -1, keys.shape[-1]))
         representatives = self.representatives[layer]
-        representatives[:, first:end] = chosen.to(representatives.dtype).mean(1).flatten(1).T
+        representatives[:, first:end] = chosen.to(representatives.dtype).mean(2).mT.flatten(0, 1)
 
 
 def best_blocks(scores: Tensor, budget: int) -> tuple[Tensor, Tensor]:
@@ -162,19 +162,19 @@ def joint_attention(
 ) -> tuple[Tensor, Tensor]:
     """Attention over several segments of keys under one softmax.
 
-    Each segment has queries [H, T, D] of its own (its rotation), keys and values [n, G, D]; ``mask`` [T, sum of n] adds
+    Each segment has queries [H, T, D] of its own (its rotation), keys and values [G, n, D]; ``mask`` [T, sum of n] adds
     to the logits. Returns the output [H, T, D] and the probabilities [G, H / G, T, sum of n].
     """
     h, t, d = queries[0].shape
-    g = keys[0].shape[1]
-    logits = torch.cat(
-        [q.reshape(g, -1, d) @ k.permute(1, 2, 0) for q, k in zip(queries, keys, strict=True)], dim=-1
-    ).unflatten(1, (h // g, t))
+    g = len(keys[0])
+    logits = torch.cat([q.reshape(g, -1, d) @ k.mT for q, k in zip(queries, keys, strict=True)], dim=-1).unflatten(
+        1, (h // g, t)
+    )
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * scaling
     if mask is not None:
         logits = logits + mask
     probabilities = logits.softmax(-1)
-    joined = torch.cat(values).transpose(0, 1)
+    joined = torch.cat(values, 1)
     out = probabilities.to(joined.dtype).flatten(1, 2) @ joined
     return out.view(h, t, d), probabilities
 
@@ -194,24 +194,23 @@ class _Chunk:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         memory, m, start, end = self.memory, self.memory.settings, self.start, self.start + self.length
-        memory.keys[layer].write(start, key[0].transpose(0, 1))
-        memory.values[layer].write(start, value[0].transpose(0, 1))
+        memory.keys[layer].write(start, key[0])
+        memory.values[layer].write(start, value[0])
         near = Segment.near(memory, layer, self.window, end)
         base = self.window if memory.clipped else 0
-        positions = torch.arange(start, end, device=query.device) - base
-        local_query = memory.reader.rotary(query[0], positions)
+        local_query = memory.reader.rotary(query[0], range(start - base, end - base))
         queries, keys, values = [local_query], [near.keys], [near.values]
         if self.far:
-            rotate = torch.full((1,), m.n_local - 1, device=query.device)
-            far_query = memory.reader.rotary(query[0], rotate) if memory.clipped else local_query
+            asking = memory.reader.rotary(query[0], range(m.n_local - 1, m.n_local))
+            far_query = asking if memory.clipped else local_query
             budget = m.prefill_budget if memory.clipped else self.far
-            chosen, _ = memory.select(layer, memory.reader.rotary(query[0], rotate).mean(1), self.far, budget)
+            chosen, _ = memory.select(layer, asking.mean(1), self.far, budget)
             distant = Segment.far(memory, layer, chosen)
             queries, keys, values = [far_query, local_query], [distant.keys, near.keys], [distant.values, near.values]
-        mask = causal_mask(self.length, sum(map(len, keys)), query.device)
+        mask = causal_mask(self.length, sum(k.shape[1] for k in keys), query.device)
         out, probabilities = joint_attention(queries, keys, values, mask, scaling)
         if m.representatives != "mean":
-            given = probabilities[..., -len(near.keys) :] if m.representatives == "attention_mass" else None
+            given = probabilities[..., -near.keys.shape[1] :] if m.representatives == "attention_mass" else None
             _score(memory, layer, slice(self.window, end), local_query, near.keys, given)
         memory.advance(layer, start, end)
         return out[None]
@@ -222,20 +221,20 @@ def _score(
 ) -> None:
     """Add to the score of each token of a window what the queries [H, T, D] of its last T tokens give it.
 
-    ``keys`` [n, G, D] are the window's, rotated like the queries; ``probabilities`` [G, H / G, T, n] what they got.
+    ``keys`` [G, n, D] are the window's, rotated like the queries; ``probabilities`` [G, H / G, T, n] what they got.
     """
-    scores = memory._scores[layer][window]
+    scores = memory._scores[layer][:, window]
     if probabilities is not None:
-        scores += probabilities.sum((1, 2)).T
+        scores += probabilities.sum((1, 2))
         return
     # Linear form: a key's dot product with the sum of the queries that follow it within the window.
-    g, length = keys.shape[1], query.shape[1]
+    (g, n, _), length = keys.shape, query.shape[1]
     grouped = query.float().unflatten(0, (g, -1)).sum(1)
     sums = torch.cat((torch.zeros_like(grouped[:, :1]), grouped.cumsum(1)), 1)
-    at = torch.arange(len(keys), device=keys.device) - (len(keys) - length)
+    at = torch.arange(n, device=keys.device) - (n - length)
     first = (at + 1).clamp(0, length)
     last = (at + 1 + memory.layout.n_local).clamp(0, length)
-    scores += torch.einsum("ngd,gnd->ng", keys.float(), sums[:, last] - sums[:, first])
+    scores += torch.einsum("gnd,gnd->gn", keys.float(), sums[:, last] - sums[:, first])
 
 
 class _Chunks:
@@ -268,14 +267,14 @@ class _Chunks:
         g = key.shape[1]
         kept = memory.keys[layer], memory.values[layer]
         for store, new in zip(kept, (key, value), strict=True):
-            store.write(self.start, new[0].transpose(0, 1))
-        all_keys, all_values = (x.near(self.window, self.end).unfold(0, wide, size).transpose(2, 3) for x in kept)
-        positions = torch.arange(wide, device=query.device)
-        near_keys = rotary(all_keys, positions)
+            store.write(self.start, new[0])
+        # [chunks, G, wide, D]
+        all_keys, all_values = (x.near(self.window, self.end).unfold(1, wide, size).permute(1, 0, 3, 2) for x in kept)
+        near_keys = rotary(all_keys, range(wide))
         queries = query[0].view(g, h // g, self.chunks, size, d).permute(2, 0, 1, 3, 4)
-        near = rotary(queries, positions[before:])
-        far = rotary(queries, torch.full((1,), m.n_local - 1, device=query.device))
-        initial, initial_values = (x.initial.transpose(0, 1) for x in kept)
+        near = rotary(queries, range(before, wide))
+        far = rotary(queries, range(m.n_local - 1, m.n_local))
+        initial, initial_values = (x.initial for x in kept)
         logits = torch.cat((far.flatten(2, 3) @ initial.mT, near.flatten(2, 3) @ near_keys.mT), -1)
         logits = logits.unflatten(2, (h // g, size))
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * scaling
@@ -288,14 +287,14 @@ class _Chunks:
             for i in range(self.chunks):
                 window = slice(self.window + i * size, self.window + i * size + wide)
                 given = probabilities[i, ..., m.n_init :] if mass else None
-                _score(memory, layer, window, near[i].flatten(0, 1), near_keys[i].transpose(0, 1), given)
+                _score(memory, layer, window, near[i].flatten(0, 1), near_keys[i], given)
         memory.advance(layer, self.start, self.end)
         return out.unflatten(2, (h // g, size)).permute(1, 2, 0, 3, 4).reshape(1, h, t, d)
 
 
 @dataclass
 class Segment:
-    """Keys, rotated as they are attended to, and values of some document tokens, [n, G, D]."""
+    """Keys, rotated as they are attended to, and values of some document tokens, [G, n, D]."""
 
     keys: Tensor
     values: Tensor
@@ -305,8 +304,8 @@ class Segment:
         """The window's tokens; positions count from its start, or from the document's where positions are unclipped."""
         keys = memory.keys[layer].near(start, end)
         base = 0 if memory.clipped else start
-        positions = torch.arange(base, base + len(keys), device=keys.device)
-        return Segment(rotate(memory, keys, positions), memory.values[layer].near(start, end))
+        rotated = memory.reader.rotary(keys, range(base, base + keys.shape[1]))
+        return Segment(rotated, memory.values[layer].near(start, end))
 
     @staticmethod
     def far(memory: BlockMemory, layer: int, blocks: Tensor) -> Segment:
@@ -314,13 +313,8 @@ class Segment:
         keys, values = memory.keys[layer].far(blocks), memory.values[layer].far(blocks)
         if not memory.clipped:
             initial = torch.arange(memory.layout.n_init, device=blocks.device)
-            keys = rotate(memory, keys, torch.cat((initial, memory.block_tokens(blocks))))
+            keys = memory.reader.rotary(keys, torch.cat((initial, memory.block_tokens(blocks))))
         return Segment(keys, values)
-
-
-def rotate(memory: BlockMemory, keys: Tensor, positions: Tensor) -> Tensor:
-    """Keys [n, G, D] rotated to ``positions`` [n]."""
-    return memory.reader.rotary(keys.transpose(0, 1), positions).transpose(0, 1)
 
 
 @torch.inference_mode()
@@ -357,7 +351,7 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
         keys=stores(),
         values=stores(),
         representatives=zeros(heads * size, layout.blocks, kind=torch.promote_types(dtype, torch.float32)),
-        _scores=zeros(len(tokens), heads, kind=torch.float32) if m.representatives != "mean" else [],
+        _scores=zeros(heads, len(tokens), kind=torch.float32) if m.representatives != "mean" else [],
     )
     memory.reserve(min(m.prefill_chunk, len(tokens)))
     bar = counter(total=len(tokens), done=0, unit="token", description=description) if description else None

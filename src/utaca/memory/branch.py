@@ -19,12 +19,11 @@ from utaca.memory.blocks import (
     causal_mask,
     diffuseness,
     joint_attention,
-    rotate,
 )
 
 
 class Branch:
-    """A continuation of a document: ``length`` tokens committed so far, keys and values [capacity, G, D] a layer.
+    """A continuation of a document: ``length`` tokens committed so far, keys and values [G, capacity, D] a layer.
 
     ``capacity`` is the most tokens that it may take; ``measured`` branches measure their steps' retrieval. Beside keys
     and values it keeps a copy of the window, keys rotated, which is made anew where the window moves.
@@ -49,10 +48,10 @@ class Branch:
         """Make a step part of the branch."""
         end, behind = self.length + step.size, len(self.memory) - step.window
         for layer, near in enumerate(self._near):
-            self.keys[layer][self.length : end] = step.keys[layer]
-            self.values[layer][self.length : end] = step.values[layer]
-            near.keys[behind + self.length : behind + end] = step.rotated[layer]
-            near.values[behind + self.length : behind + end] = step.values[layer]
+            self.keys[layer][:, self.length : end] = step.keys[layer]
+            self.values[layer][:, self.length : end] = step.values[layer]
+            near.keys[:, behind + self.length : behind + end] = step.rotated[layer]
+            near.values[:, behind + self.length : behind + end] = step.values[layer]
         self.length = end
 
     def near(self, layer: int, window: int) -> Segment:
@@ -60,15 +59,14 @@ class Branch:
         if window != self._window:
             self._window, self._near = window, [self._gather(number, window) for number in range(len(self.keys))]
         near, end = self._near[layer], len(self.memory) - window + self.length
-        return Segment(near.keys[:end], near.values[:end])
+        return Segment(near.keys[:, :end], near.values[:, :end])
 
     def _gather(self, layer: int, window: int) -> Segment:
         memory = self.memory
-        keys = torch.cat((memory.keys[layer].near(window, len(memory)), self.keys[layer]))
-        values = torch.cat((memory.values[layer].near(window, len(memory)), self.values[layer]))
+        keys = torch.cat((memory.keys[layer].near(window, len(memory)), self.keys[layer]), 1)
+        values = torch.cat((memory.values[layer].near(window, len(memory)), self.values[layer]), 1)
         base = 0 if memory.clipped else window
-        positions = torch.arange(base, base + len(keys), device=keys.device)
-        return Segment(rotate(memory, keys, positions).contiguous(), values)
+        return Segment(memory.reader.rotary(keys, range(base, base + keys.shape[1])), values)
 
 
 class Step:
@@ -101,12 +99,11 @@ class Step:
         self.position = layout.length + branch.length
         self.far = layout.far(self.position)
         self.window = layout.window(self.position)
-        memory, device = branch.memory, tokens.device
-        base = self.window if memory.clipped else 0
-        positions = torch.arange(self.position, self.position + self.size, device=device) - base
-        kind, rotary = branch.keys[0].dtype, memory.reader.rotary
-        self._to_place = rotary.at(positions, kind)
-        self._to_edge = rotary.at(torch.full((1,), layout.n_local - 1, device=device), kind)
+        place = self.position - (self.window if branch.memory.clipped else 0)
+        kind, rotary = branch.keys[0].dtype, branch.memory.reader.rotary
+        self._to_place = rotary.at(range(place, place + self.size), kind)
+        if self.far:
+            self._to_edge = rotary.at(range(layout.n_local - 1, layout.n_local), kind)
 
     @property
     def k(self) -> int:
@@ -132,13 +129,12 @@ class Step:
         """Attention output [H, T, D] of query [H, T, D], key and value [G, T, D]."""
         branch, memory = self.branch, self.branch.memory
         local_query, own_key = self._to_place(torch.cat((query, key))).split((len(query), len(key)))
-        own_key, own_value = own_key.transpose(0, 1), value.transpose(0, 1)
-        self.keys.append(key.transpose(0, 1))
+        self.keys.append(key)
         self.rotated.append(own_key)
-        self.values.append(own_value)
+        self.values.append(value)
         near = branch.near(layer, self.window)
-        queries, keys, values = [local_query, local_query], [near.keys, own_key], [near.values, own_value]
-        chosen, scores = torch.arange(0, device=query.device), query.new_zeros(0)
+        # The branch is not written to, so its window and the step's own tokens are joined anew.
+        queries, keys, values = [local_query], [torch.cat((near.keys, own_key), 1)], [near.values, value]
         if self.far:
             far_query = self._to_edge(query)
             asked = far_query.mean(1)
@@ -149,9 +145,11 @@ class Step:
             distant = Segment.far(memory, layer, chosen)
             queries = [far_query if memory.clipped else local_query, *queries]
             keys, values = [distant.keys, *keys], [distant.values, *values]
+        else:
+            chosen, scores = torch.arange(0, device=query.device), query.new_zeros(0)
         self.selected.append(chosen)
         self.scores.append(scores)
-        mask = causal_mask(self.size, sum(map(len, keys)), query.device) if self.size > 1 else None
+        mask = causal_mask(self.size, sum(k.shape[1] for k in keys), query.device) if self.size > 1 else None
         return joint_attention(queries, keys, values, mask, scaling)[0]
 
 

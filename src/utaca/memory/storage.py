@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Store:
     """Unrotated keys, or values, of a document's tokens in one layer.
 
-    ``tokens`` [N, G, D] holds all of them, and ``initial`` [n_init, G, D] the first ones, on the device. With storage
+    ``tokens`` [G, N, D] holds all of them, and ``initial`` [G, n_init, D] the first ones, on the device. With storage
     ``host`` the former lies in host memory, pinned for a GPU, and the device has a copy of the tokens from the latest
     window on; of the others it is given the blocks that are asked for. As the host must know which ones, each such
     request waits for the device.
@@ -30,40 +30,51 @@ class Store:
         self._host, self._device, self._n_init = storage == "host", device, layout.n_init
         self._pinned = self._host and device.type == "cuda"
         place = torch.device("cpu") if self._host else device
-        self.tokens = torch.empty(layout.length, *shape, dtype=kind, device=place, pin_memory=self._pinned)
-        in_blocks = slice(layout.n_init, layout.n_init + layout.blocks * layout.block_size)
-        self._blocks = self.tokens[in_blocks].unflatten(0, (layout.blocks, layout.block_size))
-        self.initial = self.blank(0) if self._host else self.tokens[: layout.n_init]
+        # Room before the first token and behind the last one, so that blocks are rows of one matrix, head after head.
+        heads, size = shape
+        before = -layout.n_init % layout.block_size
+        rows = -(-(before + layout.length) // layout.block_size)
+        self._rows = torch.empty(
+            heads * rows, layout.block_size, size, dtype=kind, device=place, pin_memory=self._pinned
+        )
+        self._first_rows = (
+            torch.arange(heads, device=place)[:, None] * rows + (before + layout.n_init) // layout.block_size
+        )
+        self.tokens = self._rows.view(heads, -1, size)[:, before : before + layout.length]
+        self.initial = self.blank(0) if self._host else self.tokens[:, : layout.n_init]
         self._near = self.blank(0) if self._host else self.tokens
         self._first = 0
 
     def blank(self, length: int) -> Tensor:
-        """Zeros [length, G, D] of the same kind, on the device."""
-        return torch.zeros(length, *self.tokens.shape[1:], dtype=self.tokens.dtype, device=self._device)
+        """Zeros [G, length, D] of the same kind, on the device."""
+        heads, _, size = self.tokens.shape
+        return torch.zeros(heads, length, size, dtype=self.tokens.dtype, device=self._device)
 
     def write(self, start: int, new: Tensor) -> None:
-        """Take in tokens ``new`` [T, G, D], which follow the ``start`` that came before."""
-        self.tokens[start : start + len(new)].copy_(new, non_blocking=True)
+        """Take in tokens ``new`` [G, T, D], which follow the ``start`` that came before."""
+        self.tokens[:, start : start + new.shape[1]].copy_(new, non_blocking=True)
         if self._host:
-            self.initial = torch.cat((self.initial, new[: self._n_init - len(self.initial)]))
-            self._near = torch.cat((self._near, new))
+            self.initial = torch.cat((self.initial, new[:, : self._n_init - self.initial.shape[1]]), 1)
+            self._near = torch.cat((self._near, new), 1)
 
     def leave(self, window: int) -> None:
         """Let go of copies of the tokens before ``window``, the first token of the next pass's window."""
         if self._host:
-            self._near = self._near[window - self._first :].clone()
+            self._near = self._near[:, window - self._first :].clone()
             self._first = window
 
     def near(self, start: int, end: int) -> Tensor:
-        """Tokens ``start`` to ``end``, all of the latest window or written since, on the device."""
-        return self._near[start - self._first : end - self._first]
+        """Tokens ``start`` to ``end`` [G, n, D], all of the latest window or written since, on the device."""
+        return self._near[:, start - self._first : end - self._first]
 
     def far(self, blocks: Tensor) -> Tensor:
-        """The initial tokens, then those of ``blocks`` [k] in their order, [n_init + k * block_size, G, D]."""
+        """The initial tokens, then those of ``blocks`` [k] in their order, [G, n_init + k * block_size, D]."""
         # Much faster on a CPU than indexing, and by way of pinned memory where the blocks are in it.
-        rows = self._blocks.new_empty(len(blocks), *self._blocks.shape[1:], pin_memory=self._pinned)
-        torch.index_select(self._blocks, 0, blocks.to(self._blocks.device), out=rows)
-        return torch.cat((self.initial, rows.to(self._device, non_blocking=True).flatten(0, 1)))
+        wanted = (self._first_rows + blocks.to(self._first_rows.device)).flatten()
+        found = self._rows.new_empty(len(wanted), *self._rows.shape[1:], pin_memory=self._pinned)
+        torch.index_select(self._rows, 0, wanted, out=found)
+        found = found.to(self._device, non_blocking=True)
+        return torch.cat((self.initial, found.view(len(self.initial), -1, found.shape[-1])), 1)
 
 
 def check_room(

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from utaca.readers.onednn import onednn
+
 ATTENTION = "utaca"
 
 
@@ -39,7 +41,8 @@ def _attention(
     attending: Attending,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    return attending.attend(module.layer_idx, query, key, value, scaling).transpose(1, 2), None
+    with onednn(True):
+        return attending.attend(module.layer_idx, query, key, value, scaling).transpose(1, 2), None
 
 
 AttentionInterface.register(ATTENTION, _attention)
@@ -64,33 +67,39 @@ class Rotary:
             self._tables = self._compute(length)
 
     def _compute(self, length: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [length, D], the sines' signs as :class:`Rotation` wants them."""
         x = torch.zeros(1, dtype=torch.float32, device=self._device)
         cos, sin = self._embedding(x, torch.arange(length, device=self._device)[None])
-        scale = self._embedding.attention_scaling
+        scale, half = self._embedding.attention_scaling, cos.shape[-1] // 2
+        sin = torch.cat((-sin[..., :half], sin[..., half:]), -1)
         return cos[0] / scale, sin[0] / scale
 
-    def at(self, positions: Tensor, kind: torch.dtype) -> Rotation:
-        """The rotation to ``positions`` (integers, [T] or broadcastable to a tensor's [..., T]).
+    def at(self, positions: Tensor | range, kind: torch.dtype) -> Rotation:
+        """The rotation to ``positions``: a range, or integers, [T] or broadcastable to a tensor's [..., T].
 
-        Raises :class:`IndexError` for positions that were not reserved (a GPU reports them by a failed assertion).
+        Raises :class:`IndexError` for positions that were not reserved (a GPU reports those of a tensor by a failed
+        assertion).
         """
         try:
+            if isinstance(positions, range):
+                if positions.stop > len(self._tables[0]):
+                    raise IndexError
+                positions = slice(positions.start, positions.stop)
             cos, sin = (table[positions].to(kind) for table in self._tables)
         except IndexError as error:
             raise IndexError(f"a position is beyond the {len(self._tables[0])} reserved; call reserve first") from error
         return Rotation(cos, sin)
 
-    def __call__(self, x: Tensor, positions: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, positions: Tensor | range) -> Tensor:
         """Rotate ``x`` [..., T, D] to ``positions``, see :meth:`at`."""
         return self.at(positions, x.dtype)(x)
 
 
 class Rotation:
-    """A rotation to given positions, for several tensors."""
+    """A rotation to given positions, for several tensors, by cosines and signed sines [..., T, D]."""
 
     def __init__(self, cos: Tensor, sin: Tensor) -> None:
-        self._half = cos.shape[-1] // 2
-        self._cos, self._sin = cos, torch.cat((-sin[..., : self._half], sin[..., self._half :]), -1)
+        self._cos, self._sin, self._half = cos, sin, cos.shape[-1] // 2
 
     def __call__(self, x: Tensor) -> Tensor:
         """Rotate ``x`` [..., T, D]."""

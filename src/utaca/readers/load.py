@@ -13,6 +13,7 @@ from transformers.utils import cached_file
 
 from utaca.errors import UserError
 from utaca.readers.attention import ATTENTION, Rotary
+from utaca.readers.onednn import onednn
 from utaca.readers.prompts import frame
 from utaca.settings.machine import keep_freed_memory
 from utaca.settings.schema import SITES
@@ -71,9 +72,11 @@ class Reader:
 
     def forward(self, tokens: Tensor, attending: object) -> Tensor:
         """Last hidden states [B, T, D] of tokens [B, T] under the given attention."""
-        return self.model.model(
-            tokens, position_ids=tokens.new_zeros(1, tokens.shape[1]), use_cache=False, attending=attending
-        ).last_hidden_state
+        positions = tokens.new_zeros(1, tokens.shape[1])
+        with onednn(tokens.numel() > 1):
+            return self.model.model(
+                tokens, position_ids=positions, use_cache=False, attending=attending
+            ).last_hidden_state
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits [..., V] of hidden states [..., D]."""

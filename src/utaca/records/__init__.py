@@ -2,7 +2,7 @@
 
 from utaca.records.progress import progress
 from utaca.records.schemas import CORRECT, HALLUCINATED, SCHEMAS, UNKNOWN, trajectory_schema
-from utaca.records.tables import atomic_path, read, rows, write
+from utaca.records.tables import atomic_path, check_source, read, rows, write
 
 __all__ = [
     "CORRECT",
@@ -10,6 +10,7 @@ __all__ = [
     "SCHEMAS",
     "UNKNOWN",
     "atomic_path",
+    "check_source",
     "progress",
     "read",
     "rows",

@@ -94,9 +94,10 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("p_unknown", pa.float32()),
         ]
     ),
-    # An answer under one operating point. Means are per generated token, in tokens: selected = retrieved
-    # blocks x block size (the paper's mTokens), attended = every key attended; `*_with_tentative` count the
-    # rejected passes too. Seconds and bytes are measurements; all else is reproducible.
+    # An answer under one operating point; `detector` ("": none) and `seed` are its detector's. Means are per generated
+    # token, in tokens: selected = retrieved blocks x block size (the paper's mTokens), attended = every key attended;
+    # `*_with_tentative` count the passes too that were not accepted. Seconds and bytes are measurements; all else is
+    # reproducible.
     "answers": pa.schema(
         [
             ("document", pa.string()),
@@ -105,6 +106,8 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("method", pa.string()),
             ("budget", pa.int32()),
             ("policy", pa.string()),
+            ("detector", pa.string()),
+            ("seed", pa.int32()),
             ("question", pa.string()),
             ("text", pa.string()),
             ("n_context", pa.int32()),
@@ -151,6 +154,31 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("tentative_top_logits", pa.list_(pa.float32())),
             ("selected", pa.list_(pa.list_(pa.int32()))),
             ("scores", pa.list_(pa.list_(pa.float32()))),
+        ]
+    ),
+    # An answer decoded again with one decision of its detector turned: `expanded` is what the detector chose at `step`,
+    # one of `of` decisions of that kind in the answer. The two tokens are those of the compact and the expanded pass
+    # there; rank and log-probability of the expanded one before (null beyond the ten best tokens) and after the
+    # expansion. `text` and what follows are of the replayed answer, as in "answers".
+    "replays": pa.schema(
+        [
+            ("document", pa.string()),
+            ("point", pa.string()),
+            ("step", pa.int32()),
+            ("of", pa.int32()),
+            ("expanded", pa.bool_()),
+            ("compact_token", pa.int32()),
+            ("compact_text", pa.string()),
+            ("expanded_token", pa.int32()),
+            ("expanded_text", pa.string()),
+            ("rank_before", pa.int32()),
+            ("logprob_before", pa.float32()),
+            ("logprob_after", pa.float32()),
+            ("text", pa.string()),
+            ("n_generated", pa.int32()),
+            ("selected", pa.float32()),
+            ("selected_with_tentative", pa.float32()),
+            ("rollbacks", pa.int32()),
         ]
     ),
     # One attribute of an answer, judged. `cas` is null where the judge failed, `failure` then says how.

@@ -1,7 +1,12 @@
-"""Reading and writing of stage files: checked against their schema, written atomically."""
+"""Reading and writing of stage files: checked against their schema, written atomically, never mixed.
+
+A file carries two digests: of the settings that made it, and of the files that it was made from
+(:func:`provenance`), each of which carries the same of its own.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,15 +43,18 @@ def write(
     *,
     schema: pa.Schema | None = None,
     config: str = "",
+    made_from: Sequence[str | Path] = (),
 ) -> None:
     """Write rows as Parquet under the schema ``kind``, atomically.
 
     ``schema`` is needed where it depends on the reader (``kind="trajectories"``); ``config`` is the digest of the
-    settings that made the file. Raises ``pyarrow.ArrowInvalid`` where a row does not fit the schema.
+    settings that made the file, ``made_from`` the files whose contents made it. Raises ``pyarrow.ArrowInvalid`` where a
+    row does not fit the schema.
     """
     schema = schema or SCHEMAS[kind]
     table = data.cast(schema) if isinstance(data, pa.Table) else pa.Table.from_pylist(list(data), schema=schema)
-    table = table.replace_schema_metadata({"utaca.kind": kind, "utaca.config": config})
+    about = {"utaca.kind": kind, "utaca.config": config, "utaca.source": provenance(made_from)}
+    table = table.replace_schema_metadata(about)
     with atomic_path(path) as scratch:
         pq.write_table(table, scratch, compression="zstd")
 
@@ -54,10 +62,47 @@ def write(
 def read(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Read one stage file, or several parts in order, checking kind and columns.
 
-    Raises :class:`UserError` naming the file that is missing or is not what it should be.
+    Raises :class:`UserError` naming the file that is missing or is not what it should be, or two parts that were made
+    with different settings.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
-    return pa.concat_tables([_read(Path(p), kind, columns) for p in paths])
+    found = pa.concat_tables([_read(Path(p), kind, columns) for p in paths])
+    configs = [_about(p).get("utaca.config", "") for p in paths]
+    for other, config in zip(paths, configs, strict=True):
+        if config != configs[0]:
+            raise UserError(
+                f"{paths[0]} and {other} were made with different settings and must not be mixed; remove the older one "
+                "and make it again"
+            )
+    return found
+
+
+def provenance(paths: Sequence[str | Path]) -> str:
+    """Digest of what made stage files: kind, settings and sources, theirs and their sources'; "" of none.
+
+    Of other files (a detector) the contents count.
+    """
+    if not paths:
+        return ""
+    digest = hashlib.sha256()
+    for path in map(Path, paths):
+        told = repr(sorted(_about(path).items())) if path.suffix == ".parquet" else path.read_bytes().hex()
+        digest.update(hashlib.sha256(told.encode()).digest())
+    return digest.hexdigest()[:16]
+
+
+def check_source(path: str | Path, made_from: Sequence[str | Path]) -> None:
+    """Raise :class:`UserError` where a stage file says that it was made from other files than ``made_from``."""
+    if _about(path).get("utaca.source", "") != provenance(made_from):
+        raise UserError(
+            f"{path} was made from other data than {made_from[0]} holds and must not be mixed with it; remove the "
+            "former and make it again"
+        )
+
+
+def _about(path: str | Path) -> dict[str, str]:
+    metadata = pq.read_schema(path).metadata or {}
+    return {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"utaca.")}
 
 
 def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:

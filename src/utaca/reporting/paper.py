@@ -108,6 +108,23 @@ TRADEOFF: dict[str, dict[Point, Tradeoff]] = {
 }
 
 
+class Failure(NamedTuple):
+    """A decision turned: quality in %, mean context tokens and rollbacks of its answer before and after."""
+
+    quality: str
+    mtokens: str
+    rollbacks: str
+
+
+# Table "Representative false-positive and false-negative failures"; Llama-3.1-8B only.
+FAILURES: dict[str, Failure] = {
+    "FP-1": Failure("100.0 → 100.0", "379.36 → 367.83", "12 → 10"),
+    "FP-2": Failure("100.0 → 100.0", "370.14 → 359.75", "9 → 9"),
+    "FN-1": Failure("16.7 → 66.7", "173.47 → 238.00", "1 → 6"),
+    "FN-2": Failure("8.3 → 75.0", "316.80 → 385.47", "1 → 9"),
+}
+
+
 def reference_reader(table: dict[str, dict], reader: str) -> str:
     """The paper's reader whose figures stand beside ours: the same one where the table has it, else Llama-3.1-8B."""
     return reader if reader in table else LLAMA

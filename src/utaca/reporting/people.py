@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +15,23 @@ from utaca.records import rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.reporting import render, statistics
 from utaca.reporting.statistics import Estimate
-from utaca.reporting.tables import NAN, Column, Row, Table, corpus_in_words, endpoint_in_words
+from utaca.reporting.tables import (
+    NAN,
+    Column,
+    Row,
+    Show,
+    Table,
+    corpus_in_words,
+    endpoint_in_words,
+    figure,
+    plain,
+    spread,
+)
 from utaca.settings import schema
 
 NO_CORRECTIONS, NO_SCORES = "no corrections", "no human scores"
 _CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
 ALL = "all"
-
-Show = Callable[[Mapping[str, Any]], str]
 
 
 class HumanStudy(NamedTuple):
@@ -48,19 +57,6 @@ def run_in_words(config: schema.Config, role: str) -> str:
 
 def _brackets(config: schema.Config) -> str:
     return f"Brackets: {statistics.LEVEL:.0%} bootstrap over documents ({config.scale.bootstrap} resamples)."
-
-
-def _spread(row: Row, column: str, estimate: Estimate, factor: float = 1) -> None:
-    row[column] = factor * estimate.value
-    row[f"{column}_low"], row[f"{column}_high"] = factor * estimate.low, factor * estimate.high
-
-
-def _plain(column: str) -> Show:
-    return lambda row: str(row[column])
-
-
-def _figure(column: str, digits: int) -> Show:
-    return lambda row: render.bracketed(row[column], row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
 
 
 # Labels
@@ -134,8 +130,8 @@ def _labels_row(
         agreement = statistics.ratio_interval(np.trace(confusion, axis1=1, axis2=2), confusion.sum((1, 2)), counts)
         resampled = np.tensordot(counts, confusion, axes=1)
         coefficient = statistics.interval(float(kappa(confusion.sum(0))), kappa(resampled))
-    _spread(row, "agreement_pct", agreement, 100)
-    _spread(row, "kappa", coefficient)
+    spread(row, "agreement_pct", agreement, 100)
+    spread(row, "kappa", coefficient)
     return row
 
 
@@ -144,20 +140,20 @@ def _labels_columns() -> tuple[Column, ...]:
         return lambda row: str(row[column]) if row["sheet"] else otherwise
 
     return (
-        Column("Split", _plain("split")),
-        Column("Tokens", _plain("n_tokens")),
-        Column("Hallucinated %", _figure("hallucinated_pct", 1)),
-        Column("Correct %", _figure("correct_pct", 1)),
-        Column("Unknown %", _figure("unknown_pct", 1)),
-        Column("By template", _plain("n_template")),
-        Column("By labeller", _plain("n_endpoint")),
-        Column("By a person", _plain("n_person")),
-        Column("Failed", _plain("n_failed")),
+        Column("Split", plain("split")),
+        Column("Tokens", plain("n_tokens")),
+        Column("Hallucinated %", figure("hallucinated_pct", 1)),
+        Column("Correct %", figure("correct_pct", 1)),
+        Column("Unknown %", figure("unknown_pct", 1)),
+        Column("By template", plain("n_template")),
+        Column("By labeller", plain("n_endpoint")),
+        Column("By a person", plain("n_person")),
+        Column("Failed", plain("n_failed")),
         Column("Reviewed", reviewed("n_reviewed", NO_CORRECTIONS)),
         Column("Changed", reviewed("n_changed")),
         Column("Compared", reviewed("n_compared")),
-        Column("Agreement %", _figure("agreement_pct", 1)),
-        Column("Cohen's kappa", _figure("kappa", 3)),
+        Column("Agreement %", figure("agreement_pct", 1)),
+        Column("Cohen's kappa", figure("kappa", 3)),
     )
 
 
@@ -219,10 +215,10 @@ def _human_row(
     size = total(np.ones(len(compared)))
     means = {"cas": judge, "human": person, "string_match": strings, "difference": judge - person}
     for name, values in (means | {"distance": np.abs(judge - person)}).items():
-        _spread(out, f"{name}_pct", statistics.ratio_interval(total(values), size, counts), 100)
+        spread(out, f"{name}_pct", statistics.ratio_interval(total(values), size, counts), 100)
     moments = np.stack([total(v) for v in (np.ones(len(compared)), judge, person, judge**2, person**2, judge * person)])
     value = float(_correlation(moments.sum(1)))
-    _spread(out, "correlation", statistics.interval(value, _correlation(moments @ counts.T)))
+    spread(out, "correlation", statistics.interval(value, _correlation(moments @ counts.T)))
     return out | {f"paper_{name}_pct": figure for name, figure in known._asdict().items()}
 
 
@@ -237,17 +233,17 @@ def _correlation(moments: np.ndarray) -> np.ndarray:
 
 def _human_columns() -> tuple[Column, ...]:
     return (
-        Column("Point", _plain("point")),
-        Column("Documents", _plain("n_documents")),
+        Column("Point", plain("point")),
+        Column("Documents", plain("n_documents")),
         Column("Scored", lambda row: str(row["n_scored"]) if row["sheet"] else NO_SCORES),
-        Column("CAS %", _figure("cas_pct", 1)),
-        Column("Human %", _figure("human_pct", 1)),
-        Column("String match %", _figure("string_match_pct", 1)),
-        Column("Difference", _figure("difference_pct", 1)),
-        Column("Distance", _figure("distance_pct", 1)),
-        Column("r", _figure("correlation", 3)),
-        Column("Failed judgements", _plain("n_failed_judgements")),
-        Column("paper CAS %", _figure("paper_cas_pct", 1)),
-        Column("paper human %", _figure("paper_human_pct", 1)),
-        Column("paper string match %", _figure("paper_string_match_pct", 1)),
+        Column("CAS %", figure("cas_pct", 1)),
+        Column("Human %", figure("human_pct", 1)),
+        Column("String match %", figure("string_match_pct", 1)),
+        Column("Difference", figure("difference_pct", 1)),
+        Column("Distance", figure("distance_pct", 1)),
+        Column("r", figure("correlation", 3)),
+        Column("Failed judgements", plain("n_failed_judgements")),
+        Column("paper CAS %", figure("paper_cas_pct", 1)),
+        Column("paper human %", figure("paper_human_pct", 1)),
+        Column("paper string match %", figure("paper_string_match_pct", 1)),
     )

@@ -82,9 +82,13 @@ def decoded(trajectories: Mapping[str, Sequence[str]], documents: Mapping[str, s
 
 
 def answered(answers: Sequence[str | Path]) -> tuple[int, int]:
-    """Tokens read and generated for a suite, rejected passes included: each document is read once for all points."""
-    columns = ["document", "n_context", "n_generated", "rollbacks"]
-    data = read(answers, "answers", columns).to_pandas()
+    """Tokens read and generated for a split's suites, rejected passes included.
+
+    Each document is read once for all points, and a point that suites share is decoded once.
+    """
+    point = ["document", "method", "budget", "policy", "detector", "seed"]
+    data = read(answers, "answers", [*point, "n_context", "n_generated", "rollbacks"]).to_pandas()
+    data = data.drop_duplicates(point)
     once = data.drop_duplicates("document")["n_context"].sum()
     return int(once), int(data["n_generated"].sum() + data["rollbacks"].sum())
 

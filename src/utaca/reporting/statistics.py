@@ -65,6 +65,24 @@ def paired_difference(
     return interval(float(ratio(*first) - ratio(*second)), ratio(*first, counts) - ratio(*second, counts))
 
 
+UNDEFINED = 0.05
+"""Share of resamples without a positive whole above which a share of it has no interval."""
+
+
+def share(part: tuple[float, np.ndarray], whole: tuple[float, np.ndarray]) -> Estimate:
+    """``part`` over ``whole``, each a value and its resampled versions [count]; undefined where the whole is not > 0.
+
+    Where it is not in more than :data:`UNDEFINED` of the resamples, the share has no interval: those that are left
+    would tell of a narrower one than there is.
+    """
+    positive = whole[1] > 0
+    if not whole[0] > 0:
+        return Estimate(float("nan"))
+    if positive.mean() < 1 - UNDEFINED:
+        return Estimate(part[0] / whole[0])
+    return interval(part[0] / whole[0], part[1][positive] / whole[1][positive])
+
+
 def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Area under the ROC curve of class N under every resample [count]; ties in the score count as half.
 

@@ -307,11 +307,13 @@ def _check_suites(config: schema.Config) -> None:
     for name, suite in config.suites.items():
         path = f"suites.{name}"
         _check_name(name, path)
+        if name == "replays":
+            raise UserError("suites.replays would share its results' folder with the replays; give it another name.")
         if not suite.points:
             raise UserError(f"{path}.points is empty; give it at least one operating point.")
         for number, point in enumerate(suite.points):
             _check_point(point, f"{path}.points[{number}]")
-        names = [point.label for point in suite.points]
+        names = [point.label for point in suite.ran(config.scale.detector_seeds)]
         if len(set(names)) != len(names):
             twice = next(n for n in names if names.count(n) > 1)
             raise UserError(f"{path}.points holds {twice} twice; remove one.")
@@ -321,6 +323,27 @@ def _check_suites(config: schema.Config) -> None:
                 f"detector_seed is {config.detector_seed} but must be below scale.detector_seeds, "
                 f"which is {config.scale.detector_seeds}."
             )
+        for number, point in enumerate(suite.points):
+            _check_trigger(point, f"{path}.points[{number}]", config)
+    replayable = [point.label for point in config.replayable()]
+    if config.scale.replays and config.replays_of not in replayable:
+        raise UserError(
+            f"replayed is {config.replayed!r} but must name a point of method utaca of the test split, which are "
+            f"{', '.join(replayable) or 'none'}; or set scale.replays to 0."
+        )
+
+
+def _check_trigger(point: schema.Point, path: str, config: schema.Config) -> None:
+    if point.method != "utaca" and (point.detector or point.seed >= 0):
+        key = "detector" if point.detector else "seed"
+        raise UserError(f"{path}.{key} is set but method {point.method} has no detector; remove it.")
+    if point.detector and point.detector not in config.detectors:
+        raise UserError(f"{path}.detector is {point.detector!r} but must be one of {', '.join(config.detectors)}.")
+    if point.seed >= config.scale.detector_seeds:
+        raise UserError(
+            f"{path}.seed is {point.seed} but must be below scale.detector_seeds, which is "
+            f"{config.scale.detector_seeds}."
+        )
 
 
 def _check_point(point: schema.Point, path: str) -> None:

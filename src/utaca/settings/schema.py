@@ -7,7 +7,7 @@ their ``help`` texts (:mod:`utaca.settings.document`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 MISSING = "???"
@@ -61,6 +61,12 @@ class Scale:
     test: SplitSize = setting(SplitSize(), "long-context test split, six attributes a person")
     detector_steps: int = setting(MISSING, "optimisation steps of a detector", minimum=1)
     detector_seeds: int = setting(8, "independent training runs of a detector", minimum=1)
+    replays: int = setting(
+        0,
+        "decisions of each kind, expanded and kept, that are replayed the other way in each test document, drawn by "
+        "the seed where there are more; 0: none",
+        minimum=0,
+    )
     bootstrap: int = setting(2000, "bootstrap resamples of documents behind every interval", minimum=100)
 
 
@@ -257,14 +263,22 @@ class Detector:
 class Point:
     """One operating point of a suite."""
 
-    method: str = setting(MISSING, "context-management method", choices=["infllm", "utaca"])
+    method: str = setting(
+        MISSING,
+        "infllm: a fixed budget; utaca: a detector expands it; oracle: it expands exactly where the token would be "
+        "another, the bound of every detector",
+        choices=["infllm", "utaca", "oracle"],
+    )
     budget: int = setting(MISSING, "K of a fixed budget, K_max of an adaptive one, in blocks", minimum=1)
     policy: str = setting("", "update policy of an adaptive budget: set.N or sub.N")
+    detector: str = setting("", "detector variant (method utaca); empty: the config's")
+    seed: int = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
 
     @property
     def label(self) -> str:
-        """The point's name in paths and tables, as in ``infllm-K8`` or ``utaca-K64-sub16``."""
-        return f"{self.method}-K{self.budget}" + (f"-{self.policy.replace('.', '')}" if self.policy else "")
+        """The point's name in paths and tables, as in ``infllm-K8`` or ``utaca-K64-sub16-seed3``."""
+        parts = [self.method, f"K{self.budget}", self.policy.replace(".", ""), self.detector]
+        return "-".join([*filter(None, parts), *([f"seed{self.seed}"] if self.seed >= 0 else [])])
 
 
 @dataclass
@@ -273,6 +287,23 @@ class Suite:
 
     split: str = setting(MISSING, "documents that it runs on", choices=["validation", "test"])
     points: list[Point] = setting([], "its operating points")
+    table: str = setting(
+        "generation",
+        "where its points are shown: generation, the table of its split; seeds (test split), the spread over detector "
+        "seeds, points that name none being run with every one; sweep (test split), the curves of CAS over selected "
+        "tokens",
+        choices=["generation", "seeds", "sweep"],
+    )
+
+    def ran(self, seeds: int) -> list[Point]:
+        """The points that are run, where there are detectors of ``seeds`` seeds."""
+        if self.table != "seeds":
+            return self.points
+        found = []
+        for point in self.points:
+            every = point.method == "utaca" and point.seed < 0
+            found += [replace(point, seed=seed) for seed in range(seeds)] if every else [point]
+        return found
 
 
 @dataclass
@@ -318,6 +349,23 @@ class Config:
     detector: str = setting("utaca", "variant that the adaptive operating points use")
     detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
     suites: dict[str, Suite] = setting({}, "operating points, by suite")
+    replayed: str = setting(
+        "",
+        "operating point of method utaca of the test split whose decisions are replayed (scale.replays), by label; "
+        "empty: the first one whose K_max is nearest to 64",
+    )
     generation: Generation = setting(Generation(), "decoding of the suites")
     card: Card = setting(Card(), "the reader card")
     report: Report = setting(Report(), "the report")
+
+    def replayable(self) -> list[Point]:
+        """Points of the test split that a detector triggers."""
+        tested = [suite for suite in self.suites.values() if suite.split == "test"]
+        points = [point for suite in tested for point in suite.ran(self.scale.detector_seeds)]
+        return [point for point in points if point.method == "utaca"]
+
+    @property
+    def replays_of(self) -> str:
+        """Label of the operating point whose decisions are replayed; "" where there is none."""
+        nearest = sorted(self.replayable(), key=lambda point: abs(point.budget - 64))
+        return self.replayed or next((point.label for point in nearest), "")

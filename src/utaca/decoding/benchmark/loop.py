@@ -1,29 +1,55 @@
 """InfLLM's decoding with a Python object a block, as its authors' code keeps it; to compare with, for nothing else.
 
-A small restatement of how thunlp/InfLLM (``inf_llm/attention/context_manager.py``) handles blocks: each block's keys
-and values are units of their own; a cache holds a number of them, the least recently used give way; selected units are
-copied one by one into a buffer, where those of the step before stay; representative keys are kept for every query head;
-the selection is brought to the host, layer by layer. Its attention is ours, so the block handling alone differs.
+A small restatement of a decoding step of thunlp/InfLLM (``inf_llm/attention/context_manager.py``, and ``torch_impl.py``
+in ``dot_production_attention``, its default), without the GPU's streams and events:
+
+* each block is an object with its keys and values, offloaded; a cache holds a number of them, the least recently used
+  give way; selected blocks are copied one by one into a buffer, where those of the step before stay, and from there
+  into the cache; the table of the buffer is deep-copied twice;
+* representative keys are kept for every query head, and the selection is brought to the host, layer by layer;
+* the window is held twice, once to attend to and once to become blocks, and both are concatenated anew; its keys are
+  rotated anew in float32;
+* keys and values are repeated for every query head, each segment is masked by distance before and after the softmax,
+  which is taken in the model's type.
+
+What it leaves out of the authors' step is to its advantage: the attention mass that each key of the window gets. The
+window reaches back to a block's edge, as the engine's does, so that both compute the same.
 """
 
 from __future__ import annotations
+
+from copy import deepcopy
 
 import torch
 from torch import Tensor
 
 from utaca.memory import BlockMemory
-from utaca.memory.blocks import causal_mask, joint_attention
 
 _CACHED = 2
 """Blocks in the cache for each block of the budget; the authors' configs have 32 for 16."""
 
 
 class _Unit:
-    """Keys or values of a block [block_size, G, D]: a copy of their own, and one in the cache while it has a slot."""
+    """A block's keys and values, [G, block_size, D] each: a copy of their own, and maybe one in the cache."""
 
-    def __init__(self, data: Tensor) -> None:
-        self.data = data.clone()
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.data = keys.clone(), values.clone()
         self.slot: int | None = None
+
+    def load(self, cache: Tensor, free: set[int], target: tuple[Tensor, Tensor]) -> None:
+        """Copy the block into its place ``target`` of the buffer, and into the cache [slots, 2, ...] if need be."""
+        if self.slot is not None:
+            for place, side in zip(target, cache[self.slot], strict=True):
+                place.copy_(side)
+            return
+        self.slot = free.pop()
+        for place, own, side in zip(target, self.data, cache[self.slot], strict=True):
+            place.copy_(own)
+            side.copy_(place)
+
+    def offload(self, free: set[int]) -> None:
+        free.add(self.slot)
+        self.slot = None
 
 
 class _Layer:
@@ -31,62 +57,102 @@ class _Layer:
 
     def __init__(self, memory: BlockMemory, layer: int, budget: int) -> None:
         layout, stores = memory.layout, (memory.keys[layer], memory.values[layer])
-        self.size, self.n_init = layout.block_size, layout.n_init
+        self.size, self.n_init, self.budget = layout.block_size, layout.n_init, budget
         start = layout.window(layout.length)
-        self.units: list[tuple[_Unit, _Unit]] = []
-        for at in range(layout.n_init, start, self.size):
-            self.units.append(tuple(_Unit(store.tokens[at : at + self.size]) for store in stores))
-        self.keys, self.values = [store.near(start, layout.length) for store in stores]
-        shape = self.keys.shape[1:]
-        groups = memory.reader.model.config.num_attention_heads // shape[0]
-        by_head = memory.representatives[layer].T.to(self.keys.dtype).unflatten(1, shape)
+        self.units = [
+            _Unit(*(store.tokens[:, at : at + self.size] for store in stores))
+            for at in range(layout.n_init, start, self.size)
+        ]
+        self.window = [store.near(start, layout.length).clone() for store in stores]
+        self.remainder = [side.clone() for side in self.window]
+        heads, _, width = self.window[0].shape
+        groups = memory.reader.model.config.num_attention_heads // heads
+        by_head = memory.representatives[layer].T.to(self.window[0].dtype).unflatten(1, (heads, width))
         self.representatives = by_head.repeat_interleave(groups, 1).flatten(1)
         self.capacity = _CACHED * budget
-        self.cache = self.keys.new_empty(2 * self.capacity, self.size, *shape)
-        self.free = list(range(2 * self.capacity))
+        self.cache = self.window[0].new_empty(self.capacity, 2, heads, self.size, width)
+        self.free = set(range(self.capacity))
         self.used: dict[int, int] = {}
         self.steps = 0
-        self.held = [-1] * budget
-        self.buffer = self.keys.new_empty(2, self.n_init + budget * self.size, *shape)
-        for side, store in zip(self.buffer, stores, strict=True):
-            side[: self.n_init] = store.initial
+        self.table = [-1] * budget
+        self.buffer = self.window[0].new_empty(2, heads, budget * self.size + self.n_init, width)
+        self.initial = [store.initial for store in stores]
+        self.filled = -1
 
     def append(self, key: Tensor, value: Tensor, far: int) -> None:
-        """Put new tokens [T, G, D] into the window and what leaves it, up to ``far`` blocks in all, into units."""
-        self.keys, self.values = torch.cat((self.keys, key)), torch.cat((self.values, value))
+        """Put new tokens [G, T, D] into the window and what leaves it, up to ``far`` blocks in all, into units."""
+        self.window = [torch.cat(pair, 1) for pair in zip(self.window, (key, value), strict=True)]
+        self.remainder = [torch.cat(pair, 1) for pair in zip(self.remainder, (key, value), strict=True)]
         while len(self.units) < far:
-            self.units.append((_Unit(self.keys[: self.size]), _Unit(self.values[: self.size])))
-            self.keys, self.values = self.keys[self.size :], self.values[self.size :]
+            self.units.append(_Unit(*(side[:, : self.size] for side in self.remainder)))
+            self.remainder = [side[:, self.size :] for side in self.remainder]
+            self.window = [side[:, self.size :] for side in self.window]
 
     def gather(self, chosen: list[int]) -> tuple[Tensor, Tensor]:
-        """Keys and values [n, G, D] of the initial tokens and the chosen blocks, in no order."""
+        """Keys and values [G, n, D] of the chosen blocks, in no order, and the initial tokens."""
         self.steps += 1
-        missing = [block for block in chosen if block not in self.used]
-        surplus = len(self.used) + len(missing) - self.capacity
-        for block in sorted(self.used, key=self.used.__getitem__):
-            if surplus <= 0:
-                break
-            if block not in chosen:
-                for unit in self.units[block]:
-                    self.free.append(unit.slot)
-                    unit.slot = None
-                del self.used[block]
-                surplus -= 1
-        for block in missing:
-            for unit in self.units[block]:
-                unit.slot = self.free.pop()
-                self.cache[unit.slot].copy_(unit.data)
-        self.used.update(dict.fromkeys(chosen, self.steps))
+        missing = sum(block not in self.used for block in chosen)
+        self._remove(len(self.used) - self.capacity + missing, chosen)
         for block in chosen:
-            if block in self.held:
+            self.used[block] = self.steps
+        chosen.sort()
+        table = deepcopy(self.table)
+        for block in chosen:
+            if block in table:
                 continue
-            place = next(i for i, other in enumerate(self.held) if other not in chosen)
-            self.held[place] = block
-            start = self.n_init + place * self.size
-            for side, unit in zip(self.buffer, self.units[block], strict=True):
-                side[start : start + self.size].copy_(self.cache[unit.slot])
-        end = self.n_init + len(chosen) * self.size
-        return self.buffer[0, :end], self.buffer[1, :end]
+            place = next(i for i in range(self.budget) if table[i] == -1 or table[i] not in chosen)
+            table[place] = block
+            at = slice(place * self.size, (place + 1) * self.size)
+            self.units[block].load(self.cache, self.free, (self.buffer[0][:, at], self.buffer[1][:, at]))
+        end = len(chosen) * self.size
+        if self.filled != end:
+            for side, initial in zip(self.buffer, self.initial, strict=True):
+                side[:, end : end + self.n_init].copy_(initial)
+        self.table, self.filled = deepcopy(table), end
+        keys, values = self.buffer[:, :, : end + self.n_init]
+        return keys, values
+
+    def _remove(self, surplus: int, chosen: list[int]) -> None:
+        """Let the least recently used blocks but the chosen give way in the cache."""
+        if surplus <= 0:
+            return
+        for block, _ in sorted(self.used.items(), key=lambda item: item[1]):
+            if block not in chosen:
+                self.units[block].offload(self.free)
+                self.used.pop(block)
+                surplus -= 1
+            if surplus <= 0:
+                return
+
+
+class _Attention:
+    """Attention of queries [H, T, D] to segments that come one by one, under one softmax."""
+
+    def __init__(self, query: Tensor, scaling: float) -> None:
+        self.out, self.scaling = torch.zeros_like(query), scaling
+        self.logits: list[Tensor] = []
+        self.segments: list[tuple[Tensor, Tensor]] = []
+
+    def append(self, query: Tensor, keys: Tensor, values: Tensor, offset: int | None) -> None:
+        """A segment with queries of its own; of keys and values [G, n, D] those of distance 0 or more are seen.
+
+        The first query is ``offset`` tokens behind the first key; None: it sees all.
+        """
+        (h, t, _), n = query.shape, keys.shape[1]
+        keys, values = (x[:, None].expand(-1, h // len(x), -1, -1).reshape(h, n, -1) for x in (keys, values))
+        distance = torch.arange(t, device=query.device)[:, None] - torch.arange(n, device=query.device)
+        mask = distance + (n if offset is None else offset) >= 0
+        logits = torch.masked_fill(query @ keys.mT, ~mask, -torch.inf)
+        self.logits.append(logits.mul_(self.scaling))
+        self.segments.append((mask, values))
+
+    def result(self) -> Tensor:
+        given, start = torch.cat(self.logits, -1).softmax(-1), 0
+        for mask, values in self.segments:
+            end = start + values.shape[1]
+            self.out.add_(torch.masked_fill(given[..., start:end], ~mask, 0) @ values)
+            start = end
+        return self.out
 
 
 class BlockLoop:
@@ -111,15 +177,18 @@ class BlockLoop:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         state, memory, size = self.layers[layer], self.memory, query.shape[2]
-        rotary = memory.reader.rotary
         far = memory.layout.far(len(memory) + self.length)
-        state.append(key[0].transpose(0, 1), value[0].transpose(0, 1), far)
-        positions = torch.arange(len(state.keys), device=query.device)
-        near_keys = rotary(state.keys.transpose(0, 1), positions).transpose(0, 1)
-        near_query = rotary(query[0], positions[-size:])
-        far_query = rotary(query[0], torch.full((1,), memory.layout.n_local - 1, device=query.device))
-        scores = state.representatives[:far] @ far_query.mean(1).flatten()
-        keys, values = state.gather(sorted(scores.topk(min(self.budget, far)).indices.tolist()))
-        mask = causal_mask(size, len(keys) + len(near_keys), query.device) if size > 1 else None
-        out, _ = joint_attention([far_query, near_query], [keys, near_keys], [values, state.values], mask, scaling)
-        return out[None]
+        state.append(key[0], value[0], far)
+        keys, values = state.window
+        end = keys.shape[1]
+        near_query, near_keys = self._rotate(query[0], range(end - size, end)), self._rotate(keys, range(end))
+        attention = _Attention(near_query, scaling)
+        attention.append(near_query, near_keys, values, end - size)
+        far_query = self._rotate(query[0], range(memory.layout.n_local - 1, memory.layout.n_local))
+        scores = (state.representatives[:far] @ far_query.mean(1).flatten()[:, None])[:, 0]
+        chosen = scores.topk(min(self.budget, far)).indices.cpu().tolist()
+        attention.append(far_query, *state.gather(chosen), None)
+        return attention.result()[None]
+
+    def _rotate(self, x: Tensor, positions: range) -> Tensor:
+        return self.memory.reader.rotary(x.float(), positions).to(x.dtype)

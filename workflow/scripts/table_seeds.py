@@ -1,10 +1,11 @@
-"""The table of generation on the validation split."""
+"""The table of generation with detectors of several seeds."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from utaca.records.logs import stage_log
-from utaca.reporting.tables import save, validation
+from utaca.reporting.generation import seeds
+from utaca.reporting.tables import save
 from utaca.settings.checks import load
 
 if TYPE_CHECKING:
@@ -12,4 +13,4 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     config = load(snakemake.config)
-    save(validation(snakemake.input.answers, snakemake.input.scores, config), Path(snakemake.output[0]).parent)
+    save(seeds(snakemake.input.answers, snakemake.input.scores, config), Path(snakemake.output[0]).parent)

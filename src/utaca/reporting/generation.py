@@ -1,0 +1,354 @@
+"""The tables of generated answers: quality over selected tokens, against InfLLM and against the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from utaca.reporting import paper, render, statistics
+from utaca.reporting.points import METHODS, Curve, Point, points
+from utaca.reporting.statistics import Estimate
+from utaca.reporting.tables import NAN, Column, Row, Show, Table, caption_in_words, figure, plain, spread
+from utaca.settings import schema
+
+_UNITS = (
+    "mTokens is the mean of tokens selected by retrieval a generated token, attended all keys attended, both of the "
+    "accepted pass; CAS is the judge's conceptual accuracy over attributes, failed judgements left out; string match "
+    "is token F1."
+)
+_COMPARED = (
+    "CAS difference: to the InfLLM point nearest in mTokens; CAS gain: to InfLLM's CAS at equal mTokens, interpolated "
+    "in log2 mTokens and clipped to the measured range; both paired by document. The oracle expands exactly where the "
+    "token would be another, which it learns from both passes of every token (mTokens with all passes). Gap closed: "
+    "CAS gain as a share of the oracle's at the same Kmax and policy; undefined where the oracle gains nothing, "
+    "without interval where it gains nothing in more than 5% of the resamples."
+)
+
+
+@dataclass(frozen=True)
+class _Split:
+    title: str
+    what: str
+    reference: dict[str, dict[paper.Point, paper.Generation]]
+
+
+_SPLITS = {
+    "validation": _Split("Generation, validation set", "Generation on the validation split.", paper.VALIDATION),
+    "test": _Split("Generation, long-context test set", "Generation on the long-context test split.", paper.TEST),
+}
+
+
+def seeds_in_words(config: schema.Config) -> str:
+    """The seeds that the operating points of a config use where they name none."""
+    return f"config seed {config.seed}, detector seed {config.detector_seed}"
+
+
+def generation(split: str, answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config) -> Table:
+    """Generation on a split (paper, tables "validation set" and "long-context test set"), held against InfLLM.
+
+    ``difference_pct`` is a point's CAS minus that of the InfLLM point nearest in mTokens; ``gain_pct`` its CAS minus
+    InfLLM's at the same mTokens, interpolated linearly in log2 mTokens and clipped to the measured range;
+    ``gap_closed_pct`` its gain over that of the oracle of its K_max and policy. All intervals come from resampling
+    documents for all points at once.
+    """
+    found, about = points(answers, scores), _SPLITS[split]
+    reference = paper.reference_reader(about.reference, config.reader.name)
+    counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, split)
+    rows = []
+    for point, compared in zip(found, compare(found, counts), strict=True):
+        row = _row(point, counts, config) | compared
+        known = about.reference[reference].get(point.key)
+        row |= {"paper_mtokens": known.mtokens if known else NAN, "paper_cas_pct": known.cas if known else NAN}
+        rows.append(row)
+    columns = (
+        Column("Method", plain("method")),
+        Column("Setting", plain("setting")),
+        Column("Documents", plain("n_documents")),
+        Column("mTokens", _rounded("mtokens", 1)),
+        Column("Attended", _rounded("attended", 1)),
+        Column("mTokens with all passes", _rounded("mtokens_with_tentative", 1)),
+        Column("CAS %", figure("cas_pct", 2)),
+        Column("String match %", _rounded("string_match_pct", 2)),
+        Column("Rollbacks a token %", _rounded("rollbacks_pct", 1)),
+        Column("Failed judgements", plain("n_failed_judgements")),
+        Column("Time a token s", _rounded("seconds_per_token", 4)),
+        Column(f"paper mTokens ({paper.NAMES[reference]})", _rounded("paper_mtokens", 0)),
+        Column(f"paper CAS % ({paper.NAMES[reference]})", _rounded("paper_cas_pct", 2)),
+        *_compared_columns(),
+    )
+    what = f"{about.what} {_UNITS} {_COMPARED}"
+    told = caption_in_words(what, config, "judge", len(found[0].documents), seeds_in_words(config), reference)
+    return Table(split, about.title, told, pd.DataFrame(rows), columns)
+
+
+def _rounded(column: str, digits: int) -> Show:
+    return lambda row: render.number(row[column], digits)
+
+
+def _row(point: Point, counts: np.ndarray, config: schema.Config) -> Row:
+    def mean(above: str, below: str) -> float:
+        return float(statistics.ratio(*point.pair(above, below)))
+
+    row: Row = {"method": point.method, "setting": setting_in_words(point, config), "n_documents": len(point.documents)}
+    spread(row, "mtokens", statistics.ratio_interval(*point.mtokens, counts))
+    row |= {
+        "attended": mean("attended", "n_generated"),
+        "mtokens_with_tentative": mean("selected_with_tentative", "n_generated"),
+        "attended_with_tentative": mean("attended_with_tentative", "n_generated"),
+    }
+    spread(row, "cas_pct", statistics.ratio_interval(*point.cas, counts), 100)
+    spread(row, "string_match_pct", statistics.ratio_interval(*point.pair("string_match", "attributes"), counts), 100)
+    return row | {
+        "rollbacks_pct": 100 * mean("rollbacks", "n_generated"),
+        "n_judgements": int(point.sums["attributes"].sum()),
+        "n_failed_judgements": point.n_failed,
+        "seconds_per_token": mean("decode_seconds", "n_generated"),
+    }
+
+
+def setting_in_words(point: Point, config: schema.Config) -> str:
+    """A point's budget and policy, and its detector where it is not the config's main one."""
+    other = [point.detector] if point.detector not in ("", config.detector) else []
+    other += [f"seed {point.seed}"] if point.seed not in (-1, config.detector_seed) else []
+    return ", ".join([point.setting, *other])
+
+
+# Against InfLLM and the oracle
+
+
+def compare(found: Sequence[Point], counts: np.ndarray) -> list[Row]:
+    """Every point against the fixed budgets and the oracle among them; empty columns for what there is none of."""
+    fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
+    curve = Curve.of(fixed, counts) if fixed else None
+    oracles = {point.key[1:]: point for point in found if point.key[0] == "oracle"}
+    return [_comparison(point, fixed, curve, oracles.get(point.key[1:]), counts) for point in found]
+
+
+def _gain(point: Point, curve: Curve, counts: np.ndarray) -> tuple[float, np.ndarray]:
+    """CAS above the curve at the point's tokens, and the same in every resample."""
+    value = float(statistics.ratio(*point.cas)) - curve.at(float(statistics.ratio(*point.mtokens)))
+    at_equal = curve.resampled_at(statistics.ratio(*point.mtokens, counts))
+    return value, statistics.ratio(*point.cas, counts) - at_equal
+
+
+def _comparison(
+    point: Point, fixed: Sequence[Point], curve: Curve | None, oracle: Point | None, counts: np.ndarray
+) -> Row:
+    row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN}
+    difference, gain, closed = Estimate(NAN), Estimate(NAN), Estimate(NAN)
+    if curve is not None and point.key[0] != "infllm":
+        own = float(statistics.ratio(*point.mtokens))
+        nearest = fixed[int(np.abs(curve.tokens - own).argmin())]
+        row["nearest_infllm"] = nearest.setting
+        difference = statistics.paired_difference(point.cas, nearest.cas, counts)
+        row["infllm_cas_pct"] = 100 * curve.at(own)
+        value, resampled = _gain(point, curve, counts)
+        gain = statistics.interval(value, resampled)
+        if own < curve.tokens.min():
+            row["note"] = f"below InfLLM's range, clipped to {fixed[int(curve.tokens.argmin())].setting}"
+        elif own > curve.tokens.max():
+            row["note"] = f"above InfLLM's range, clipped to {fixed[int(curve.tokens.argmax())].setting}"
+        if oracle is not None and point.key[0] != "oracle":
+            closed = statistics.share((value, resampled), _gain(oracle, curve, counts))
+    spread(row, "difference_pct", difference, 100)
+    spread(row, "gain_pct", gain, 100)
+    spread(row, "gap_closed_pct", closed, 100)
+    return row
+
+
+def _compared_columns() -> tuple[Column, ...]:
+    return (
+        Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING),
+        Column("CAS difference", figure("difference_pct", 2)),
+        Column("InfLLM CAS % at equal mTokens", _rounded("infllm_cas_pct", 2)),
+        Column("CAS gain", figure("gain_pct", 2)),
+        Column("Gap closed %", figure("gap_closed_pct", 0)),
+        Column("Note", plain("note")),
+    )
+
+
+# The spread over detector seeds
+
+
+def seeds(answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config) -> Table:
+    """Every point of several detector seeds, seed by seed, then its mean and standard deviation over them.
+
+    Points without a detector are what they are compared with and have no row.
+    """
+    found = points(answers, scores)
+    counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
+    compared = dict(zip(map(id, found), compare(found, counts), strict=True))
+    groups: dict[tuple[paper.Point, str], list[Point]] = {}
+    for point in found:
+        if point.seed >= 0:
+            groups.setdefault((point.key, point.detector), []).append(point)
+    rows: list[Row] = []
+    for (_, detector), own in groups.items():
+        if len(own) > 1:
+            about = {"detector": detector, "setting": own[0].setting}
+            each = [_row(point, counts, config) | compared[id(point)] for point in own]
+            rows += [about | {"seed": str(p.seed)} | _seed_figures(row) for p, row in zip(own, each, strict=True)]
+            rows.append(about | {"seed": f"mean ± sd of {len(own)}"} | _over_seeds(rows[-len(own) :]))
+
+    def shown(column: str, digits: int) -> Show:
+        def show(row: Row) -> str:
+            if not np.isnan(row[f"{column}_sd"]):
+                return render.spread(row[column], row[f"{column}_sd"], digits)
+            return figure(column, digits)(row)
+
+        return show
+
+    columns = (
+        Column("Detector", plain("detector")),
+        Column("Setting", plain("setting")),
+        Column("Seed", plain("seed")),
+        Column("CAS %", shown("cas_pct", 2)),
+        Column("mTokens", shown("mtokens", 1)),
+        Column("mTokens with all passes", shown("mtokens_with_tentative", 1)),
+        Column("Rollbacks a token %", shown("rollbacks_pct", 1)),
+        Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING),
+        Column("CAS difference", shown("difference_pct", 2)),
+        Column("CAS gain", shown("gain_pct", 2)),
+        Column("Gap closed %", shown("gap_closed_pct", 0)),
+    )
+    what = f"The same operating point with detectors of different seeds. {_UNITS} {_COMPARED}"
+    told = caption_in_words(
+        what, config, "judge", len(found[0].documents), f"config seed {config.seed}", paper.LLAMA, columns=False
+    )
+    return Table("seeds", "Generation, spread over detector seeds", told, pd.DataFrame(rows), columns)
+
+
+_SEED_FIGURES = (
+    "cas_pct", "mtokens", "mtokens_with_tentative", "rollbacks_pct", "difference_pct", "gain_pct", "gap_closed_pct",
+)  # fmt: skip
+
+
+def _seed_figures(row: Row) -> Row:
+    found: Row = {"nearest_infllm": row["nearest_infllm"]}
+    for column in _SEED_FIGURES:
+        found |= {f"{column}{end}": row.get(f"{column}{end}", NAN) for end in ("", "_low", "_high")}
+        found[f"{column}_sd"] = NAN
+    return found
+
+
+def _over_seeds(rows: Sequence[Row]) -> Row:
+    found: Row = {"nearest_infllm": ""}
+    for column in _SEED_FIGURES:
+        mean, sd = statistics.mean_sd([row[column] for row in rows])
+        found |= {column: mean, f"{column}_low": NAN, f"{column}_high": NAN, f"{column}_sd": sd}
+    return found
+
+
+# The curves of CAS over selected tokens
+
+
+def pareto(answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config) -> Table:
+    """The area between a method's curve of CAS over selected tokens and InfLLM's.
+
+    Curves are linear between points in log2 mTokens; the area covers the range of mTokens that both reach and is in
+    CAS points times doublings of mTokens; divided by the range's doublings it is the mean difference in CAS. The range
+    moves with every resample, which keeps documents paired.
+    """
+    found = points(answers, scores)
+    counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
+    main = [point for point in found if _usual(point, config)]
+    fixed = [point for point in main if point.key[0] == "infllm"]
+    rows: list[Row] = []
+    for name in ("utaca", "oracle"):
+        own = [point for point in main if point.key[0] == name]
+        row: Row = {"method": METHODS[name], "n_points": len(own), "n_infllm_points": len(fixed)}
+        area, mean, low, high = Estimate(NAN), Estimate(NAN), NAN, NAN
+        if own and fixed:
+            curve, other = Curve.of(own, counts), Curve.of(fixed, counts)
+            value, low, high = curve.above(other)
+            resampled = curve.resampled_above(other)
+            area = statistics.interval(value, resampled[:, 0])
+            doublings = np.log2(resampled[:, 2] / resampled[:, 1])
+            mean = statistics.interval(value / np.log2(high / low), resampled[:, 0] / doublings)
+        spread(row, "area", area, 100)
+        spread(row, "mean_difference_pct", mean, 100)
+        rows.append(row | {"mtokens_from": low, "mtokens_to": high})
+    columns = (
+        Column("Method", lambda row: f"{row['method']} − InfLLM"),
+        Column("Points", plain("n_points")),
+        Column("InfLLM points", plain("n_infllm_points")),
+        Column("from mTokens", _rounded("mtokens_from", 1)),
+        Column("to mTokens", _rounded("mtokens_to", 1)),
+        Column("Area (CAS points x doublings)", figure("area", 2)),
+        Column("Mean CAS difference", figure("mean_difference_pct", 2)),
+    )
+    what = (
+        "Area between the curves of CAS over mTokens, over the range that both cover: curves are linear between points "
+        "in log2 mTokens; positive: above InfLLM; documents are paired. The mean difference is the area by its width."
+    )
+    told = caption_in_words(
+        what, config, "judge", len(found[0].documents), seeds_in_words(config), paper.LLAMA, columns=False
+    )
+    return Table("pareto", "Area between the curves", told, pd.DataFrame(rows), columns)
+
+
+def _usual(point: Point, config: schema.Config) -> bool:
+    """Whether a point has no detector or the config's main one: those of others are no part of the curve."""
+    return point.detector in ("", config.detector) and point.seed in (-1, config.detector_seed)
+
+
+# Quality, latency, memory
+
+
+def tradeoff(answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config) -> Table:
+    """Quality, latency and memory on the test split (paper, section "Quality-Latency-Memory Trade-off").
+
+    End-to-end time is prefill and decoding of a document, its mean over documents; memory the highest peak.
+    """
+    found = points(answers, scores)
+    reference = paper.reference_reader(paper.TRADEOFF, config.reader.name)
+    counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
+    rows: list[Row] = []
+    for point in found:
+        prefill, decode = point.sums["prefill_seconds"], point.sums["decode_seconds"]
+        ones = point.sums["documents"]
+        known = paper.TRADEOFF[reference].get(point.key)
+        setting = setting_in_words(point, config)
+        row: Row = {"method": point.method, "setting": setting, "n_documents": len(point.documents)}
+        spread(row, "cas_pct", statistics.ratio_interval(*point.cas, counts), 100)
+        row["n_failed_judgements"] = point.n_failed
+        row["mtokens"] = float(statistics.ratio(*point.mtokens))
+        spread(row, "end_to_end_s", statistics.ratio_interval(prefill + decode, ones, counts))
+        spread(row, "prefill_s", statistics.ratio_interval(prefill, ones, counts))
+        spread(row, "seconds_per_token", statistics.ratio_interval(decode, point.sums["n_generated"], counts))
+        peak = point.sums["peak_bytes"]
+        row["peak_gib"] = float(np.nanmax(peak)) / 2**30 if not np.isnan(peak).all() else NAN
+        row |= {
+            "paper_cas_pct": known.cas if known else NAN,
+            "paper_mtokens": known.mtokens if known else NAN,
+            "paper_end_to_end_s": known.end_to_end if known else NAN,
+            "paper_peak_gib": known.memory if known else NAN,
+        }
+        rows.append(row)
+
+    columns = (
+        Column("Method", plain("method")),
+        Column("Setting", plain("setting")),
+        Column("Documents", plain("n_documents")),
+        Column("CAS %", figure("cas_pct", 2)),
+        Column("Failed judgements", plain("n_failed_judgements")),
+        Column("mTok.", figure("mtokens", 1)),
+        Column("E2E s", figure("end_to_end_s", 3)),
+        Column("Prefill s", figure("prefill_s", 3)),
+        Column("Decoding s/token", figure("seconds_per_token", 4)),
+        Column("Peak memory GiB", figure("peak_gib", 2)),
+        Column(f"paper CAS % ({paper.NAMES[reference]})", figure("paper_cas_pct", 2)),
+        Column("paper mTok.", figure("paper_mtokens", 0)),
+        Column("paper E2E s", figure("paper_end_to_end_s", 2)),
+        Column("paper GPU GiB", figure("paper_peak_gib", 2)),
+    )
+    what = (
+        "Quality, latency and memory on the long-context test split. E2E is prefill and decoding of a document; the "
+        "operating points share one prefill a document; times depend on the machine."
+    )
+    told = caption_in_words(what, config, "judge", len(found[0].documents), seeds_in_words(config), reference)
+    return Table("tradeoff", "Quality, latency, memory", told, pd.DataFrame(rows), columns)

@@ -1,0 +1,175 @@
+"""Operating points as tables see them: sums by document, from files of answers and scores that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from utaca.errors import UserError
+from utaca.records import check_source, read
+from utaca.reporting import paper, statistics
+
+METHODS = {"infllm": "InfLLM", "utaca": "UT-ACA", "oracle": "Oracle"}
+_MEANS = ("selected", "attended", "selected_with_tentative", "attended_with_tentative")
+_TOTALS = ("n_generated", "rollbacks", "prefill_seconds", "decode_seconds", "peak_bytes")
+
+
+@dataclass(frozen=True)
+class Point:
+    """The answers of an operating point: per document, in the order of the ids, sums over its tokens or attributes.
+
+    ``detector`` and ``seed`` tell of its detector, "" and -1 where it has none.
+    """
+
+    key: paper.Point
+    detector: str
+    seed: int
+    documents: tuple[str, ...]
+    sums: dict[str, np.ndarray]
+
+    @property
+    def method(self) -> str:
+        return METHODS.get(self.key[0], self.key[0])
+
+    @property
+    def setting(self) -> str:
+        _, budget, policy = self.key
+        return f"Kmax={budget}, {policy.capitalize()}" if policy else f"K={budget}"
+
+    def pair(self, above: str, below: str) -> tuple[np.ndarray, np.ndarray]:
+        return self.sums[above], self.sums[below]
+
+    @property
+    def n_failed(self) -> int:
+        """Judgements that failed."""
+        return int((self.sums["attributes"] - self.sums["judged"]).sum())
+
+    @property
+    def cas(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.pair("cas", "judged")
+
+    @property
+    def mtokens(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.pair("selected", "n_generated")
+
+
+def points(answers: Sequence[str | Path], scores: Sequence[str | Path]) -> list[Point]:
+    """Operating points in the order of the answer files, those of several suites once.
+
+    Raises :class:`UserError` where files of different settings, or scores of other answers, would be mixed, and where
+    points lack a document that others have.
+    """
+    answered, scored = _frame(answers, "answers"), _frame(scores, "scores")
+    if answered.empty:
+        raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
+    found: dict[tuple[paper.Point, str, int], Point] = {}
+    documents: tuple[str, ...] = ()
+    for (suite, name), own in answered.groupby(["suite", "point"], sort=False):
+        judged = scored[(scored["suite"] == suite) & (scored["point"] == name)]
+        for path in judged["path"].unique():
+            check_source(path, list(own["path"].unique()))
+        own = own.sort_values("document", kind="stable")
+        answering = tuple(own["document"])
+        if len(set(answering)) < len(answering) or set(judged["document"]) != set(answering):
+            raise UserError(
+                f"the scores of operating point {name} cover other documents than its answers; score it again"
+            )
+        documents = documents or answering
+        if documents != answering:
+            raise UserError(f"operating point {name} answers other documents than the first; decode the suite again")
+        first = own.iloc[0]
+        key = first["method"], int(first["budget"]), first["policy"] or ""
+        seed = -1 if pd.isna(first["seed"]) else int(first["seed"])
+        point = Point(key, first["detector"] or "", seed, documents, _sums(own, judged))
+        found.setdefault((key, point.detector, seed), point)
+    known = set(zip(answered["suite"], answered["point"], strict=True))
+    for suite, name in zip(scored["suite"], scored["point"], strict=True):
+        if (suite, name) not in known:
+            raise UserError(f"operating point {name} has scores but no answers; decode the suite again")
+    return list(found.values())
+
+
+def _frame(paths: Sequence[str | Path], kind: str) -> pd.DataFrame:
+    """Files as one frame, each row with the path it comes from."""
+    read(paths, kind)
+    return pd.concat([read(path, kind).to_pandas().assign(path=str(path)) for path in paths], ignore_index=True)
+
+
+def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]:
+    generated = answered["n_generated"].to_numpy(dtype=np.float64)
+    sums = {c: answered[c].to_numpy(dtype=np.float64, na_value=np.nan) for c in _TOTALS}
+    # A mean over no token is undefined but weighs nothing.
+    sums |= {c: np.where(generated > 0, answered[c].to_numpy(dtype=np.float64) * generated, 0.0) for c in _MEANS}
+    by_document = judged.groupby("document", sort=True)
+    return sums | {
+        "documents": np.ones(len(answered)),
+        "cas": by_document["cas"].sum().to_numpy(dtype=np.float64),
+        "judged": by_document["cas"].count().to_numpy(dtype=np.float64),
+        "string_match": by_document["string_match"].sum().to_numpy(dtype=np.float64),
+        "attributes": by_document.size().to_numpy(dtype=np.float64),
+    }
+
+
+@dataclass(frozen=True)
+class Curve:
+    """CAS over log2 of selected tokens, linear between a method's points; [points] and, resampled, [points, count]."""
+
+    tokens: np.ndarray
+    cas: np.ndarray
+    resampled_tokens: np.ndarray
+    resampled_cas: np.ndarray
+
+    @classmethod
+    def of(cls, found: Sequence[Point], counts: np.ndarray) -> Curve:
+        """The curve through ``found``, at least one, in any order."""
+        return cls(
+            np.array([float(statistics.ratio(*point.mtokens)) for point in found]),
+            np.array([float(statistics.ratio(*point.cas)) for point in found]),
+            np.stack([statistics.ratio(*point.mtokens, counts) for point in found]),
+            np.stack([statistics.ratio(*point.cas, counts) for point in found]),
+        )
+
+    def at(self, tokens: float) -> float:
+        """CAS at ``tokens``; beyond the ends, that of the end."""
+        return _interpolated(np.array([tokens]), self.tokens, self.cas).item()
+
+    def resampled_at(self, tokens: np.ndarray) -> np.ndarray:
+        """As :meth:`at` in every resample, ``tokens`` and result [count]."""
+        columns = zip(tokens, self.resampled_tokens.T, self.resampled_cas.T, strict=True)
+        return np.array([_interpolated(np.array([at]), x, cas).item() for at, x, cas in columns])
+
+    def above(self, other: Curve) -> tuple[float, float, float]:
+        """Area between the curves over the range that both cover (positive: this one lies above), and the range.
+
+        The area is in CAS times doublings of tokens; all NaN where they share no range.
+        """
+        return _area((self.tokens, self.cas), (other.tokens, other.cas))
+
+    def resampled_above(self, other: Curve) -> np.ndarray:
+        """Areas, ends and starts of the range as in :meth:`above`, of every resample [count, 3]."""
+        own = zip(self.resampled_tokens.T, self.resampled_cas.T, strict=True)
+        others = zip(other.resampled_tokens.T, other.resampled_cas.T, strict=True)
+        return np.array([_area(first, second) for first, second in zip(own, others, strict=True)])
+
+
+def _log(tokens: np.ndarray) -> np.ndarray:
+    return np.log2(np.maximum(tokens, 1))
+
+
+def _interpolated(at: np.ndarray, tokens: np.ndarray, cas: np.ndarray) -> np.ndarray:
+    order = np.argsort(tokens, kind="stable")
+    return np.interp(_log(at), _log(tokens[order]), cas[order])
+
+
+def _area(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]) -> tuple[float, float, float]:
+    low, high = max(first[0].min(), second[0].min()), min(first[0].max(), second[0].max())
+    if not low < high:
+        return (float("nan"),) * 3
+    # Both are linear between these places, and so is their difference.
+    places = np.unique(np.clip(np.concatenate((first[0], second[0])), low, high))
+    difference = _interpolated(places, *first) - _interpolated(places, *second)
+    return float(np.trapezoid(difference, _log(places))), float(low), float(high)

@@ -1,0 +1,139 @@
+"""CAS beside string match over all judged answers (paper, appendix "Evaluations of Conceptual Accuracy Score")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from utaca.errors import UserError
+from utaca.records import read
+from utaca.reporting import paper, statistics
+from utaca.reporting.tables import Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.settings import schema
+
+ALL = "all"
+APART = 0.5
+"""Difference of CAS and string match from which on they are said to disagree."""
+LEAST = 0.1
+"""Difference below which an answer is not listed."""
+SHOWN = 12
+"""Disagreements that are listed."""
+
+
+def spearman(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> float:
+    """Spearman's rank correlation of values [n] that occur ``weights`` [n] times each; ties share their mean rank.
+
+    NaN where either does not vary.
+    """
+    x, y = _ranks(first, weights), _ranks(second, weights)
+    total = max(weights.sum(), 1.0)
+    x, y = x - weights @ x / total, y - weights @ y / total
+    spread_ = np.sqrt((weights @ x**2) * (weights @ y**2))
+    # Equal ranks leave a rounding error, no variance.
+    return float(weights @ (x * y) / spread_) if spread_ > 1e-9 * total else float("nan")
+
+
+def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    _, place = np.unique(values, return_inverse=True)
+    each = np.bincount(place, weights=weights)
+    return (np.cumsum(each) - each / 2)[place]
+
+
+def scorers(scores: Sequence[str | Path], config: schema.Config) -> Table:
+    """How CAS and string match agree, by operating point and over all; failed judgements are left out and counted.
+
+    ``*_only_pct`` are attributes of which one score is above the other by at least :data:`APART`.
+    """
+    judged = _judged(scores)
+    documents = np.array(sorted(judged["document"].unique()), dtype=object)
+    counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "test")
+    groups = [(ALL, judged), *judged.groupby("point", sort=False)]
+    rows = [_row(name, own, documents, counts) for name, own in groups]
+    columns = (
+        Column("Point", plain("point")),
+        Column("Judged attributes", plain("n_judged")),
+        Column("CAS %", figure("cas_pct", 1)),
+        Column("String match %", figure("string_match_pct", 1)),
+        Column("Spearman's rho", figure("spearman", 3)),
+        Column("CAS above by 0.5 %", figure("cas_only_pct", 1)),
+        Column("String match above by 0.5 %", figure("string_only_pct", 1)),
+        Column("Failed judgements", plain("n_failed_judgements")),
+    )
+    what = (
+        "Conceptual accuracy by the judge (CAS) beside string match (token F1), attribute by attribute, over all "
+        "judged answers of the test split; points of several suites count once. Spearman's rho over attributes, "
+        "ties sharing their rank. The last columns are attributes of which one of the two is above the other by 0.5 or "
+        "more."
+    )
+    told = caption_in_words(
+        what, config, "judge", len(documents), f"config seed {config.seed}", paper.LLAMA, columns=False
+    )
+    return Table("scorers", "CAS beside string match", told, pd.DataFrame(rows), columns)
+
+
+def disagreements(scores: Sequence[str | Path], config: schema.Config) -> Table:
+    """Answers on which CAS and string match differ most, each with its texts; the same texts are shown once."""
+    judged = _judged(scores)
+    n_documents = judged["document"].nunique()
+    judged = judged[judged["cas"].notna()].assign(difference=lambda f: f["cas"] - f["string_match"])
+    judged = judged[judged["difference"].abs() >= LEAST]
+    texts = ["attribute", "reference", "prediction"]
+    order = judged.assign(distance=judged["difference"].abs().round(6)).sort_values(
+        ["distance", "document", "attribute", "point"], ascending=[False, True, True, True], kind="stable"
+    )
+    answers = order.groupby(texts, sort=False).size().rename("n_answers")
+    frame = order.drop_duplicates(texts).head(SHOWN).join(answers, on=texts)
+    keep = ["document", "point", *texts, "cas", "string_match", "difference", "n_answers", "reason"]
+    columns = (
+        Column("Attribute", plain("attribute")),
+        Column("Reference", plain("reference")),
+        Column("Prediction", plain("prediction")),
+        Column("CAS", figure("cas", 2)),
+        Column("String match", figure("string_match", 2)),
+        Column("Answers", plain("n_answers")),
+        Column("First document", plain("document")),
+        Column("First point", plain("point")),
+    )
+    what = (
+        "The answers of the test split on which conceptual accuracy (CAS) and string match differ most, the widest "
+        "apart first; answers: how many gave this text."
+    )
+    told = caption_in_words(
+        what, config, "judge", n_documents, f"config seed {config.seed}", paper.LLAMA, columns=False
+    )
+    return Table("disagreements", "Where CAS and string match disagree", told, frame[keep], columns)
+
+
+def _judged(scores: Sequence[str | Path]) -> pd.DataFrame:
+    """Attributes of every answer once: suites may share points."""
+    judged = read(scores, "scores").to_pandas()
+    if judged.empty:
+        raise UserError(f"{scores[0]} holds no scores; make it again with at least one answer")
+    return judged.drop_duplicates(["point", "document", "attribute"]).reset_index(drop=True)
+
+
+def _row(name: str, judged: pd.DataFrame, documents: np.ndarray, counts: np.ndarray) -> Row:
+    known = judged[judged["cas"].notna()]
+    at = np.searchsorted(documents, known["document"].to_numpy(dtype=object))
+    cas, strings = (known[column].to_numpy(dtype=np.float64) for column in ("cas", "string_match"))
+    row: Row = {"point": name, "n_judged": len(known), "n_failed_judgements": len(judged) - len(known)}
+
+    def total(values: np.ndarray) -> np.ndarray:
+        return np.bincount(at, weights=values, minlength=len(documents))
+
+    size = total(np.ones(len(known)))
+    means = {
+        "cas": cas,
+        "string_match": strings,
+        "cas_only": (cas - strings >= APART).astype(np.float64),
+        "string_only": (strings - cas >= APART).astype(np.float64),
+    }
+    for column, values in means.items():
+        spread(row, f"{column}_pct", statistics.ratio_interval(total(values), size, counts), 100)
+    resampled = np.array([spearman(cas, strings, weights[at]) for weights in counts])
+    value = spearman(cas, strings, np.ones(len(known)))
+    spread(row, "spearman", statistics.interval(value, resampled))
+    return row

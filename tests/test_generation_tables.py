@@ -1,0 +1,196 @@
+"""Generation held against InfLLM and the oracle, seeds and curves: against plain restatements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from utaca.records import write
+from utaca.reporting import figures, generation, statistics
+from utaca.reporting.points import Curve, points
+from utaca.settings import schema
+
+N = 7
+ATTRIBUTES = ("major", "company", "city")
+
+
+@pytest.fixture
+def config() -> schema.Config:
+    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
+    return schema.Config(
+        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300),
+        reader=schema.Reader(name="tiny", path="data/readers/tiny"),
+        corpus=schema.Corpus(name="embedded", source="embedded"),
+        detectors={"utaca": schema.Detector()},
+        writer=endpoint,
+        labeller=endpoint,
+        judge=endpoint,
+    )
+
+
+def made(folder, given_points):
+    """Files of answers and scores, a file a point; points are (method, budget, policy, seed, tokens, chance of 1)."""
+    rng = np.random.default_rng(5)
+    answers, scores = [], []
+    for method, budget, policy, seed, tokens, chance in given_points:
+        name = schema.Point(method, budget, policy, seed=seed).label
+        rows, judged = [], []
+        for d in range(N):
+            rows.append(
+                {
+                    "document": f"d{d}", "suite": "test", "point": name, "method": method, "budget": budget,
+                    "policy": policy, "detector": "utaca" if method == "utaca" else "",
+                    "seed": seed if seed >= 0 else None, "question": "?", "text": "", "n_context": 900,
+                    "n_generated": 10 + d, "finish": "eos", "selected": tokens * (1 + 0.02 * d),
+                    "attended": tokens + 288,
+                    "selected_with_tentative": 2.0 * tokens, "attended_with_tentative": 2.0 * tokens, "rollbacks": d,
+                    "prefill_seconds": 1.0, "decode_seconds": 1.0, "peak_bytes": 1,
+                }
+            )  # fmt: skip
+            for attribute in ATTRIBUTES:
+                judged.append(
+                    {
+                        "document": f"d{d}", "suite": "test", "point": name, "attribute": attribute, "prediction": "x",
+                        "reference": "y", "cas": float(rng.random() < chance), "string_match": 0.5, "reason": "",
+                        "failure": None,
+                    }
+                )  # fmt: skip
+        answers.append(folder / f"{name}-answers.parquet")
+        scores.append(folder / f"{name}-scores.parquet")
+        write(answers[-1], "answers", rows)
+        write(scores[-1], "scores", judged, made_from=answers[-1:])
+    return answers, scores
+
+
+FIXED = [("infllm", 8, "", -1, 128.0, 0.3), ("infllm", 16, "", -1, 256.0, 0.5), ("infllm", 32, "", -1, 512.0, 0.6)]
+ADAPTIVE = [("utaca", 32, "sub.16", 0, 150.0, 0.5), ("utaca", 64, "sub.16", 0, 340.0, 0.7)]
+ORACLES = [("oracle", 32, "sub.16", -1, 140.0, 0.9), ("oracle", 64, "sub.16", -1, 300.0, 0.95)]
+
+
+def brute(answers, scores, name, drawn):
+    """mTokens and CAS of a point over drawn documents (with repeats), from the files as they are."""
+    a = pd.concat([pd.read_parquet(p) for p in answers]).query("point == @name").set_index("document")
+    s = pd.concat([pd.read_parquet(p) for p in scores]).query("point == @name")
+    tokens = sum(a.loc[f"d{d}", "selected"] * a.loc[f"d{d}", "n_generated"] for d in drawn)
+    cas = [c for d in drawn for c in s[s["document"] == f"d{d}"]["cas"]]
+    return tokens / sum(a.loc[f"d{d}", "n_generated"] for d in drawn), sum(cas) / len(cas)
+
+
+def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
+    answers, scores = made(tmp_path, FIXED + ADAPTIVE + ORACLES)
+    frame = generation.generation("test", answers, scores, config).frame.set_index(["method", "setting"])
+    names = [f"infllm-K{k}" for k in (8, 16, 32)]
+
+    def closed(drawn) -> float:
+        fixed = [brute(answers, scores, name, drawn) for name in names]
+        x, y = [np.log2(t) for t, _ in fixed], [c for _, c in fixed]
+
+        def gain(name: str) -> float:
+            tokens, cas = brute(answers, scores, name, drawn)
+            return cas - float(np.interp(np.log2(tokens), x, y))
+
+        oracle = gain("oracle-K64-sub16")
+        return 100 * gain("utaca-K64-sub16-seed0") / oracle if oracle > 0 else np.nan
+
+    row = frame.loc["UT-ACA", "Kmax=64, Sub.16"]
+    assert row["gap_closed_pct"] == pytest.approx(closed(range(N)))
+    counts = statistics.resamples(N, 300, 0, "test").astype(int)
+    resampled = [closed([d for d in range(N) for _ in range(one[d])]) for one in counts[:40]]
+    assert np.isfinite(resampled).all()
+    found = points(answers, scores)
+    curve = Curve.of(found[:3], counts[:40].astype(float))
+    share = [generation._gain(found[i], curve, counts[:40].astype(float))[1] for i in (4, 6)]
+    assert 100 * share[0] / share[1] == pytest.approx(resampled)
+    assert row["gap_closed_pct_low"] < row["gap_closed_pct"] < row["gap_closed_pct_high"]
+    assert np.isnan(frame.loc["Oracle", "Kmax=64, Sub.16"]["gap_closed_pct"])
+    assert frame.loc["Oracle", "Kmax=64, Sub.16"]["mtokens_with_tentative"] == 600
+
+
+def test_a_share_of_nothing_is_undefined() -> None:
+    one = np.ones(100)
+    assert np.isnan(statistics.share((1.0, one), (0.0, one)).value)
+    doubtful = np.where(np.arange(100) < 10, -1.0, 2.0)
+    found = statistics.share((1.0, one), (2.0, doubtful))
+    assert found.value == 0.5
+    assert np.isnan(found.low)
+    sure = np.where(np.arange(100) < 3, -1.0, 2.0)
+    assert (statistics.share((1.0, one), (2.0, sure)).low, statistics.share((1.0, one), (2.0, sure)).high) == (0.5, 0.5)
+
+
+def test_seeds_have_a_row_each_and_their_mean(tmp_path, config) -> None:
+    seeds = [("utaca", 64, "sub.16", seed, 300.0 + 10 * seed, 0.5 + 0.1 * seed) for seed in range(4)]
+    table = generation.seeds(*made(tmp_path, FIXED + ORACLES + seeds), config)
+    assert list(table.frame["seed"]) == ["0", "1", "2", "3", "mean ± sd of 4"]
+    each, over = table.frame[:4], table.frame.iloc[4]
+    for column in ("cas_pct", "mtokens", "rollbacks_pct", "gap_closed_pct"):
+        assert over[column] == pytest.approx(each[column].mean())
+        assert over[f"{column}_sd"] == pytest.approx(each[column].std(ddof=1))
+    assert each["cas_pct_low"].le(each["cas_pct"]).all()
+    assert "±" in table.cells()[1][4][3]
+
+
+def test_the_area_is_that_of_a_fine_sum(tmp_path, config) -> None:
+    answers, scores = made(tmp_path, FIXED + ADAPTIVE + ORACLES)
+    frame = generation.pareto(answers, scores, config).frame.set_index("method")
+    names = ["infllm-K8", "infllm-K16", "infllm-K32"], ["utaca-K32-sub16-seed0", "utaca-K64-sub16-seed0"]
+    fixed, own = ([brute(answers, scores, name, range(N)) for name in some] for some in names)
+    low, high = max(fixed[0][0], own[0][0]), min(fixed[-1][0], own[-1][0])
+    x = np.linspace(np.log2(low), np.log2(high), 20001)
+    first, second = (np.interp(x, [np.log2(t) for t, _ in some], [c for _, c in some]) for some in (own, fixed))
+    area = 100 * float(np.sum((first - second)[:-1] * np.diff(x)))
+    row = frame.loc["UT-ACA"]
+    assert row["area"] == pytest.approx(area, rel=1e-3)
+    assert (row["mtokens_from"], row["mtokens_to"]) == pytest.approx((low, high))
+    assert row["mean_difference_pct"] == pytest.approx(area / (x[-1] - x[0]), rel=1e-3)
+    assert row["area_low"] < row["area"] < row["area_high"]
+
+
+@given(
+    st.lists(st.tuples(st.floats(8, 1024), st.floats(0, 1)), min_size=2, max_size=6, unique_by=lambda p: round(p[0])),
+    st.floats(-1, 1),
+)
+def test_areas_are_linear_and_change_their_sign(own: list[tuple[float, float]], lift: float) -> None:
+    tokens, cas = (np.array(column) for column in zip(*own, strict=True))
+    none = np.zeros((len(own), 0))
+    curve, lifted = Curve(tokens, cas, none, none), Curve(tokens, cas + lift, none, none)
+    area, low, high = lifted.above(curve)
+    assert (low, high) == (tokens.min(), tokens.max())
+    assert area == pytest.approx(lift * np.log2(high / low), abs=1e-9)
+    assert curve.above(lifted)[0] == pytest.approx(-area, abs=1e-9)
+
+
+def test_curves_apart_have_no_area() -> None:
+    none = np.zeros((2, 0))
+    near, far = Curve(np.array([1.0, 2.0]), np.ones(2), none, none), Curve(np.array([4.0, 8.0]), np.ones(2), none, none)
+    assert np.isnan(near.above(far)).all()
+
+
+def test_labels_of_the_figure_do_not_overlap(tmp_path, config) -> None:
+    many = [("infllm", k, "", -1, 16.0 * k, 0.9) for k in (1, 2, 4, 8, 16, 32, 64, 96)]
+    many += [
+        (m, k, "sub.16", 0 if m == "utaca" else -1, 15.0 * k, 0.9)
+        for m in ("utaca", "oracle")
+        for k in (8, 32, 48, 64, 96)
+    ]
+    frame = generation.generation("test", *made(tmp_path, many), config).frame
+    drawn = []
+    plain = figures.place_labels
+
+    def seen(figure, labels, places, bars) -> None:
+        plain(figure, labels, places, bars)
+        drawn.append((figure, labels, places))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "place_labels", seen)
+        figures.pareto(frame, tmp_path, config)
+    figure, labels, places = drawn[0]
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    boxes = [figures.Text.get_window_extent(label, renderer) for label in labels]
+    assert len(boxes) == len(many)
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    spots = labels[0].axes.transData.transform(places)
+    assert not any(box.contains(*spot) for box in boxes for spot in spots)

@@ -1,0 +1,28 @@
+"""Scores of the replayed answers that are others than the original ones."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from utaca.judging.cas import score
+from utaca.records.logs import stage_log
+from utaca.records.tables import rows, write
+from utaca.settings import schema
+from utaca.settings.checks import build, digest
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    params, files = snakemake.params, snakemake.input
+    judge = build(schema.Endpoint, snakemake.config["judge"], "judge")
+    texts = {answer["document"]: answer["text"] for answer in rows(files.answers, "answers")}
+    changed = [
+        {**row, "suite": "replays", "point": str(row["step"])}
+        for row in rows(files.replays, "replays")
+        if row["text"] != texts[row["document"]]
+    ]
+    used: list[dict[str, Any]] = []
+    scores = score(changed, rows(files.documents, "documents"), judge, Path(params.store), used)
+    config, made_from = digest(dict(params.items())), [*files.replays, *files.answers]
+    write(snakemake.output.scores, "scores", scores, config=config, made_from=made_from)
+    write(snakemake.output.usage, "usage", used, config=config)
