@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -225,6 +226,7 @@ def test_selection_is_what_sorting_by_score_and_id_gives() -> None:
         values = [float(rng.choice([*range(rng.randint(1, 9)), float("-inf"), float("inf")])) for _ in range(blocks)]
         scores = torch.tensor(values)
         sealed = SimpleNamespace(representatives=[torch.cat((scores, torch.full((3,), 99.0)))[None]])
+        sealed.score = partial(BlockMemory.score, sealed)
         chosen, given = BlockMemory.select(sealed, 0, torch.ones(1, 1), blocks, budget)
         assert chosen.tolist() == sorted(sorted(range(blocks), key=lambda b: (-values[b], b))[:budget])
         assert torch.equal(given, scores[chosen])

@@ -33,7 +33,7 @@ with stage_log(snakemake.log[0]):
     caption = (
         f"Training of the default detector, validation every 100 steps included, {params.steps} steps a row, batches "
         f"of 16 random trajectories of {LENGTHS[0]} to {LENGTHS[1]} tokens. The paper trains {params.paper_steps} "
-        "steps; minutes are for all seeds of the row. The pipeline gives a variant one thread. Times depend on the "
-        "machine and what else it does."
+        "steps; minutes are for all seeds of the row. The pipeline gives a variant one thread and trains as many "
+        "variants at once as there are cores. Times depend on the machine and what else it does."
     )
     save(Table("detectors", "Training of the detector", caption, frame, columns), Path(snakemake.output[0]).parent)
