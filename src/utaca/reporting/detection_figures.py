@@ -6,17 +6,22 @@ from pathlib import Path
 
 import pandas as pd
 
+from utaca.reporting.detection import DETECTORS
 from utaca.reporting.figures import drawing
 
 _COLORS = {"hallucinated": "tab:red", "correct": "tab:green", "unknown": "tab:orange"}
 
 
 def reliability(bins: pd.DataFrame, directory: str | Path, title: str) -> list[Path]:
-    """Share of uncertain tokens over p_N, a line a detector (:func:`utaca.reporting.detection.reliability_bins`)."""
+    """Share of uncertain tokens over p_N, a line a detector of the paper's.
+
+    ``bins`` are those of :func:`utaca.reporting.detection.reliability_bins`; other variants are in their table alone.
+    """
+    bins = bins[bins["detector"].isin(list(DETECTORS.values())) & (bins["tokens"] > 0)]
     with drawing(directory, "reliability", (5.2, 4.2)) as (figure, paths):
         axes = figure.subplots()
         axes.plot([0, 1], [0, 1], color="tab:gray", linestyle=":", label="calibrated")
-        for detector, own in bins[bins["tokens"] > 0].groupby("detector", sort=False):
+        for detector, own in bins.groupby("detector", sort=False):
             axes.plot(own["mean_p"], own["share_uncertain"], marker="o", markersize=3, label=detector)
         axes.set_xlabel("p_N, mean of the bin")
         axes.set_ylabel("share of uncertain tokens")
