@@ -24,7 +24,7 @@ with stage_log(snakemake.log[0]):
     reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
     suites = {suite: [build(schema.Point, point) for point in own] for suite, own in params.suites.items()}
     triggers = {
-        label: Trigger(load_detector(path), fingerprint("", [path]), variant, seed)
+        label: Trigger(load_detector(path).to(reader.device), fingerprint("", [path]), variant, seed)
         for label, (variant, seed, path) in params.triggers.items()
     }
     documents = rows(files.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]

@@ -100,9 +100,11 @@ class Detector(nn.Module):
         """One token a row: ``signals`` [B, n], ``embedding`` [B, D] -> ``p`` [B, 3] and the state after the token.
 
         ``state`` is left as it was, so a rejected token is undone by not taking the new one. ``p`` is
-        (hallucinated, correct, unknown) whatever the number of classes.
+        (hallucinated, correct, unknown) whatever the number of classes. What is given is brought to the detector's
+        device, where its results stay.
         """
-        logits, state = self._run(signals, embedding, [len(signals)], state, None)
+        device = self.head.weight.device
+        logits, state = self._run(signals.to(device), embedding.to(device), [len(signals)], state, None)
         return self.probabilities(logits), state
 
     def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
