@@ -15,6 +15,7 @@ from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from utaca.decoding.policies import Policy
 from utaca.decoding.sampling import Sampling
@@ -259,7 +260,7 @@ def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
     budgets = [given.budget] if isinstance(given.budget, int) else list(given.budget)
     k_max, k = budgets[0], budgets[0]
     state = detector.initial_state(1) if detector else None
-    previous, trace = prompt[-1:], []
+    previous, trace, text = prompt[-1:], [], ""
     for number in range(given.max_new_tokens):
         choose = draw() if draw else _best
         if policy is None:
@@ -300,7 +301,8 @@ def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
         state = advanced
         trace.append(token)
         stop = token.token in reader.stop_tokens
-        token.text = "" if stop else _piece(reader.tokenizer, [t.token for t in trace])
+        if not stop:
+            token.text, text = _piece(reader.tokenizer, [t.token for t in trace], text)
         yield token
         if stop:
             return
@@ -374,12 +376,8 @@ def _judge(detector: Detector, token: Token, state: State | None) -> tuple[tuple
     return tuple(gdm[0].tolist()), advanced, bool(detector.distrusts(gdm)[0])
 
 
-def _piece(tokenizer: object, ids: list[int]) -> str:
-    """What the last of ``ids`` adds to the text; pieces concatenate to the whole. A character that is not yet complete
-    belongs to the token that completes it."""
-
-    def text(tokens: list[int]) -> str:
-        return tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-
-    whole, before = text(ids), text(ids[:-1])
-    return "" if whole.endswith("�") else whole[len(before.rstrip("�")) :]
+def _piece(tokenizer: PreTrainedTokenizerBase, ids: list[int], before: str) -> tuple[str, str]:
+    """What the last of ``ids`` adds to the text ``before``, that of the others, and the text of all; pieces concatenate
+    to the whole. A character that is not yet complete belongs to the token that completes it."""
+    whole = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return "" if whole.endswith("�") else whole[len(before.rstrip("�")) :], whole
