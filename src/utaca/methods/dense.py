@@ -1,0 +1,104 @@
+"""Methods that read a document by full causal attention, and so share one reading of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from utaca.methods.attention import Pairs, Part, attention, causal
+from utaca.methods.method import Method, Reading, State
+from utaca.readers.load import Reader
+
+ROWS = 64
+"""Queries of a prompt that attend to a whole document at once: their logits are held in memory."""
+
+
+@dataclass
+class Dense(Reading):
+    """A document under full attention: keys, rotated to their true positions, and values, a :class:`Pairs` a layer."""
+
+    layers: list[Pairs]
+
+
+@dataclass(frozen=True)
+class DenseMethod(Method):
+    """A method whose document is read by full attention."""
+
+    prefill = "quadratic"
+    positions = "absolute"
+
+    @property
+    def reading(self) -> Hashable:
+        return "dense"
+
+    @torch.inference_mode()
+    def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
+        tokens, dropped = self.tokens(reader, document, room)
+        reader.rotary.reserve(len(tokens) + room)
+        layers: list[Pairs] = []
+        reader.forward(tokens[None], _Whole(reader, layers))
+        return Dense(reader, tokens, dropped, layers)
+
+
+class _Whole:
+    """Full causal attention of a whole document in one pass, without its [N, N] logits."""
+
+    def __init__(self, reader: Reader, layers: list[Pairs]) -> None:
+        self._reader, self._layers = reader, layers
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        rotate = self._reader.rotary.at(range(key.shape[2]), key.dtype)
+        key = rotate(key)
+        self._layers.append(Pairs(key[0], value[0]))
+        return scaled_dot_product_attention(rotate(query), key, value, is_causal=True, scale=scaling, enable_gqa=True)
+
+
+class Continuation(State):
+    """An answer behind a dense reading: the document's pairs stay as they are, those of later tokens lie behind them.
+
+    A subclass says by :meth:`look` what the queries of a pass attend to.
+    """
+
+    def __init__(self, reading: Dense, again: int, room: int) -> None:
+        super().__init__(reading.reader, len(reading) - again)
+        self.start = self.length
+        self.reader.rotary.reserve(self.start + room)
+        self._document = reading.layers
+        self._own = [
+            Pairs(*(x.new_empty(len(x), room, x.shape[-1]) for x in (pairs.keys, pairs.values)))
+            for pairs in reading.layers
+        ]
+        self._filled = 0
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        end = self.length + query.shape[2]
+        rotate = self.reader.rotary.at(range(self.length, end), key.dtype)
+        own, self._filled = self._own[layer], end - self.start
+        own.keys[:, self.length - self.start : self._filled] = rotate(key[0])
+        own.values[:, self.length - self.start : self._filled] = value[0]
+        return self.look(layer, rotate(query[0]), scaling)[None]
+
+    def document(self, layer: int) -> Pairs:
+        """Pairs of the document, [G, start, D]."""
+        return self._document[layer][: self.start]
+
+    def own(self, layer: int) -> Pairs:
+        """Pairs of all later tokens, those of the present pass included."""
+        return self._own[layer][: self._filled]
+
+    @abstractmethod
+    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        """Attention output [H, T, D] of the rotated queries [H, T, D] of the tokens that are last in :meth:`own`."""
+
+    def everything(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        """Full causal attention, as :meth:`look`."""
+        document, own, new = self.document(layer), self.own(layer), query.shape[1]
+        self.attended.append(self.start + len(own))
+        seen = causal(new, len(own), query.device).split(ROWS)
+        rows = zip(query.split(ROWS, 1), seen, strict=True)
+        return torch.cat([attention([Part(q, document), Part(q, own, s)], scaling) for q, s in rows], 1)
