@@ -26,6 +26,10 @@ EVERYTHING = {
     "full": {},
     "window": {"budget": 1000},
     "snapkv": {"budget": 1000},
+    "adakv": {"budget": 1000},
+    "retrieval_attention": {"initial": 2, "recent": 3, "budget": 1000},
+    "omnikv": {"budget": 1000, "depth": 3, "filters": (0, 1), "wait": 0},
+    "infllm_v2": {"budget": 1024, "window": 64, "dense_below": 0},
 }
 """Settings under which a method leaves out nothing of a short document."""
 
@@ -194,6 +198,16 @@ def test_methods_are_frozen_and_say_what_they_are() -> None:
         ("snapkv", {"kernel": 4}, "kernel=4 must be odd"),
         ("snapkv", {"pooling": "sum"}, "pooling=sum must be avg or max"),
         ("snapkv", {"heads": "all"}, "heads=all must be query or kv"),
+        ("adakv", {"floor": 1.5}, "floor=1.5 must be between 0 and 1"),
+        ("adakv", {"safeguard": "none"}, "safeguard=none must be mixed or least"),
+        ("retrieval_attention", {"recent": 0}, "recent must be at least 1"),
+        ("omnikv", {"budget": -1}, "budget must not be negative"),
+        ("omnikv", {"share": 0}, "share=0 must be above 0"),
+        ("omnikv", {"filters": [2, 40]}, "must be layers below depth=32"),
+        ("omnikv", {"filters": ["two"]}, "filters=.'two'. must be of type tuple"),
+        ("infllm_v2", {"budget": 1000}, "budget=1000 must be a multiple of block=64"),
+        ("infllm_v2", {"stride": 24}, "block=64 must be a multiple of stride=24"),
+        ("infllm_v2", {"initial": 17}, "initial=17 must be within the budget's 16 blocks"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(name: str, settings: dict[str, object], sentence: str) -> None:

@@ -12,6 +12,7 @@ from test_methods import steps
 from torch import Tensor
 
 from utaca.methods import build
+from utaca.methods.adakv import AdaKV
 from utaca.methods.snapkv import SnapKV
 
 
@@ -38,43 +39,75 @@ def votes(loop: Loop, method: SnapKV, layer: int, first: int, queries: Tensor) -
     return pooled
 
 
-@pytest.mark.parametrize("case", range(8))
-def test_snapkv_equals_a_loop(case: int) -> None:
+def keep(method: SnapKV, scores: list[list[float]], n: int) -> list[list[int]]:
+    """The tokens that each head keeps of ``n``, by its votes."""
+    window, order = n - len(scores[0]), []
+    for row in scores:
+        order.append(sorted(range(len(row)), key=lambda t, row=row: (-row[t], t)))
+    counts = [method.budget - window] * len(scores)
+    if isinstance(method, AdaKV):
+        even = method.budget - window
+        safe = int(method.budget * method.floor) - window if method.safeguard == "least" else 0
+        entries = [(h, t) for h in range(len(scores)) for t in range(len(scores[h]))]
+        entries.sort(key=lambda e: (e[1] not in order[e[0]][: max(0, safe)], -scores[e[0]][e[1]], e))
+        best = [h for h, _ in entries[: even * len(scores)]]
+        counts = [best.count(h) for h in range(len(scores))]
+        if method.safeguard == "mixed":
+            counts = [round(c * (1 - method.floor) + even * method.floor) for c in counts]
+    return [sorted(row[:count]) + list(range(n - window, n)) for row, count in zip(order, counts, strict=True)]
+
+
+CASES = [
+    (name, pooling, heads, more)
+    for pooling in ("avg", "max")
+    for heads in ("kv", "query")
+    for name, more in (
+        ("snapkv", {}),
+        ("adakv", {"floor": 0.0}),
+        ("adakv", {"floor": 0.5}),
+        ("adakv", {"floor": 0.7, "safeguard": "least"}),
+    )
+]
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_kept_tokens_and_logits_equal_a_loop(case: int) -> None:
     rng = random.Random(case)
     reader = make_reader(["llama", "llama-wide", "qwen2-wide"][case % 3], seed=case)
+    name, pooling, heads, more = CASES[case]
     window, n_prompt = rng.randint(1, 12), rng.randint(1, 12)
     settings = {"budget": window + rng.randint(1, 20), "window": window, "kernel": rng.choice([1, 3, 7])}
-    method = build("snapkv", settings | {"pooling": ["avg", "max"][case % 2], "heads": ["kv", "query"][case // 2 % 2]})
-    tokens = some_tokens(rng.randint(30, 60) + n_prompt, seed=case)
-    answer = some_tokens(5, seed=case + 100)
+    method = build(name, settings | {"pooling": pooling, "heads": heads} | more)
+    tokens = some_tokens(rng.randint(33, 60) + n_prompt, seed=case)
+    answer = some_tokens(4, seed=case + 100)
     found, attended = steps(method, reader, tokens[:-n_prompt], tokens[-n_prompt:], answer)
 
     loop, kept = Loop(reader), []
 
     def look(layer: int, first: int, queries: Tensor) -> Tensor:
         if len(kept) <= layer:
-            best = [
-                sorted(range(len(row)), key=lambda t: (-row[t], t))[: method.budget - window]
-                for row in votes(loop, method, layer, first, queries)
-            ]
-            kept.append([sorted(row) + list(range(len(tokens) - window, len(tokens))) for row in best])
+            kept.append(keep(method, votes(loop, method, layer, first, queries), len(tokens)))
             return loop.full(layer, first, queries)
         rows = {h: kept[layer][h * len(kept[layer]) // loop.heads] for h in range(loop.heads)}
         return loop.over(layer, first, queries, lambda at, head: [*rows[head], *range(len(tokens), at + 1)])
 
     expected = [loop.run(tokens, look)[-1], *(loop.run(token[None], look)[0] for token in answer)]
     assert (found - torch.stack(expected)).abs().max() < 1e-4
-    assert attended == [len(tokens), *(method.budget + 1 + i for i in range(5))]
+    mean = sum(len(row) for rows in kept for row in rows) / sum(len(rows) for rows in kept)
+    assert attended == pytest.approx([len(tokens), *(mean + 1 + i for i in range(4))])
+    if name == "snapkv" or more["floor"] == 0 or "safeguard" in more:
+        assert mean == method.budget
     reading = method.read(reader, tokens[:-n_prompt], n_prompt)
     again = max(0, window - n_prompt)
     state = method.state(reading, again, n_prompt + again)
     state.run(tokens[len(tokens) - n_prompt - again :])
-    assert [chosen.tolist() for chosen in state.chosen] == kept
+    assert [[[t for t in row if t >= 0] for row in chosen.tolist()] for chosen in state.chosen] == kept
 
 
-def test_a_prompt_within_the_budget_is_kept_whole() -> None:
+@pytest.mark.parametrize("name", ["snapkv", "adakv"])
+def test_a_prompt_within_the_budget_is_kept_whole(name: str) -> None:
     reader, tokens = make_reader(), some_tokens(40)
-    found, attended = steps(build("snapkv", {"budget": 40, "window": 8}), reader, tokens[:30], tokens[30:], tokens[:4])
+    found, attended = steps(build(name, {"budget": 40, "window": 8}), reader, tokens[:30], tokens[30:], tokens[:4])
     expected, _ = steps(build("full", {}), reader, tokens[:30], tokens[30:], tokens[:4])
     assert (found - expected).abs().max() < 1e-5
     assert attended == [40, 41, 42, 43, 44]

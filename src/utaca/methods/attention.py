@@ -27,10 +27,10 @@ class Pairs:
         return Pairs(torch.cat((self.keys, other.keys), 1), torch.cat((self.values, other.values), 1))
 
     def at(self, chosen: Tensor) -> Pairs:
-        """The tokens ``chosen``: [m] for all heads; or [G, m] of each head; or, with more rows than G, of each query
-        head, which gives [H, m, D]."""
-        if chosen.dim() == 1:
-            return Pairs(self.keys[:, chosen], self.values[:, chosen])
+        """The tokens ``chosen`` [R, m]: one row for all heads, or a row for each key-value head, which gives
+        [G, m, D], or for each query head, which gives [H, m, D]."""
+        if len(chosen) == 1:
+            return Pairs(self.keys[:, chosen[0]], self.values[:, chosen[0]])
         head = torch.arange(len(chosen), device=chosen.device)[:, None] * len(self.keys) // len(chosen)
         return Pairs(self.keys[head, chosen], self.values[head, chosen])
 
@@ -44,6 +44,11 @@ class Part(NamedTuple):
     seen: Tensor | None = None
 
 
+def products(query: Tensor, keys: Tensor) -> Tensor:
+    """Dot products [H, T, n] of queries [H, T, D] and their heads' keys, [G, n, D] or [H, n, D]."""
+    return (_grouped(query, len(keys)) @ keys.mT).view(*query.shape[:2], keys.shape[1])
+
+
 def probabilities(parts: list[Part], scaling: float) -> Tensor:
     """What each query gives each key of all parts, [H, T, sum of n], by one softmax in float32 at least.
 
@@ -51,10 +56,8 @@ def probabilities(parts: list[Part], scaling: float) -> Tensor:
     """
     rows = []
     for query, pairs, seen in parts:
-        logits = _grouped(query, len(pairs.keys)) @ pairs.keys.mT
-        logits = (
-            logits.view(*query.shape[:2], len(pairs)).to(torch.promote_types(logits.dtype, torch.float32)) * scaling
-        )
+        logits = products(query, pairs.keys)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * scaling
         rows.append(logits if seen is None else logits.masked_fill(~seen, -torch.inf))
     return torch.cat(rows, -1).softmax(-1)
 

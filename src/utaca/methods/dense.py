@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from utaca.methods.attention import Pairs, Part, attention, causal
+from utaca.methods.attention import Pairs, Part, attention, causal, products
 from utaca.methods.method import Method, Reading, State
 from utaca.readers.load import Reader
 
@@ -61,7 +61,7 @@ class _Whole:
 class Continuation(State):
     """An answer behind a dense reading: the document's pairs stay as they are, those of later tokens lie behind them.
 
-    A subclass says by :meth:`look` what the queries of a pass attend to.
+    A subclass says by :meth:`look` what the queries of a pass attend to. A pass of several tokens is the prompt's.
     """
 
     def __init__(self, reading: Dense, again: int, room: int) -> None:
@@ -102,3 +102,25 @@ class Continuation(State):
         seen = causal(new, len(own), query.device).split(ROWS)
         rows = zip(query.split(ROWS, 1), seen, strict=True)
         return torch.cat([attention([Part(q, document), Part(q, own, s)], scaling) for q, s in rows], 1)
+
+    def since(self, layer: int, first: int) -> Pairs:
+        """Pairs of all tokens from ``first`` on."""
+        return self.document(layer)[first:].then(self.own(layer)[max(0, first - self.start) :])
+
+    def scores(self, layer: int, query: Tensor) -> Tensor:
+        """Dot products [H, n] of one token's rotated query [H, 1, D] and the keys of all tokens, its own included."""
+        found = [products(query, pairs.keys)[:, 0] for pairs in (self.document(layer), self.own(layer))]
+        return torch.cat(found, -1)
+
+    def attend_to(self, layer: int, query: Tensor, tokens: Tensor, scaling: float) -> Tensor:
+        """Attention of one token's rotated query [H, 1, D] to the given tokens alone, [H, 1, D].
+
+        ``tokens`` [R, k] are distinct, -1 standing for none: a row for all heads, or one a key-value or a query head.
+        """
+        document, own, share = self.document(layer), self.own(layer), len(query) // len(tokens)
+        there = (tokens >= 0) & (tokens < self.start)
+        here = there.new_zeros(len(tokens), 1 + len(own))
+        here = here.scatter(1, (tokens - self.start + 1).clamp(min=0), True)[:, 1:]
+        there, here = (seen.repeat_interleave(share, 0)[:, None] for seen in (there, here))
+        parts = [Part(query, document.at(tokens.clamp(0, self.start - 1)), there), Part(query, own, here)]
+        return attention(parts, scaling)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from utaca.errors import UserError
+from utaca.methods.adakv import AdaKV
 from utaca.methods.full import FullAttention
+from utaca.methods.infllm_v2 import InfLLMV2
 from utaca.methods.method import Method
+from utaca.methods.omnikv import OmniKV
+from utaca.methods.retrieval_attention import RetrievalAttention
 from utaca.methods.snapkv import SnapKV
 from utaca.methods.window import WindowOnly
 
@@ -18,6 +22,10 @@ METHODS: dict[str, type[Method]] = {
         FullAttention,
         WindowOnly,
         SnapKV,
+        AdaKV,
+        RetrievalAttention,
+        OmniKV,
+        InfLLMV2,
     )
 }
 
@@ -33,15 +41,19 @@ def build(name: str, settings: Mapping[str, Any]) -> Method:
     method = METHODS[name]
     kinds = get_type_hints(method)
     known = [field.name for field in fields(method)]
-    given = {}
     for key, value in settings.items():
         if key not in known:
             raise UserError(f"method {name} has no setting {key!r}; it has {', '.join(known)}")
-        kind = kinds[key]
-        sequence = getattr(kind, "__origin__", None) is tuple
-        value = tuple(value) if sequence and isinstance(value, list | tuple) else value
-        accepted = (int, float) if kind is float else tuple if sequence else kind
-        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-            raise UserError(f"method {name}: {key}={value!r} must be of type {getattr(kind, '__name__', kind)}")
-        given[key] = value
-    return method(**given)
+        if not _suits(value, kinds[key]):
+            kind = kinds[key]
+            wanted = str(kind) if get_origin(kind) else kind.__name__
+            raise UserError(f"method {name}: {key}={value!r} must be of type {wanted}")
+    return method(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()})
+
+
+def _suits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(_suits(each, get_args(kind)[0]) for each in value)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)

@@ -47,7 +47,7 @@ class SnapKV(DenseMethod):
         return self.window
 
     def state(self, reading: Dense, again: int, room: int) -> State:
-        return _Compressed(self, reading, again, room)
+        return Compressed(self, reading, again, room)
 
     def votes(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
         """What each key before the window is worth to the window's queries [H, window, D], the last of all ``keys``
@@ -60,31 +60,45 @@ class SnapKV(DenseMethod):
         return pool(mass[None], self.kernel, stride=1, padding=self.kernel // 2)[0]
 
     def keep(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        """Ids of the kept tokens, ascending, [H or G, budget], see :meth:`votes`."""
-        window, n = query.shape[1], keys.shape[1]
-        chosen = best(self.votes(query, keys, scaling), self.budget - window)
-        last = torch.arange(n - window, n, device=keys.device).expand(len(chosen), -1)
-        return torch.cat((chosen, last), 1)
+        """Ids of the kept tokens, ascending, a row a head that keeps its own, see :meth:`votes`.
+
+        Where heads keep different numbers, -1 stands for none.
+        """
+        return before_window(best(self.votes(query, keys, scaling), self.budget - query.shape[1]), query, keys)
 
 
-class _Compressed(Continuation):
-    """``kept``: the prompt's pairs that are left, a layer each once the prompt has passed."""
+def before_window(chosen: Tensor, query: Tensor, keys: Tensor) -> Tensor:
+    """The ids ``chosen`` [R, k] and then those of the window, whose queries these are."""
+    n = keys.shape[1]
+    window = torch.arange(n - query.shape[1], n, device=keys.device)
+    return torch.cat((chosen, window.expand(len(chosen), -1)), 1)
+
+
+class Compressed(Continuation):
+    """``kept``: the prompt's pairs that are left, ``chosen`` their ids, a layer each once the prompt has passed."""
 
     def __init__(self, method: SnapKV, reading: Dense, again: int, room: int) -> None:
         super().__init__(reading, again, room)
-        self.method, self.kept, self.chosen, self.prompt = method, [], [], 0
+        self.method, self.prompt = method, 0
+        self.kept: list[Pairs] = []
+        self.chosen: list[Tensor] = []
+        self._counts: list[float] = []
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         if layer == len(self.kept):
-            out = self.everything(layer, query, scaling)
-            self.prompt = len(self.own(layer))
-            pairs = self.document(layer).then(self.own(layer))
-            everything = torch.arange(len(pairs), device=query.device)
-            short = len(pairs) <= self.method.budget
-            chosen = everything if short else self.method.keep(query[:, -self.method.window :], pairs.keys, scaling)
-            self.chosen.append(chosen)
-            self.kept.append(pairs.at(chosen))
-            return out
-        kept, answer = self.kept[layer], self.own(layer)[self.prompt :]
-        self.attended.append(len(kept) + len(answer))
-        return attention([Part(query, kept), Part(query, answer)], scaling)
+            self._compress(layer, query, scaling)
+            return self.everything(layer, query, scaling)
+        answer, chosen = self.own(layer)[self.prompt :], self.chosen[layer]
+        self.attended.append(self._counts[layer] + len(answer))
+        seen = (chosen >= 0).repeat_interleave(len(query) // len(chosen), 0)[:, None]
+        return attention([Part(query, self.kept[layer], seen), Part(query, answer)], scaling)
+
+    def _compress(self, layer: int, query: Tensor, scaling: float) -> None:
+        prompt, self.prompt = self.since(layer, 0), len(self.own(layer))
+        if len(prompt) > self.method.budget:
+            chosen = self.method.keep(query[:, -self.method.window :], prompt.keys, scaling)
+        else:
+            chosen = torch.arange(len(prompt), device=query.device)[None]
+        self.chosen.append(chosen)
+        self.kept.append(prompt.at(chosen.clamp(min=0)))
+        self._counts.append(float((chosen >= 0).sum(1).double().mean()))
