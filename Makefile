@@ -34,7 +34,7 @@ ship-card:
 	{ echo '<!-- measured -->'; cat results/tiny/reader/card.md; } >> data/readers/tiny/README.md
 
 # kvpress, with which the tests compare the methods, wants an older transformers and so lives by itself.
-oracle: .venv-oracle/installed
+oracle: environment .venv-oracle/installed
 	$(BIN)/pytest tests/test_oracle.py
 
 .venv-oracle/installed: tests/oracle.txt
