@@ -15,7 +15,7 @@ from torch import Tensor
 
 from utaca.decoding.generate import Generation
 from utaca.errors import UserError
-from utaca.methods import METHODS, Answers, Method, build
+from utaca.methods import METHODS, Answers, Method, build, dense
 from utaca.methods.answers import loops
 from utaca.readers.load import Reader
 from utaca.readers.prompts import SEPARATOR
@@ -162,6 +162,15 @@ def test_a_lack_of_memory_is_an_answer(monkeypatch: pytest.MonkeyPatch, error: E
         Answers(make_reader(), some_tokens(20)).answer(full, QUESTION, 5)
 
 
+def test_a_document_that_does_not_fit_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 300 tokens of 3 layers with 2 heads of 16, 3 times 80 in the MLP and 3 times 64 besides, 4 bytes each.
+    needed = 300 * (2 * 3 * 2 * 16 + 3 * 80 + 3 * 64) * 4
+    for free, finish in ((needed - 1, "memory"), (needed, "length")):
+        monkeypatch.setattr(dense, "free_memory", lambda free=free: free)
+        answer = Answers(make_reader(), some_tokens(300)).answer(build("full", {}), QUESTION, 3)
+        assert answer.generation.finish == finish
+
+
 def test_circles_are_told_from_answers() -> None:
     assert loops([1, 2, 3] + [7, 8] * 24)
     assert loops([5] * 48)
@@ -220,3 +229,8 @@ def test_every_method_has_the_papers_settings(root: Path) -> None:
     assert set(files) == set(METHODS)
     for name, file in files.items():
         build(name, yaml.safe_load(file.read_text()))
+
+
+def test_a_window_beyond_the_readers_positions_is_refused() -> None:
+    with pytest.raises(UserError, match="budget=1025 exceeds the 1024 positions of the reader"):
+        Answers(make_reader(), some_tokens(50)).answer(build("window", {"budget": 1025}), QUESTION, 5)

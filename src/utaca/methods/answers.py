@@ -51,6 +51,7 @@ class Answers:
 
     def answer(self, method: Method, question: str, max_new_tokens: int) -> Answer:
         """The answer to a question, of at most so many tokens, the end token included."""
+        method.check(self._reader)
         prompt = self._reader.encode(SEPARATOR + question + self._reader.after)
         reading, seconds, peak = None, 0.0, 0
         try:

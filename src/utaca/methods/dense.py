@@ -13,6 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from utaca.methods.attention import Pairs, Part, attention, causal, products
 from utaca.methods.method import Method, Reading, State
 from utaca.readers.load import Reader
+from utaca.settings.machine import free_memory
 
 ROWS = 64
 """Queries of a prompt that attend to a whole document at once: their logits are held in memory."""
@@ -39,10 +40,26 @@ class DenseMethod(Method):
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
         tokens, dropped = self.tokens(reader, document, room)
+        _check_room(reader, len(tokens))
         reader.rotary.reserve(len(tokens) + room)
         layers: list[Pairs] = []
         reader.forward(tokens[None], _Whole(reader, layers))
         return Dense(reader, tokens, dropped, layers)
+
+
+def _check_room(reader: Reader, length: int) -> None:
+    """Raise :class:`MemoryError` where a document will not fit into main memory.
+
+    The system would rather end the process than say so; a GPU says so by itself. Counted are keys and values, and the
+    widest tensors of a pass: three of the MLP, and the residual stream, its sum and its norm.
+    """
+    config, weight = reader.model.config, next(reader.model.parameters())
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    pairs = 2 * config.num_hidden_layers * config.num_key_value_heads * head
+    needed = length * (pairs + 3 * config.intermediate_size + 3 * config.hidden_size) * weight.itemsize
+    free = free_memory() if weight.device.type == "cpu" else None
+    if free is not None and needed > free:
+        raise MemoryError(f"{needed} bytes are needed, {free} are free")
 
 
 class _Whole:

@@ -21,8 +21,9 @@ class OmniKV(DenseMethod):
     decoding, a layer of ``filters`` ranks the prompt's tokens by the largest dot product of the present token's query
     heads with their keys; the best serve all heads of the layers up to the next filter, along with the answer's tokens.
     Layers before the first filter, the filters, and ``wait`` layers after each are dense. ``filters`` and ``wait`` are
-    meant for readers of ``depth`` layers; those of another depth get them in proportion, rounded. Positions are true
-    ones. The budget counts the prompt's tokens in the sparse layers: ``budget``, or with 0 the ``share`` of the prompt.
+    meant for readers of ``depth`` layers; others get them in proportion, filters rounded up, so that at least that
+    share of the layers comes before one, ``wait`` to the nearest. Positions are true ones. The budget counts the prompt's
+    tokens in the sparse layers: ``budget``, or with 0 the ``share`` of the prompt.
     """
 
     name: ClassVar[str] = "omnikv"
@@ -48,7 +49,7 @@ class OmniKV(DenseMethod):
 
     def filtering(self, layers: int) -> set[int]:
         """The filter layers of a reader of so many layers."""
-        return {round(layer * layers / self.depth) for layer in self.filters}
+        return {-(-layer * layers // self.depth) for layer in self.filters}
 
     def sparse(self, layers: int) -> set[int]:
         """The sparse layers of a reader of so many layers."""

@@ -32,6 +32,10 @@ class WindowOnly(StreamingMethod):
         self.demand(self.n_init >= 0, "n_init must not be negative")
         self.demand(self.budget > self.n_init, f"budget={self.budget} must exceed n_init={self.n_init}")
 
+    def check(self, reader: Reader) -> None:
+        longest = reader.model.config.max_position_embeddings
+        self.demand(self.budget <= longest, f"budget={self.budget} exceeds the {longest} positions of the reader")
+
     def cache(self, reader: Reader) -> Cache:
         return _Window(self, reader)
 
