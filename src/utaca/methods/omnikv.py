@@ -22,8 +22,8 @@ class OmniKV(DenseMethod):
     heads with their keys; the best serve all heads of the layers up to the next filter, along with the answer's tokens.
     Layers before the first filter, the filters, and ``wait`` layers after each are dense. ``filters`` and ``wait`` are
     meant for readers of ``depth`` layers; others get them in proportion, filters rounded up, so that at least that
-    share of the layers comes before one, ``wait`` to the nearest. Positions are true ones. The budget counts the prompt's
-    tokens in the sparse layers: ``budget``, or with 0 the ``share`` of the prompt.
+    share of the layers comes before one, ``wait`` to the nearest. Positions are true ones. The budget counts the tokens
+    of the prompt in the sparse layers: ``budget``, or with 0 the ``share`` of the prompt.
     """
 
     name: ClassVar[str] = "omnikv"

@@ -49,7 +49,8 @@ class _Retrieving(Continuation):
             return self.everything(layer, query, scaling)
         between = self.scores(layer, query)[:, m.initial : n - m.recent]
         found = m.initial + between.topk(m.budget).indices
-        ends = torch.cat((torch.arange(m.initial), torch.arange(n - m.recent, n))).to(found.device)
+        kept = torch.arange(m.initial + m.recent, device=found.device)
+        ends = kept.where(kept < m.initial, kept + n - m.initial - m.recent)
         tokens = torch.cat((found, ends.expand(len(found), -1)), 1)
         self.attended.append(tokens.shape[1])
         return self.attend_to(layer, query, tokens, scaling)
