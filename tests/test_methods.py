@@ -33,6 +33,7 @@ EVERYTHING = {
     "h2o": {"budget": 1000, "chunk": 24},
     "tokenselect": {"budget": 900, "n_init": 4, "n_local": 40, "chunk": 30},
     "freqkv": {"budget": 500},
+    "fastkv": {"budget": 1000, "tsp_length": 1000},
 }
 """Settings under which a method leaves out nothing of a short document."""
 
@@ -221,6 +222,9 @@ def test_methods_are_frozen_and_say_what_they_are() -> None:
         ("tokenselect", {"chunk": 513}, "chunk=513 must be at least 1 and at most n_local=512"),
         ("freqkv", {"budget": 4}, "budget=4 must exceed sink=4"),
         ("freqkv", {"budget": 5, "ratio": 0.9}, "ratio=0.9 compresses budget=5 by no entry"),
+        ("fastkv", {"budget": 5000}, "tsp_length=4096 must be at least budget=5000"),
+        ("fastkv", {"tsp_layer": 31}, "tsp_layer=31 must be before the last of depth=32"),
+        ("fastkv", {"heads": "query"}, "heads=query must be kv"),
         ("infllm_v2", {"budget": 1000}, "budget=1000 must be a multiple of block=64"),
         ("infllm_v2", {"stride": 24}, "block=64 must be a multiple of stride=24"),
         ("infllm_v2", {"initial": 17}, "initial=17 must be within the budget's 16 blocks"),

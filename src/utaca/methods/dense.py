@@ -40,10 +40,10 @@ class DenseMethod(Method):
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
         tokens, dropped = self.tokens(reader, document, room)
-        _check_room(reader, len(tokens))
+        check_room(reader, len(tokens))
         reader.rotary.reserve(len(tokens) + room)
         layers: list[Pairs] = []
-        reader.forward(tokens[None], _Whole(reader, layers))
+        reader.forward(tokens[None], Whole(reader, layers))
         return Dense(reader, tokens, dropped, layers)
 
 
@@ -53,7 +53,7 @@ def head_size(reader: Reader) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
-def _check_room(reader: Reader, length: int) -> None:
+def check_room(reader: Reader, length: int) -> None:
     """Raise :class:`MemoryError` where a document will not fit into main memory.
 
     The system would rather end the process than say so; a GPU says so by itself. Counted are keys and values, and the
@@ -67,7 +67,7 @@ def _check_room(reader: Reader, length: int) -> None:
         raise MemoryError(f"{needed} bytes are needed, {free} are free")
 
 
-class _Whole:
+class Whole:
     """Full causal attention of a whole document in one pass, without its [N, N] logits."""
 
     def __init__(self, reader: Reader, layers: list[Pairs]) -> None:

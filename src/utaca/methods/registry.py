@@ -8,6 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from utaca.errors import UserError
 from utaca.methods.adakv import AdaKV
+from utaca.methods.fastkv import FastKV
 from utaca.methods.freqkv import FreqKV
 from utaca.methods.full import FullAttention
 from utaca.methods.h2o import H2O
@@ -32,6 +33,7 @@ METHODS: dict[str, type[Method]] = {
         H2O,
         TokenSelect,
         FreqKV,
+        FastKV,
     )
 }
 
