@@ -34,6 +34,7 @@ EVERYTHING = {
     "tokenselect": {"budget": 900, "n_init": 4, "n_local": 40, "chunk": 30},
     "freqkv": {"budget": 500},
     "fastkv": {"budget": 1000, "tsp_length": 1000},
+    "llmlingua2": {"rate": 1.0},
 }
 """Settings under which a method leaves out nothing of a short document."""
 
@@ -225,6 +226,7 @@ def test_methods_are_frozen_and_say_what_they_are() -> None:
         ("fastkv", {"budget": 5000}, "tsp_length=4096 must be at least budget=5000"),
         ("fastkv", {"tsp_layer": 31}, "tsp_layer=31 must be before the last of depth=32"),
         ("fastkv", {"heads": "query"}, "heads=query must be kv"),
+        ("llmlingua2", {"rate": 0.01}, "rate=0.01 must be above 0.01 and at most 1"),
         ("infllm_v2", {"budget": 1000}, "budget=1000 must be a multiple of block=64"),
         ("infllm_v2", {"stride": 24}, "block=64 must be a multiple of stride=24"),
         ("infllm_v2", {"initial": 17}, "initial=17 must be within the budget's 16 blocks"),

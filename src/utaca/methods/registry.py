@@ -13,6 +13,7 @@ from utaca.methods.freqkv import FreqKV
 from utaca.methods.full import FullAttention
 from utaca.methods.h2o import H2O
 from utaca.methods.infllm_v2 import InfLLMV2
+from utaca.methods.llmlingua2 import LLMLingua2
 from utaca.methods.method import Method
 from utaca.methods.omnikv import OmniKV
 from utaca.methods.retrieval_attention import RetrievalAttention
@@ -34,6 +35,7 @@ METHODS: dict[str, type[Method]] = {
         TokenSelect,
         FreqKV,
         FastKV,
+        LLMLingua2,
     )
 }
 
