@@ -22,7 +22,7 @@ from utaca.decoding.sampling import Sampling
 from utaca.decoding.signals import SIGNALS
 from utaca.detection.detector import Detector, State
 from utaca.errors import UserError
-from utaca.memory import BlockMemory, Branch, Step, run
+from utaca.memory import BlockMemory, Branch, Step, compute, run
 from utaca.readers.load import Reader
 from utaca.readers.onednn import onednn
 from utaca.readers.prompts import SEPARATOR
@@ -320,7 +320,7 @@ def _token(step: Step, choose: Callable[[Tensor], Tensor], trace: list[Token]) -
     top = logits.topk(TOP)
     chosen = choose(logits)
     # One transfer from the device a pass.
-    measured = [] if step.retrieval is None else [step.retrieval[None].double()]
+    measured = [] if (signal := step.retrieval) is None else [signal[None].double()]
     margin, logprob, token, *rest = torch.cat(
         (
             torch.stack((top.values[0] - top.values[1], logits[chosen] - logits.logsumexp(-1), chosen.double())),
@@ -360,7 +360,7 @@ def _first_not_finite(reader: Reader, step: Step) -> int:
 
     hooks = [layer.register_forward_hook(note(number)) for number, layer in enumerate(layers)]
     try:
-        run([Step(step.branch, step.tokens, step.budget)])
+        compute([Step(step.branch, step.tokens, step.budget)])
     finally:
         for hook in hooks:
             hook.remove()

@@ -125,6 +125,12 @@ class Reader:
     device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one", choices=["auto", "cpu", "cuda"])
     prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
+    graphs: bool = setting(
+        False,
+        "decode by passes of fixed shapes, on a GPU one CUDA graph for each budget of an answer, captured when it is "
+        "first used, which pays in long answers of large readers; elsewhere the same passes uncaptured, which is "
+        "slower; blocks must lie on the device (memory.storage); the same tokens, up to rounding",
+    )
     memory: Memory = setting(Memory(), "block memory of this reader")
     training: ReaderTraining = setting(ReaderTraining(), "training of the tiny reader")
 
