@@ -159,12 +159,14 @@ def test_retrieval_signal_is_the_entropy_of_all_far_blocks() -> None:
     step = Branch(memory, 1, measured=True).step(tokens[139:], 2)
     everything = Branch(memory, 1).step(tokens[139:], 10**6)
     # The queries of the first layer do not depend on the budget, those of the others do.
+    torch.testing.assert_close(step.found[0], everything.scores[0])
+    assert len(step.found) == 3
     far, heads, width = memory.layout.far(139), 4, 16
-    p = (everything.scores[0] / (heads * width**0.5)).softmax(0)
-    expected = -(p * p.log()).sum() / torch.tensor(float(far)).log()
-    torch.testing.assert_close(step._diffuseness[0], expected)
-    torch.testing.assert_close(step.retrieval, torch.stack(step._diffuseness).mean())
-    assert len(step._diffuseness) == 3
+    by_layer = []
+    for scores in step.found:
+        p = (scores / (heads * width**0.5)).softmax(0)
+        by_layer.append(-(p * p.log()).sum() / torch.tensor(float(far)).log())
+    torch.testing.assert_close(step.retrieval, torch.stack(by_layer).mean())
     assert 0 < step.retrieval < 1
 
 

@@ -12,6 +12,8 @@ import torch
 from small import in_float64, make_reader, some_tokens
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from utaca.decoding import generate as generating
 from utaca.decoding.generate import generate
@@ -71,8 +73,8 @@ def test_passes_of_fixed_shapes_give_what_steps_give(kind: str, length: int, cli
         branch.commit(branch.step(tokens[length : length + 5], 2))
     seen, fars, pointers = [], set(), None
     for at in range(length + 5, length + NEW):
-        tried = [(rng.randrange(1, 97), rng.choice([1, 3, 7, 99])) for _ in range(rng.randint(0, 2))]
-        for token, budget in [*tried, (int(tokens[at]), rng.choice([1, 3, 7, 99]))]:
+        tried = [(rng.randrange(1, 97), rng.choice([0, 1, 3, 7, 99])) for _ in range(rng.randint(0, 2))]
+        for token, budget in [*tried, (int(tokens[at]), rng.choice([0, 1, 3, 7, 99]))]:
             expected = plain.step(torch.tensor([token]), budget)
             with graphs(reader):
                 step = fixed.step(torch.tensor([token]), budget)
@@ -167,8 +169,21 @@ def test_a_pass_traced_once_serves_every_later_step(kind: str, length: int) -> N
     assert branch.memory.layout.far(length + NEW) > branch.memory.layout.far(length)
 
 
+class Devices(TorchDispatchMode):
+    """Where the tensors lie that operations take and give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.seen |= {x.device.type for x in tree_leaves((args, kwargs, result)) if isinstance(x, Tensor)}
+        return result
+
+
 def test_no_pass_of_fixed_shapes_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors on device meta have no values: nothing can be taken to the host."""
+    """Tensors on device meta have no values: nothing can be taken to the host, and nothing is brought from there."""
     on_cpu = make_reader()
     reader = Reader(on_cpu.model.to("meta"), on_cpu.tokenizer, on_cpu.settings)
     monkeypatch.setattr("utaca.memory.blocks._check", lambda tokens, vocabulary: None)
@@ -176,6 +191,9 @@ def test_no_pass_of_fixed_shapes_waits_for_the_device(monkeypatch: pytest.Monkey
     with graphs(reader):
         for _ in range(20):
             branch.commit(branch.step(torch.zeros(1, dtype=torch.long, device="meta"), 3))
+        with Devices() as devices, torch.inference_mode():
+            branch.static(3).compute()
+    assert devices.seen == {"meta"}
 
 
 def test_a_pass_keeps_its_rotary_tables() -> None:

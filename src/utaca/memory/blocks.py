@@ -146,11 +146,10 @@ def best_blocks(scores: Tensor, budget: int) -> tuple[Tensor, Tensor]:
 
 
 def diffuseness(scores: Tensor, heads: int, width: int) -> Tensor:
-    """How little any block stands out among ``scores`` [..., far] of ``heads`` queries of ``width``: 0 one does, 1
-    none.
+    """How little any block stands out, [...], among ``scores`` [..., far] of ``heads`` queries of ``width``.
 
-    The entropy of the softmax over blocks of the heads' mean score, scaled as attention scales, over that of blocks all
-    alike, [...]; 0 where there is only one block.
+    0: one does, 1: none. The entropy of the softmax over blocks of the heads' mean score, scaled as attention scales,
+    over that of blocks all alike; 0 where there is only one block.
     """
     far = scores.shape[-1]
     if far < 2:

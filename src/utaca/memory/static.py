@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from utaca.errors import UserError
 from utaca.memory.blocks import Segment, best_blocks, joint_attention
 
 if TYPE_CHECKING:
@@ -84,17 +85,27 @@ class StaticPass:
 
     def _replay(self) -> Outcome:
         if self._graph is None:
-            # What libraries set up at a first call they may not set up while a graph is captured.
-            beside = torch.cuda.Stream()
-            beside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(beside):
-                self.compute()
-            torch.cuda.current_stream().wait_stream(beside)
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._outcome = self.compute()
+            try:
+                self._graph, self._outcome = self._capture()
+            except RuntimeError as error:
+                raise UserError(
+                    f"a decoding pass could not be captured as a CUDA graph ({str(error).partition(chr(10))[0]}); set "
+                    "reader.graphs=false"
+                ) from error
         self._graph.replay()
         return self._outcome
+
+    def _capture(self) -> tuple[torch.cuda.CUDAGraph, Outcome]:
+        # What libraries set up at a first call they may not set up while a graph is captured.
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            self.compute()
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            outcome = self.compute()
+        return graph, outcome
 
     def compute(self) -> Outcome:
         """The pass as it is written: nothing waits for the device, and no shape depends on what a tensor holds."""
@@ -130,10 +141,11 @@ class StaticPass:
             queries = [far_query if self.memory.clipped else local_query, *queries]
             keys, values = [distant.keys, *keys], [distant.values, *values]
             # Where fewer blocks are far than the budget, others are chosen for want of them.
-            far = (chosen < self.far).repeat_interleave(self.memory.layout.block_size)
-            seen = [self._initial_seen, far, *seen]
+            far = (chosen < self.far)[:, None].expand(-1, self.memory.layout.block_size)
+            seen = [self._initial_seen, far.flatten(), *seen]
         else:
             chosen, scores = torch.arange(0, device=query.device), query.new_zeros(0)
         self._rows.append((key, own_key, value, chosen, scores, found))
-        mask = torch.where(torch.cat(seen), 0.0, -math.inf)
+        hidden = ~torch.cat(seen)
+        mask = torch.zeros_like(hidden, dtype=torch.float32).masked_fill(hidden, -math.inf)
         return joint_attention(queries, keys, values, mask, scaling)[0][None]

@@ -127,9 +127,9 @@ class Reader:
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
     graphs: bool = setting(
         False,
-        "decode by passes of fixed shapes, on a GPU one CUDA graph for each budget of an answer, captured when it is "
-        "first used, which pays in long answers of large readers; elsewhere the same passes uncaptured, which is "
-        "slower; blocks must lie on the device (memory.storage); the same tokens, up to rounding",
+        "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph for each budget of an "
+        "answer, captured when it is first used, which pays in long answers; elsewhere uncaptured, which is slower; "
+        "blocks must lie on the device (memory.storage=device); the same tokens, up to rounding",
     )
     memory: Memory = setting(Memory(), "block memory of this reader")
     training: ReaderTraining = setting(ReaderTraining(), "training of the tiny reader")
