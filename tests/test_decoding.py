@@ -9,6 +9,7 @@ import pytest
 import torch
 from small import make_reader, some_tokens
 
+from utaca.decoding.benchmark.answers import passes
 from utaca.decoding.generate import Decoding, Generation, NotFiniteError, Options, generate, generate_together, stream
 from utaca.decoding.policies import Policy, Set, Sub, parse
 from utaca.decoding.sampling import Sampling
@@ -172,14 +173,16 @@ def test_retrieval_signal_is_the_entropy_of_all_far_blocks() -> None:
 
 def test_every_token_is_tried_under_the_expanded_budget_too(memory) -> None:
     plain = generate(memory, "Who?", budget=1, max_new_tokens=10).trace
-    found = generate(memory, "Who?", budget=1, max_new_tokens=10, expanded=9, measured=True).trace
+    with passes(memory.reader) as seen:
+        found = generate(memory, "Who?", budget=1, max_new_tokens=10, expanded=9, measured=True).trace
+    assert seen.count == 1 + len(found)
     assert [t.token for t in found] == [t.token for t in plain]
     assert any(t.probe.token != t.token for t in found)
     for number, token in enumerate(found):
         # The compact answer up to here, then one step under the expanded budget.
         replayed = generate(memory, "Who?", budget=[1] * number + [9], max_new_tokens=number + 1).trace[-1]
         assert (token.probe.token, token.probe.k) == (replayed.token, 9)
-        assert token.probe.logprob == replayed.logprob
+        assert token.probe.logprob == pytest.approx(replayed.logprob, abs=1e-4)
         assert 0 < token.retrieval < 1
     with pytest.raises(UserError, match="expanded is for fixed budgets"):
         generate(memory, "Who?", budget=3, policy=Set(1), interventions={0: True}, expanded=9)

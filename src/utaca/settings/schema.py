@@ -128,7 +128,7 @@ class Reader:
     graphs: bool = setting(
         False,
         "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph for each budget of an "
-        "answer, captured when it is first used, which pays in long answers; elsewhere uncaptured, which is slower; "
+        "answer, captured when it is first used (not yet tried on one); elsewhere uncaptured, which is slower; "
         "blocks must lie on the device (memory.storage=device); the same tokens, up to rounding",
     )
     memory: Memory = setting(Memory(), "block memory of this reader")
