@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from utaca.decoding import generate as generating
+from utaca.decoding.benchmark.answers import passes
 from utaca.decoding.generate import generate
 from utaca.decoding.policies import Sub
 from utaca.errors import UserError
@@ -225,6 +227,80 @@ def test_answers_are_the_same_tokens(options: dict) -> None:
         assert (a.probe is None) == (b.probe is None)
         assert a.probe is None or a.probe.top_tokens == b.probe.top_tokens
     assert any(token.rolled_back for token in fixed.trace) == ("oracle" in options)
+
+
+class Recorded(TorchDispatchMode):
+    """A CUDA graph's part on the CPU: replays the operations of the block, at the addresses that they had."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[tuple] = []
+        Recorded.made += 1
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.operations.append((function, args, kwargs or {}, result))
+        return result
+
+    def replay(self) -> None:
+        for function, args, kwargs, result in self.operations:
+            for old, new in zip(tree_leaves(result), tree_leaves(function(*args, **kwargs)), strict=True):
+                if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> type[Recorded]:
+    """Passes of fixed shapes are captured, by :class:`Recorded`."""
+
+    class Captured(StaticPass):
+        def __init__(self, branch: Branch, budget: int) -> None:
+            super().__init__(branch, budget)
+            self.captured = True
+
+    monkeypatch.setattr("utaca.memory.branch.StaticPass", Captured)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Recorded)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: graph)
+    for name in ("Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda: SimpleNamespace(wait_stream=lambda other: None))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(Recorded, "made", 0)
+    return Recorded
+
+
+@pytest.mark.parametrize("length", [20, 130])
+def test_answers_by_captured_passes_are_the_same_tokens(captured: type[Recorded], length: int) -> None:
+    """Each budget's pass is captured once, and its modules are called no more: what it reads lies where it lay."""
+    memory = prefill(
+        make_reader(memory=Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16)), some_tokens(length)
+    )
+    reader, options = memory.reader, {"policy": Sub(2), "oracle": True, "max_new_tokens": 40, "measured": True}
+    reader.stop_tokens = frozenset()
+    plain = generate(memory, "Where?", budget=7, **options)
+    with graphs(reader), passes(reader) as seen:
+        fixed = generate(memory, "Where?", budget=7, **options)
+    for a, b in zip(plain.trace, fixed.trace, strict=True):
+        assert (a.token, a.k, a.attended, a.rolled_back) == (b.token, b.k, b.attended, b.rolled_back)
+        assert [x.tolist() for x in a.selected] == [x.tolist() for x in b.selected]
+        assert (a.margin, a.retrieval) == (pytest.approx(b.margin, abs=1e-3), pytest.approx(b.retrieval, abs=1e-4))
+        assert torch.allclose(a.embeddings["attention"], b.embeddings["attention"], atol=1e-3)
+    # One pass of the question; each budget's is warmed up and captured.
+    assert seen.count == 1 + 2 * captured.made
+    if length == 130:
+        assert captured.made == len({one.k for token in fixed.trace for one in token.passes}) > 2
+    assert fixed.rollbacks > 0
+
+
+def test_a_capture_that_fails_is_told(captured: type[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(graph: Recorded) -> None:
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setattr(torch.cuda, "graph", fail)
+    memory = prefill(make_reader(), some_tokens(100))
+    with graphs(memory.reader), pytest.raises(UserError, match=r"not permitted when stream is capturing\); set reader"):
+        generate(memory, "?", budget=2, max_new_tokens=2)
 
 
 def test_the_layer_at_fault_is_found_by_a_pass_that_calls_the_modules(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,7 @@ class StaticPass:
         self._block = torch.arange(self.blocks, device=device)
         self.token, self.far, self.behind, self.place = torch.zeros(4, 1, dtype=torch.long, device=device)
         """All that a pass is given, [1] each: the token, and what :class:`utaca.memory.branch.Step` calls so."""
+        self.captured = device.type == "cuda"
         self._graph: torch.cuda.CUDAGraph | None = None
         self._outcome: Outcome | None = None
 
@@ -74,7 +75,7 @@ class StaticPass:
         self.far.fill_(step.far)
         self.behind.fill_(step.behind)
         self.place.fill_(step.place)
-        outcome = self._replay() if self.token.is_cuda else self.compute()
+        outcome = self._replay() if self.captured else self.compute()
         kept = Outcome(*(None if x is None else x.clone() for x in outcome))
         step.hidden = kept.hidden
         step.embeddings = dict(zip(self.memory.reader.embeddings(), kept.embeddings, strict=True))
