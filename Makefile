@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: tables test lint format ship-reader ship-card environment
+.PHONY: tables test lint format ship-reader ship-card environment oracle
 .DEFAULT_GOAL := tables
 
 tables: environment
@@ -32,6 +32,15 @@ ship-reader:
 ship-card:
 	sed -i '/^<!-- measured -->$$/,$$d' data/readers/tiny/README.md
 	{ echo '<!-- measured -->'; cat results/tiny/reader/card.md; } >> data/readers/tiny/README.md
+
+# kvpress, with which the tests compare the methods, wants an older transformers and so lives by itself.
+oracle: environment .venv-oracle/installed
+	$(BIN)/pytest tests/test_oracle.py
+
+.venv-oracle/installed: tests/oracle.txt
+	test -x .venv-oracle/bin/python || $(PYTHON) -m venv .venv-oracle
+	.venv-oracle/bin/pip install --disable-pip-version-check -r tests/oracle.txt
+	touch $@
 
 environment: $(VENV)/installed
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 _LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", ".snakemake", "results", "logs", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis",
+    ".git", ".venv*", ".snakemake", "results", "logs", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis",
     # A user's own sheets belong to the user's runs.
     "label_corrections.csv", "cas_scores.csv",
 )  # fmt: skip

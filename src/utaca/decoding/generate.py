@@ -53,7 +53,7 @@ class Token:
     embeddings: dict[str, Tensor]
     selected: list[Tensor]
     scores: list[Tensor]
-    attended: int
+    attended: float
     retrieval: float | None = None
     gdm: tuple[float, float, float] | None = None
     tentative: Token | None = None
@@ -108,7 +108,7 @@ class Generation:
         """As :attr:`mean_attended_tokens`, passes counted too that were not accepted."""
         return self._mean([sum(p.attended for p in t.passes) for t in self.trace])
 
-    def _mean(self, values: list[int]) -> float:
+    def _mean(self, values: list[float]) -> float:
         return sum(values) / len(values) if values else 0.0
 
 
@@ -303,7 +303,7 @@ def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
         trace.append(token)
         stop = token.token in reader.stop_tokens
         if not stop:
-            token.text, text = _piece(reader.tokenizer, [t.token for t in trace], text)
+            token.text, text = piece(reader.tokenizer, [t.token for t in trace], text)
         yield token
         if stop:
             return
@@ -314,14 +314,18 @@ def _best(logits: Tensor) -> Tensor:
     return logits.argmax()
 
 
-def _token(step: Step, choose: Callable[[Tensor], Tensor], trace: list[Token]) -> Token:
-    """The token that follows a step that was run."""
-    reader = step.branch.memory.reader
-    logits = reader.logits(step.hidden[-1])
+def predicted(
+    reader: Reader, hidden: Tensor, choose: Callable[[Tensor], Tensor] = _best, retrieval: Tensor | None = None
+) -> dict[str, Any]:
+    """What a last hidden state [D] says of the token that follows: fields of :class:`Token`.
+
+    ``token`` is -1 where the logits are no numbers.
+    """
+    logits = reader.logits(hidden)
     top = logits.topk(TOP)
     chosen = choose(logits)
     # One transfer from the device a pass.
-    measured = [] if (signal := step.retrieval) is None else [signal[None].double()]
+    measured = [] if retrieval is None else [retrieval[None].double()]
     margin, logprob, token, *rest = torch.cat(
         (
             torch.stack((top.values[0] - top.values[1], logits[chosen] - logits.logsumexp(-1), chosen.double())),
@@ -329,25 +333,34 @@ def _token(step: Step, choose: Callable[[Tensor], Tensor], trace: list[Token]) -
             *measured,
         )
     ).tolist()
-    best, retrieval = rest[:TOP], rest[TOP:]
-    if not (math.isfinite(margin) and math.isfinite(logprob)):
+    finite = math.isfinite(margin) and math.isfinite(logprob)
+    return {
+        "token": int(token) if finite else -1,
+        "margin": margin,
+        "logprob": logprob,
+        "top_tokens": [int(i) for i in rest[:TOP]],
+        "top10": top.values,
+        "retrieval": rest[TOP] if measured else None,
+    }
+
+
+def _token(step: Step, choose: Callable[[Tensor], Tensor], trace: list[Token]) -> Token:
+    """The token that follows a step that was run."""
+    reader = step.branch.memory.reader
+    known = predicted(reader, step.hidden[-1], choose, step.retrieval)
+    if known["token"] < 0:
         raise NotFiniteError(
             f"reader {reader.settings.name} gave logits that are no numbers at step {len(trace)} of an answer, first "
             f"in layer {_first_not_finite(reader, step)}; try reader.dtype=float32, or check the weights",
             trace,
         )
     return Token(
-        token=int(token),
+        **known,
         k=step.k,
-        margin=margin,
-        logprob=logprob,
-        top_tokens=[int(i) for i in best],
-        top10=top.values,
         embeddings=step.embeddings,
         selected=step.selected,
         scores=step.scores,
         attended=step.attended,
-        retrieval=retrieval[0] if retrieval else None,
     )
 
 
@@ -377,7 +390,7 @@ def _judge(detector: Detector, token: Token, state: State | None) -> tuple[tuple
     return tuple(gdm[0].tolist()), advanced, bool(detector.distrusts(gdm)[0])
 
 
-def _piece(tokenizer: PreTrainedTokenizerBase, ids: list[int], before: str) -> tuple[str, str]:
+def piece(tokenizer: PreTrainedTokenizerBase, ids: list[int], before: str) -> tuple[str, str]:
     """What the last of ``ids`` adds to the text ``before``, that of the others, and the text of all; pieces concatenate
     to the whole. A character that is not yet complete belongs to the token that completes it."""
     whole = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -22,9 +22,12 @@ MAPPINGS = {"suites": schema.Suite, "detectors": schema.Detector}
 
 
 def groups(root: Path) -> dict[str, list[str]]:
-    """Options of every config group, by the name under which the command line knows the group."""
+    """Options of every config group, by the name under which the command line knows the group.
+
+    ``methods`` is none: its files hold a method's settings each, and all of them are in use.
+    """
     found = {}
-    for folder in sorted(path for path in (root / "config").iterdir() if path.is_dir()):
+    for folder in sorted(path for path in (root / "config").iterdir() if path.is_dir() and path.name != "methods"):
         options = sorted(path.stem for path in folder.glob("*.yaml"))
         for name in ROLES if folder.name == "endpoint" else (folder.name,):
             if options:

@@ -1,0 +1,49 @@
+"""Ada-KV: SnapKV, the heads of a layer sharing one budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from utaca.methods.attention import best
+from utaca.methods.snapkv import SnapKV, before_window
+
+
+@dataclass(frozen=True)
+class AdaKV(SnapKV):
+    """As :class:`SnapKV`, but heads whose attention is spread wide keep more keys than those that focus on few.
+
+    Feng et al., arXiv 2407.11550; FFY0/AdaKV, MIT. The best votes of all heads of a layer together say how many each
+    head keeps; ``floor`` is the share of the budget that is dealt out evenly. ``safeguard`` mixed: a head's number is
+    the mean of its count and the even share, weighted by ``floor`` (official); least: it keeps at least so much of the
+    even share, window included (kvpress). ``budget`` is the mean over heads, up to rounding.
+    """
+
+    name: ClassVar[str] = "adakv"
+
+    budget: int = 2048
+    floor: float = 0.2
+    safeguard: str = "mixed"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.demand(0 <= self.floor <= 1, f"floor={self.floor} must be between 0 and 1")
+        self.demand(self.safeguard in ("mixed", "least"), f"safeguard={self.safeguard} must be mixed or least")
+
+    def keep(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+        votes, even = self.votes(query, keys, scaling), self.budget - query.shape[1]
+        if self.safeguard == "least":
+            safe = best(votes, max(0, int(self.budget * self.floor) - query.shape[1]))
+            votes = votes.scatter(1, safe, torch.inf)
+        shared = best(votes.reshape(1, -1), even * len(votes))[0]
+        counts = torch.bincount(shared // votes.shape[1], minlength=len(votes)).double()
+        if self.safeguard == "mixed":
+            counts = (counts * (1 - self.floor) + even * self.floor).round()
+        ranked = votes.sort(descending=True, stable=True).indices[:, : int(counts.max())]
+        beyond = torch.arange(ranked.shape[1], device=votes.device) >= counts[:, None]
+        # Those that the head does not keep sort behind the others, which ascend.
+        ranked = ranked.masked_fill(beyond, votes.shape[1]).sort().values
+        return before_window(ranked.where(ranked < votes.shape[1], -1), query, keys)

@@ -1,0 +1,37 @@
+"""Full attention: nothing is managed; the row that all others are to be compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from utaca.methods.dense import Continuation, Dense, DenseMethod
+from utaca.methods.method import State
+
+
+@dataclass(frozen=True)
+class FullAttention(DenseMethod):
+    """Every token attends to every token before it, at true positions.
+
+    It has no budget: nominal are all keys. ``budget`` is kept for the interface and must be 0.
+    """
+
+    name: ClassVar[str] = "full"
+
+    budget: int = 0
+
+    def __post_init__(self) -> None:
+        self.demand(self.budget == 0, "it attends to everything and takes no budget; leave budget out")
+
+    def state(self, reading: Dense, again: int, room: int) -> State:
+        return _Full(reading, again, room)
+
+    def nominal(self, state: State) -> float:
+        return state.length
+
+
+class _Full(Continuation):
+    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        return self.everything(layer, query, scaling)

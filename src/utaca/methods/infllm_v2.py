@@ -1,0 +1,95 @@
+"""InfLLM-V2: blocks chosen in two stages, by semantic kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from utaca.methods.attention import best, products
+from utaca.methods.dense import Continuation, Dense, DenseMethod
+from utaca.methods.method import State
+
+
+@dataclass(frozen=True)
+class InfLLMV2(DenseMethod):
+    """Each key-value head attends to the first blocks, to the latest, and to those whose kernels suit its queries.
+
+    MiniCPM4, arXiv 2506.07900; OpenBMB/infllmv2_cuda_impl, Apache-2.0; here applied without its training. A kernel is
+    the mean of ``kernel`` rotated keys, one every ``stride`` tokens. While decoding, the softmax over all kernels is
+    taken for each query head and summed over those of a key-value head; a block's score is the largest of the kernels
+    that touch it. The ``initial`` first blocks and those of the ``window``, the present one among them, are always in;
+    ``budget`` and ``window`` tokens are attended to together, the first blocks counting into the budget. Positions are
+    true ones. Prompts are read by full attention, though the trained model's are read sparsely too, and contexts
+    shorter than ``dense_below`` are decoded so. The normaliser of the softmax is exact, not from coarser kernels.
+    """
+
+    name: ClassVar[str] = "infllm_v2"
+
+    budget: int = 1024
+    window: int = 2048
+    initial: int = 1
+    block: int = 64
+    kernel: int = 32
+    stride: int = 16
+    dense_below: int = 8192
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("window", "block", "kernel", "stride"):
+            self.demand(getattr(self, name) >= 1, f"{name} must be at least 1")
+        for name, part in (("budget", "block"), ("window", "block"), ("block", "stride"), ("kernel", "stride")):
+            whole, unit = getattr(self, name), getattr(self, part)
+            self.demand(whole % unit == 0, f"{name}={whole} must be a multiple of {part}={unit}")
+        room = self.budget // self.block
+        self.demand(0 <= self.initial <= room, f"initial={self.initial} must be within the budget's {room} blocks")
+
+    def state(self, reading: Dense, again: int, room: int) -> State:
+        return _Blocks(self, reading, again, room)
+
+    def rank(self, kernels: Tensor, blocks: int) -> Tensor:
+        """Scores [G, blocks] of blocks from what the heads give each kernel, [G, kernels]."""
+        each, wide = self.block // self.stride, self.kernel // self.stride
+        size = each + wide - 1
+        behind = max(0, (blocks - 1) * each + size - (wide - 1) - kernels.shape[1])
+        padded = pad(kernels, (wide - 1, behind), value=-torch.inf)
+        return padded.unfold(1, size, each).amax(-1)[:, :blocks]
+
+
+class _Blocks(Continuation):
+    """``kernels``: the kernels of all tokens so far, [G, kernels, D] a layer; ``blocks``: those chosen by the latest
+    pass, [G, k] a layer where it was sparse."""
+
+    def __init__(self, method: InfLLMV2, reading: Dense, again: int, room: int) -> None:
+        super().__init__(reading, again, room)
+        self.method = method
+        self.kernels = [pairs.keys[:, :0] for pairs in reading.layers]
+        self.blocks: dict[int, Tensor] = {}
+
+    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        m, n = self.method, self.start + len(self.own(layer))
+        blocks, local, count = -(-n // m.block), m.window // m.block, (m.budget + m.window) // m.block
+        if query.shape[1] > 1 or n < m.dense_below or blocks <= count:
+            return self.everything(layer, query, scaling)
+        kernels = self._extend(layer, n)
+        shares = (products(query, kernels)[:, 0].float() * scaling).softmax(-1)
+        scores = m.rank(shares.unflatten(0, (len(kernels), -1)).sum(1), blocks)
+        scores[:, : m.initial] = torch.inf
+        scores[:, blocks - local :] = torch.inf
+        self.blocks[layer] = best(scores, count)
+        tokens = self.blocks[layer][..., None] * m.block + torch.arange(m.block, device=query.device)
+        tokens = tokens.flatten(1)
+        self.attended.append(tokens.shape[1] - (blocks * m.block - n))
+        return self.attend_to(layer, query, tokens.where(tokens < n, -1), scaling)
+
+    def _extend(self, layer: int, n: int) -> Tensor:
+        """The kernels of a layer, those added that the first ``n`` tokens have completed."""
+        m, have = self.method, self.kernels[layer].shape[1]
+        if n >= have * m.stride + m.kernel:
+            keys = self.since(layer, have * m.stride).keys
+            new = keys.unfold(1, m.kernel, m.stride).mean(-1, dtype=torch.float32).to(keys.dtype)
+            self.kernels[layer] = torch.cat((self.kernels[layer], new), 1)
+        return self.kernels[layer]

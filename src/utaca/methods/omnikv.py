@@ -1,0 +1,93 @@
+"""OmniKV: a few layers choose the tokens that the layers after them attend to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from utaca.methods.dense import Continuation, Dense, DenseMethod
+from utaca.methods.method import State
+from utaca.readers.load import Reader
+
+
+@dataclass(frozen=True)
+class OmniKV(DenseMethod):
+    """Filter layers rank the prompt's tokens; the layers between them attend to the best alone.
+
+    Hao et al., ICLR 2025; antgroup/OmniKV (written from its description). The prompt is read by full attention. While
+    decoding, a layer of ``filters`` ranks the prompt's tokens by the largest dot product of the present token's query
+    heads with their keys; the best serve all heads of the layers up to the next filter, along with the answer's tokens.
+    Layers before the first filter, the filters, and ``wait`` layers after each are dense. ``filters`` and ``wait`` are
+    meant for readers of ``depth`` layers; others get them in proportion, filters rounded up, so that at least that
+    share of the layers comes before one, ``wait`` to the nearest. Positions are true ones. The budget counts the tokens
+    of the prompt in the sparse layers: ``budget``, or with 0 the ``share`` of the prompt.
+    """
+
+    name: ClassVar[str] = "omnikv"
+
+    budget: int = 0
+    share: float = 0.067
+    filters: tuple[int, ...] = (2, 8, 18)
+    wait: int = 1
+    depth: int = 32
+
+    def __post_init__(self) -> None:
+        self.demand(self.budget >= 0, "budget must not be negative; 0 means the share of the prompt")
+        self.demand(0 < self.share <= 1, f"share={self.share} must be above 0 and at most 1")
+        within = bool(self.filters) and all(0 <= layer < self.depth for layer in self.filters)
+        self.demand(within, f"filters={list(self.filters)} must be layers below depth={self.depth}, one at least")
+        self.demand(self.wait >= 0, "wait must not be negative")
+
+    def check(self, reader: Reader) -> None:
+        layers = reader.model.config.num_hidden_layers
+        self.demand(
+            len(self.sparse(layers)) > 0, f"no layer of a reader with {layers} is left sparse; name fewer filters"
+        )
+
+    def filtering(self, layers: int) -> set[int]:
+        """The filter layers of a reader of so many layers."""
+        return {-(-layer * layers // self.depth) for layer in self.filters}
+
+    def sparse(self, layers: int) -> set[int]:
+        """The sparse layers of a reader of so many layers."""
+        filters, wait = self.filtering(layers), round(self.wait * layers / self.depth)
+        dense = {*range(min(filters)), *(layer + i for layer in filters for i in range(wait + 1))}
+        return set(range(layers)) - dense
+
+    def tokens_of(self, prompt: int) -> int:
+        """How many of a prompt's tokens the sparse layers attend to."""
+        return min(prompt, self.budget or max(1, int(self.share * prompt)))
+
+    def state(self, reading: Dense, again: int, room: int) -> State:
+        return _Filtered(self, reading, again, room)
+
+    def nominal(self, state: State) -> float:
+        return self.tokens_of(state.prompt)
+
+
+class _Filtered(Continuation):
+    """``prompt``: tokens that had passed before the first that passed alone; ``best``: those chosen of them, [k]."""
+
+    def __init__(self, method: OmniKV, reading: Dense, again: int, room: int) -> None:
+        super().__init__(reading, again, room)
+        self.method, self.prompt = method, self.start
+        layers = self.reader.model.config.num_hidden_layers
+        self._filters, self._sparse = method.filtering(layers), method.sparse(layers)
+        self.best = torch.arange(0)
+
+    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        n = self.start + len(self.own(layer))
+        if query.shape[1] > 1:
+            self.prompt = n
+            return self.everything(layer, query, scaling)
+        if layer in self._filters:
+            ranked = self.scores(layer, query)[:, : self.prompt].amax(0)
+            self.best = ranked.topk(self.method.tokens_of(self.prompt)).indices
+        if layer not in self._sparse:
+            return self.everything(layer, query, scaling)
+        tokens = torch.cat((self.best, torch.arange(self.prompt, n, device=query.device)))
+        self.attended.append(len(tokens))
+        return self.attend_to(layer, query, tokens[None], scaling)

@@ -1,0 +1,59 @@
+"""The methods by name, and their construction from config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+from utaca.errors import UserError
+from utaca.methods.adakv import AdaKV
+from utaca.methods.full import FullAttention
+from utaca.methods.infllm_v2 import InfLLMV2
+from utaca.methods.method import Method
+from utaca.methods.omnikv import OmniKV
+from utaca.methods.retrieval_attention import RetrievalAttention
+from utaca.methods.snapkv import SnapKV
+from utaca.methods.window import WindowOnly
+
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (
+        FullAttention,
+        WindowOnly,
+        SnapKV,
+        AdaKV,
+        RetrievalAttention,
+        OmniKV,
+        InfLLMV2,
+    )
+}
+
+
+def build(name: str, settings: Mapping[str, Any]) -> Method:
+    """The method ``name`` under the given settings, its own defaults for the others.
+
+    Raises :class:`UserError`, in one sentence, for a method or setting that does not exist, for a value of another
+    type, and for a budget that the method cannot meet.
+    """
+    if name not in METHODS:
+        raise UserError(f"there is no method {name!r}; known are {', '.join(METHODS)}")
+    method = METHODS[name]
+    kinds = get_type_hints(method)
+    known = [field.name for field in fields(method)]
+    for key, value in settings.items():
+        if key not in known:
+            raise UserError(f"method {name} has no setting {key!r}; it has {', '.join(known)}")
+        if not _suits(value, kinds[key]):
+            kind = kinds[key]
+            wanted = str(kind) if get_origin(kind) else kind.__name__
+            raise UserError(f"method {name}: {key}={value!r} must be of type {wanted}")
+    return method(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()})
+
+
+def _suits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(_suits(each, get_args(kind)[0]) for each in value)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)

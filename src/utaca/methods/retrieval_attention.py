@@ -1,0 +1,56 @@
+"""RetrievalAttention: every query head retrieves its own best keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from utaca.methods.dense import Continuation, Dense, DenseMethod
+from utaca.methods.method import State
+
+
+@dataclass(frozen=True)
+class RetrievalAttention(DenseMethod):
+    """Each query head of each token attends to its ``budget`` best keys beside the first and the recent ones.
+
+    Liu et al., arXiv 2409.10516; microsoft/MInference (retr_attn), MIT. The prompt is read by full attention. While
+    decoding, the ``initial`` first and the ``recent`` latest tokens, the present one among them, are always attended
+    to; of those between, each query head takes the keys of largest dot product with it. The search is exact, as is the
+    released code's flat index: an upper bound of the paper's approximate one. Positions are true ones. The budget
+    counts retrieved keys alone.
+    """
+
+    name: ClassVar[str] = "retrieval_attention"
+
+    budget: int = 2048
+    initial: int = 128
+    recent: int = 512
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.demand(self.initial >= 0, "initial must not be negative")
+        self.demand(self.recent >= 1, "recent must be at least 1: a token attends to itself")
+
+    def state(self, reading: Dense, again: int, room: int) -> State:
+        return _Retrieving(self, reading, again, room)
+
+
+class _Retrieving(Continuation):
+    def __init__(self, method: RetrievalAttention, reading: Dense, again: int, room: int) -> None:
+        super().__init__(reading, again, room)
+        self.method = method
+
+    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        m, n = self.method, self.start + len(self.own(layer))
+        if query.shape[1] > 1 or n <= m.initial + m.budget + m.recent:
+            return self.everything(layer, query, scaling)
+        between = self.scores(layer, query)[:, m.initial : n - m.recent]
+        found = m.initial + between.topk(m.budget).indices
+        kept = torch.arange(m.initial + m.recent, device=found.device)
+        ends = kept.where(kept < m.initial, kept + n - m.initial - m.recent)
+        tokens = torch.cat((found, ends.expand(len(found), -1)), 1)
+        self.attended.append(tokens.shape[1])
+        return self.attend_to(layer, query, tokens, scaling)

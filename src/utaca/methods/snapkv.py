@@ -1,0 +1,104 @@
+"""SnapKV: the end of the prompt votes on which of its keys are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool1d, max_pool1d
+
+from utaca.methods.attention import Pairs, Part, attention, best, causal, probabilities
+from utaca.methods.dense import Continuation, Dense, DenseMethod
+from utaca.methods.method import State
+
+
+@dataclass(frozen=True)
+class SnapKV(DenseMethod):
+    """Once, when the prompt has passed under full attention, each head keeps ``budget`` of its keys.
+
+    Li et al., arXiv 2404.14469; FasterDecoding/SnapKV, Apache-2.0. Kept are the last ``window`` tokens and those that
+    got most attention from them, pooled over ``kernel`` neighbours. ``heads``: each query head keeps its own (official;
+    under grouped queries this stores a key several times) or each key-value head, by the mean over its query heads
+    (kvpress). Positions are true ones. The answer's tokens are added, none is evicted; the budget counts without them.
+    The prompt's own pass, which gives the first token, is dense.
+    """
+
+    name: ClassVar[str] = "snapkv"
+    alone: ClassVar[bool] = False
+
+    budget: int = 1024
+    window: int = 32
+    kernel: int = 7
+    pooling: str = "max"
+    heads: str = "query"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.demand(self.window >= 1, "window must be at least 1")
+        self.demand(self.budget > self.window, f"budget={self.budget} must exceed window={self.window}")
+        self.demand(self.kernel % 2 == 1, f"kernel={self.kernel} must be odd")
+        self.demand(self.pooling in ("avg", "max"), f"pooling={self.pooling} must be avg or max")
+        self.demand(self.heads in ("query", "kv"), f"heads={self.heads} must be query or kv")
+
+    @property
+    def observes(self) -> int:
+        return self.window
+
+    def state(self, reading: Dense, again: int, room: int) -> State:
+        return Compressed(self, reading, again, room)
+
+    def votes(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+        """What each key before the window is worth to the window's queries [H, window, D], the last of all ``keys``
+        [G, n, D]: [H or G, n - window]."""
+        seen = causal(query.shape[1], keys.shape[1], query.device)
+        mass = probabilities([Part(query, Pairs(keys, keys), seen)], scaling)[..., : -query.shape[1]].sum(1)
+        if self.heads == "kv":
+            mass = mass.unflatten(0, (len(keys), -1)).mean(1)
+        pool = {"avg": avg_pool1d, "max": max_pool1d}[self.pooling]
+        return pool(mass[None], self.kernel, stride=1, padding=self.kernel // 2)[0]
+
+    def keep(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+        """Ids of the kept tokens, ascending, a row a head that keeps its own, see :meth:`votes`.
+
+        Where heads keep different numbers, -1 stands for none.
+        """
+        return before_window(best(self.votes(query, keys, scaling), self.budget - query.shape[1]), query, keys)
+
+
+def before_window(chosen: Tensor, query: Tensor, keys: Tensor) -> Tensor:
+    """The ids ``chosen`` [R, k] and then those of the window, whose queries these are."""
+    n = keys.shape[1]
+    window = torch.arange(n - query.shape[1], n, device=keys.device)
+    return torch.cat((chosen, window.expand(len(chosen), -1)), 1)
+
+
+class Compressed(Continuation):
+    """``kept``: the prompt's pairs that are left, ``chosen`` their ids, a layer each once the prompt has passed."""
+
+    def __init__(self, method: SnapKV, reading: Dense, again: int, room: int) -> None:
+        super().__init__(reading, again, room)
+        self.method, self.prompt = method, 0
+        self.kept: list[Pairs] = []
+        self.chosen: list[Tensor] = []
+        self._counts: list[float] = []
+
+    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        if layer == len(self.kept):
+            self._compress(layer, query, scaling)
+            return self.everything(layer, query, scaling)
+        answer, chosen = self.own(layer)[self.prompt :], self.chosen[layer]
+        self.attended.append(self._counts[layer] + len(answer))
+        seen = (chosen >= 0).repeat_interleave(len(query) // len(chosen), 0)[:, None]
+        return attention([Part(query, self.kept[layer], seen), Part(query, answer)], scaling)
+
+    def _compress(self, layer: int, query: Tensor, scaling: float) -> None:
+        prompt, self.prompt = self.since(layer, 0), len(self.own(layer))
+        if len(prompt) > self.method.budget:
+            chosen = self.method.keep(query[:, -self.method.window :], prompt.keys, scaling)
+        else:
+            chosen = torch.arange(len(prompt), device=query.device)[None]
+        self.chosen.append(chosen)
+        self.kept.append(prompt.at(chosen.clamp(min=0)))
+        self._counts.append(float((chosen >= 0).sum(1).double().mean()))

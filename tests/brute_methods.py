@@ -1,0 +1,80 @@
+"""A reader's layers in float64 under any attention, query by query and head by head, for the tests of the methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+
+import torch
+from torch import Tensor
+
+from utaca.readers.load import Reader
+
+Look = Callable[[int, int, Tensor], Tensor]
+"""Of a layer, the position of its first query and the queries [T, H, D], unrotated: the outputs [T, H, D]."""
+
+
+def turned(x: Tensor, places: Sequence[int], theta: float = 10_000.0) -> Tensor:
+    """Rotary embedding of x [..., n, D] or [D]: pairs (i, i + D / 2) turned by place * theta ** (-2 i / D).
+
+    The angle, its sine and its cosine are rounded to float32, in which transformers computes them.
+    """
+    half = x.shape[-1] // 2
+    angle = torch.tensor(places)[:, None] * (1 / theta ** (torch.arange(half, dtype=torch.float32) / half))
+    a, b, cos, sin = x[..., :half], x[..., half:], angle.cos().double(), angle.sin().double()
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+class Loop:
+    """``keys`` and ``values``: unrotated, [G, D] a token, a list a layer, of all tokens that have passed."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._model = deepcopy(reader.model).double()
+        config = reader.model.config
+        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
+        self.size = config.hidden_size // self.heads
+        self.keys: list[list[Tensor]] = [[] for _ in self._model.model.layers]
+        self.values: list[list[Tensor]] = [[] for _ in self._model.model.layers]
+
+    def group(self, head: int) -> int:
+        """The key-value head of a query head."""
+        return head // (self.heads // self.groups)
+
+    def run(self, tokens: Tensor, look: Look) -> Tensor:
+        """Logits [T, V] of the tokens, which pass together: a layer knows the keys of all when it looks."""
+        core, first = self._model.model, len(self.keys[0])
+        hidden = core.embed_tokens(tokens)
+        for number, module in enumerate(core.layers):
+            normal, own = module.input_layernorm(hidden), module.self_attn
+            self.keys[number] += own.k_proj(normal).view(-1, self.groups, self.size)
+            self.values[number] += own.v_proj(normal).view(-1, self.groups, self.size)
+            out = look(number, first, own.q_proj(normal).view(-1, self.heads, self.size))
+            hidden = hidden + own.o_proj(out.flatten(1))
+            hidden = hidden + module.mlp(module.post_attention_layernorm(hidden))
+        return self._model.lm_head(core.norm(hidden))
+
+    def given(self, layer: int, head: int, query: Tensor, place: int, keys: Sequence[tuple[int, int]]) -> Tensor:
+        """Probabilities of ``keys``, each a token and the place that it is rotated to, for a query at its place."""
+        raw = torch.stack([self.keys[layer][token][self.group(head)] for token, _ in keys])
+        return (turned(raw, [at for _, at in keys]) @ turned(query, [place])[0] / self.size**0.5).softmax(0)
+
+    def row(self, layer: int, head: int, query: Tensor, place: int, keys: Sequence[tuple[int, int]]) -> Tensor:
+        """Attention output [D] of one query of one head."""
+        values = torch.stack([self.values[layer][token][self.group(head)] for token, _ in keys])
+        return self.given(layer, head, query, place, keys) @ values
+
+    def full(self, layer: int, first: int, queries: Tensor) -> Tensor:
+        """Full causal attention, a :data:`Look`."""
+        return self.over(layer, first, queries, lambda at, head: range(at + 1))
+
+    def over(self, layer: int, first: int, queries: Tensor, chosen: Callable[[int, int], Sequence[int]]) -> Tensor:
+        """Attention at true positions to the tokens chosen by a query's position and head."""
+        raw, values = torch.stack(self.keys[layer], 1), torch.stack(self.values[layer], 1)
+        rotated = turned(raw, range(raw.shape[1]))
+        outputs = []
+        for i, query in enumerate(queries):
+            for head in range(self.heads):
+                tokens, g = list(chosen(first + i, head)), self.group(head)
+                logits = rotated[g, tokens] @ turned(query[head], [first + i])[0] / self.size**0.5
+                outputs.append(logits.softmax(0) @ values[g, tokens])
+        return torch.stack(outputs).view(queries.shape)

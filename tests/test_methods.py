@@ -1,0 +1,236 @@
+"""The interface of the methods, full attention and window only; the other methods have files of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from brute_methods import Loop
+from small import SIZES, full_attention, make_reader, some_tokens
+from torch import Tensor
+
+from utaca.decoding.generate import Generation
+from utaca.errors import UserError
+from utaca.methods import METHODS, Answers, Method, build, dense
+from utaca.methods.answers import loops
+from utaca.readers.load import Reader
+from utaca.readers.prompts import SEPARATOR
+
+QUESTION = "what is it"
+
+EVERYTHING = {
+    "full": {},
+    "window": {"budget": 1000},
+    "snapkv": {"budget": 1000},
+    "adakv": {"budget": 1000},
+    "retrieval_attention": {"initial": 2, "recent": 3, "budget": 1000},
+    "omnikv": {"budget": 1000, "depth": 3, "filters": (0, 1), "wait": 0},
+    "infllm_v2": {"budget": 1024, "window": 64, "dense_below": 0},
+}
+"""Settings under which a method leaves out nothing of a short document."""
+
+
+def steps(
+    method: Method, reader: Reader, document: Tensor, prompt: Tensor, answer: Tensor
+) -> tuple[Tensor, list[float]]:
+    """Logits [1 + len(answer), V] of the prompt's last token and of those of a given answer, and the keys that each
+    attended to."""
+    reading = method.read(reader, document, len(prompt) + len(answer))
+    again = max(0, min(method.observes - len(prompt), len(document)))
+    state = method.state(reading, again, again + len(prompt) + len(answer))
+    passing = torch.cat((document[len(document) - again :], prompt))
+    if method.alone and len(passing) > 1:
+        state.run(passing[:-1])
+        passing = passing[-1:]
+    rows, attended = [], []
+    for tokens in (passing, *answer[:, None]):
+        rows.append(reader.logits(state.run(tokens)[-1]))
+        attended.append(sum(state.attended) / len(state.attended))
+    return torch.stack(rows), attended
+
+
+def test_every_method_is_tested_with_a_budget_of_everything() -> None:
+    assert set(EVERYTHING) == set(METHODS)
+
+
+@pytest.mark.parametrize("kind", list(SIZES))
+@pytest.mark.parametrize("name", list(EVERYTHING))
+def test_a_budget_of_everything_equals_full_attention(name: str, kind: str) -> None:
+    reader, tokens = make_reader(kind), some_tokens(190)
+    found, attended = steps(build(name, EVERYTHING[name]), reader, tokens[:160], tokens[160:170], tokens[170:])
+    assert (found - full_attention(reader, tokens)[169:]).abs().max() < 1e-4
+    assert attended == list(range(170, 191))
+
+
+@pytest.mark.parametrize("name", list(EVERYTHING))
+def test_an_answer_with_a_budget_of_everything_is_greedy_full_attention(name: str) -> None:
+    reader, document = make_reader(), some_tokens(150)
+    answer = Answers(reader, document).answer(build(name, EVERYTHING[name]), QUESTION, 12)
+    generation, tokens = answer.generation, torch.cat((document, reader.encode(SEPARATOR + QUESTION + reader.after)))
+    prompt = len(tokens)
+    for token in generation.trace:
+        logits = full_attention(reader, tokens)[-1]
+        assert token.token == logits.argmax()
+        assert token.margin == pytest.approx(float(logits.topk(2).values.diff().abs()), abs=1e-3)
+        tokens = torch.cat((tokens, logits.argmax()[None]))
+    assert [token.attended for token in generation.trace] == list(range(prompt, len(tokens)))
+    assert generation.text == reader.tokenizer.decode(tokens[prompt:].tolist())
+    assert (answer.n_context, answer.dropped) == (150, 0)
+
+
+@pytest.mark.parametrize("case", range(6))
+def test_window_only_equals_a_loop_over_places_in_the_cache(case: int) -> None:
+    rng = random.Random(case)
+    reader = make_reader(["llama", "llama-wide", "qwen2-wide"][case % 3], seed=case)
+    n_init, n_prompt = rng.choice([0, 1, 4]), rng.randint(1, 12)
+    method = build("window", {"budget": n_init + rng.randint(1, 30), "n_init": n_init, "chunk": rng.randint(1, 50)})
+    tokens = some_tokens(rng.randint(1, 70) + n_prompt + 6, seed=case)
+    found, attended = steps(method, reader, tokens[: -n_prompt - 6], tokens[-n_prompt - 6 : -6], tokens[-6:])
+    loop = Loop(reader)
+
+    def look(layer: int, first: int, queries: Tensor) -> Tensor:
+        cache = list(range(first + 1))
+        if len(cache) > method.budget:
+            cache = cache[: method.n_init] + cache[method.n_init - method.budget :]
+        keys = [(token, place) for place, token in enumerate(cache)]
+        rows = [loop.row(layer, head, queries[0, head], len(cache) - 1, keys) for head in range(loop.heads)]
+        return torch.stack(rows)[None]
+
+    expected = torch.cat([loop.run(token[None], look) for token in tokens])
+    assert (found - expected[-7:]).abs().max() < 1e-4
+    assert attended == [min(len(tokens) - 6 + i, method.budget) for i in range(7)]
+
+
+def test_documents_beyond_the_trained_length_are_cut_in_the_middle() -> None:
+    reader, document = make_reader(), some_tokens(1100)
+    prompt = len(reader.encode(SEPARATOR + QUESTION + reader.after))
+    answers = Answers(reader, document)
+    answer = answers.answer(build("full", {}), QUESTION, 5)
+    longest = 1024 - prompt - 5
+    assert (answer.n_context, answer.dropped) == (longest, 1100 - longest)
+    kept = build("full", {}).read(reader, document, prompt + 5).tokens
+    assert kept.tolist() == document[: longest // 2].tolist() + document[longest // 2 - longest :].tolist()
+    streamed = answers.answer(build("window", {"budget": 50}), QUESTION, 5)
+    assert (streamed.n_context, streamed.dropped) == (1100, 0)
+
+
+def test_a_question_that_leaves_no_room_is_refused() -> None:
+    with pytest.raises(UserError, match="has 1024 positions"):
+        Answers(make_reader(), some_tokens(1100)).answer(build("full", {}), QUESTION, 1020)
+
+
+def test_a_shared_reading_is_made_once_and_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = make_reader()
+    methods = [build("full", {}), build("snapkv", {"budget": 40, "window": 4}), build("full", {})]
+    made = []
+    for kind in {type(method) for method in methods}:
+        read = kind.read
+        monkeypatch.setattr(kind, "read", lambda *given, read=read: made.append(given) or read(*given))
+    answers = Answers(reader, some_tokens(120))
+    found = [[t.token for t in answers.answer(method, QUESTION, 8).generation.trace] for method in methods]
+    assert len(made) == 1
+    assert found[0] == found[2] != found[1]
+
+
+def test_a_streamed_reading_serves_several_questions() -> None:
+    reader, document, method = make_reader(), some_tokens(120), build("window", {"budget": 40})
+    reading = method.read(reader, document, 20)
+
+    def answer(question: Tensor) -> Tensor:
+        return method.state(reading, 0, 20).run(question)
+
+    first = answer(some_tokens(9))
+    answer(some_tokens(7, seed=5))
+    assert torch.equal(answer(some_tokens(9)), first)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError(), RuntimeError("can't allocate memory: 8 B")])
+def test_a_lack_of_memory_is_an_answer(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    full = build("full", {})
+    monkeypatch.setattr(type(full), "state", fail)
+    answer = Answers(make_reader(), some_tokens(20)).answer(full, QUESTION, 5)
+    assert answer.generation == Generation(1, finish="memory")
+    monkeypatch.setattr(type(full), "state", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Answers(make_reader(), some_tokens(20)).answer(full, QUESTION, 5)
+
+
+def test_a_document_that_does_not_fit_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 300 tokens of 3 layers with 2 heads of 16, 3 times 80 in the MLP and 3 times 64 besides, 4 bytes each.
+    needed = 300 * (2 * 3 * 2 * 16 + 3 * 80 + 3 * 64) * 4
+    for free, finish in ((needed - 1, "memory"), (needed, "length")):
+        monkeypatch.setattr(dense, "free_memory", lambda free=free: free)
+        answer = Answers(make_reader(), some_tokens(300)).answer(build("full", {}), QUESTION, 3)
+        assert answer.generation.finish == finish
+
+
+def test_circles_are_told_from_answers() -> None:
+    assert loops([1, 2, 3] + [7, 8] * 24)
+    assert loops([5] * 48)
+    assert loops(list(range(16)) * 3)
+    assert not loops([5] * 47)
+    assert not loops([1, *[5] * 47])
+    assert not loops(list(range(17)) * 3)
+
+
+def test_methods_are_frozen_and_say_what_they_are() -> None:
+    for name, method in METHODS.items():
+        built = build(name, {})
+        assert built.name == name
+        assert built.prefill in ("linear", "quadratic")
+        assert built.positions in ("absolute", "rolling", "clipped")
+        assert dataclasses.fields(method)[0].name == "budget"
+        assert method.__doc__
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            built.budget = 3
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "sentence"),
+    [
+        ("nothing", {}, "no method 'nothing'; known are full"),
+        ("full", {"budget": 5}, "takes no budget"),
+        ("window", {"windows": 5}, "no setting 'windows'; it has budget, "),
+        ("window", {"budget": 4}, "budget=4 must exceed n_init=4"),
+        ("window", {"budget": 0}, "budget must be at least 1"),
+        ("window", {"budget": "many"}, "budget='many' must be of type int"),
+        ("window", {"budget": True}, "budget=True must be of type int"),
+        ("window", {"chunk": 0}, "chunk must be at least 1"),
+        ("snapkv", {"budget": 32}, "budget=32 must exceed window=32"),
+        ("snapkv", {"kernel": 4}, "kernel=4 must be odd"),
+        ("snapkv", {"pooling": "sum"}, "pooling=sum must be avg or max"),
+        ("snapkv", {"heads": "all"}, "heads=all must be query or kv"),
+        ("adakv", {"floor": 1.5}, "floor=1.5 must be between 0 and 1"),
+        ("adakv", {"safeguard": "none"}, "safeguard=none must be mixed or least"),
+        ("retrieval_attention", {"recent": 0}, "recent must be at least 1"),
+        ("omnikv", {"budget": -1}, "budget must not be negative"),
+        ("omnikv", {"share": 0}, "share=0 must be above 0"),
+        ("omnikv", {"filters": [2, 40]}, "must be layers below depth=32"),
+        ("omnikv", {"filters": ["two"]}, "filters=.'two'. must be of type tuple"),
+        ("infllm_v2", {"budget": 1000}, "budget=1000 must be a multiple of block=64"),
+        ("infllm_v2", {"stride": 24}, "block=64 must be a multiple of stride=24"),
+        ("infllm_v2", {"initial": 17}, "initial=17 must be within the budget's 16 blocks"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(name: str, settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        build(name, settings)
+
+
+def test_every_method_has_the_papers_settings(root: Path) -> None:
+    files = {file.stem: file for file in (root / "config" / "methods").glob("*.yaml")}
+    assert set(files) == set(METHODS)
+    for name, file in files.items():
+        build(name, yaml.safe_load(file.read_text()))
+
+
+def test_a_window_beyond_the_readers_positions_is_refused() -> None:
+    with pytest.raises(UserError, match="budget=1025 exceeds the 1024 positions of the reader"):
+        Answers(make_reader(), some_tokens(50)).answer(build("window", {"budget": 1025}), QUESTION, 5)

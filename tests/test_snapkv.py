@@ -1,0 +1,113 @@
+"""SnapKV and its kin against a loop over queries, heads and keys."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from brute_methods import Loop
+from small import make_reader, some_tokens
+from test_methods import steps
+from torch import Tensor
+
+from utaca.methods import build
+from utaca.methods.adakv import AdaKV
+from utaca.methods.snapkv import SnapKV
+
+
+def votes(loop: Loop, method: SnapKV, layer: int, first: int, queries: Tensor) -> list[list[float]]:
+    """What each token before the window is worth, a list for each head that keeps its own."""
+    n, window = len(loop.keys[layer]), min(method.window, len(queries))
+    mass = [[0.0] * (n - window) for _ in range(loop.heads)]
+    for at in range(n - window, n):
+        for head in range(loop.heads):
+            given = loop.given(layer, head, queries[at - first, head], at, [(t, t) for t in range(at + 1)])
+            for token in range(n - window):
+                mass[head][token] += float(given[token])
+    if method.heads == "kv":
+        share = loop.heads // loop.groups
+        mass = [
+            [sum(mass[g * share + i][t] for i in range(share)) / share for t in range(n - window)]
+            for g in range(loop.groups)
+        ]
+    half, pooled = method.kernel // 2, []
+    for row in mass:
+        around = [[row[t] for t in range(c - half, c + half + 1) if 0 <= t < len(row)] for c in range(len(row))]
+        # avg_pool1d counts what lies beyond the ends as zeros.
+        pooled.append([max(a) if method.pooling == "max" else sum(a) / method.kernel for a in around])
+    return pooled
+
+
+def keep(method: SnapKV, scores: list[list[float]], n: int) -> list[list[int]]:
+    """The tokens that each head keeps of ``n``, by its votes."""
+    window, order = n - len(scores[0]), []
+    for row in scores:
+        order.append(sorted(range(len(row)), key=lambda t, row=row: (-row[t], t)))
+    counts = [method.budget - window] * len(scores)
+    if isinstance(method, AdaKV):
+        even = method.budget - window
+        safe = int(method.budget * method.floor) - window if method.safeguard == "least" else 0
+        entries = [(h, t) for h in range(len(scores)) for t in range(len(scores[h]))]
+        entries.sort(key=lambda e: (e[1] not in order[e[0]][: max(0, safe)], -scores[e[0]][e[1]], e))
+        best = [h for h, _ in entries[: even * len(scores)]]
+        counts = [best.count(h) for h in range(len(scores))]
+        if method.safeguard == "mixed":
+            counts = [round(c * (1 - method.floor) + even * method.floor) for c in counts]
+    return [sorted(row[:count]) + list(range(n - window, n)) for row, count in zip(order, counts, strict=True)]
+
+
+CASES = [
+    (name, pooling, heads, more)
+    for pooling in ("avg", "max")
+    for heads in ("kv", "query")
+    for name, more in (
+        ("snapkv", {}),
+        ("adakv", {"floor": 0.0}),
+        ("adakv", {"floor": 0.5}),
+        ("adakv", {"floor": 0.7, "safeguard": "least"}),
+    )
+]
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_kept_tokens_and_logits_equal_a_loop(case: int) -> None:
+    rng = random.Random(case)
+    reader = make_reader(["llama", "llama-wide", "qwen2-wide"][case % 3], seed=case)
+    name, pooling, heads, more = CASES[case]
+    window, n_prompt = rng.randint(1, 12), rng.randint(1, 12)
+    settings = {"budget": window + rng.randint(1, 20), "window": window, "kernel": rng.choice([1, 3, 7])}
+    method = build(name, settings | {"pooling": pooling, "heads": heads} | more)
+    tokens = some_tokens(rng.randint(33, 60) + n_prompt, seed=case)
+    answer = some_tokens(4, seed=case + 100)
+    found, attended = steps(method, reader, tokens[:-n_prompt], tokens[-n_prompt:], answer)
+
+    loop, kept = Loop(reader), []
+
+    def look(layer: int, first: int, queries: Tensor) -> Tensor:
+        if len(kept) <= layer:
+            kept.append(keep(method, votes(loop, method, layer, first, queries), len(tokens)))
+            return loop.full(layer, first, queries)
+        rows = {h: kept[layer][h * len(kept[layer]) // loop.heads] for h in range(loop.heads)}
+        return loop.over(layer, first, queries, lambda at, head: [*rows[head], *range(len(tokens), at + 1)])
+
+    expected = [loop.run(tokens, look)[-1], *(loop.run(token[None], look)[0] for token in answer)]
+    assert (found - torch.stack(expected)).abs().max() < 1e-4
+    mean = sum(len(row) for rows in kept for row in rows) / sum(len(rows) for rows in kept)
+    assert attended == pytest.approx([len(tokens), *(mean + 1 + i for i in range(4))])
+    if name == "snapkv" or more["floor"] == 0 or "safeguard" in more:
+        assert mean == method.budget
+    reading = method.read(reader, tokens[:-n_prompt], n_prompt)
+    again = max(0, window - n_prompt)
+    state = method.state(reading, again, n_prompt + again)
+    state.run(tokens[len(tokens) - n_prompt - again :])
+    assert [[[t for t in row if t >= 0] for row in chosen.tolist()] for chosen in state.chosen] == kept
+
+
+@pytest.mark.parametrize("name", ["snapkv", "adakv"])
+def test_a_prompt_within_the_budget_is_kept_whole(name: str) -> None:
+    reader, tokens = make_reader(), some_tokens(40)
+    found, attended = steps(build(name, {"budget": 40, "window": 8}), reader, tokens[:30], tokens[30:], tokens[:4])
+    expected, _ = steps(build("full", {}), reader, tokens[:30], tokens[30:], tokens[:4])
+    assert (found - expected).abs().max() < 1e-5
+    assert attended == [40, 41, 42, 43, 44]
