@@ -212,8 +212,8 @@ def _drop(x: torch.Tensor, noise: Noise | None, rate: float) -> torch.Tensor:
 
 def distrust(p: torch.Tensor, decision: str) -> torch.Tensor:
     """Log odds of failure of ``p`` [..., 3], see :meth:`Detector.distrust`."""
-    failures, least = p[..., [HALLUCINATED, UNKNOWN]], torch.finfo(p.dtype).tiny
-    failed = failures.amax(-1) if decision == "argmax" else failures.sum(-1)
+    hallucinated, unknown, least = p[..., HALLUCINATED], p[..., UNKNOWN], torch.finfo(p.dtype).tiny
+    failed = torch.maximum(hallucinated, unknown) if decision == "argmax" else hallucinated + unknown
     return failed.clamp_min(least).log() - p[..., CORRECT].clamp_min(least).log()
 
 
