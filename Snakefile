@@ -99,6 +99,21 @@ GENERATIONS = {
     )
     for name, suite in SETTINGS.suites.items()
 }
+# Answers and traces of the points with a detector, by suite: it is judged on them too.
+TRIED = {
+    name: {
+        kind: expand(
+            f"{OUT}/generations/{name}/{{point}}/{kind}-{{shard}}.parquet",
+            point=points,
+            shard=range(SCALE[suite.split]["shards"]),
+        )
+        for kind in ["answers", "traces"]
+    }
+    for name, suite in SETTINGS.suites.items()
+    if suite.table in ("generation", "seeds")
+    for points in [[point.label for point in RAN[name] if point.method == "utaca"]]
+    if points
+}
 SCORES = {
     name: expand(
         f"{OUT}/scores/{SETTINGS.judge.name}/{name}/{{point}}.parquet",
@@ -127,7 +142,8 @@ if REPLAYS:
 USAGE = {
     "writer": "results/usage/biographies/test.parquet",
     "labeller": expand(
-        f"{OUT}/usage/labels/{SETTINGS.labeller.name}/{{split}}.parquet", split=SPLITS
+        f"{OUT}/usage/labels/{SETTINGS.labeller.name}/{{name}}.parquet",
+        name=[*SPLITS, *(f"traces/{suite}" for suite in TRIED)],
     ),
     "judge": [
         path.replace(f"{OUT}/scores/", f"{OUT}/usage/scores/", 1)

@@ -9,7 +9,13 @@ from utaca.errors import UserError
 from utaca.settings import schema
 
 _SAMPLE = 200
-_ROLES = {"write_biographies": "writer", "label": "labeller", "score": "judge", "card": "judge"}
+_ROLES = {
+    "write_biographies": "writer",
+    "label": "labeller",
+    "label_traces": "labeller",
+    "score": "judge",
+    "card": "judge",
+}
 
 
 def check(settings: schema.Config, rules: Collection[str]) -> None:

@@ -110,6 +110,8 @@ rule table_resources:
         documents=expand(f"{OUT}/documents/{{split}}.parquet", split=SPLITS),
         trajectories=list(TRAJECTORIES.values()),
         answers=list(GENERATIONS.values()),
+        traces=list(TRACES.values()),
+        replays=REPLAYED.get("replays", []),
         modules=MODULES["table_resources"],
     output:
         multiext(f"{OUT}/tables/resources", ".csv", ".md", ".tex"),
@@ -124,8 +126,13 @@ rule table_resources:
         # Measurements are no inputs: a missing one repeats no job.
         jobs=JOBS,
         trajectories=TRAJECTORIES,
-        answers={
-            split: [path for suite in suites for path in GENERATIONS[suite]]
+        # Answers, traces and replays of each split.
+        generated={
+            split: [
+                [path for suite in suites for path in GENERATIONS[suite]],
+                [path for suite in suites for path in TRACES[suite]],
+                REPLAYED["replays"] if split in REPLAYS else [],
+            ]
             for split, suites in SUITES.items()
         },
     script:

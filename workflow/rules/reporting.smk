@@ -42,6 +42,9 @@ GENERATION_TABLES = [
     *(["replay", "failures", "cases"] if REPLAYS else []),
     *(["scorers", "disagreements"] if JUDGED else []),
 ]
+OWN_TABLES = ["detection_own"] if TRIED else []
+# What the labels of the tokens that detectors judged are made from, by suite.
+DECODED = [[*files["answers"], *files["traces"]] for files in TRIED.values()]
 BUDGET = ["budget"] if "test" in GENERATION_TABLES else []
 DETECTION_FIGURES = ["reliability", "margins"]
 # What an expansion changes is told by trajectories that tried it.
@@ -52,6 +55,7 @@ TABLES = (
         table=[
             "detection",
             "ablation",
+            *OWN_TABLES,
             *TRIGGER_TABLES,
             "endpoints",
             *GENERATION_TABLES,
@@ -102,6 +106,7 @@ CAPTION = {
 rule table_detection:
     input:
         detections=f"{OUT}/detections/test.parquet",
+        detected_from=DETECTED_FROM,
         modules=MODULES["table_detection"],
     output:
         expand(
@@ -127,6 +132,32 @@ rule table_detection:
         main=SETTINGS.detector,
     script:
         "../scripts/table_detection.py"
+
+
+if OWN_TABLES:
+
+    rule table_detection_own:
+        input:
+            detections=f"{OUT}/detections/test.parquet",
+            labels=expand(f"{LABELS}/traces/{{suite}}.parquet", suite=TRIED),
+            detected_from=DETECTED_FROM,
+            decoded=DECODED,
+            modules=MODULES["table_detection_own"],
+        output:
+            multiext(f"{OUT}/tables/detection_own", ".csv", ".md", ".tex"),
+        log:
+            f"{LOGS}/tables/detection_own.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/detection_own.tsv"
+        conda:
+            ENVIRONMENT
+        params:
+            caption=CAPTION,
+            labeller=IDENTITY["labeller"],
+            decisions={name: spec.decision for name, spec in SETTINGS.detectors.items()},
+            decoded=DECODED,
+        script:
+            "../scripts/table_detection_own.py"
 
 
 rule table_endpoints:
