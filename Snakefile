@@ -40,7 +40,11 @@ STORE = "results/answers.sqlite"
 ENVIRONMENT = str(ROOT / "environment.yml")
 SPLITS = ["train", "validation", "test"]
 LABELS = f"{OUT}/labels/{SETTINGS.labeller.name}"
-READER = {key: value for key, value in IDENTITY["reader"].items() if key != "training"}
+READER = {
+    key: value
+    for key, value in IDENTITY["reader"].items()
+    if key not in ("training", "methods")
+}
 READER_FILES = [
     str(path)
     for path in sorted(Path(SETTINGS.reader.path).glob("*"))
@@ -72,6 +76,18 @@ RAN = {
     name: suite.ran(SETTINGS.scale.detector_seeds)
     for name, suite in SETTINGS.suites.items()
 }
+# By split and suite, the points decoded from block memory, and those of other methods.
+BLOCKS, METHODS = (
+    {
+        split: {
+            suite: points
+            for suite in suites
+            if (points := [point for point in RAN[suite] if point.in_blocks == kind])
+        }
+        for split, suites in SUITES.items()
+    }
+    for kind in [True, False]
+)
 POINTS = {name: [point.label for point in points] for name, points in RAN.items()}
 # Variant, seed and file of the detector of every point that has one, by label.
 TRIGGERS = {
@@ -176,6 +192,7 @@ include: "workflow/rules/trajectories.smk"
 include: "workflow/rules/judging.smk"
 include: "workflow/rules/detection.smk"
 include: "workflow/rules/generation.smk"
+include: "workflow/rules/methods.smk"
 include: "workflow/rules/reporting.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/benchmarks.smk"

@@ -315,8 +315,13 @@ def _check_suites(config: schema.Config) -> None:
             raise UserError(f"{path}.points is empty; give it at least one operating point.")
         for number, point in enumerate(suite.points):
             _check_point(point, f"{path}.points[{number}]", config)
-        if suite.table in ("methods", "budgets") and suite.split != "test":
+        compares = suite.table in ("methods", "budgets")
+        if compares and suite.split != "test":
             raise UserError(f"{path}.table is {suite.table} but its split is {suite.split}; use split: test.")
+        if not compares and (foreign := [point.method for point in suite.points if not point.in_blocks]):
+            raise UserError(
+                f"{path} holds method {foreign[0]} but its table is {suite.table}; use table: methods or budgets."
+            )
         names = [point.label for point in suite.ran(config.scale.detector_seeds)]
         if len(set(names)) != len(names):
             twice = next(n for n in names if names.count(n) > 1)
