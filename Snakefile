@@ -40,7 +40,11 @@ STORE = "results/answers.sqlite"
 ENVIRONMENT = str(ROOT / "environment.yml")
 SPLITS = ["train", "validation", "test"]
 LABELS = f"{OUT}/labels/{SETTINGS.labeller.name}"
-READER = {key: value for key, value in IDENTITY["reader"].items() if key != "training"}
+READER = {
+    key: value
+    for key, value in IDENTITY["reader"].items()
+    if key not in ("training", "methods")
+}
 READER_FILES = [
     str(path)
     for path in sorted(Path(SETTINGS.reader.path).glob("*"))
@@ -72,6 +76,18 @@ RAN = {
     name: suite.ran(SETTINGS.scale.detector_seeds)
     for name, suite in SETTINGS.suites.items()
 }
+# By split and suite, the points decoded from block memory, and those of other methods.
+BLOCKS, METHODS = (
+    {
+        split: {
+            suite: points
+            for suite in suites
+            if (points := [point for point in RAN[suite] if point.in_blocks == kind])
+        }
+        for split, suites in SUITES.items()
+    }
+    for kind in [True, False]
+)
 POINTS = {name: [point.label for point in points] for name, points in RAN.items()}
 # Variant, seed and file of the detector of every point that has one, by label.
 TRIGGERS = {
@@ -98,6 +114,21 @@ GENERATIONS = {
         shard=range(SCALE[suite.split]["shards"]),
     )
     for name, suite in SETTINGS.suites.items()
+}
+# Answers and traces of the points with a detector, by suite: it is judged on them too.
+TRIED = {
+    name: {
+        kind: expand(
+            f"{OUT}/generations/{name}/{{point}}/{kind}-{{shard}}.parquet",
+            point=points,
+            shard=range(SCALE[suite.split]["shards"]),
+        )
+        for kind in ["answers", "traces"]
+    }
+    for name, suite in SETTINGS.suites.items()
+    if suite.table in ("generation", "seeds")
+    for points in [[point.label for point in RAN[name] if point.method == "utaca"]]
+    if points
 }
 SCORES = {
     name: expand(
@@ -127,7 +158,8 @@ if REPLAYS:
 USAGE = {
     "writer": "results/usage/biographies/test.parquet",
     "labeller": expand(
-        f"{OUT}/usage/labels/{SETTINGS.labeller.name}/{{split}}.parquet", split=SPLITS
+        f"{OUT}/usage/labels/{SETTINGS.labeller.name}/{{name}}.parquet",
+        name=[*SPLITS, *(f"traces/{suite}" for suite in TRIED)],
     ),
     "judge": [
         path.replace(f"{OUT}/scores/", f"{OUT}/usage/scores/", 1)
@@ -160,6 +192,7 @@ include: "workflow/rules/trajectories.smk"
 include: "workflow/rules/judging.smk"
 include: "workflow/rules/detection.smk"
 include: "workflow/rules/generation.smk"
+include: "workflow/rules/methods.smk"
 include: "workflow/rules/reporting.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/benchmarks.smk"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedModel, Qwen2Config, Qwen3Config
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
@@ -91,3 +92,14 @@ def full_attention(reader: Reader, tokens: torch.Tensor) -> torch.Tensor:
 
 def some_tokens(n: int, seed: int = 1) -> torch.Tensor:
     return torch.randint(1, 97, (n,), generator=torch.Generator().manual_seed(seed))
+
+
+def in_float64(model: PreTrainedModel) -> None:
+    """All of a model in float64, its norms too, which transformers computes in float32."""
+    model.double()
+    for parent in list(model.modules()):
+        for name, norm in parent.named_children():
+            if isinstance(norm, LlamaRMSNorm):
+                exact = torch.nn.RMSNorm(norm.weight.shape, eps=norm.variance_epsilon, dtype=torch.float64)
+                exact.load_state_dict(norm.state_dict())
+                setattr(parent, name, exact)

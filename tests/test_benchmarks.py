@@ -89,7 +89,8 @@ def test_forward_passes_are_those_of_the_tokens_and_the_rollbacks(folder: Path) 
 def test_without_a_gpu_its_rows_say_so(folder: Path) -> None:
     table = pd.read_csv(folder / "engine.csv")
     big = table[table["what"].str.startswith("random 8B shape")]
-    assert len(big) == 2 * (1 + len(SHAPE["budgets"]) + 2)
+    assert len(big) == 2 * (1 + len(SHAPE["budgets"]) + 2) + 1
+    assert big["what"].str.contains("blocks on device: time a token with CUDA graphs").sum() == 1
     assert set(big["verdict"]) == {"not measured (no CUDA device)"}
     assert big["value"].isna().all()
     assert "not measured (no CUDA device)" in (folder / "engine.md").read_text(encoding="utf-8")
@@ -135,7 +136,7 @@ def test_a_big_shape_is_measured_the_same_way_on_any_device(big: tuple) -> None:
 
 
 def test_what_does_not_fit_says_so(big: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_room(*_: object) -> None:
+    def no_room(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU")

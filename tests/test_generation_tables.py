@@ -43,7 +43,7 @@ def made(folder, given_points):
                 {
                     "document": f"d{d}", "suite": "test", "point": name, "method": method, "budget": budget,
                     "policy": policy, "detector": "utaca" if method == "utaca" else "",
-                    "seed": seed if seed >= 0 else None, "question": "?", "text": "", "n_context": 900,
+                    "seed": seed if seed >= 0 else None, "question": "?", "text": "", "n_context": 900, "dropped": 100,
                     "n_generated": 10 + d, "finish": "eos", "selected": tokens * (1 + 0.02 * d),
                     "attended": tokens + 288,
                     "selected_with_tentative": 2.0 * tokens, "attended_with_tentative": 2.0 * tokens, "rollbacks": d,

@@ -13,10 +13,9 @@ import torch
 from brute import infllm
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from small import SIZES, SmallTokenizer, full_attention, make_reader, some_tokens
+from small import SIZES, SmallTokenizer, full_attention, in_float64, make_reader, some_tokens
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
-from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Layout, Step, blocks, prefill, run
@@ -284,6 +283,11 @@ def test_layout_covers_every_token_once() -> None:
             assert far == 0 or position + 1 - window >= 16
 
 
+def held(branch: Branch) -> list[torch.Tensor]:
+    """Everything that a branch holds: its tail, and its copy of the window, by layer."""
+    return [branch.keys, branch.values, *(x for near in branch.near for x in (near.keys, near.values))]
+
+
 def contents(document: BlockMemory) -> list[torch.Tensor]:
     """Everything a sealed memory holds, by layer."""
     return [*(store.tokens for store in (*document.keys, *document.values)), *document.representatives]
@@ -303,16 +307,15 @@ def test_uncommitted_steps_leave_no_trace(dtype: torch.dtype, storage: str) -> N
         token = tokens[i : i + 1]
         for _ in range(rng.randint(0, 2)):
             tried.step(some_tokens(1, i), rng.choice([1, 7, 99]))
-        pointers = [k.data_ptr() for k in tried.keys]
+        pointers = [x.data_ptr() for x in held(tried)]
         budget = rng.choice([1, 3, 20])
         a, b = tried.step(token, budget), plain.step(token, budget)
         assert torch.equal(a.hidden, b.hidden)
         assert all(torch.equal(x, y) for x, y in zip(a.selected, b.selected, strict=True))
         tried.commit(a)
         plain.commit(b)
-        assert pointers == [k.data_ptr() for k in tried.keys]
-    for x, y in zip(tried.keys + tried.values, plain.keys + plain.values, strict=True):
-        assert torch.equal(x, y)
+        assert pointers == [x.data_ptr() for x in held(tried)]
+    assert all(torch.equal(x, y) for x, y in zip(held(tried), held(plain), strict=True))
     assert all(torch.equal(x, y) for x, y in zip(sealed, contents(document), strict=True))
 
 
@@ -332,7 +335,7 @@ def test_a_thousand_random_sequences_equal_their_accepted_only_runs() -> None:
     rng, rejected = random.Random(0), 0
     for _ in range(1000):
         branch, path = Branch(document, 4), ()
-        pointers = [x.data_ptr() for x in branch.keys + branch.values]
+        pointers = [x.data_ptr() for x in held(branch)]
         for _ in range(rng.randint(1, 3)):
             choice = rng.randrange(len(choices))
             step = branch.step(*choices[choice])
@@ -348,10 +351,9 @@ def test_a_thousand_random_sequences_equal_their_accepted_only_runs() -> None:
                 rejected += 1
         plain = accepted_only(path)[0]
         assert branch.length == plain.length
-        assert all(
-            torch.equal(a, b) for a, b in zip(branch.keys + branch.values, plain.keys + plain.values, strict=True)
-        )
-        assert pointers == [x.data_ptr() for x in branch.keys + branch.values]
+        assert torch.equal(branch.keys, plain.keys)
+        assert torch.equal(branch.values, plain.values)
+        assert pointers == [x.data_ptr() for x in held(branch)]
     assert rejected > 900
 
 
@@ -374,9 +376,8 @@ def test_a_step_writes_to_nothing_that_stays_and_a_commit_to_the_tail_alone() ->
     """Dropping a step is all that rejecting it takes, so there is nothing to copy back."""
     document = prefill(make_reader(), some_tokens(200))
     branch = Branch(document, 4)
-    window = branch.step(torch.tensor([5]), 3).window
-    near = [x for layer in range(len(branch.keys)) for x in vars(branch.near(layer, window)).values()]
-    tail = {x.untyped_storage().data_ptr() for x in branch.keys + branch.values + near}
+    branch.step(torch.tensor([5]), 3)
+    tail = {x.untyped_storage().data_ptr() for x in held(branch)}
     sealed = {x.untyped_storage().data_ptr() for x in contents(document)}
     with Written() as written:
         step = branch.step(torch.tensor([5]), 3)
@@ -459,17 +460,6 @@ def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
     looks = iter((30, 40))
     monkeypatch.setattr("utaca.memory.storage.free_memory", lambda: next(looks) * 2**30)
     check("device", "cpu")
-
-
-def in_float64(model: PreTrainedModel) -> None:
-    """All of a model in float64, its norms too, which transformers computes in float32."""
-    model.double()
-    for parent in list(model.modules()):
-        for name, norm in parent.named_children():
-            if isinstance(norm, LlamaRMSNorm):
-                exact = torch.nn.RMSNorm(norm.weight.shape, eps=norm.variance_epsilon, dtype=torch.float64)
-                exact.load_state_dict(norm.state_dict())
-                setattr(parent, name, exact)
 
 
 @settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate])

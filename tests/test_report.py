@@ -13,7 +13,7 @@ import pytest
 from browser import CHROMIUM, Browser
 
 from utaca.errors import UserError
-from utaca.records import write
+from utaca.records import SCHEMAS, write
 from utaca.reporting import budget, render, report, resources, spread, statistics, tables
 from utaca.settings import schema
 from utaca.settings.compose import command
@@ -255,4 +255,25 @@ def test_tokens_of_a_suite_are_read_once_a_document(tmp_path):
             for suite in ("test", "again"):
                 path = tmp_path / f"{suite}-{point}-{shard}.parquet"
                 write(path, "answers", [row | {"suite": suite} for row in rows])
-    assert resources.answered(sorted(tmp_path.glob("*.parquet"))) == (100 + 100 + 101, 6 * 13)
+    assert resources.answered(sorted(tmp_path.glob("*.parquet")), []) == (100 + 100 + 101, 6 * 13)
+
+
+def test_passes_that_were_not_accepted_are_counted(tmp_path):
+    # Budgets of the tokens: the oracle compares below 4, rolling back where the token differs; a detector does not.
+    tokens = [(4, False), (3, False), (4, True), (3, False), (2, False)]
+    answer = dict.fromkeys(SCHEMAS["answers"].names) | {"document": "d0", "budget": 4, "policy": "sub.1"}
+    answer |= {"n_context": 100, "n_generated": 5, "rollbacks": 1}
+    answers, traces = [], []
+    for point in ("oracle", "utaca"):
+        for suite in ("test", "again"):
+            answers.append(answer | {"suite": suite, "point": point, "method": point})
+            for step, (k, back) in enumerate(tokens):
+                row = dict.fromkeys(SCHEMAS["traces"].names) | {"document": "d0", "point": point, "step": step}
+                traces.append(row | {"k": k, "rolled_back": back})
+    replay = dict.fromkeys(SCHEMAS["replays"].names) | {"n_generated": 7, "rollbacks": 2}
+    for kind, rows in (("answers", answers), ("traces", traces), ("replays", [replay, replay])):
+        write(tmp_path / kind, kind, rows)
+    paths = [[tmp_path / kind] for kind in ("answers", "traces", "replays")]
+    oracle, utaca, replays = 5 + 1 + 3, 5 + 1, 2 * (7 + 2)
+    assert resources.answered(*paths) == (100, oracle + utaca + replays)
+    assert resources.answered(*paths[:2]) == (100, oracle + utaca)

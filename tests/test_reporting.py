@@ -50,7 +50,7 @@ def results(tmp_path):
                 {
                     "document": f"d{d}", "suite": "test", "point": f"p{place}", "method": method, "budget": budget,
                     "policy": policy, "detector": "utaca" if policy else "", "seed": 0 if policy else None,
-                    "question": "?", "text": "", "n_context": 900, "n_generated": n, "finish": "eos",
+                    "question": "?", "text": "", "n_context": 900, "dropped": 100, "n_generated": n, "finish": "eos",
                     "selected": selected if n else None, "attended": selected + 288,
                     "selected_with_tentative": selected, "attended_with_tentative": selected,
                     "rollbacks": n // 5, "prefill_seconds": 2.0 + d,

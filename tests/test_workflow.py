@@ -25,7 +25,18 @@ BIN = Path(sys.executable).parent
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 LAST_LINE = "The tables of tiny are in results/tables; start with results/tables/index.md."
 TABLES = [
-    *["detection", "endpoints", "validation", "test", "tradeoff", "pareto", "replay", "failures", "cases"],
+    *[
+        "detection",
+        "detection_own",
+        "endpoints",
+        "validation",
+        "test",
+        "tradeoff",
+        "pareto",
+        "replay",
+        "failures",
+        "cases",
+    ],
     *["scorers", "disagreements", "labels", "human", "resources"],
 ]
 
@@ -90,6 +101,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "decode_trajectories": 5,
         "label": 3,
         "correct_labels": 3,
+        "label_traces": 2,
         "train_utaca": 1,
         "train_two_way": 1,
         "train_evidential": 1,
@@ -100,6 +112,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "score_validation": 6,
         "score_test": 8,
         "table_detection": 1,
+        "table_detection_own": 1,
         "table_validation": 1,
         "table_test": 1,
         "table_tradeoff": 1,
@@ -137,6 +150,8 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         ("results/tiny/reader/readings/blocks-32768.parquet", "read_card", "reader_speed"),
         ("results/benchmarks/engine.md", "benchmark_engine", "corpus"),
         ("results/tiny/tables/detection.csv", "table_detection", "generate_test"),
+        ("results/tiny/tables/detection_own.csv", "table_detection_own", "score_test"),
+        ("results/tiny/labels/reference/traces/test.parquet", "label_traces", "generate_validation"),
         ("results/tiny/trajectories/train/part-1.parquet", "decode_trajectories", "label"),
         ("results/tiny/labels/reference/train.parquet", "correct_labels", "train_utaca"),
         ("results/tiny/labels/reference/review.html", "review_labels", "correct_labels"),

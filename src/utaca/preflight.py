@@ -9,7 +9,13 @@ from utaca.errors import UserError
 from utaca.settings import schema
 
 _SAMPLE = 200
-_ROLES = {"write_biographies": "writer", "label": "labeller", "score": "judge", "card": "judge"}
+_ROLES = {
+    "write_biographies": "writer",
+    "label": "labeller",
+    "label_traces": "labeller",
+    "score": "judge",
+    "card": "judge",
+}
 
 
 def check(settings: schema.Config, rules: Collection[str]) -> None:
@@ -18,15 +24,24 @@ def check(settings: schema.Config, rules: Collection[str]) -> None:
     ``rules`` holds the names of the workflow's rules with a job to do. Raises :class:`UserError`, one sentence
     naming what is missing, where it was looked for and what to set.
     """
-    stages = {rule.partition("_")[0] if rule.startswith(("score_", "generate_")) else rule for rule in rules}
+    stages = {
+        rule.partition("_")[0] if rule.startswith(("score_", "generate_", "compare_")) else rule for rule in rules
+    }
     if "corpus" in stages:
         from utaca.biographies import corpora
 
         corpora.check(settings.corpus)
-    if stages & {"pad", "decode_trajectories", "generate", "read_card", "reader_speed", "benchmark_engine"}:
+    if stages & {"pad", "decode_trajectories", "generate", "compare", "read_card", "reader_speed", "benchmark_engine"}:
         from utaca.readers.load import check as check_reader
 
         check_reader(settings.reader)
+    if "compare" in stages:
+        from utaca.methods.suites import method_of
+
+        for suite in settings.suites.values():
+            for point in suite.points:
+                if not point.in_blocks:
+                    method_of(point, settings.methods)
     if "pad" in stages:
         _check_lengths(settings)
     checked: list[dict[str, object]] = []

@@ -60,6 +60,15 @@ rule fit_baselines:
         "../scripts/fit_baselines.py"
 
 
+# What the verdicts are made from.
+DETECTED_FROM = [
+    *TRAJECTORIES["test"],
+    f"{LABELS}/test.parquet",
+    *(path for seeds in DETECTORS.values() for path in seeds),
+    *rules.fit_baselines.output,
+]
+
+
 rule detections:
     input:
         trajectories=TRAJECTORIES["test"],

@@ -7,7 +7,9 @@ rule generations:
     localrule: True
 
 
-for split, suites in SUITES.items():
+for split, suites in BLOCKS.items():
+    if not suites:
+        continue
 
     rule:
         name:
@@ -19,14 +21,14 @@ for split, suites in SUITES.items():
             modules=MODULES["generate"],
         output:
             answers=[
-                f"{OUT}/generations/{suite}/{point}/answers-{{shard}}.parquet"
-                for suite in suites
-                for point in POINTS[suite]
+                f"{OUT}/generations/{suite}/{point.label}/answers-{{shard}}.parquet"
+                for suite, points in suites.items()
+                for point in points
             ],
             traces=[
-                f"{OUT}/generations/{suite}/{point}/traces-{{shard}}.parquet"
-                for suite in suites
-                for point in POINTS[suite]
+                f"{OUT}/generations/{suite}/{point.label}/traces-{{shard}}.parquet"
+                for suite, points in suites.items()
+                for point in points
             ],
             replays=(
                 [f"{OUT}/replays/{SETTINGS.replays_of}/part-{{shard}}.parquet"]
@@ -46,7 +48,10 @@ for split, suites in SUITES.items():
             gpu=GPU,
         params:
             reader=READER,
-            suites={suite: [asdict(point) for point in RAN[suite]] for suite in suites},
+            suites={
+                suite: [asdict(point) for point in points]
+                for suite, points in suites.items()
+            },
             triggers=TRIGGERS[split],
             paired=SETTINGS.generation.paired,
             replays=(

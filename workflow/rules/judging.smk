@@ -58,6 +58,31 @@ rule correct_labels:
         "../scripts/correct_labels.py"
 
 
+rule label_traces:
+    input:
+        answers=lambda wildcards: TRIED[wildcards.suite]["answers"],
+        traces=lambda wildcards: TRIED[wildcards.suite]["traces"],
+        documents=lambda wildcards: f"{OUT}/documents/{SETTINGS.suites[wildcards.suite].split}.parquet",
+        tokenizer=TOKENIZER_FILES,
+        modules=MODULES["label_traces"],
+    output:
+        labels=f"{LABELS}/traces/{{suite}}.parquet",
+        usage=f"{OUT}/usage/labels/{SETTINGS.labeller.name}/traces/{{suite}}.parquet",
+    log:
+        f"{LOGS}/label_traces/{SETTINGS.labeller.name}/{{suite}}.log",
+    benchmark:
+        f"{BENCHMARKS}/label_traces/{SETTINGS.labeller.name}/{{suite}}.tsv"
+    retries: RETRIES["labeller"]
+    conda:
+        ENVIRONMENT
+    params:
+        labeller=IDENTITY["labeller"],
+        store=STORE,
+        tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
+    script:
+        "../scripts/label_traces.py"
+
+
 rule scores:
     input:
         [score for scores in SCORES.values() for score in scores],

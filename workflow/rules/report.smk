@@ -1,22 +1,32 @@
 """What people look at: answers token by token, and the report."""
 
-# Beside the answers.
-TRACES = {
-    name: [
-        os.path.join(
-            os.path.dirname(path),
-            os.path.basename(path).replace("answers", "traces", 1),
-        )
-        for path in paths
-    ]
-    for name, paths in GENERATIONS.items()
+# What was decoded from block memory, by suite: that alone has blocks and decisions to look at.
+TRACED = {
+    name: {
+        "answers": [
+            f"{OUT}/generations/{name}/{point.label}/answers-{shard}.parquet"
+            for point in points
+            for shard in range(SCALE[split]["shards"])
+        ],
+        "traces": [
+            f"{OUT}/generations/{name}/{point.label}/traces-{shard}.parquet"
+            for point in points
+            for shard in range(SCALE[split]["shards"])
+        ],
+        "scores": [
+            f"{OUT}/scores/{SETTINGS.judge.name}/{name}/{point.label}.parquet"
+            for point in points
+        ],
+    }
+    for split, suites in BLOCKS.items()
+    for name, points in suites.items()
 }
-VIEWS = [f"{OUT}/traces/{name}.html" for name in GENERATIONS]
+VIEWS = [f"{OUT}/traces/{name}.html" for name in TRACED]
 # Pages that the report links.
 LINKS = {
     **{
         f"Answers of suite {name}, token by token": f"{OUT}/traces/{name}.html"
-        for name in GENERATIONS
+        for name in TRACED
     },
     "Labels, to review": f"{LABELS}/review.html",
     **(
@@ -36,9 +46,9 @@ rule traces:
 rule view_traces:
     input:
         documents=lambda wildcards: f"{OUT}/documents/{SETTINGS.suites[wildcards.suite].split}.parquet",
-        answers=lambda wildcards: GENERATIONS[wildcards.suite],
-        traces=lambda wildcards: TRACES[wildcards.suite],
-        scores=lambda wildcards: SCORES[wildcards.suite],
+        answers=lambda wildcards: TRACED[wildcards.suite]["answers"],
+        traces=lambda wildcards: TRACED[wildcards.suite]["traces"],
+        scores=lambda wildcards: TRACED[wildcards.suite]["scores"],
         tokenizer=TOKENIZER_FILES,
         modules=MODULES["view_traces"],
     output:
@@ -69,9 +79,9 @@ if "test" in GENERATION_TABLES:
         input:
             traces=[
                 path
-                for suite in SUITES["test"]
+                for suite in BLOCKS["test"]
                 if SETTINGS.suites[suite].table == "generation"
-                for path in TRACES[suite]
+                for path in TRACED[suite]["traces"]
             ],
             modules=MODULES["figure_budget"],
         output:
@@ -109,7 +119,9 @@ rule table_resources:
         tables=TABLES,
         documents=expand(f"{OUT}/documents/{{split}}.parquet", split=SPLITS),
         trajectories=list(TRAJECTORIES.values()),
-        answers=list(GENERATIONS.values()),
+        answers=[files["answers"] for files in TRACED.values()],
+        traces=[files["traces"] for files in TRACED.values()],
+        replays=REPLAYED.get("replays", []),
         modules=MODULES["table_resources"],
     output:
         multiext(f"{OUT}/tables/resources", ".csv", ".md", ".tex"),
@@ -124,9 +136,14 @@ rule table_resources:
         # Measurements are no inputs: a missing one repeats no job.
         jobs=JOBS,
         trajectories=TRAJECTORIES,
-        answers={
-            split: [path for suite in suites for path in GENERATIONS[suite]]
-            for split, suites in SUITES.items()
+        # Answers, traces and replays of each split.
+        generated={
+            split: [
+                [path for suite in suites for path in TRACED[suite]["answers"]],
+                [path for suite in suites for path in TRACED[suite]["traces"]],
+                REPLAYED["replays"] if split in REPLAYS else [],
+            ]
+            for split, suites in BLOCKS.items()
         },
     script:
         "../scripts/table_resources.py"

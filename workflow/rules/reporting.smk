@@ -17,6 +17,26 @@ SHOWN = {
         [s for s in SUITES.get(split, []) if SETTINGS.suites[s].table in kinds]
     ]
 }
+# The same for tables of methods: points decoded from block memory, and those of the methods by table.
+OF_METHODS = {
+    table: [
+        [suite, point.label]
+        for suite, points in METHODS.get("test", {}).items()
+        if SETTINGS.suites[suite].table == kind
+        for point in points
+    ]
+    for table, kind in [["methods", "methods"], ["equal_budgets", "budgets"]]
+}
+METHOD_TABLES = [table for table, points in OF_METHODS.items() if points]
+COMPARED = {
+    "block": [
+        [suite, point.label]
+        for suite, points in BLOCKS.get("test", {}).items()
+        if SETTINGS.suites[suite].table != "seeds"
+        for point in points
+    ],
+    **{table: OF_METHODS[table] for table in METHOD_TABLES},
+}
 # Every answer on the test split that is judged.
 JUDGED = [path for suite in SUITES.get("test", []) for path in SCORES[suite]]
 # Those of the smallest fixed budget.
@@ -39,9 +59,13 @@ GENERATION_TABLES = [
     *(["seeds"] if "seeds" in PURPOSES else []),
     *(["pareto"] if SHOWN["pareto"]["scores"] else []),
     *(["sweep"] if "sweep" in PURPOSES else []),
+    *METHOD_TABLES,
     *(["replay", "failures", "cases"] if REPLAYS else []),
     *(["scorers", "disagreements"] if JUDGED else []),
 ]
+OWN_TABLES = ["detection_own"] if TRIED else []
+# What the labels of the tokens that detectors judged are made from, by suite.
+DECODED = [[*files["answers"], *files["traces"]] for files in TRIED.values()]
 BUDGET = ["budget"] if "test" in GENERATION_TABLES else []
 DETECTION_FIGURES = ["reliability", "margins"]
 # What an expansion changes is told by trajectories that tried it.
@@ -52,6 +76,7 @@ TABLES = (
         table=[
             "detection",
             "ablation",
+            *OWN_TABLES,
             *TRIGGER_TABLES,
             "endpoints",
             *GENERATION_TABLES,
@@ -64,6 +89,7 @@ TABLES = (
         f"{OUT}/tables/{{figure}}.{{format}}",
         figure=[
             *(["pareto"] if "pareto" in GENERATION_TABLES else []),
+            *(["methods"] if "methods" in METHOD_TABLES else []),
             *BUDGET,
             *DETECTION_FIGURES,
             "detectors",
@@ -102,6 +128,7 @@ CAPTION = {
 rule table_detection:
     input:
         detections=f"{OUT}/detections/test.parquet",
+        detected_from=DETECTED_FROM,
         modules=MODULES["table_detection"],
     output:
         expand(
@@ -127,6 +154,32 @@ rule table_detection:
         main=SETTINGS.detector,
     script:
         "../scripts/table_detection.py"
+
+
+if OWN_TABLES:
+
+    rule table_detection_own:
+        input:
+            detections=f"{OUT}/detections/test.parquet",
+            labels=expand(f"{LABELS}/traces/{{suite}}.parquet", suite=TRIED),
+            detected_from=DETECTED_FROM,
+            decoded=DECODED,
+            modules=MODULES["table_detection_own"],
+        output:
+            multiext(f"{OUT}/tables/detection_own", ".csv", ".md", ".tex"),
+        log:
+            f"{LOGS}/tables/detection_own.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/detection_own.tsv"
+        conda:
+            ENVIRONMENT
+        params:
+            caption=CAPTION,
+            labeller=IDENTITY["labeller"],
+            decisions={name: spec.decision for name, spec in SETTINGS.detectors.items()},
+            decoded=DECODED,
+        script:
+            "../scripts/table_detection_own.py"
 
 
 rule table_endpoints:
@@ -247,6 +300,53 @@ if "pareto" in GENERATION_TABLES:
             judge=IDENTITY["judge"],
         script:
             "../scripts/table_pareto.py"
+
+
+if METHOD_TABLES:
+
+    rule table_methods:
+        input:
+            **{
+                f"{table}_answers": [
+                    f"{OUT}/generations/{suite}/{point}/answers-{shard}.parquet"
+                    for suite, point in points
+                    for shard in range(SCALE["test"]["shards"])
+                ]
+                for table, points in COMPARED.items()
+            },
+            **{
+                f"{table}_scores": [
+                    f"{OUT}/scores/{SETTINGS.judge.name}/{suite}/{point}.parquet"
+                    for suite, point in points
+                ]
+                for table, points in COMPARED.items()
+            },
+            modules=MODULES["table_methods"],
+        output:
+            [
+                f"{OUT}/tables/{table}.{ending}"
+                for table in METHOD_TABLES
+                for ending in FORMATS
+            ],
+            [
+                f"{OUT}/tables/methods.{ending}"
+                for ending in ["png", "svg"]
+                if "methods" in METHOD_TABLES
+            ],
+        log:
+            f"{LOGS}/tables/methods.log",
+        benchmark:
+            f"{BENCHMARKS}/tables/methods.tsv"
+        conda:
+            ENVIRONMENT
+        params:
+            tables=METHOD_TABLES,
+            caption=CAPTION,
+            judge=IDENTITY["judge"],
+            detectors=[SETTINGS.detector, SETTINGS.detector_seed],
+            block_size=SETTINGS.reader.memory.block_size,
+        script:
+            "../scripts/table_methods.py"
 
 
 if REPLAYS:

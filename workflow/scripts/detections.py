@@ -42,4 +42,6 @@ with stage_log(snakemake.log[0]):
                 if readout != "youden" or variant == params.main:
                     name = f"{variant}_{readout}" if readout else variant
                     tables.append(detections(verdicts, shown, name, seed))
-    write(snakemake.output[0], "detections", pa.concat_tables(tables), config=digest(dict(params.items())))
+    made_from = [*files.trajectories, files.labels, *files.detectors, *files.baselines]
+    config = digest(dict(params.items()))
+    write(snakemake.output[0], "detections", pa.concat_tables(tables), config=config, made_from=made_from)

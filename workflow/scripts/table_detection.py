@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from utaca.records import check_source
 from utaca.records.logs import stage_log
 from utaca.reporting import detection, detection_figures
 from utaca.reporting.tables import save, save_frame
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     config, folder = load(snakemake.config), Path(snakemake.output[0]).parent
+    check_source(snakemake.input.detections, snakemake.input.detected_from)
     data = detection.load(snakemake.input.detections)
     save(detection.detection(data, config), folder)
     save(detection.ablation(data, config), folder)

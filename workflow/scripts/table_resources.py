@@ -15,5 +15,5 @@ with stage_log(snakemake.log[0]):
     params, config = snakemake.params, load(snakemake.config)
     documents = dict(zip(params.trajectories, snakemake.input.documents, strict=True))
     tokens = {"decode_trajectories": decoded(params.trajectories, documents)}
-    tokens |= {f"generate_{split}": answered(paths) for split, paths in params.answers.items()}
+    tokens |= {f"generate_{split}": answered(*paths) for split, paths in params.generated.items()}
     save(resources(params.jobs, tokens, config), Path(snakemake.output[0]).parent)

@@ -22,7 +22,7 @@ from utaca.decoding.sampling import Sampling
 from utaca.decoding.signals import SIGNALS
 from utaca.detection.detector import Detector, State
 from utaca.errors import UserError
-from utaca.memory import BlockMemory, Branch, Step, run
+from utaca.memory import BlockMemory, Branch, Step, compute, run
 from utaca.readers.load import Reader
 from utaca.readers.onednn import onednn
 from utaca.readers.prompts import SEPARATOR
@@ -192,7 +192,8 @@ def generate(
       does not.
     * ``paired``: run every tentative pass and its expansion in one pass of the model, which pays where reading the
       weights costs more than a second row. The same tokens, up to rounding.
-    * ``expanded``: of a fixed budget, try every token under so many blocks too, uncommitted (:attr:`Token.probe`).
+    * ``expanded``: of a fixed budget, try every token under so many blocks too, in the same pass and uncommitted
+      (:attr:`Token.probe`).
     * ``measured``: measure the retrieval of every step, as a detector with this signal makes it too.
 
     Raises :class:`UserError` for options that contradict each other or are out of range, for a question longer than
@@ -267,7 +268,9 @@ def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
             k = budgets[min(number, len(budgets) - 1)]
         step = Step(branch, previous, k)
         wider = Step(branch, previous, k_max) if policy is not None and k < k_max else None
-        yield [step, wider] if given.paired and wider else [step]
+        beyond = Step(branch, previous, given.expanded) if given.expanded else None
+        beside = beyond or (wider if given.paired else None)
+        yield [step, beside] if beside else [step]
         token = _token(step, choose, trace)
         advanced = state
         distrusted, probe = False, None
@@ -293,9 +296,7 @@ def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
         elif policy is not None:
             token.probe = probe
             k = policy.update(k, k_max)
-        if given.expanded:
-            beyond = Step(branch, previous, given.expanded)
-            yield [beyond]
+        if beyond:
             token.probe = _token(beyond, choose, trace)
         branch.commit(step)
         state = advanced
@@ -373,7 +374,7 @@ def _first_not_finite(reader: Reader, step: Step) -> int:
 
     hooks = [layer.register_forward_hook(note(number)) for number, layer in enumerate(layers)]
     try:
-        run([Step(step.branch, step.tokens, step.budget)])
+        compute([Step(step.branch, step.tokens, step.budget)])
     finally:
         for hook in hooks:
             hook.remove()

@@ -57,7 +57,7 @@ def decode_suites(
     decoded once. ``paired`` runs a token's compact and expanded pass as one (:func:`utaca.decoding.generate.generate`).
     """
     points = {suite: {point.label: point for point in own} for suite, own in suites.items()}
-    found: dict[tuple[str, str], list[_Answer]] = {(suite, label): [] for suite in points for label in points[suite]}
+    found: dict[tuple[str, str], list[Answered]] = {(suite, label): [] for suite in points for label in points[suite]}
     replayed = [SCHEMAS["replays"].empty_table()]
     name = f"suites {', '.join(suites)}"
     for given in progress(documents, total=len(documents), unit="document", description=name):
@@ -77,7 +77,9 @@ def decode_suites(
 
 
 @dataclass(frozen=True)
-class _Answer:
+class Answered:
+    """An answer (schema "answers", one row) and its trace (schema "traces")."""
+
     answer: pa.Table
     trace: pa.Table
 
@@ -90,13 +92,11 @@ class _Document:
         self._memory: BlockMemory | None = None
         self._seconds, self._peak = 0.0, 0
 
-    def answer(self, point: Point, trigger: Trigger | None, suite: str) -> _Answer:
-        pair = self._table("answer", point, trigger, lambda: self._decode(point, trigger))
-        answer = pa.table(pair["answer"][:1].combine_chunks().flatten(), SCHEMAS["answers"])
-        trace = pa.table(pair["trace"].combine_chunks().flatten(), SCHEMAS["traces"])
+    def answer(self, point: Point, trigger: Trigger | None, suite: str) -> Answered:
+        about = {"suite": suite, "point": point.label}
         if trigger is not None:
-            answer = _with(answer, detector=trigger.variant, seed=trigger.seed)
-        return _Answer(_with(answer, suite=suite, point=point.label), _with(trace, point=point.label))
+            about |= {"detector": trigger.variant, "seed": trigger.seed}
+        return unpacked(self._table("answer", point, trigger, lambda: self._decode(point, trigger)), about)
 
     def replay(
         self, point: Point, trigger: Trigger, trace: Sequence[Mapping[str, Any]], step: int, of: int
@@ -109,7 +109,7 @@ class _Document:
             return pa.Table.from_pylist([replay_row(trace, step, generation)], SCHEMAS["replays"])
 
         table = self._table(f"replay of {step}", point, trigger, make)
-        return _with(table, document=self._document["id"], point=point.label, of=of)
+        return told(table, document=self._document["id"], point=point.label, of=of)
 
     def _table(self, what: str, point: Point, trigger: Trigger | None, make: Callable[[], pa.Table]) -> pa.Table:
         # Suites and names of detectors are no part of an answer.
@@ -139,43 +139,58 @@ class _Document:
         )
 
     def _decode(self, point: Point, trigger: Trigger | None) -> pa.Table:
-        """One answer as a table a journal can hold: a row a token, the answer beside the first."""
-        memory, document = self._read(), self._document["id"]
+        memory = self._read()
         with PeakMemory(self._reader.device) as peak:
             generation = self._generate(point, trigger, {})
-        answer = {
-            "document": document,
-            "suite": "",
-            "point": "",
-            "method": point.method,
-            "budget": point.budget,
-            "policy": point.policy,
-            "detector": "",
-            "seed": None,
-            "question": ask(self._reader, self._document)[0],
-            "text": generation.text,
-            "n_context": len(memory),
-            "n_generated": len(generation.trace),
-            "finish": generation.finish,
-            "selected": generation.mean_selected_tokens,
-            "attended": generation.mean_attended_tokens,
-            "selected_with_tentative": generation.mean_selected_with_tentative,
-            "attended_with_tentative": generation.mean_attended_with_tentative,
-            "rollbacks": generation.rollbacks,
-            "prefill_seconds": self._seconds,
-            "decode_seconds": generation.seconds,
-            "peak_bytes": max(self._peak, peak.bytes),
-        }
-        trace = list(_trace_rows(document, generation))
-        return pa.table(
-            {
-                "answer": pa.array([answer] * len(trace), pa.struct(SCHEMAS["answers"])),
-                "trace": pa.array(trace, pa.struct(SCHEMAS["traces"])),
-            }
+        return packed(
+            generation,
+            point,
+            document=self._document["id"],
+            question=ask(self._reader, self._document)[0],
+            n_context=len(memory),
+            dropped=0,
+            prefill_seconds=self._seconds,
+            peak_bytes=max(self._peak, peak.bytes),
         )
 
 
-def _with(table: pa.Table, **values: str | int) -> pa.Table:
+def packed(generation: Generation, point: Point, **about: Any) -> pa.Table:
+    """One answer as a table that a journal can hold: a row a token, one at least, with the answer beside each.
+
+    ``about`` are the columns of schema "answers" that neither the answer nor the point tell.
+    """
+    answer = about | {
+        "method": point.method,
+        "budget": point.budget,
+        "policy": point.policy,
+        "text": generation.text,
+        "n_generated": len(generation.trace),
+        "finish": generation.finish,
+        "selected": generation.mean_selected_tokens,
+        "attended": generation.mean_attended_tokens,
+        "selected_with_tentative": generation.mean_selected_with_tentative,
+        "attended_with_tentative": generation.mean_attended_with_tentative,
+        "rollbacks": generation.rollbacks,
+        "decode_seconds": generation.seconds,
+    }
+    trace = list(_trace_rows(about["document"], generation)) or [None]
+    return pa.table(
+        {
+            "answer": pa.array([answer] * len(trace), pa.struct(SCHEMAS["answers"])),
+            "trace": pa.array(trace, pa.struct(SCHEMAS["traces"])),
+        }
+    )
+
+
+def unpacked(pair: pa.Table, about: Mapping[str, str | int]) -> Answered:
+    """What :func:`packed` holds, in the place where it is used: its suite, its point, its detector."""
+    answer = pa.table(pair["answer"][:1].combine_chunks().flatten(), SCHEMAS["answers"])
+    trace = pa.table(pair["trace"].drop_null().combine_chunks().flatten(), SCHEMAS["traces"])
+    answer = told(answer, **({"detector": ""} | about))
+    return Answered(answer, told(trace, point=about["point"]))
+
+
+def told(table: pa.Table, **values: str | int) -> pa.Table:
     """``table`` with columns of one value each in the place of its own."""
     for name, value in values.items():
         kind = table.schema.field(name)

@@ -146,15 +146,16 @@ def best_blocks(scores: Tensor, budget: int) -> tuple[Tensor, Tensor]:
 
 
 def diffuseness(scores: Tensor, heads: int, width: int) -> Tensor:
-    """How little any block stands out among ``scores`` [far] of ``heads`` queries of ``width``: 0 one does, 1 none.
+    """How little any block stands out, [...], among ``scores`` [..., far] of ``heads`` queries of ``width``.
 
-    The entropy of the softmax over blocks of the heads' mean score, scaled as attention scales, over that of blocks all
-    alike; a scalar, 0 where there is only one block.
+    0: one does, 1: none. The entropy of the softmax over blocks of the heads' mean score, scaled as attention scales,
+    over that of blocks all alike; 0 where there is only one block.
     """
-    if len(scores) < 2:
-        return scores.new_zeros(())
-    logs = (scores / (heads * math.sqrt(width))).log_softmax(0)
-    return -(logs.exp() * logs).sum() / math.log(len(scores))
+    far = scores.shape[-1]
+    if far < 2:
+        return scores.new_zeros(scores.shape[:-1])
+    logs = (scores / (heads * math.sqrt(width))).log_softmax(-1)
+    return -(logs.exp() * logs).sum(-1) / math.log(far)
 
 
 def joint_attention(

@@ -20,22 +20,29 @@ from utaca.memory.blocks import (
     diffuseness,
     joint_attention,
 )
+from utaca.memory.static import StaticPass
 
 
 class Branch:
-    """A continuation of a document: ``length`` tokens committed so far, keys and values [G, capacity, D] a layer.
+    """A continuation of a document: ``length`` tokens committed so far, of ``capacity`` that it may take.
 
-    ``capacity`` is the most tokens that it may take; ``measured`` branches measure their steps' retrieval. Beside keys
-    and values it keeps a copy of the window, keys rotated, which is made anew where the window moves.
+    ``keys`` and ``values`` [layers, G, capacity, D] are those of the committed tokens; ``near`` is a copy of the window
+    and of them, a segment a layer, keys rotated. It is made anew where the window moves, in tensors that stay. What
+    lies behind the committed tokens is finite. ``measured`` branches measure their steps' retrieval.
     """
 
     def __init__(self, memory: BlockMemory, capacity: int, measured: bool = False) -> None:
         self.memory, self.capacity, self.length, self.measured = memory, capacity, 0, measured
         memory.reserve(capacity)
-        self.keys = [k.blank(capacity) for k in memory.keys]
-        self.values = [v.blank(capacity) for v in memory.values]
-        self._near: list[Segment] = []
+        longest = len(memory) - memory.layout.window(len(memory)) + capacity
+        self.keys, self.values, self._near_keys, self._near_values = (
+            torch.stack([store.blank(length) for store in stores])
+            for length in (capacity, longest)
+            for stores in (memory.keys, memory.values)
+        )
+        self.near = [Segment(*pair) for pair in zip(self._near_keys, self._near_values, strict=True)]
         self._window = -1
+        self._static: dict[int, StaticPass] = {}
 
     def step(self, tokens: Tensor, budget: int) -> Step:
         """Run ``tokens`` [T] behind the branch, each layer retrieving ``budget`` blocks; nothing is committed."""
@@ -46,39 +53,45 @@ class Branch:
     @torch.inference_mode()
     def commit(self, step: Step) -> None:
         """Make a step part of the branch."""
-        end, behind = self.length + step.size, len(self.memory) - step.window
-        for layer, near in enumerate(self._near):
-            self.keys[layer][:, self.length : end] = step.keys[layer]
-            self.values[layer][:, self.length : end] = step.values[layer]
-            near.keys[:, behind + self.length : behind + end] = step.rotated[layer]
-            near.values[:, behind + self.length : behind + end] = step.values[layer]
-        self.length = end
+        new, near = slice(self.length, self.length + step.size), slice(step.behind, step.behind + step.size)
+        values = torch.stack(step.values)
+        self.keys[:, :, new], self.values[:, :, new] = torch.stack(step.keys), values
+        self._near_keys[:, :, near], self._near_values[:, :, near] = torch.stack(step.rotated), values
+        self.length += step.size
 
-    def near(self, layer: int, window: int) -> Segment:
-        """The document from ``window`` on and the committed tokens, keys rotated; made anew where the window moves."""
-        if window != self._window:
-            self._window, self._near = window, [self._gather(number, window) for number in range(len(self.keys))]
-        near, end = self._near[layer], len(self.memory) - window + self.length
-        return Segment(near.keys[:, :end], near.values[:, :end])
+    @torch.inference_mode()
+    def move(self, window: int) -> None:
+        """Have ``near`` begin with the document's token ``window``."""
+        if window == self._window:
+            return
+        memory, behind = self.memory, len(self.memory) - window
+        base, end = 0 if memory.clipped else window, behind + self.length
+        for layer, near in enumerate(self.near):
+            keys = (memory.keys[layer].near(window, len(memory)), self.keys[layer, :, : self.length])
+            near.keys[:, :end] = memory.reader.rotary(torch.cat(keys, 1), range(base, base + end))
+            near.values[:, :behind] = memory.values[layer].near(window, len(memory))
+            near.values[:, behind:end] = self.values[layer, :, : self.length]
+        self._window = window
 
-    def _gather(self, layer: int, window: int) -> Segment:
-        memory = self.memory
-        keys = torch.cat((memory.keys[layer].near(window, len(memory)), self.keys[layer]), 1)
-        values = torch.cat((memory.values[layer].near(window, len(memory)), self.values[layer]), 1)
-        base = 0 if memory.clipped else window
-        return Segment(memory.reader.rotary(keys, range(base, base + keys.shape[1])), values)
+    def static(self, budget: int) -> StaticPass:
+        """The branch's pass of fixed shapes under ``budget``, made where it is first asked for."""
+        if budget not in self._static:
+            self._static[budget] = StaticPass(self, budget)
+        return self._static[budget]
 
 
 class Step:
     """One pass of ``tokens`` [T] behind a branch.
 
-    Once run: ``hidden`` [T, D] are the last hidden states and ``embeddings`` the last token's, [D] a site;
-    ``selected`` are the ids of the blocks attended to, ascending, and ``scores`` what each of them
-    scored, both [k], a tensor a layer. Raises :class:`ValueError` where the branch has no room for the tokens.
+    Once run: ``hidden`` [T, D] are the last hidden states and ``embeddings`` the last token's, [D] a site; ``keys``,
+    those ``rotated``, and ``values`` are the tokens' own, [G, T, D] a layer; ``selected`` are the ids of the blocks
+    attended to, ascending, and ``scores`` what each of them scored, both [k], a tensor a layer; ``found`` [far] a layer
+    is what all far blocks scored, of a measured branch where there are any. Of the branch's ``near``, ``behind`` keys
+    are in the window of the first token, which is rotated to position ``place``. Raises :class:`ValueError` where the
+    branch has no room for the tokens.
 
-    Of a step of one token under one budget, these shapes stay the same from step to step once that many blocks are far:
-    its queries, the chosen blocks, the initial tokens and those of the blocks. The tail grows by a token a step, and
-    whenever a block leaves the window, the window shrinks by it and one more is scored.
+    From step to step the tail grows by a token, and whenever a block leaves the window, the window shrinks by it and
+    one more is scored; :class:`utaca.memory.static.StaticPass` does the same in shapes that stay.
     """
 
     hidden: Tensor
@@ -90,17 +103,18 @@ class Step:
             room = branch.capacity - branch.length
             raise ValueError(f"the branch has room for {room} more tokens, not for {self.size}")
         self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
         self.rotated: list[Tensor] = []
+        self.values: list[Tensor] = []
         self.selected: list[Tensor] = []
         self.scores: list[Tensor] = []
-        self._diffuseness: list[Tensor] = []
+        self.found: list[Tensor] = []
         layout = branch.memory.layout
         self.position = layout.length + branch.length
         self.far = layout.far(self.position)
         self.window = layout.window(self.position)
-        place = self.position - (self.window if branch.memory.clipped else 0)
-        kind, rotary = branch.keys[0].dtype, branch.memory.reader.rotary
+        self.behind = self.position - self.window
+        self.place = place = self.behind if branch.memory.clipped else self.position
+        kind, rotary = branch.keys.dtype, branch.memory.reader.rotary
         self._to_place = rotary.at(range(place, place + self.size), kind)
         if self.far:
             self._to_edge = rotary.at(range(layout.n_local - 1, layout.n_local), kind)
@@ -116,14 +130,17 @@ class Step:
         blocks, not the chosen alone; 0 where none is far, None where the branch is not measured."""
         if not self.branch.measured:
             return None
-        return torch.stack(self._diffuseness).mean() if self._diffuseness else self.hidden.new_zeros(())
+        if not self.found:
+            return self.hidden.new_zeros(())
+        heads, width = self.branch.memory.reader.model.config.num_attention_heads, self.branch.keys.shape[-1]
+        return diffuseness(torch.stack(self.found), heads, width).mean()
 
     @property
     def attended(self) -> int:
         """Keys that the last token attended to: initial tokens, retrieved blocks, window, itself."""
         layout = self.branch.memory.layout
         initial = layout.n_init if self.far else 0
-        return initial + self.k * layout.block_size + self.position + self.size - self.window
+        return initial + self.k * layout.block_size + self.behind + self.size
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Attention output [H, T, D] of query [H, T, D], key and value [G, T, D]."""
@@ -132,16 +149,16 @@ class Step:
         self.keys.append(key)
         self.rotated.append(own_key)
         self.values.append(value)
-        near = branch.near(layer, self.window)
+        near = branch.near[layer]
         # The branch is not written to, so its window and the step's own tokens are joined anew.
-        queries, keys, values = [local_query], [torch.cat((near.keys, own_key), 1)], [near.values, value]
+        queries, keys = [local_query], [torch.cat((near.keys[:, : self.behind], own_key), 1)]
+        values = [near.values[:, : self.behind], value]
         if self.far:
             far_query = self._to_edge(query)
-            asked = far_query.mean(1)
-            found = memory.score(layer, asked, self.far)
+            found = memory.score(layer, far_query.mean(1), self.far)
             chosen, scores = best_blocks(found, self.budget)
             if branch.measured:
-                self._diffuseness.append(diffuseness(found, *asked.shape))
+                self.found.append(found)
             distant = Segment.far(memory, layer, chosen)
             queries = [far_query if memory.clipped else local_query, *queries]
             keys, values = [distant.keys, *keys], [distant.values, *values]
@@ -164,12 +181,25 @@ class _Rows:
         return torch.stack(rows)
 
 
-@torch.inference_mode()
 def run(steps: Sequence[Step]) -> None:
     """Run steps of one size, on branches of one reader, in one pass of the model; nothing is committed.
 
-    A row's results equal those of the step run alone up to the rounding of larger matrix products.
+    A row's results equal those of the step run alone up to the rounding of larger matrix products. With
+    ``reader.graphs`` steps of one token run one after another, each by its branch's :class:`StaticPass`.
     """
+    reader = steps[0].branch.memory.reader
+    if reader.settings.graphs and steps[0].size == 1:
+        for step in steps:
+            step.branch.static(step.budget).run(step)
+    else:
+        compute(steps)
+
+
+@torch.inference_mode()
+def compute(steps: Sequence[Step]) -> None:
+    """:func:`run` as it is written, whatever ``reader.graphs`` says: the modules of the model are called."""
+    for step in steps:
+        step.branch.move(step.window)
     reader = steps[0].branch.memory.reader
     hidden = reader.forward(torch.stack([step.tokens for step in steps]), _Rows(steps))
     embeddings = reader.embeddings()

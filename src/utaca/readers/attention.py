@@ -101,6 +101,10 @@ class Rotation:
     def __init__(self, cos: Tensor, sin: Tensor) -> None:
         self._cos, self._sin, self._half = cos, sin, cos.shape[-1] // 2
 
+    def take(self, places: Tensor) -> Rotation:
+        """The rotation to the positions at ``places`` [n], integers, among its own."""
+        return Rotation(self._cos.index_select(0, places), self._sin.index_select(0, places))
+
     def __call__(self, x: Tensor) -> Tensor:
         """Rotate ``x`` [..., T, D]."""
         return torch.addcmul(x * self._cos, x.roll(self._half, -1), self._sin)

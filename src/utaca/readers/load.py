@@ -89,6 +89,11 @@ class Reader:
 
 def check(settings: ReaderSettings) -> None:
     """Raise :class:`UserError` where the reader cannot be had or is not supported, before its weights are read."""
+    if settings.graphs and settings.memory.storage == "host":
+        raise UserError(
+            "reader.graphs=true cannot decode with reader.memory.storage=host, for which every pass waits; set "
+            "reader.graphs=false, or reader.memory.storage=device"
+        )
     where = f"reader {settings.name!r} (reader.path={settings.path})"
     local = Path(settings.path)
     if local.is_dir():

@@ -95,12 +95,12 @@ def detection(data: Detections, config: schema.Config) -> Table:
     """
     counts = statistics.resamples(len(data.documents), config.scale.bootstrap, config.seed, "detection")
     main = _figures(data, config.detector, data.runs[config.detector], {})
-    resampled_main = _resampled(data, data.runs[config.detector], counts)
+    resampled_main = resampled_metrics(data, data.runs[config.detector], counts)
     rows = []
     for name in [*DETECTORS, *(name for name in data.runs if name not in DETECTORS)]:
         runs = data.runs.get(name, [])
         reference = paper.DETECTION.get(name, paper.Detection(NAN, NAN, NAN))
-        resampled = _resampled(data, runs, counts) if runs else {}
+        resampled = resampled_metrics(data, runs, counts) if runs else {}
         row = _figures(data, name, runs, resampled)
         for metric, column, factor in (("auroc", "auroc", 1), ("balanced_accuracy", "balanced_accuracy_pct", 100)):
             difference = Estimate(NAN)
@@ -120,12 +120,7 @@ def detection(data: Detections, config: schema.Config) -> Table:
     )
     columns = (
         _title_column(),
-        *(Column(header, _shown(f"{metric}_pct", 2)) for header, metric in _HEADERS.items()),
-        Column("AUROC", _shown("auroc", 3)),
-        Column("AUPRC", _shown("auprc", 3)),
-        Column("F1 N %", _shown("f1_n_pct", 2)),
-        Column("ECE", _shown("ece", 3)),
-        Column("Uncertain %", lambda row: render.number(row["share_uncertain_pct"], 1)),
+        *metric_columns(),
         Column("AUROC, minus row", _bracketed("auroc_difference", 3)),
         Column("Balanced acc., minus row", _bracketed("balanced_accuracy_pct_difference", 2)),
         Column("Tokens", _count("n_tokens")),
@@ -262,27 +257,36 @@ _HEADERS = {
 def _figures(data: Detections, name: str, runs: Sequence[Run], resampled: Mapping[str, np.ndarray]) -> Row:
     """Figures of a row: mean and spread over seeds, and the interval where there is one run."""
     row: Row = {"detector": data.title(name), "run": bool(runs), "seeds": len(runs)}
-    metrics = [
-        detection_metrics(run.uncertain, data.label, run.score)
-        | {"ece": NAN if run.p is None else calibration_error(run.p, data.label)}
-        for run in runs
-    ]
-    for metric in (*_PERCENT, *_PLAIN):
-        factor, column = (1, metric) if metric in _PLAIN else (100, f"{metric}_pct")
-        mean, sd = statistics.mean_sd([m[metric] for m in metrics]) if metrics else (NAN, NAN)
-        limits = Estimate(mean)
-        if len(runs) == 1 and metric in resampled:
-            limits = statistics.interval(mean, resampled[metric])
-        row[column], row[f"{column}_sd"] = factor * mean, factor * sd
-        row[f"{column}_low"], row[f"{column}_high"] = factor * limits.low, factor * limits.high
+    metrics = [measured(run, data.label) for run in runs]
     return row | {
+        **summary(metrics, resampled),
         "n_tokens": metrics[0]["n_tokens"] if metrics else 0,
         "n_documents": len(data.documents) if runs else 0,
         "n_failed_labels": metrics[0]["n_failed"] if metrics else 0,
     }
 
 
-def _resampled(data: Detections, runs: Sequence[Run], counts: np.ndarray) -> dict[str, np.ndarray]:
+def measured(run: Run, label: np.ndarray) -> dict[str, float | int]:
+    """All metrics of a run on tokens with these labels [n], calibration included."""
+    ece = NAN if run.p is None else calibration_error(run.p, label)
+    return detection_metrics(run.uncertain, label, run.score) | {"ece": ece}
+
+
+def summary(metrics: Sequence[Mapping[str, float]], resampled: Mapping[str, np.ndarray]) -> Row:
+    """Mean and spread of what is :func:`measured` of a row's runs; of one run, limits too where it is ``resampled``."""
+    row: Row = {}
+    for metric in (*_PERCENT, *_PLAIN):
+        factor, column = (1, metric) if metric in _PLAIN else (100, f"{metric}_pct")
+        mean, sd = statistics.mean_sd([m[metric] for m in metrics]) if metrics else (NAN, NAN)
+        limits = Estimate(mean)
+        if len(metrics) == 1 and metric in resampled:
+            limits = statistics.interval(mean, resampled[metric])
+        row[column], row[f"{column}_sd"] = factor * mean, factor * sd
+        row[f"{column}_low"], row[f"{column}_high"] = factor * limits.low, factor * limits.high
+    return row
+
+
+def resampled_metrics(data: Detections, runs: Sequence[Run], counts: np.ndarray) -> dict[str, np.ndarray]:
     """Figures under every resample of documents [count], means over seeds, by metric."""
     known = data.label >= 0
     document, negative = data.document[known], data.label[known] != CORRECT
@@ -308,6 +312,18 @@ def _resampled(data: Detections, runs: Sequence[Run], counts: np.ndarray) -> dic
             }
         )
     return {metric: np.mean([one[metric] for one in found], axis=0) for metric in found[0]}
+
+
+def metric_columns() -> tuple[Column, ...]:
+    """Columns that show a :func:`summary`."""
+    return (
+        *(Column(header, _shown(f"{metric}_pct", 2)) for header, metric in _HEADERS.items()),
+        Column("AUROC", _shown("auroc", 3)),
+        Column("AUPRC", _shown("auprc", 3)),
+        Column("F1 N %", _shown("f1_n_pct", 2)),
+        Column("ECE", _shown("ece", 3)),
+        Column("Uncertain %", lambda row: render.number(row["share_uncertain_pct"], 1)),
+    )
 
 
 def _title_column() -> Column:

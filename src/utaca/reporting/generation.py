@@ -255,7 +255,7 @@ def pareto(answers: Sequence[str | Path], scores: Sequence[str | Path], config: 
     """
     found = points(answers, scores)
     counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
-    main = [point for point in found if _usual(point, config)]
+    main = [point for point in found if usual(point, config)]
     fixed = [point for point in main if point.key[0] == "infllm"]
     rows: list[Row] = []
     for name in ("utaca", "oracle"):
@@ -291,7 +291,7 @@ def pareto(answers: Sequence[str | Path], scores: Sequence[str | Path], config: 
     return Table("pareto", "Area between the curves", told, pd.DataFrame(rows), columns)
 
 
-def _usual(point: Point, config: schema.Config) -> bool:
+def usual(point: Point, config: schema.Config) -> bool:
     """Whether a point has no detector or the config's main one: those of others are no part of the curve."""
     return point.detector in ("", config.detector) and point.seed in (-1, config.detector_seed)
 

@@ -11,11 +11,29 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.records import check_source, read
-from utaca.reporting import paper, statistics
+from utaca.reporting import paper, render, statistics
+from utaca.settings.schema import BLOCK_METHODS
 
-METHODS = {"infllm": "InfLLM", "utaca": "UT-ACA", "oracle": "Oracle"}
+METHODS = {
+    "infllm": "InfLLM",
+    "utaca": "UT-ACA",
+    "oracle": "Oracle",
+    "full": "Full attention",
+    "window": "Window only",
+    "retrieval_attention": "RetrievalAttention",
+    "llmlingua2": "LLMLingua-2",
+    "snapkv": "SnapKV",
+    "tokenselect": "TokenSelect",
+    "omnikv": "OmniKV",
+    "infllm_v2": "InfLLM-V2",
+    "adakv": "Ada-KV",
+    "fastkv": "FastKV",
+    "freqkv": "FreqKV",
+    "h2o": "H2O",
+}
+"""Methods as tables call them; another one goes by its own name."""
 _MEANS = ("selected", "attended", "selected_with_tentative", "attended_with_tentative")
-_TOTALS = ("n_generated", "rollbacks", "prefill_seconds", "decode_seconds", "peak_bytes")
+_TOTALS = ("n_context", "dropped", "n_generated", "rollbacks", "prefill_seconds", "decode_seconds", "peak_bytes")
 
 
 @dataclass(frozen=True)
@@ -37,7 +55,9 @@ class Point:
 
     @property
     def setting(self) -> str:
-        _, budget, policy = self.key
+        method, budget, policy = self.key
+        if method not in BLOCK_METHODS:
+            return f"{budget} tokens" if budget else render.MISSING
         return f"Kmax={budget}, {policy.capitalize()}" if policy else f"K={budget}"
 
     def pair(self, above: str, below: str) -> tuple[np.ndarray, np.ndarray]:
@@ -105,13 +125,18 @@ def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]
     # A mean over no token is undefined but weighs nothing.
     sums |= {c: np.where(generated > 0, answered[c].to_numpy(dtype=np.float64) * generated, 0.0) for c in _MEANS}
     by_document = judged.groupby("document", sort=True)
-    return sums | {
-        "documents": np.ones(len(answered)),
-        "cas": by_document["cas"].sum().to_numpy(dtype=np.float64),
-        "judged": by_document["cas"].count().to_numpy(dtype=np.float64),
-        "string_match": by_document["string_match"].sum().to_numpy(dtype=np.float64),
-        "attributes": by_document.size().to_numpy(dtype=np.float64),
-    }
+    failed = {kind: (answered["finish"] == kind).to_numpy(dtype=np.float64) for kind in ("memory", "incoherent")}
+    return (
+        sums
+        | failed
+        | {
+            "documents": np.ones(len(answered)),
+            "cas": by_document["cas"].sum().to_numpy(dtype=np.float64),
+            "judged": by_document["cas"].count().to_numpy(dtype=np.float64),
+            "string_match": by_document["string_match"].sum().to_numpy(dtype=np.float64),
+            "attributes": by_document.size().to_numpy(dtype=np.float64),
+        }
+    )
 
 
 @dataclass(frozen=True)

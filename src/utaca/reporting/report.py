@@ -27,6 +27,7 @@ from utaca.settings.checks import digest, identity
 # Where a table or a figure stands: by the section whose first word its name begins with, in this order.
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Generation": ("test", "pareto", "sweep", "seeds", "budget", "tradeoff", "valid", "replay", "failures", "cases"),
+    "Methods": ("methods", "equal"),
     "Detection": (
         "detection",
         "detectors",
@@ -47,6 +48,11 @@ FIGURES = {
     "pareto": (
         "Quality over selected tokens",
         "CAS over selected tokens, a line a method; bars are 95 % bootstrap intervals over documents.",
+    ),
+    "methods": (
+        "Methods over attended keys and time",
+        "CAS of every row of the table of methods over the keys that a token attends to, and over its time; bars are "
+        "95 % bootstrap intervals over documents.",
     ),
     "budget": (
         "Budget over the steps",

@@ -73,24 +73,41 @@ def _number(cell: str) -> float:
 
 
 def decoded(trajectories: Mapping[str, Sequence[str]], documents: Mapping[str, str]) -> tuple[int, int]:
-    """Tokens read and generated for the trajectories, by split: each document is read once for all its budgets."""
+    """Tokens read and generated for the trajectories, by split; those tried under an expanded budget too count twice.
+
+    Each document is read once for all its budgets.
+    """
     read_, generated = 0, 0
     for split, paths in trajectories.items():
         read_ += pc.sum(read(documents[split], "documents", ["n_tokens"])["n_tokens"]).as_py() or 0
-        generated += sum(len(read(path, "trajectories", ["step"])) for path in paths)
+        for path in paths:
+            tried = read(path, "trajectories", ["expanded_token"])["expanded_token"]
+            generated += 2 * len(tried) - tried.null_count
     return read_, generated
 
 
-def answered(answers: Sequence[str | Path]) -> tuple[int, int]:
-    """Tokens read and generated for a split's suites, rejected passes included.
+def answered(
+    answers: Sequence[str | Path], traces: Sequence[str | Path], replays: Sequence[str | Path] = ()
+) -> tuple[int, int]:
+    """Tokens read and generated for a split's suites and replays, passes included whose token was not accepted.
 
-    Each document is read once for all points, and a point that suites share is decoded once.
+    Each document is read once for all points, and a point that suites share is decoded once. The oracle runs a second
+    pass of every token below K_max, whether it changes the token or not.
     """
     point = ["document", "method", "budget", "policy", "detector", "seed"]
-    data = read(answers, "answers", [*point, "n_context", "n_generated", "rollbacks"]).to_pandas()
+    data = read(answers, "answers", [*point, "suite", "point", "n_context", "n_generated", "rollbacks"]).to_pandas()
     data = data.drop_duplicates(point)
     once = data.drop_duplicates("document")["n_context"].sum()
-    return int(once), int(data["n_generated"].sum() + data["rollbacks"].sum())
+    generated = data["n_generated"].sum() + data["rollbacks"].sum()
+    compared = data[data["method"] == "oracle"].drop_duplicates(["document", "point"])
+    if len(compared):
+        tried = read(traces, "traces", ["document", "point", "step", "k", "rolled_back"]).to_pandas()
+        tried = tried.drop_duplicates(["document", "point", "step"]).merge(compared, on=["document", "point"])
+        generated += ((tried["k"] < tried["budget"]) & ~tried["rolled_back"]).sum()
+    if replays:
+        turned = read(replays, "replays", ["n_generated", "rollbacks"])
+        generated += sum(pc.sum(turned[name]).as_py() or 0 for name in turned.column_names)
+    return int(once), int(generated)
 
 
 def resources(jobs: str | Path, tokens: Mapping[str, tuple[int, int]], config: schema.Config) -> Table:
@@ -116,9 +133,10 @@ def resources(jobs: str | Path, tokens: Mapping[str, tuple[int, int]], config: s
         f"What each stage took, as measured on this machine; reader {config.reader.name}; scale {config.scale.name}. "
         "Wall and CPU seconds are sums over a stage's jobs, several of which may have run at once; longest: its "
         "longest job; peak memory: the largest job's resident set. Snakemake samples CPU and memory, every 30 s in "
-        "jobs longer than that. Tokens read are prefilled, once a document; tokens generated include rejected passes. "
-        "Requests: to an endpoint, and how many of them the answer store held. Jobs beyond those measured ended in a "
-        "run that kept no measurements."
+        "jobs longer than that. Tokens read are prefilled, once a document; tokens generated include those of passes "
+        "that were rolled back, or run by the oracle to compare with, and those of replays. Requests: to an endpoint, "
+        "and how many of them the answer store held. Jobs beyond those measured ended in a run that kept no "
+        "measurements."
     )
     return Table("resources", "Time, memory, tokens by stage", caption, pd.DataFrame(rows), _columns())
 

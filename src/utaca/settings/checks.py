@@ -112,6 +112,8 @@ def _describe(kind: Any, metadata: Mapping[str, Any]) -> str:
 
 
 def _value(kind: Any, value: Any, path: str) -> Any:
+    if kind is Any:
+        return value
     if value == schema.MISSING:
         raise UserError(f"{path} is missing; set it.")
     if is_dataclass(kind) and isinstance(kind, type):
@@ -312,7 +314,14 @@ def _check_suites(config: schema.Config) -> None:
         if not suite.points:
             raise UserError(f"{path}.points is empty; give it at least one operating point.")
         for number, point in enumerate(suite.points):
-            _check_point(point, f"{path}.points[{number}]")
+            _check_point(point, f"{path}.points[{number}]", config)
+        compares = suite.table in ("methods", "budgets")
+        if compares and suite.split != "test":
+            raise UserError(f"{path}.table is {suite.table} but its split is {suite.split}; use split: test.")
+        if not compares and (foreign := [point.method for point in suite.points if not point.in_blocks]):
+            raise UserError(
+                f"{path} holds method {foreign[0]} but its table is {suite.table}; use table: methods or budgets."
+            )
         names = [point.label for point in suite.ran(config.scale.detector_seeds)]
         if len(set(names)) != len(names):
             twice = next(n for n in names if names.count(n) > 1)
@@ -346,11 +355,17 @@ def _check_trigger(point: schema.Point, path: str, config: schema.Config) -> Non
         )
 
 
-def _check_point(point: schema.Point, path: str) -> None:
-    if point.method == "infllm":
+def _check_point(point: schema.Point, path: str, config: schema.Config) -> None:
+    if not point.in_blocks and point.method not in config.methods:
+        known = ", ".join([*schema.BLOCK_METHODS, *config.methods])
+        raise UserError(f"{path}.method is {point.method!r} but must be one of {known}.")
+    if point.in_blocks and point.budget < 1:
+        raise UserError(f"{path}.budget is {point.budget} but must be at least 1, in blocks.")
+    if point.method not in ("utaca", "oracle"):
         if point.policy:
             raise UserError(
-                f"{path}.policy is {point.policy!r} but a fixed budget (method infllm) has no policy; remove it."
+                f"{path}.policy is {point.policy!r} but a fixed budget (method {point.method}) has no policy; "
+                "remove it."
             )
         return
     _check_policy(point.policy, point.budget, f"{path}.policy")

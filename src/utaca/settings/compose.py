@@ -50,6 +50,8 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    overrides = dict(overrides)
+    own_methods = overrides.pop("methods", {})
     arguments = list(_arguments(overrides, groups(root)))
     defined = {key: _entries(key, overrides.get(key)) for key in MAPPINGS}
     where = ""
@@ -70,8 +72,27 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
         key = f"key {where}{cause.full_key}" if getattr(cause, "full_key", None) else "of this run"
         raise UserError(f"config {key} is wrong: {str(cause).splitlines()[0].rstrip('.')}.") from error
+    plain["methods"] = _methods(root, plain["reader"]["methods"], own_methods)
     load(plain)
     return plain
+
+
+def _methods(root: Path, *changes: Any) -> dict[str, Any]:
+    """Settings of every method that ``config/methods`` has a file of, with changes by method on top, in their order."""
+    import yaml
+
+    found = {}
+    for path in sorted((root / "config" / "methods").glob("*.yaml")):
+        found[path.stem] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    for change in changes:
+        for name, settings in change.items() if isinstance(change, Mapping) else [("", change)]:
+            if name not in found:
+                raise unknown_key(f"methods.{name}", str(name), found)
+            if not isinstance(settings, Mapping):
+                raise UserError(f"methods.{name} must be a mapping of keys to values, not {settings!r}.")
+            # The command line gives texts.
+            found[name] |= {k: yaml.safe_load(v) if isinstance(v, str) else v for k, v in settings.items()}
+    return found
 
 
 def command(overrides: Mapping[str, Any], target: str) -> str:

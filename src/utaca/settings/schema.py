@@ -19,6 +19,10 @@ SIGNALS = ("margin", "retrieval")
 """Signals of a token, one number each, that trajectories record; :mod:`utaca.decoding.signals` defines them."""
 
 
+BLOCK_METHODS = ("infllm", "utaca", "oracle")
+"""Methods that decode from block memory, their budgets in blocks; the others are those of :mod:`utaca.methods`."""
+
+
 def setting(default: Any, help: str, **checks: Any) -> Any:
     """A documented config key.
 
@@ -125,7 +129,14 @@ class Reader:
     device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one", choices=["auto", "cpu", "cuda"])
     prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
+    graphs: bool = setting(
+        False,
+        "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph for each budget of an "
+        "answer, captured when it is first used (not yet tried on one); elsewhere uncaptured, which is slower; "
+        "blocks must lie on the device (memory.storage=device); the same tokens, up to rounding",
+    )
     memory: Memory = setting(Memory(), "block memory of this reader")
+    methods: dict[str, dict[str, Any]] = setting({}, "settings of `methods` that are others for this reader")
     training: ReaderTraining = setting(ReaderTraining(), "training of the tiny reader")
 
 
@@ -266,18 +277,28 @@ class Point:
     method: str = setting(
         MISSING,
         "infllm: a fixed budget; utaca: a detector expands it; oracle: it expands exactly where the token would be "
-        "another, the bound of every detector",
-        choices=["infllm", "utaca", "oracle"],
+        "another, the bound of every detector; or one of `methods`",
     )
-    budget: int = setting(MISSING, "K of a fixed budget, K_max of an adaptive one, in blocks", minimum=1)
+    budget: int = setting(
+        0,
+        "K of a fixed budget, K_max of an adaptive one, in blocks; of one of `methods`, its nominal tokens, 0: as many "
+        "as its settings say",
+        minimum=0,
+    )
     policy: str = setting("", "update policy of an adaptive budget: set.N or sub.N")
     detector: str = setting("", "detector variant (method utaca); empty: the config's")
     seed: int = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
 
     @property
+    def in_blocks(self) -> bool:
+        """Whether it is decoded from block memory."""
+        return self.method in BLOCK_METHODS
+
+    @property
     def label(self) -> str:
-        """The point's name in paths and tables, as in ``infllm-K8`` or ``utaca-K64-sub16-seed3``."""
-        parts = [self.method, f"K{self.budget}", self.policy.replace(".", ""), self.detector]
+        """The point's name in paths and tables, as in ``infllm-K8``, ``utaca-K64-sub16-seed3`` or ``snapkv-1024``."""
+        budget = f"K{self.budget}" if self.in_blocks else str(self.budget or "")
+        parts = [self.method, budget, self.policy.replace(".", ""), self.detector]
         return "-".join([*filter(None, parts), *([f"seed{self.seed}"] if self.seed >= 0 else [])])
 
 
@@ -291,8 +312,9 @@ class Suite:
         "generation",
         "where its points are shown: generation, the table of its split; seeds (test split), the spread over detector "
         "seeds, points that name none being run with every one; sweep (test split), the curves of CAS over selected "
-        "tokens",
-        choices=["generation", "seeds", "sweep"],
+        "tokens; methods, budgets (test split), context-management methods under their sources' settings, and under "
+        "equal budgets",
+        choices=["generation", "seeds", "sweep", "methods", "budgets"],
     )
 
     def ran(self, seeds: int) -> list[Point]:
@@ -348,6 +370,11 @@ class Config:
     detectors: dict[str, Detector] = setting({}, "variants of the uncertainty detector, by name")
     detector: str = setting("utaca", "variant that the adaptive operating points use")
     detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
+    methods: dict[str, dict[str, Any]] = setting(
+        {},
+        "settings of the context-management methods, by name: those of `config/methods`, the reader's, and what a run "
+        "says of them; docs/methods.md lists them",
+    )
     suites: dict[str, Suite] = setting({}, "operating points, by suite")
     replayed: str = setting(
         "",

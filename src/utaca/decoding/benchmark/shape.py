@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedTokenizerBase
 
 from utaca.decoding.benchmark import dense
-from utaca.decoding.benchmark.answers import WARM_UP, decode, random_detector, schedule
+from utaca.decoding.benchmark.answers import WARM_UP, Answer, decode, random_detector, schedule
 from utaca.decoding.benchmark.floors import Costs, Machine, now, probe
 from utaca.decoding.benchmark.rows import BYTES, NAN, SECONDS, Bar, Part, Row
 from utaca.decoding.peak import PeakMemory
@@ -34,6 +34,7 @@ NAME = "random 8B shape"
 PEAKS = {"device": 50 * 2**30, "host": 20 * 2**30}
 """Bars of the peak memory in bytes, by where the blocks are stored."""
 _FULL = "full attention"
+_GRAPHS = "graphs"
 
 Found = dict[tuple[str, str], list[float]]
 
@@ -101,7 +102,9 @@ def measure(
     memories: Mapping[str, schema.Memory],
     plan: Plan,
 ) -> list[Row]:
-    """The rows of a shape on ``device``: block memory under each of ``memories``, by storage, then full attention once.
+    """The rows of a shape on ``device``: block memory under each of ``memories``, by storage, full attention once.
+
+    "device" is among the storages; with it, block memory decodes by CUDA graphs too.
 
     What does not fit into the device's memory stands as not measured, with the reason.
     """
@@ -115,13 +118,15 @@ def measure(
         costs[storage] = Costs.of(reader)
         work = partial(_block_memory, reader, tokens, plan, storage, costs[storage], found)
         reasons[storage] = _attempt(device, work)
+    reader.settings = replace(reader.settings, memory=memories["device"], graphs=True)
+    reasons[_GRAPHS] = _attempt(device, partial(_graphs, reader, tokens, plan, found))
     reasons[_FULL] = _attempt(device, partial(_full_attention, reader, tokens, plan, found))
     return [row for storage in memories for row in _rows(plan, storage, found, reasons, costs[storage], machine)]
 
 
 def not_measured(memories: Mapping[str, schema.Memory], plan: Plan, reason: str) -> list[Row]:
     """The same rows without figures."""
-    return [row for storage in memories for row in _rows(plan, storage, {}, {storage: reason})]
+    return [row for storage in memories for row in _rows(plan, storage, {}, {storage: reason, _GRAPHS: reason})]
 
 
 def _attempt(device: torch.device, work: Callable[[], object]) -> str:
@@ -150,13 +155,25 @@ def _block_memory(reader: Reader, tokens: Tensor, plan: Plan, storage: str, cost
             found[storage, "prefill"].append(seconds)
             for budget in plan.budgets:
                 answer = decode(memory, budget, plan.tokens, policy=POLICY, detector=detector, interventions=forced)
-                # The mean, for a token that is rolled back takes two passes.
-                found[storage, f"token {budget}"].append(statistics.mean(answer.steps[WARM_UP:]))
+                found[storage, f"token {budget}"].append(_token(answer))
                 moved = sum(costs.pass_bytes(plan.length, each.attended) for each in answer.passes)
                 found[storage, f"moved {budget}"].append(moved / plan.tokens)
             found[storage, "whole"].append(seconds + answer.seconds)
         found[storage, "peak"].append(peak.bytes)
         del memory
+
+
+def _graphs(reader: Reader, tokens: Tensor, plan: Plan, found: Found) -> None:
+    memory, budget = prefill(reader, tokens, description="prefill for CUDA graphs"), plan.budgets[-1]
+    detector, forced = random_detector(reader), schedule(plan.tokens, plan.every)
+    for _ in range(plan.repeats):
+        answer = decode(memory, budget, plan.tokens, policy=POLICY, detector=detector, interventions=forced)
+        found[_GRAPHS, f"token {budget}"].append(_token(answer))
+
+
+def _token(answer: Answer) -> float:
+    """Mean seconds of a token: one that is rolled back takes two passes, and one may have its pass captured."""
+    return statistics.mean(answer.steps[WARM_UP:])
 
 
 def _full_attention(reader: Reader, tokens: Tensor, plan: Plan, found: Found) -> None:
@@ -177,10 +194,10 @@ def _rows(
 ) -> list[Row]:
     """The rows of a storage; for ``reasons`` without figures where ``found`` has none."""
 
-    def row(what: str, unit: str, key: str, bar: Bar | None, floor: float, work: str) -> Row:
-        what, values = f"{NAME}, {plan.length} tokens, blocks on {storage}: {what}", found.get((storage, key), ())
+    def row(what: str, unit: str, key: str, bar: Bar | None, floor: float, work: str, source: str = storage) -> Row:
+        what, values = f"{NAME}, {plan.length} tokens, blocks on {storage}: {what}", found.get((source, key), ())
         if not values:
-            return Row(what, unit, bar=bar, reason=reasons[storage])
+            return Row(what, unit, bar=bar, reason=reasons[source])
         full = found.get((_FULL, key.split()[0]))
         against = Part(_FULL, full[0]) if full else Part(f"{_FULL}: {reasons[_FULL]}", NAN)
         return Row(what, unit, values, bar, Part("block memory", statistics.median(values)), against, floor, work)
@@ -193,14 +210,15 @@ def _rows(
     kept = costs.resident_bytes(plan.length, stored=storage != "host") if costs else NAN
     adaptive = f"every {plan.every}th step expanded, UT-ACA K_max="
     widest = plan.budgets[-1]
+
+    def token(what: str, k: int, source: str = storage) -> Row:
+        named = f"{what}, {adaptive}{k}"
+        return row(named, SECONDS, f"token {k}", Bar("<=", 0.01), moving(k), "bytes of the passes", source)
+
     return [
         row("prefill", SECONDS, "prefill", Bar("<=", 10), reading, "FLOPs"),
-        *(
-            row(
-                f"time a token, {adaptive}{k}", SECONDS, f"token {k}", Bar("<=", 0.01), moving(k), "bytes of the passes"
-            )
-            for k in plan.budgets
-        ),
+        *(token("time a token", k) for k in plan.budgets),
+        *([token("time a token with CUDA graphs", widest, _GRAPHS)] if storage == "device" else []),
         row(
             f"prefill and {plan.tokens} tokens, {adaptive}{widest}",
             SECONDS,

@@ -1,0 +1,182 @@
+"""Labels of the tokens that a detector judged along its own answers (UT-ACA's generations).
+
+Judged tokens are those tried below K_max; the labeller is the one of the trajectories
+(:func:`utaca.judging.labels.label`), which labels whole answers.
+
+* A token that was accepted at once has the label that it has in the accepted answer; so has one that the expanded pass
+  gave again.
+* A token that another one replaced has no answer of its own: what would have followed was never decoded. It is labelled
+  as the last token of the accepted tokens before it and itself, an answer that ends there. For the sentences asked
+  for, that is what its label means: whether what was said up to it is right. A value cut off there is only incomplete,
+  yet "19" of "1974" is another year; so where the last word of the text begins a word of the reference, the labeller
+  is shown that word in full, and where only punctuation of a value was said, the reference's first word after it. A
+  word that strays gains nothing by it, nor does one that is right already.
+* A control token ends the answer: right where all that was asked is answered.
+* A token that holds a part of a character has no label where it was replaced: its rest is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from utaca.errors import UserError
+from utaca.judging.alignment import align
+from utaca.judging.labels import label
+from utaca.records.trace_labels import TRACE_LABELS
+from utaca.settings import schema
+
+COLUMNS = [
+    "document",
+    "point",
+    "step",
+    "token",
+    "text",
+    "rolled_back",
+    "tentative_token",
+    "tentative_k",
+    "p_hallucinated",
+    "p_correct",
+    "p_unknown",
+]
+"""Columns of the traces that :func:`label_traces` needs."""
+
+_WORD = re.compile(r"[^\W\d_]+|\d+")
+_UNREADABLE = "a part of a character, whose rest was not decoded"
+
+Row = Mapping[str, Any]
+# Token and text of every step, and whether the last one ends the answer.
+Text = tuple[tuple[tuple[int, str], ...], bool]
+
+
+def label_traces(
+    answers: Iterable[Row],
+    traces: Iterable[Row],
+    documents: Iterable[Row],
+    decode: Callable[[Sequence[int]], str],
+    endpoint: schema.Endpoint,
+    store: Path,
+    used: list[dict[str, Any]] | None = None,
+) -> pa.Table:
+    """Label the tokens that detectors judged; a row each of schema :data:`TRACE_LABELS`, in the order of ``answers``.
+
+    ``answers`` have rows of schema "answers", ``traces`` those of schema "traces" with :data:`COLUMNS` at least,
+    ``documents`` of "documents". ``decode`` gives the text of token ids, without control tokens. Labels are null as
+    those of :func:`utaca.judging.labels.label` are. ``used`` is given rows of schema "usage", one an exchange. Raises
+    :class:`UserError` where an answer has another number of tokens than its trace, or no document.
+    """
+    by_id = {document["id"]: document for document in documents}
+    steps: dict[tuple[str, str], list[Row]] = {}
+    for row in traces:
+        steps.setdefault((row["document"], row["point"]), []).append(row)
+
+    asked: dict[tuple[str, Text], int] = {}
+    rows: list[dict[str, Any]] = []
+    # Where the label of a row stands: in which text, at which step.
+    places: list[tuple[int, int] | None] = []
+    for answer in answers:
+        name = answer["document"]
+        trace = sorted(steps.get((name, answer["point"]), []), key=lambda row: row["step"])
+        if len(trace) != answer["n_generated"]:
+            raise UserError(
+                f"the trace of document {name!r} at operating point {answer['point']} has {len(trace)} tokens, its "
+                f"answer {answer['n_generated']}; decode the suite again"
+            )
+        if name not in by_id:
+            raise UserError(f"document {name!r} has answers but is not in the documents file; make both again")
+        accepted = tuple((row["token"], row["text"]) for row in trace)
+        whole = accepted, answer["finish"] == "eos"
+        for step, row in enumerate(trace):
+            if row["tentative_k"] >= answer["budget"] or row["p_correct"] is None:
+                continue
+            replaced = row["tentative_token"] != row["token"]
+            piece, text = row["text"], whole
+            if replaced:
+                piece, text = _cut(accepted[:step], row["tentative_token"], by_id[name], decode)
+            rows.append(_row(answer, row, piece, replaced))
+            places.append(None if text is None else (asked.setdefault((name, text), len(asked)), step))
+
+    found = _labels(asked, by_id.values(), endpoint, store, used)
+    for row, place in zip(rows, places, strict=True):
+        row |= found[place] if place else {"label": None, "source": "failed", "reason": _UNREADABLE}
+    return pa.Table.from_pylist(rows, schema=TRACE_LABELS)
+
+
+def _row(answer: Row, step: Row, piece: str, replaced: bool) -> dict[str, Any]:
+    return {
+        **{name: answer[name] for name in ("document", "suite", "point", "budget", "policy", "detector", "seed")},
+        **{name: step[name] for name in ("step", "p_hallucinated", "p_correct", "p_unknown")},
+        "token": step["tentative_token"],
+        "text": piece,
+        "k": step["tentative_k"],
+        "uncertain": step["rolled_back"],
+        "replaced": replaced,
+    }
+
+
+def _cut(
+    before: tuple[tuple[int, str], ...], token: int, document: Row, decode: Callable[[Sequence[int]], str]
+) -> tuple[str, Text | None]:
+    """The text of a token behind others, and the answer that ends with it; None where that has no whole text."""
+    said = "".join(text for _, text in before)
+    whole = decode([*(id_ for id_, _ in before), token])
+    if whole.endswith("�"):
+        return "", None
+    piece = whole[len(said) :]
+    tokens = (*before, (token, piece))
+    if piece and (rest := _rest_of_word(whole, document)):
+        tokens = (*tokens, (token, rest))
+    return piece, (tokens, not piece)
+
+
+def _rest_of_word(answer: str, document: Row) -> str:
+    """What the word of a value that an answer is cut off in lacks to a word of the reference; "" where nothing."""
+    facts = {fact["attribute"]: fact["value"] for fact in document["facts"]}
+    parts = align(answer, document["person"], list(facts)).parts if facts else ()
+    if not parts or parts[-1].end < len(answer):
+        return ""
+    value, wanted = answer[parts[-1].start :].lower(), _WORD.findall(facts[parts[-1].attribute])
+    said = _WORD.findall(value)
+    begun = said[-1] if said else ""
+    if begun in [word.lower() for word in wanted] or not value.endswith(begun):
+        return ""
+    return next((word[len(begun) :] for word in wanted if word.lower().startswith(begun)), "")
+
+
+def _labels(
+    asked: Mapping[tuple[str, Text], int],
+    documents: Iterable[Row],
+    endpoint: schema.Endpoint,
+    store: Path,
+    used: list[dict[str, Any]] | None,
+) -> dict[tuple[int, int], dict[str, Any]]:
+    """Label, source and reason by number and step of the texts, each an answer of a document."""
+    tokens = [
+        {
+            "document": document,
+            # Tells the texts of a document apart.
+            "budget": number,
+            "step": step,
+            "token": token,
+            "text": text,
+            "finish": "" if step < len(pieces) - 1 else "eos" if ended else "length",
+        }
+        for (document, (pieces, ended)), number in asked.items()
+        for step, (token, text) in enumerate(pieces)
+    ]
+    if not tokens:
+        return {}
+    exchanges: list[dict[str, Any]] = []
+    labelled = label(pa.Table.from_pylist(tokens), documents, endpoint, store, exchanges)
+    if used is not None:
+        # Texts that begin alike ask the same of their beginnings.
+        distinct = {tuple(answer["request"] for answer in item["answers"]) or item["item"]: item for item in exchanges}
+        used.extend(distinct.values())
+    return {
+        (row["budget"], row["step"]): {name: row[name] for name in ("label", "source", "reason")}
+        for row in labelled.to_pylist()
+    }

@@ -1,0 +1,74 @@
+"""Suites of the context-management methods: their answers at operating points, in the tables that all suites have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from utaca.decoding.suites import Answered, Decoded, packed, unpacked
+from utaca.decoding.trajectories import ask
+from utaca.methods.answers import Answers
+from utaca.methods.method import Method
+from utaca.methods.registry import build
+from utaca.readers.load import Reader
+from utaca.records import progress
+from utaca.records.journal import Journal
+from utaca.settings.checks import digest
+from utaca.settings.schema import Point
+
+
+def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method:
+    """The method of an operating point: its settings of the config, and the point's budget where it names one.
+
+    Raises :class:`UserError` for settings that the method does not know and budgets that it cannot meet.
+    """
+    return build(point.method, {**methods[point.method], **({"budget": point.budget} if point.budget else {})})
+
+
+def decode_methods(
+    reader: Reader,
+    documents: Sequence[Mapping[str, Any]],
+    suites: Mapping[str, Sequence[Point]],
+    methods: Mapping[str, Mapping[str, Any]],
+    journal: Journal,
+) -> Decoded:
+    """Answers and traces of every point of the suites, all of them of methods (schemas of the same names).
+
+    Methods that can share a reading of the document follow each other. An answer that a machine's memory does not
+    suffice for is a row too, without tokens.
+    """
+    points = {(suite, point.label): point for suite, own in suites.items() for point in own}
+    made = {key: method_of(point, methods) for key, point in points.items()}
+    readings = list(dict.fromkeys(method.reading for method in made.values()))
+    order = sorted(points, key=lambda key: readings.index(made[key].reading))
+    found: dict[tuple[str, str], list[Answered]] = {key: [] for key in points}
+    name = f"suites {', '.join(suites)}"
+    for document in progress(documents, total=len(documents), unit="document", description=name):
+        answers = Answers(reader, document["text"])
+        question, longest = ask(reader, document)
+        for key in order:
+            point, method = points[key], made[key]
+
+            def decode(point: Point = point, method: Method = method) -> pa.Table:
+                answer = answers.answer(method, question, longest)  # noqa: B023
+                return packed(
+                    answer.generation,
+                    point,
+                    document=document["id"],  # noqa: B023
+                    question=question,  # noqa: B023
+                    n_context=answer.n_context,
+                    dropped=answer.dropped,
+                    prefill_seconds=answer.prefill_seconds,
+                    peak_bytes=answer.peak_bytes,
+                )
+
+            item = f"answer/{method.name}/{digest(asdict(method))}/{document['id']}"
+            suite, label = key
+            found[key].append(unpacked(journal.table(item, decode), {"suite": suite, "point": label}))
+    return Decoded(
+        {key: pa.concat_tables(one.answer for one in own) for key, own in found.items()},
+        {key: pa.concat_tables(one.trace for one in own) for key, own in found.items()},
+    )

@@ -1,0 +1,130 @@
+"""The table of uncertainty detection on the trajectories that the detectors made themselves.
+
+On fixed traces every detector sees the same tokens; along its own answers it sees what its decisions led to, and judges
+only the tokens that are tried below K_max.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from utaca.detection.detector import distrust
+from utaca.errors import UserError
+from utaca.records import read
+from utaca.records.trace_labels import KIND, TRACE_LABELS
+from utaca.reporting import paper, statistics
+from utaca.reporting.detection import Detections, Run, measured, metric_columns, resampled_metrics, summary
+from utaca.reporting.statistics import Estimate
+from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.settings import schema
+
+# Figures that are held against those on the fixed traces: their columns and factors.
+_COMPARED = {"auroc": ("auroc", 1), "balanced_accuracy": ("balanced_accuracy_pct", 100)}
+
+
+def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schema.Config) -> Table:
+    """Detection along the answers of the operating points with a detector, and of the same detectors on ``fixed``.
+
+    ``labels`` are files of kind "trace_labels", one a suite; a point that suites share counts once, and one that ran
+    with several detector seeds is one row, a mean over them. ``*_difference`` is a row's figure minus that of the same
+    detectors on the fixed traces, paired by document; those of validation chose the detectors and are not shown. Raises
+    :class:`UserError` where there are no tokens, or they are of other documents than the fixed traces.
+    """
+    data = _read(labels, config)
+    rows: list[Row] = []
+    beside: dict[tuple[str, tuple[int, ...]], tuple[Row, dict[str, np.ndarray]]] = {}
+    for (split, budget, policy, detector), own in data.groupby(["split", "budget", "policy", "detector"], sort=False):
+        documents = fixed.documents if split == "test" else tuple(sorted(set(data["document"][data["split"] == split])))
+        if other := sorted(set(own["document"]) - set(documents)):
+            raise UserError(
+                f"document {other[0]} has answers of detector {detector}, but no fixed traces that it was measured on; "
+                "make the detections again"
+            )
+        purpose = f"detection_own:{split}"
+        counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, purpose)
+        by_seed = {int(seed): _detections(one, documents, config) for seed, one in own.groupby("seed")}
+        about: Row = {"detector": fixed.title(detector), "split": split, "run": True, "seeds": len(by_seed)}
+        key = detector, tuple(by_seed)
+        if split == "test" and key not in beside:
+            runs = [fixed.runs[detector][seed] for seed in by_seed]
+            alone = [Detections(documents, fixed.document, fixed.label, None, {detector: [run]}) for run in runs]
+            beside[key] = _figures(alone, counts)
+            budgets = ", ".join(map(str, config.scale.test.budgets))
+            rows.append({**about, "traces": f"fixed, K={budgets}", **beside[key][0]})
+        row, resampled = _figures(list(by_seed.values()), counts)
+        row = {**about, "traces": f"own, Kmax={budget}, {policy.capitalize()}", **row}
+        for metric, (column, factor) in _COMPARED.items():
+            difference = Estimate(NAN)
+            if split == "test":
+                reference, drawn = beside[key]
+                difference = statistics.interval(
+                    row[column] - reference[column], factor * (resampled[metric] - drawn[metric])
+                )
+            spread(row, f"{column}_difference", difference)
+        rows.append(row | {"n_replaced": int(own["replaced"].sum())})
+    frame = pd.DataFrame(rows)
+    frame["n_replaced"] = frame["n_replaced"].fillna(0).astype(int)
+    columns = (
+        Column("Detector", plain("detector")),
+        Column("Split", plain("split")),
+        Column("Traces", plain("traces")),
+        *metric_columns(),
+        Column("AUROC, own minus fixed", figure("auroc_difference", 3)),
+        Column("Balanced acc., own minus fixed", figure("balanced_accuracy_pct_difference", 2)),
+        Column("Seeds", plain("seeds")),
+        Column("Tokens", plain("n_tokens")),
+        Column("Replaced", plain("n_replaced")),
+        Column("Documents", plain("n_documents")),
+        Column("Failed labels", plain("n_failed_labels")),
+    )
+    what = (
+        "Token-level uncertainty detection along UT-ACA's own answers: the tokens that were tried below Kmax, as the "
+        "detector judged them; those it distrusted were rolled back. Above them the same detector on the fixed "
+        "compact-budget traces of the test split; those of validation chose it and tell nothing. A token has its label "
+        "in the answer; one that another replaced has the label that it has as the end of the answer so far. Figures "
+        "as in the table of detection; of several seeds, ± is the standard deviation over them, tokens are those of "
+        "all; own minus fixed: paired by document."
+    )
+    n_documents = int(data.groupby("split")["document"].nunique().sum())
+    seed = f"detector seed {config.detector_seed} where there is one"
+    caption = caption_in_words(what, config, "labeller", n_documents, seed, paper.LLAMA, columns=False)
+    return Table("detection_own", "Uncertainty detection, own trajectories", caption, frame, columns)
+
+
+def _read(labels: Sequence[str | Path], config: schema.Config) -> pd.DataFrame:
+    """Labelled tokens of all suites with their split; those of a point that several share once."""
+    table = pd.concat([read(path, KIND, TRACE_LABELS.names).to_pandas() for path in labels], ignore_index=True)
+    if table.empty:
+        raise UserError(f"{labels[0]} holds no judged token; make it again with at least one document")
+    table["split"] = table["suite"].map({name: suite.split for name, suite in config.suites.items()})
+    table["label"] = table["label"].fillna(-1).astype(int)
+    return table.drop_duplicates(["split", "budget", "policy", "detector", "seed", "document", "step"])
+
+
+def _detections(tokens: pd.DataFrame, documents: tuple[str, ...], config: schema.Config) -> Detections:
+    """The tokens that one detector judged, and its verdicts on them."""
+    detector = str(tokens["detector"].iloc[0])
+    p = tokens[["p_hallucinated", "p_correct", "p_unknown"]].to_numpy(np.float32, copy=True)
+    score = distrust(torch.from_numpy(p), config.detectors[detector].decision).numpy()
+    run = Run(tokens["uncertain"].to_numpy(bool), score, (p[:, 0] + p[:, 2]).astype(np.float64))
+    document = np.searchsorted(np.asarray(documents, dtype=object), tokens["document"].to_numpy(dtype=object))
+    return Detections(documents, document, tokens["label"].to_numpy(), None, {detector: [run]})
+
+
+def _figures(found: Sequence[Detections], counts: np.ndarray) -> tuple[Row, dict[str, np.ndarray]]:
+    """Figures over seeds, each of one run on tokens of its own, and those under every resample of documents."""
+    runs = [(data, run) for data in found for own in data.runs.values() for run in own]
+    metrics = [measured(run, data.label) for data, run in runs]
+    drawn = [resampled_metrics(data, [run], counts) for data, run in runs]
+    resampled = {metric: np.mean([one[metric] for one in drawn], axis=0) for metric in drawn[0]}
+    return {
+        **summary(metrics, resampled),
+        "n_tokens": sum(one["n_tokens"] for one in metrics),
+        "n_documents": len(found[0].documents),
+        "n_failed_labels": sum(one["n_failed"] for one in metrics),
+    }, resampled

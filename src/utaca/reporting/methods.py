@@ -1,0 +1,210 @@
+"""The tables of context-management methods: under their sources' settings, and under equal nominal budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from utaca.reporting import paper, render, statistics
+from utaca.reporting.figures import drawing
+from utaca.reporting.generation import seeds_in_words, setting_in_words, usual
+from utaca.reporting.points import METHODS, Curve, Point
+from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, corpus_in_words, figure, plain, spread
+from utaca.settings import schema
+
+_FAILURES = (
+    "An answer that the machine's memory did not suffice for, or that went in a circle until its end, is scored as it "
+    "is, nothing left out; CAS without failures leaves these answers out, as the paper does in its dagger rows."
+)
+
+
+def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str, str], config: schema.Config) -> Table:
+    """Every method under the settings of its source (paper, table "long-context test set").
+
+    ``own`` are the points of :mod:`utaca.methods`, ``blocks`` those decoded from block memory, of the same documents;
+    ``prefill`` tells how a method's prefill grows with the document, by method.
+    """
+    found = [*own, *(point for point in blocks if usual(point, config) and point.key[0] != "oracle")]
+    counts = _counts(found, config)
+    adaptive = [point for point in found if point.key[0] == "utaca"]
+    rows = []
+    for point in found:
+        name, mtokens = point.key[0], float(statistics.ratio(*point.mtokens))
+        nearest = min(adaptive, key=lambda other: abs(np.log2(_tokens(other) / max(mtokens, 1))), default=None)
+        row: Row = {
+            "method": point.method,
+            "setting": setting_in_words(point, config),
+            "n_documents": len(point.documents),
+            "prefill": prefill.get(name, "linear"),
+            "read_pct": 100 * float(statistics.ratio(point.sums["n_context"], _length(point))),
+            "n_memory": int(point.sums["memory"].sum()),
+            "n_incoherent": int(point.sums["incoherent"].sum()),
+            "mtokens": mtokens,
+            "attended": float(statistics.ratio(*point.pair("attended", "n_generated"))),
+        }
+        spread(row, "cas_pct", statistics.ratio_interval(*point.cas, counts), 100)
+        whole = 1 - point.sums["memory"] - point.sums["incoherent"]
+        spread(row, "cas_whole_pct", statistics.ratio_interval(*(x * whole for x in point.cas), counts), 100)
+        row["nearest_utaca"] = ""
+        difference = statistics.Estimate(NAN)
+        if nearest is not None and name != "utaca":
+            row["nearest_utaca"] = setting_in_words(nearest, config)
+            difference = statistics.paired_difference(point.cas, nearest.cas, counts)
+        spread(row, "difference_pct", difference, 100)
+        decode, generated = point.sums["decode_seconds"], point.sums["n_generated"]
+        row |= {
+            "prefill_s": float(statistics.ratio(point.sums["prefill_seconds"], point.sums["documents"])),
+            "seconds_per_token": float(statistics.ratio(decode, generated)),
+            "peak_gib": float(np.nanmax(point.sums["peak_bytes"])) / 2**30,
+        }
+        known = paper.METHODS.get(name) or paper.TEST[paper.LLAMA].get(point.key)
+        row |= {
+            "paper_mtokens": known.mtokens if known else NAN,
+            "paper_cas_pct": known.cas if known else NAN,
+            "paper_excluded": bool(getattr(known, "excluded", False)),
+        }
+        rows.append(row)
+    columns = (
+        Column("Method", plain("method")),
+        Column("Setting", plain("setting")),
+        Column("Documents", plain("n_documents")),
+        Column("Prefill", plain("prefill")),
+        Column("Document read %", figure("read_pct", 1)),
+        Column("Out of memory", plain("n_memory")),
+        Column("Incoherent", plain("n_incoherent")),
+        Column("mTokens", figure("mtokens", 1)),
+        Column("Attended", figure("attended", 1)),
+        Column("CAS %", figure("cas_pct", 2)),
+        Column("CAS % without failures", figure("cas_whole_pct", 2)),
+        Column("CAS difference to UT-ACA", figure("difference_pct", 2)),
+        Column("Nearest UT-ACA", lambda row: row["nearest_utaca"] or render.MISSING),
+        Column("Prefill s", figure("prefill_s", 2)),
+        Column("Time a token s", figure("seconds_per_token", 4)),
+        Column("Peak memory GiB", figure("peak_gib", 2)),
+        Column("paper mTokens", figure("paper_mtokens", 0)),
+        Column("paper CAS %", _paper_cas),
+    )
+    what = (
+        "Context-management methods on the long-context test split, under the settings of their sources and the "
+        "paper's budgets. mTokens is the nominal budget a generated token, attended the keys really attended to, the "
+        "mean over layers and heads. Document read: methods with true positions read documents cut in the middle to "
+        "the reader's positions, question and answer counted in. Difference: to the UT-ACA point nearest in mTokens, "
+        f"paired by document. {_FAILURES} †: the paper leaves such samples out."
+    )
+    return _table("methods", "Context-management methods", what, rows, columns, found, config)
+
+
+def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.Config) -> Table:
+    """Every method at equal nominal budgets, the fairer table; UT-ACA's are interpolated.
+
+    ``own`` and ``blocks`` are as in :func:`methods`; budgets are those of ``own``. InfLLM's points are those whose
+    blocks hold as many tokens; UT-ACA, whose mean budget is an outcome, is read off its curve of CAS over log2 mTokens.
+    """
+    counts = _counts([*own, *blocks], config)
+    budgets = sorted({point.key[1] for point in own if point.key[1]})
+    size = config.reader.memory.block_size
+    adaptive = [point for point in blocks if point.key[0] == "utaca" and usual(point, config)]
+    curve = Curve.of(adaptive, counts) if adaptive else None
+    named: dict[str, dict[int, Point]] = {}
+    for point in own:
+        named.setdefault(point.key[0], {})[point.key[1]] = point
+    named["infllm"] = {point.key[1] * size: point for point in blocks if point.key[0] == "infllm"}
+    rows = []
+    for name, at in named.items():
+        row: Row = {"method": METHODS.get(name, name)}
+        differences = []
+        for budget in budgets:
+            point = at.get(budget)
+            estimate = statistics.ratio_interval(*point.cas, counts) if point else statistics.Estimate(NAN)
+            spread(row, f"cas_{budget}_pct", estimate, 100)
+            row[f"attended_{budget}"] = (
+                float(statistics.ratio(*point.pair("attended", "n_generated"))) if point else NAN
+            )
+            if point and curve:
+                at_equal = curve.resampled_at(np.full(len(counts), float(budget)))
+                resampled = at_equal - statistics.ratio(*point.cas, counts)
+                differences.append((curve.at(budget) - estimate.value, resampled))
+        difference = statistics.Estimate(NAN)
+        if differences:
+            resampled = np.mean([each for _, each in differences], 0)
+            difference = statistics.interval(float(np.mean([value for value, _ in differences])), resampled)
+        spread(row, "utaca_above_pct", difference, 100)
+        rows.append(row)
+    if curve:
+        row = {"method": f"{METHODS['utaca']}, interpolated"}
+        for budget in budgets:
+            resampled = curve.resampled_at(np.full(len(counts), float(budget)))
+            spread(row, f"cas_{budget}_pct", statistics.interval(curve.at(budget), resampled), 100)
+        rows.append(row)
+    columns = (
+        Column("Method", plain("method")),
+        *(Column(f"CAS % at {budget}", figure(f"cas_{budget}_pct", 2)) for budget in budgets),
+        *(Column(f"Attended at {budget}", figure(f"attended_{budget}", 0)) for budget in budgets),
+        Column("UT-ACA above it, mean", figure("utaca_above_pct", 2)),
+    )
+    reach = f"{min(map(_tokens, adaptive)):.0f} to {max(map(_tokens, adaptive)):.0f}" if adaptive else "nothing"
+    what = (
+        "Context-management methods on the long-context test split at equal nominal budgets of tokens. Attended: keys "
+        "really attended to. UT-ACA's mean budget is an outcome: its CAS is interpolated in log2 mTokens between its "
+        f"points, which reach {reach}, beyond them that of the nearest one; the last column is its CAS less the "
+        f"method's, mean over budgets, paired by document. {_FAILURES.partition(';')[0]}."
+    )
+    return _table("equal_budgets", "Methods at equal budgets", what, rows, columns, [*own, *blocks], config)
+
+
+def draw(table: pd.DataFrame, directory: str, config: schema.Config) -> None:
+    """CAS over attended keys and over time a token, a mark a row of table "methods"; PNG and SVG."""
+    with drawing(directory, "methods", (8.4, 4.4)) as (canvas, _):
+        left, right = canvas.subplots(1, 2, sharey=True)
+        names = list(dict.fromkeys(table["method"]))
+        for axes, column, label in (
+            (left, "attended", "attended keys a token"),
+            (right, "seconds_per_token", "seconds a token"),
+        ):
+            for number, name in enumerate(names):
+                own = table[(table["method"] == name) & (table[column] > 0)].sort_values(column, kind="stable")
+                bars = [(own["cas_pct"] - own["cas_pct_low"]).clip(0), (own["cas_pct_high"] - own["cas_pct"]).clip(0)]
+                axes.errorbar(
+                    own[column], own["cas_pct"], yerr=bars, label=name, color=f"C{number % 10}",
+                    marker="os^Dv<>P"[number // 10 * 4 + number % 4], capsize=2, elinewidth=0.8, alpha=0.85,
+                )  # fmt: skip
+            axes.set_xscale("log")
+            axes.set_xlabel(label)
+            axes.grid(alpha=0.3)
+        left.set_ylabel("CAS %")
+        canvas.legend(*left.get_legend_handles_labels(), loc="outside right center", fontsize=7)
+        documents = int(table["n_documents"].max())
+        canvas.suptitle(
+            f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {documents} documents",
+            fontsize=8,
+        )
+
+
+def _tokens(point: Point) -> float:
+    return max(1.0, float(statistics.ratio(*point.mtokens)))
+
+
+def _length(point: Point) -> np.ndarray:
+    """Tokens of the documents before any cut; of one that did not fit into memory nothing was read."""
+    return point.sums["n_context"] + point.sums["dropped"]
+
+
+def _counts(found: Sequence[Point], config: schema.Config) -> np.ndarray:
+    return statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
+
+
+def _paper_cas(row: Mapping[str, object]) -> str:
+    return ("†" if row["paper_excluded"] else "") + render.number(row["paper_cas_pct"], 2)
+
+
+def _table(
+    name: str, title: str, what: str, rows: list[Row], columns: tuple[Column, ...], found: Sequence[Point],
+    config: schema.Config,
+) -> Table:  # fmt: skip
+    compared = name == "methods"
+    told = caption_in_words(
+        what, config, "judge", len(found[0].documents), seeds_in_words(config), paper.LLAMA, columns=compared
+    )
+    return Table(name, title, told, pd.DataFrame(rows), columns)

@@ -1,0 +1,49 @@
+"""Answers by context-management methods that do not decode from block memory."""
+
+for split, suites in METHODS.items():
+    if not suites:
+        continue
+
+    rule:
+        name:
+            f"compare_{split}"
+        input:
+            documents=f"{OUT}/documents/{split}.parquet",
+            reader=READER_FILES,
+            modules=MODULES["compare"],
+        output:
+            answers=[
+                f"{OUT}/generations/{suite}/{point.label}/answers-{{shard}}.parquet"
+                for suite, points in suites.items()
+                for point in points
+            ],
+            traces=[
+                f"{OUT}/generations/{suite}/{point.label}/traces-{{shard}}.parquet"
+                for suite, points in suites.items()
+                for point in points
+            ],
+        log:
+            f"{LOGS}/compare/{split}-{{shard}}.log",
+        benchmark:
+            f"{BENCHMARKS}/compare/{split}-{{shard}}.tsv"
+        priority: 1
+        conda:
+            ENVIRONMENT
+        threads: 1
+        resources:
+            gpu=GPU,
+        params:
+            reader=READER,
+            suites={
+                suite: [asdict(point) for point in points]
+                for suite, points in suites.items()
+            },
+            methods={
+                point.method: SETTINGS.methods[point.method]
+                for points in suites.values()
+                for point in points
+            },
+            shards=SCALE[split]["shards"],
+            journal=f"{OUT}/journal/methods",
+        script:
+            "../scripts/compare.py"

@@ -1,0 +1,40 @@
+"""Labels of the tokens that detectors judged along the answers of a suite."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import AutoTokenizer
+
+from utaca.judging.traces import COLUMNS, label_traces
+from utaca.records.logs import stage_log
+from utaca.records.tables import rows, write
+from utaca.records.trace_labels import KIND, TRACE_LABELS
+from utaca.settings import schema
+from utaca.settings.checks import build, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snakemake.iocontainers import snakemake
+
+
+def decode(tokens: "Sequence[int]") -> str:
+    """Text of an answer's tokens, as decoding has it."""
+    return tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+with stage_log(snakemake.log[0]):
+    params, files = snakemake.params, snakemake.input
+    path, revision = params.tokenizer
+    tokenizer = AutoTokenizer.from_pretrained(path, revision=revision or None)
+    labeller = build(schema.Endpoint, snakemake.config["labeller"], "labeller")
+    answers, traces = rows(files.answers, "answers"), rows(files.traces, "traces", COLUMNS)
+    used: list[dict[str, Any]] = []
+    labels = label_traces(
+        answers, traces, rows(files.documents, "documents"), decode, labeller, Path(params.store), used
+    )
+    config, made_from = digest(dict(params.items())), [*files.answers, *files.traces]
+    write(snakemake.output.labels, KIND, labels, schema=TRACE_LABELS, config=config, made_from=made_from)
+    # As that of the trajectories' labels, which it is summed with.
+    asked = digest({"labeller": params.labeller, "store": params.store})
+    write(snakemake.output.usage, "usage", used, config=asked)
