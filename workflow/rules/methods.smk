@@ -1,5 +1,18 @@
 """Answers by context-management methods that do not decode from block memory."""
 
+# LLMLingua-2's classifier, where a suite has the method and its model is the one that the project trains.
+CLASSIFIER = (
+    rules.keeper.output
+    if SETTINGS.methods["llmlingua2"]["model"] == f"{OUT}/keeper"
+    and any(
+        point.method == "llmlingua2"
+        for suites in METHODS.values()
+        for points in suites.values()
+        for point in points
+    )
+    else []
+)
+
 for split, suites in METHODS.items():
     if not suites:
         continue
@@ -10,6 +23,7 @@ for split, suites in METHODS.items():
         input:
             documents=f"{OUT}/documents/{split}.parquet",
             reader=READER_FILES,
+            classifier=CLASSIFIER,
             modules=MODULES["compare"],
         output:
             answers=[

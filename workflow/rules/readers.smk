@@ -1,4 +1,5 @@
-"""The tiny reader's training, and the card that says how well a reader reads; neither is part of the main job."""
+"""Training of the tiny reader and of a small token classifier for LLMLingua-2, and the card that says how well a reader
+reads; none is part of the main job."""
 
 CARD = IDENTITY["card"]
 CELLS = ["summary", "natural", "absent", *(f"blocks-{n}" for n in CARD["lengths"])]
@@ -22,6 +23,38 @@ rule reader:
         memory=IDENTITY["reader"]["memory"],
     script:
         "../scripts/reader.py"
+
+
+# Trained on the prose of the tiny reader's training, whichever reader it is to serve.
+rule keeper:
+    input:
+        corpus=TRAINING_FILES,
+        modules=MODULES["keeper"],
+    output:
+        expand(
+            f"{OUT}/keeper/{{file}}",
+            file=[
+                "config.json",
+                "model.safetensors",
+                "tokenizer.json",
+                "tokenizer_config.json",
+            ],
+        ),
+    log:
+        f"{LOGS}/keeper.log",
+    benchmark:
+        f"{BENCHMARKS}/keeper.tsv"
+    conda:
+        ENVIRONMENT
+    threads: 1
+    params:
+        training=[
+            SETTINGS.reader.training.seed,
+            SETTINGS.reader.training.corpus,
+        ],
+        steps=400,
+    script:
+        "../scripts/keeper.py"
 
 
 rule read_card:

@@ -34,7 +34,8 @@ class LLMLingua2(DenseMethod):
     Pan et al., ACL Findings 2024; package llmlingua 0.2.2 (microsoft/LLMLingua, MIT), an extra of this one. Of each
     chunk of at most 510 of the classifier's tokens the ``rate`` that is likeliest worth keeping stays, by words, and so
     do ``force_tokens``; the rate is of the reader's tokens (the package's is of OpenAI's, whose tokenizer it would
-    download). ``budget`` and nominal tokens are what is left of the document: about ``budget``, or with 0 the ``rate``.
+    download). ``budget`` and nominal tokens are what is left of the document: with 0 the ``rate``, else about
+    ``budget`` tokens, and then none is forced, since these alone are more than a small budget.
     A document beyond the reader's trained length is cut before it is compressed, as the paper's must have been (its 32k
     are 25% of 128k). The question stays as it is. ``model``: hub id or folder of a classifier whose label 1 is "keep".
     """
@@ -84,7 +85,8 @@ class LLMLingua2(DenseMethod):
         with _undisturbed():
             compressor = _compressor(self.model, reader.device.type)
             compressor.oai_tokenizer = SimpleNamespace(encode=reader.encode)
-            found = compressor.compress_prompt_llmlingua2([text], rate=rate, force_tokens=list(self.force_tokens))
+            forced = [] if self.budget else list(self.force_tokens)
+            found = compressor.compress_prompt_llmlingua2([text], rate=rate, force_tokens=forced)
         return found["compressed_prompt"]
 
     def state(self, reading: Dense, again: int, room: int) -> State:
