@@ -67,7 +67,8 @@ def decode_methods(
 
             item = f"answer/{method.name}/{digest(asdict(method))}/{document['id']}"
             suite, label = key
-            found[key].append(unpacked(journal.table(item, decode), {"suite": suite, "point": label}))
+            about = {"suite": suite, "point": label, "budget": point.budget}
+            found[key].append(unpacked(journal.table(item, decode), about))
     return Decoded(
         {key: pa.concat_tables(one.answer for one in own) for key, own in found.items()},
         {key: pa.concat_tables(one.trace for one in own) for key, own in found.items()},
