@@ -40,8 +40,11 @@ class Loop:
         """The key-value head of a query head."""
         return head // (self.heads // self.groups)
 
-    def run(self, tokens: Tensor, look: Look) -> Tensor:
-        """Logits [T, V] of the tokens, which pass together: a layer knows the keys of all when it looks."""
+    def run(self, tokens: Tensor, look: Look, going_on: Callable[[int], Sequence[int] | slice] | None = None) -> Tensor:
+        """Logits [T, V] of the tokens, which pass together: a layer knows the keys of all when it looks.
+
+        ``going_on`` says which of the hidden states leave a layer for the next.
+        """
         core, first = self._model.model, len(self.keys[0])
         hidden = core.embed_tokens(tokens)
         for number, module in enumerate(core.layers):
@@ -51,6 +54,7 @@ class Loop:
             out = look(number, first, own.q_proj(normal).view(-1, self.heads, self.size))
             hidden = hidden + own.o_proj(out.flatten(1))
             hidden = hidden + module.mlp(module.post_attention_layernorm(hidden))
+            hidden = hidden[going_on(number)] if going_on else hidden
         return self._model.lm_head(core.norm(hidden))
 
     def given(self, layer: int, head: int, query: Tensor, place: int, keys: Sequence[tuple[int, int]]) -> Tensor:

@@ -30,6 +30,11 @@ EVERYTHING = {
     "retrieval_attention": {"initial": 2, "recent": 3, "budget": 1000},
     "omnikv": {"budget": 1000, "depth": 3, "filters": (0, 1), "wait": 0},
     "infllm_v2": {"budget": 1024, "window": 64, "dense_below": 0},
+    "h2o": {"budget": 1000, "chunk": 24},
+    "tokenselect": {"budget": 900, "n_init": 4, "n_local": 40, "chunk": 30},
+    "freqkv": {"budget": 500},
+    "fastkv": {"budget": 1000, "tsp_length": 1000},
+    "llmlingua2": {"rate": 1.0},
 }
 """Settings under which a method leaves out nothing of a short document."""
 
@@ -214,6 +219,14 @@ def test_methods_are_frozen_and_say_what_they_are() -> None:
         ("omnikv", {"share": 0}, "share=0 must be above 0"),
         ("omnikv", {"filters": [2, 40]}, "must be layers below depth=32"),
         ("omnikv", {"filters": ["two"]}, "filters=.'two'. must be of type tuple"),
+        ("h2o", {"heavy": 1.0}, "heavy=1.0 must be at least 0 and below 1"),
+        ("tokenselect", {"chunk": 513}, "chunk=513 must be at least 1 and at most n_local=512"),
+        ("freqkv", {"budget": 4}, "budget=4 must exceed sink=4"),
+        ("freqkv", {"budget": 5, "ratio": 0.9}, "ratio=0.9 compresses budget=5 by no entry"),
+        ("fastkv", {"budget": 5000}, "tsp_length=4096 must be at least budget=5000"),
+        ("fastkv", {"tsp_layer": 31}, "tsp_layer=31 must be before the last of depth=32"),
+        ("fastkv", {"heads": "query"}, "heads=query must be kv"),
+        ("llmlingua2", {"rate": 0.01}, "rate=0.01 must be above 0.01 and at most 1"),
         ("infllm_v2", {"budget": 1000}, "budget=1000 must be a multiple of block=64"),
         ("infllm_v2", {"stride": 24}, "block=64 must be a multiple of stride=24"),
         ("infllm_v2", {"initial": 17}, "initial=17 must be within the budget's 16 blocks"),
@@ -231,6 +244,15 @@ def test_every_method_has_the_papers_settings(root: Path) -> None:
         build(name, yaml.safe_load(file.read_text()))
 
 
-def test_a_window_beyond_the_readers_positions_is_refused() -> None:
-    with pytest.raises(UserError, match="budget=1025 exceeds the 1024 positions of the reader"):
-        Answers(make_reader(), some_tokens(50)).answer(build("window", {"budget": 1025}), QUESTION, 5)
+@pytest.mark.parametrize(
+    ("name", "settings", "sentence"),
+    [
+        ("window", {"budget": 1025}, "budget=1025 exceeds"),
+        ("h2o", {"budget": 1000, "chunk": 25}, "budget and chunk, 1025, exceed"),
+        ("tokenselect", {"budget": 385}, "budget, n_init and n_local, 1025, exceed"),
+        ("freqkv", {"budget": 515}, "budget=515 means a cache of 1026, which exceeds"),
+    ],
+)
+def test_a_cache_beyond_the_readers_positions_is_refused(name: str, settings: dict[str, int], sentence: str) -> None:
+    with pytest.raises(UserError, match=f"{sentence} the 1024 positions of the reader"):
+        Answers(make_reader(), some_tokens(50)).answer(build(name, settings), QUESTION, 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import torch
@@ -40,29 +40,34 @@ class DenseMethod(Method):
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
         tokens, dropped = self.tokens(reader, document, room)
-        _check_room(reader, len(tokens))
+        check_room(reader, len(tokens))
         reader.rotary.reserve(len(tokens) + room)
         layers: list[Pairs] = []
-        reader.forward(tokens[None], _Whole(reader, layers))
+        reader.forward(tokens[None], Whole(reader, layers))
         return Dense(reader, tokens, dropped, layers)
 
 
-def _check_room(reader: Reader, length: int) -> None:
+def head_size(reader: Reader) -> int:
+    """Numbers of a key."""
+    config = reader.model.config
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def check_room(reader: Reader, length: int) -> None:
     """Raise :class:`MemoryError` where a document will not fit into main memory.
 
     The system would rather end the process than say so; a GPU says so by itself. Counted are keys and values, and the
     widest tensors of a pass: three of the MLP, and the residual stream, its sum and its norm.
     """
     config, weight = reader.model.config, next(reader.model.parameters())
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    pairs = 2 * config.num_hidden_layers * config.num_key_value_heads * head
+    pairs = 2 * config.num_hidden_layers * config.num_key_value_heads * head_size(reader)
     needed = length * (pairs + 3 * config.intermediate_size + 3 * config.hidden_size) * weight.itemsize
     free = free_memory() if weight.device.type == "cpu" else None
     if free is not None and needed > free:
         raise MemoryError(f"{needed} bytes are needed, {free} are free")
 
 
-class _Whole:
+class Whole:
     """Full causal attention of a whole document in one pass, without its [N, N] logits."""
 
     def __init__(self, reader: Reader, layers: list[Pairs]) -> None:
@@ -94,11 +99,15 @@ class Continuation(State):
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         end = self.length + query.shape[2]
-        rotate = self.reader.rotary.at(range(self.length, end), key.dtype)
+        rotate = self.placed(range(self.length, end), key.dtype)
         own, self._filled = self._own[layer], end - self.start
         own.keys[:, self.length - self.start : self._filled] = rotate(key[0])
         own.values[:, self.length - self.start : self._filled] = value[0]
         return self.look(layer, rotate(query[0]), scaling)[None]
+
+    def placed(self, positions: range, kind: torch.dtype) -> Callable[[Tensor], Tensor]:
+        """How the queries and keys of a pass are rotated before they are kept: to their true positions."""
+        return self.reader.rotary.at(positions, kind)
 
     def document(self, layer: int) -> Pairs:
         """Pairs of the document, [G, start, D]."""

@@ -26,12 +26,12 @@ class FullAttention(DenseMethod):
         self.demand(self.budget == 0, "it attends to everything and takes no budget; leave budget out")
 
     def state(self, reading: Dense, again: int, room: int) -> State:
-        return _Full(reading, again, room)
+        return Everything(reading, again, room)
 
     def nominal(self, state: State) -> float:
         return state.length
 
 
-class _Full(Continuation):
+class Everything(Continuation):
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         return self.everything(layer, query, scaling)

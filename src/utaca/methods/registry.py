@@ -8,12 +8,17 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from utaca.errors import UserError
 from utaca.methods.adakv import AdaKV
+from utaca.methods.fastkv import FastKV
+from utaca.methods.freqkv import FreqKV
 from utaca.methods.full import FullAttention
+from utaca.methods.h2o import H2O
 from utaca.methods.infllm_v2 import InfLLMV2
+from utaca.methods.llmlingua2 import LLMLingua2
 from utaca.methods.method import Method
 from utaca.methods.omnikv import OmniKV
 from utaca.methods.retrieval_attention import RetrievalAttention
 from utaca.methods.snapkv import SnapKV
+from utaca.methods.tokenselect import TokenSelect
 from utaca.methods.window import WindowOnly
 
 METHODS: dict[str, type[Method]] = {
@@ -26,6 +31,11 @@ METHODS: dict[str, type[Method]] = {
         RetrievalAttention,
         OmniKV,
         InfLLMV2,
+        H2O,
+        TokenSelect,
+        FreqKV,
+        FastKV,
+        LLMLingua2,
     )
 }
 

@@ -86,15 +86,16 @@ class Compressed(Continuation):
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         if layer == len(self.kept):
-            self._compress(layer, query, scaling)
+            self.prompt = len(self.own(layer))
+            self.compress(self.since(layer, 0), query, scaling)
             return self.everything(layer, query, scaling)
         answer, chosen = self.own(layer)[self.prompt :], self.chosen[layer]
         self.attended.append(self._counts[layer] + len(answer))
         seen = (chosen >= 0).repeat_interleave(len(query) // len(chosen), 0)[:, None]
         return attention([Part(query, self.kept[layer], seen), Part(query, answer)], scaling)
 
-    def _compress(self, layer: int, query: Tensor, scaling: float) -> None:
-        prompt, self.prompt = self.since(layer, 0), len(self.own(layer))
+    def compress(self, prompt: Pairs, query: Tensor, scaling: float) -> None:
+        """Choose what the next layer keeps of a prompt, whose last tokens have these queries [H, T, D]."""
         if len(prompt) > self.method.budget:
             chosen = self.method.keep(query[:, -self.method.window :], prompt.keys, scaling)
         else:

@@ -1,0 +1,107 @@
+"""FreqKV: a full cache is halved by keeping its low frequencies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from utaca.methods.attention import Pairs, Part, attention, causal
+from utaca.methods.method import State
+from utaca.methods.streaming import Cache, StreamingMethod
+from utaca.readers.load import Reader
+
+
+@dataclass(frozen=True)
+class FreqKV(StreamingMethod):
+    """Whenever the cache is full its keys and values, as signals over the sequence, lose their high frequencies.
+
+    Kai et al., ICLR 2026; LUMIA-Group/FreqKV (written from its description). The first ``sink`` tokens stay; the others
+    are transformed by the cosine transform, the lowest ``ratio`` of its coefficients are kept and transformed back to
+    as many entries, then new tokens fill the cache again: what is old is compressed over and over. All heads and layers
+    alike; keys and queries are at their places in the cache; chunks change memory alone. ``budget`` is the cache's size
+    after a compression, as the paper counts, from which it grows to :attr:`size`; a step's nominal tokens are the
+    cache's present size. The source trains its reader for this; here no reader is.
+    """
+
+    name: ClassVar[str] = "freqkv"
+    positions: ClassVar[str] = "rolling"
+
+    budget: int = 2050
+    sink: int = 4
+    ratio: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.demand(self.sink >= 0, "sink must not be negative")
+        self.demand(self.budget > self.sink, f"budget={self.budget} must exceed sink={self.sink}")
+        self.demand(0 < self.ratio < 1, f"ratio={self.ratio} must be above 0 and below 1")
+        self.demand(self.size > self.budget, f"ratio={self.ratio} compresses budget={self.budget} by no entry")
+
+    def check(self, reader: Reader) -> None:
+        longest = reader.model.config.max_position_embeddings
+        self.demand(
+            self.size <= longest,
+            f"budget={self.budget} means a cache of {self.size}, which exceeds the {longest} positions of the reader",
+        )
+
+    @property
+    def size(self) -> int:
+        """Entries of the full cache."""
+        return self.sink + round((self.budget - self.sink) / self.ratio)
+
+    def cache(self, reader: Reader) -> Cache:
+        return _Frequencies(self, reader)
+
+    def nominal(self, state: State) -> float:
+        return len(state.kept[0])
+
+
+class _Frequencies(Cache):
+    """``kept``: the cache, unrotated, [G, n, D] a layer."""
+
+    def __init__(self, method: FreqKV, reader: Reader) -> None:
+        super().__init__(reader, 0)
+        self.method = method
+        self.kept: list[Pairs | None] = [None] * reader.model.config.num_hidden_layers
+        self._lowest = lowest(method.size - method.sink, method.budget - method.sink).float().to(reader.device)
+        reader.rotary.reserve(method.size)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        passing, rotary, size = Pairs(key[0], value[0]), self.reader.rotary, self.method.size
+        kept, rows, start = self.kept[layer] if self.length else passing[:0], [], 0
+        while start < len(passing):
+            if len(kept) == size:
+                kept = self._compress(kept)
+            end = min(start + size - len(kept), len(passing))
+            kept = kept.then(passing[start:end])
+            new, n = end - start, len(kept)
+            rotated = Pairs(rotary(kept.keys, range(n)), kept.values)
+            turned = rotary(query[0, :, start:end], range(n - new, n))
+            rows.append(attention([Part(turned, rotated, causal(new, n, key.device))], scaling))
+            start = end
+        self.kept[layer] = kept
+        self.attended.append(len(kept))
+        return torch.cat(rows, 1)[None]
+
+    def _compress(self, kept: Pairs) -> Pairs:
+        sink, rest = kept[: self.method.sink], kept[self.method.sink :]
+        return sink.then(Pairs(*((self._lowest @ x.float()).to(x.dtype) for x in (rest.keys, rest.values))))
+
+
+def lowest(n: int, m: int) -> Tensor:
+    """The linear map [m, n] that keeps the ``m`` lowest of ``n`` frequencies: the orthonormal cosine transform
+    (DCT-II), its first ``m`` coefficients, their inverse transform at length ``m``, times sqrt(m / n), which leaves a
+    constant as it is. In float64."""
+    return math.sqrt(m / n) * _cosines(m, m).T @ _cosines(n, m)
+
+
+def _cosines(n: int, m: int) -> Tensor:
+    """The first ``m`` rows of the orthonormal DCT-II of length ``n``."""
+    odd = 2 * torch.arange(n, dtype=torch.float64) + 1
+    rows = torch.cos(math.pi / (2 * n) * torch.arange(m, dtype=torch.float64)[:, None] * odd) * math.sqrt(2 / n)
+    rows[0] /= math.sqrt(2)
+    return rows

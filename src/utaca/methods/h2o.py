@@ -1,0 +1,87 @@
+"""H2O: the cache keeps what has got most attention so far, and the latest tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from utaca.methods.attention import Pairs, Part, best, causal, mixed, probabilities
+from utaca.methods.streaming import Cache, StreamingMethod
+from utaca.readers.load import Reader
+
+
+@dataclass(frozen=True)
+class H2O(StreamingMethod):
+    """After every pass each key-value head evicts, for good, all but ``budget`` tokens.
+
+    Zhang et al., arXiv 2306.14048; FMInference/H2O (written from its description). Kept are the latest tokens and, of
+    those before them, the heavy hitters: those that all queries so far together gave most attention; ``heavy`` is their
+    share of the budget. The query heads of a group add up (the released code has no grouped queries). Keys and queries
+    are at their places in the cache (its streaming variant), so any length is within the reader's reach. A pass is a
+    chunk of the document, the question or a token of the answer, and sees itself beside the cache; the released code
+    reads the prompt whole, which needs its [N, N] logits, and so ``chunk`` changes what is evicted.
+    """
+
+    name: ClassVar[str] = "h2o"
+    positions: ClassVar[str] = "rolling"
+    alone: ClassVar[bool] = False
+
+    budget: int = 1024
+    heavy: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.demand(
+            0 <= self.heavy < 1, f"heavy={self.heavy} must be at least 0 and below 1: a token attends to itself"
+        )
+
+    def check(self, reader: Reader) -> None:
+        longest, pass_ = reader.model.config.max_position_embeddings, self.budget + self.chunk
+        self.demand(pass_ <= longest, f"budget and chunk, {pass_}, exceed the {longest} positions of the reader")
+
+    @property
+    def recent(self) -> int:
+        """The latest tokens that are always kept."""
+        return self.budget - int(self.budget * self.heavy)
+
+    def cache(self, reader: Reader) -> Cache:
+        return HeavyHitters(self, reader)
+
+
+class HeavyHitters(Cache):
+    """``kept``: the pairs that are left, [G, n, D], ``tokens``: their ids, ``mass``: what they were given, [G, n]."""
+
+    def __init__(self, method: H2O, reader: Reader) -> None:
+        super().__init__(reader, 0)
+        self.method = method
+        layers = reader.model.config.num_hidden_layers
+        self.kept: list[Pairs | None] = [None] * layers
+        self.tokens: list[Tensor | None] = [None] * layers
+        self.mass: list[Tensor | None] = [None] * layers
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        new, heads, rotary = query.shape[2], key.shape[1], self.reader.rotary
+        pairs = Pairs(key[0], value[0])
+        tokens = torch.arange(self.length, self.length + new, device=key.device).expand(heads, -1)
+        mass = torch.zeros(tokens.shape, device=key.device)
+        if self.length:
+            pairs = self.kept[layer].then(pairs)
+            tokens = torch.cat((self.tokens[layer], tokens), 1)
+            mass = torch.cat((self.mass[layer], mass), 1)
+        n = len(pairs)
+        rotary.reserve(n)
+        rotated = Pairs(rotary(pairs.keys, range(n)), pairs.values)
+        part = Part(rotary(query[0], range(n - new, n)), rotated, causal(new, n, key.device))
+        given = probabilities([part], scaling)
+        mass = mass + given.sum(1).unflatten(0, (heads, -1)).sum(1)
+        self.attended.append(n)
+        if n > self.method.budget:
+            before, recent = n - self.method.recent, torch.arange(n - self.method.recent, n, device=key.device)
+            heavy = best(mass[:, :before], self.method.budget - self.method.recent)
+            left = torch.cat((heavy, recent.expand(heads, -1)), 1)
+            pairs, tokens, mass = pairs.at(left), tokens.gather(1, left), mass.gather(1, left)
+        self.kept[layer], self.tokens[layer], self.mass[layer] = pairs, tokens, mass
+        return mixed(given, [part])[None]

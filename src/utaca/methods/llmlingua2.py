@@ -1,0 +1,136 @@
+"""LLMLingua-2: the document's text is shortened before the reader sees it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoConfig
+
+from utaca.methods.dense import Dense, DenseMethod
+from utaca.methods.full import Everything
+from utaca.methods.method import State
+from utaca.readers.load import Reader
+
+KINDS = {"xlm-roberta": "xlm-roberta-large", "bert": "bert-base-multilingual-cased"}
+"""Types of token classifiers, and the names by which the package knows them: it looks for these in a model's path."""
+
+
+@dataclass(frozen=True)
+class LLMLingua2(DenseMethod):
+    """A token classifier drops words of the document; the reader attends to all that is left.
+
+    Pan et al., ACL Findings 2024; package llmlingua 0.2.2 (microsoft/LLMLingua, MIT), an extra of this one. Of each
+    chunk of at most 510 of the classifier's tokens the ``rate`` that is likeliest worth keeping stays, by words, and so
+    do ``force_tokens``; the rate is of the reader's tokens (the package's is of OpenAI's, whose tokenizer it would
+    download). ``budget`` and nominal tokens are what is left of the document: about ``budget``, or with 0 the ``rate``.
+    A document beyond the reader's trained length is cut before it is compressed, as the paper's must have been (its 32k
+    are 25% of 128k). The question stays as it is. ``model``: hub id or folder of a classifier whose label 1 is "keep".
+    """
+
+    name: ClassVar[str] = "llmlingua2"
+
+    budget: int = 0
+    rate: float = 0.25
+    model: str = "microsoft/llmlingua-2-xlm-roberta-large-meetingbank"
+    force_tokens: tuple[str, ...] = ("\n", "?", "!", ".")
+
+    def __post_init__(self) -> None:
+        self.demand(self.budget >= 0, "budget must not be negative; 0 means the rate")
+        # The package counts in whole hundredths and keeps one less.
+        self.demand(0.01 < self.rate <= 1, f"rate={self.rate} must be above 0.01 and at most 1")
+
+    @property
+    def reading(self) -> LLMLingua2:
+        return self
+
+    def check(self, reader: Reader) -> None:
+        if self.budget or self.rate < 1:
+            self.demand(find_spec("llmlingua") is not None, "needs package llmlingua: pip install -e '.[llmlingua]'")
+            kind, short = _kind(self.model), Path(self.model).name
+            self.demand(
+                bool(kind), f"needs model {short} at path or hub id {self.model}; get it, or set model to its folder"
+            )
+            self.demand(kind in KINDS, f"model={self.model} is of type {kind}; known are {', '.join(KINDS)}")
+
+    @torch.inference_mode()
+    def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
+        whole = reader.encode(document) if isinstance(document, str) else document
+        tokens, dropped = self.tokens(reader, whole, room)
+        rate = self.budget / len(tokens) if self.budget else self.rate
+        self.demand(
+            rate > 0.01, f"budget={self.budget} is not above a hundredth of the document's {len(tokens)} tokens"
+        )
+        if rate >= 1:
+            return super().read(reader, document, room)
+        text = document if isinstance(document, str) and not dropped else reader.tokenizer.decode(tokens.tolist())
+        short = self._compressed(reader, text, rate)
+        reading = super().read(reader, short if isinstance(document, str) else reader.encode(short), room)
+        reading.dropped += dropped
+        return reading
+
+    def _compressed(self, reader: Reader, text: str, rate: float) -> str:
+        with _undisturbed():
+            compressor = _compressor(self.model, reader.device.type)
+            compressor.oai_tokenizer = SimpleNamespace(encode=reader.encode)
+            found = compressor.compress_prompt_llmlingua2([text], rate=rate, force_tokens=list(self.force_tokens))
+        return found["compressed_prompt"]
+
+    def state(self, reading: Dense, again: int, room: int) -> State:
+        return Everything(reading, again, room)
+
+    def nominal(self, state: Everything) -> float:
+        return state.start
+
+
+@lru_cache
+def _kind(model: str) -> str | None:
+    """The type of a model, if it can be had."""
+    folder = Path(model)
+    if folder.is_dir() and not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
+        return None
+    try:
+        return AutoConfig.from_pretrained(model).model_type
+    except (OSError, ValueError):
+        return None
+
+
+@lru_cache(1)
+def _compressor(model: str, device: str) -> Any:
+    """The package's compressor, by the steps of its constructor but for OpenAI's tokenizer, which that downloads."""
+    from llmlingua import PromptCompressor
+
+    compressor = PromptCompressor.__new__(PromptCompressor)
+    compressor.model_name = KINDS[_kind(model)]
+    compressor.load_model(model, device, {"trust_remote_code": False})
+    compressor.init_llmlingua2()
+    compressor.model.eval()
+    return compressor
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Leaves random numbers as they were: the package seeds them all."""
+    drawn, numbers, hashing = random.getstate(), np.random.get_state(), os.environ.get("PYTHONHASHSEED")
+    kernels = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(drawn)
+        np.random.set_state(numbers)
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = kernels
+        os.environ.pop("PYTHONHASHSEED", None)
+        if hashing is not None:
+            os.environ["PYTHONHASHSEED"] = hashing

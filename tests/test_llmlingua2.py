@@ -1,0 +1,119 @@
+"""LLMLingua-2 by its package, with a small random token classifier, against a statement of its rule."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from brute_methods import Loop
+from small import make_reader
+from torch import Tensor
+from transformers import BertConfig, BertForTokenClassification, BertTokenizer
+
+from utaca.errors import UserError
+from utaca.methods import Answers, build
+from utaca.methods.llmlingua2 import _undisturbed
+from utaca.readers.prompts import SEPARATOR
+
+WORDS = [f"w{i}{'xyz'[: i % 4]}" for i in range(200)]
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a BERT of random weights, a word a token."""
+    folder = tmp_path_factory.mktemp("classifier")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *".!?"]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    BertTokenizer(str(folder / "vocab.txt"), do_lower_case=False).save_pretrained(folder)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    torch.manual_seed(0)
+    BertForTokenClassification(BertConfig(vocab_size=len(vocabulary), initializer_range=0.5, **sizes)).save_pretrained(
+        folder
+    )
+    return folder
+
+
+def kept(folder: Path, chunk: list[str], rate: float, forced: str) -> list[str]:
+    """The words of a chunk above the percentile that leaves the rate, a word counting once a character."""
+    tokenizer, model = BertTokenizer.from_pretrained(folder), BertForTokenClassification.from_pretrained(folder).eval()
+    ids = torch.tensor([tokenizer.convert_tokens_to_ids(["[CLS]", *chunk, "[SEP]"])])
+    # Chunks are padded to 512.
+    padded = torch.nn.functional.pad(ids, (0, 512 - ids.shape[1]))
+    with torch.no_grad():
+        logits = model(padded, attention_mask=(padded > 0).long()).logits[0, 1 : len(chunk) + 1]
+    worth = [1.0 if word in forced else float(p) for word, p in zip(chunk, logits.softmax(-1)[:, 1], strict=True)]
+    weighted = sorted(p for p, word in zip(worth, chunk, strict=True) for _ in word)
+    place = (len(weighted) - 1) * int(100 * (1 - rate) + 1) / 100
+    low, high = weighted[int(place)], weighted[min(int(place) + 1, len(weighted) - 1)]
+    threshold = low + (high - low) * (place - int(place))
+    return [word for word, p in zip(chunk, worth, strict=True) if p > threshold or p == threshold == 1]
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_kept_words_and_logits_equal_a_statement_of_the_rule(case: int, classifier: Path) -> None:
+    pytest.importorskip("llmlingua", reason="the extra llmlingua is not installed")
+    rng, reader = random.Random(case), make_reader()
+    rate, forced = rng.choice([0.1, 0.25, 0.5, 0.8]), ["", ".!"][case % 2]
+    words = [rng.choice([*WORDS, "."]) for _ in range(rng.randint(30, 120))]
+    document = " ".join(words)
+    given = {"budget": round(rate * len(document))} if case < 2 else {"rate": rate}
+    method = build("llmlingua2", {"model": str(classifier), "force_tokens": list(forced), **given})
+    reading = method.read(reader, document, 50)
+    rate = given.get("rate", given.get("budget", 0) / len(document))
+    expected = reader.encode(reader.before + " ".join(kept(classifier, words, rate, forced)).replace(" .", "."))
+    assert reader.tokenizer.decode(reading.tokens.tolist()) == reader.tokenizer.decode(expected.tolist())
+    assert reading.dropped == 0
+    answer = Answers(reader, document).answer(method, "what is it", 4)
+    prompt = reader.encode(SEPARATOR + "what is it" + reader.after)
+    loop = Loop(reader)
+    chosen = loop.run(torch.cat((expected, prompt)), loop.full)[-1].argmax()
+    assert answer.generation.trace[0].token == chosen
+    assert [token.attended for token in answer.generation.trace] == [len(expected) + len(prompt) + i for i in range(4)]
+    assert {token.k for token in answer.generation.trace} == {len(expected)} == {answer.n_context}
+
+
+def test_a_long_document_is_cut_before_it_is_compressed(classifier: Path) -> None:
+    pytest.importorskip("llmlingua", reason="the extra llmlingua is not installed")
+    reader, rng = make_reader(), random.Random(0)
+    document = " ".join(rng.choices(WORDS, k=400))
+    # The small tokenizer's own does not give back what it encoded.
+    reader.tokenizer.decode = lambda ids: "".join(chr((i - 33) % 96 + 32) for i in ids)
+    reading = build("llmlingua2", {"model": str(classifier), "rate": 0.5}).read(reader, document, 100)
+    assert reading.dropped == len(document) - 924
+    assert 0.3 * 924 < len(reading) < 0.6 * 924
+    with pytest.raises(UserError, match="budget=9 is not above a hundredth of the document's 924 tokens"):
+        build("llmlingua2", {"model": str(classifier), "budget": 9}).read(reader, document, 100)
+
+
+def test_random_numbers_go_on_as_if_nothing_had_been() -> None:
+    def draw() -> tuple[float, float, Tensor, str | None]:
+        return random.random(), np.random.rand(), torch.rand(1), os.environ.get("PYTHONHASHSEED")
+
+    def seed() -> None:
+        random.seed(7), np.random.seed(7), torch.manual_seed(7)
+
+    seed()
+    expected = draw()
+    seed()
+    with _undisturbed():
+        seed()
+        draw()
+        os.environ["PYTHONHASHSEED"] = "42"
+    assert draw() == expected
+
+
+def test_what_is_missing_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reader = make_reader()
+    monkeypatch.setattr("utaca.methods.llmlingua2.find_spec", lambda _: None)
+    with pytest.raises(UserError, match="method llmlingua2: needs package llmlingua"):
+        build("llmlingua2", {}).check(reader)
+    monkeypatch.setattr("utaca.methods.llmlingua2.find_spec", lambda _: "there")
+    with pytest.raises(UserError, match=f"needs model {tmp_path.name} at path or hub id {tmp_path}; get it, or set"):
+        build("llmlingua2", {"model": str(tmp_path)}).check(reader)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "model.safetensors").touch()
+    build("llmlingua2", {"model": str(tmp_path), "rate": 1.0}).check(reader)
