@@ -33,7 +33,7 @@ for split, suites in METHODS.items():
         resources:
             gpu=GPU,
         params:
-            reader=READER,
+            reader=READER | {"positions": SETTINGS.reader.positions},
             suites={
                 suite: [asdict(point) for point in points]
                 for suite, points in suites.items()
