@@ -43,7 +43,7 @@ LABELS = f"{OUT}/labels/{SETTINGS.labeller.name}"
 READER = {
     key: value
     for key, value in IDENTITY["reader"].items()
-    if key not in ("training", "methods")
+    if key not in ("training", "positions", "methods")
 }
 READER_FILES = [
     str(path)

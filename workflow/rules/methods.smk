@@ -1,9 +1,13 @@
 """Answers by context-management methods that do not decode from block memory."""
 
-# LLMLingua-2's classifier, where a suite has the method and its model is the one that the project trains.
+from importlib.util import find_spec
+
+# LLMLingua-2's classifier, where a suite has the method, its package is there and its model is the one that the project
+# trains.
 CLASSIFIER = (
     rules.keeper.output
-    if SETTINGS.methods["llmlingua2"]["model"] == f"{OUT}/keeper"
+    if find_spec("llmlingua")
+    and SETTINGS.methods["llmlingua2"]["model"] == f"{OUT}/keeper"
     and any(
         point.method == "llmlingua2"
         for suites in METHODS.values()
@@ -47,7 +51,7 @@ for split, suites in METHODS.items():
         resources:
             gpu=GPU,
         params:
-            reader=READER,
+            reader=READER | {"positions": SETTINGS.reader.positions},
             suites={
                 suite: [asdict(point) for point in points]
                 for suite, points in suites.items()

@@ -56,13 +56,20 @@ class LLMLingua2(DenseMethod):
     def reading(self) -> LLMLingua2:
         return self
 
+    def missing(self) -> str:
+        if not self.budget and self.rate >= 1:
+            return ""
+        if find_spec("llmlingua") is None:
+            return "needs package llmlingua: pip install -e '.[llmlingua]'"
+        if not _kind(self.model):
+            short = Path(self.model).name
+            return f"needs model {short} at path or hub id {self.model}; get it, or set model to its folder"
+        return ""
+
     def check(self, reader: Reader) -> None:
+        self.demand(not self.missing(), self.missing())
         if self.budget or self.rate < 1:
-            self.demand(find_spec("llmlingua") is not None, "needs package llmlingua: pip install -e '.[llmlingua]'")
-            kind, short = _kind(self.model), Path(self.model).name
-            self.demand(
-                bool(kind), f"needs model {short} at path or hub id {self.model}; get it, or set model to its folder"
-            )
+            kind = _kind(self.model)
             self.demand(kind in KINDS, f"model={self.model} is of type {kind}; known are {', '.join(KINDS)}")
 
     @torch.inference_mode()

@@ -83,6 +83,10 @@ class Method(ABC):
     def check(self, reader: Reader) -> None:  # noqa: B027
         """Raise :class:`UserError` where the method cannot work with this reader."""
 
+    def missing(self) -> str:
+        """What the method needs and this machine lacks, in a sentence; "" where it can run."""
+        return ""
+
     @property
     def observes(self) -> int:
         """Tokens at the prompt's end whose queries it must see together, be they the document's."""
@@ -98,7 +102,7 @@ class Method(ABC):
 
         True positions beyond those of the reader's training are of no use to it, so documents are cut to them.
         """
-        return reader.model.config.max_position_embeddings - room if self.positions == "absolute" else None
+        return reader.positions - room if self.positions == "absolute" else None
 
     def tokens(self, reader: Reader, document: str | Tensor, room: int) -> tuple[Tensor, int]:
         """Token ids of a document, cut in the middle to :meth:`longest`, and how many of them were dropped.
@@ -113,7 +117,7 @@ class Method(ABC):
         self.demand(
             longest > 1,
             f"question and answer take {room} tokens, and reader {reader.settings.name} has "
-            f"{reader.model.config.max_position_embeddings} positions; ask a shorter question or lower max_new_tokens",
+            f"{reader.positions} positions; ask a shorter question or lower max_new_tokens",
         )
         head = longest // 2
         return torch.cat((tokens[:head], tokens[head - longest :])), len(tokens) - longest

@@ -8,16 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from utaca.decoding.generate import Generation
 from utaca.decoding.suites import Answered, Decoded, packed, unpacked
 from utaca.decoding.trajectories import ask
-from utaca.methods.answers import Answers
+from utaca.methods.answers import Answer, Answers
 from utaca.methods.method import Method
 from utaca.methods.registry import build
 from utaca.readers.load import Reader
 from utaca.records import progress
 from utaca.records.journal import Journal
 from utaca.settings.checks import digest
-from utaca.settings.schema import Point
+from utaca.settings.schema import NOT_RUN, Point
 
 
 def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method:
@@ -26,6 +27,11 @@ def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method:
     Raises :class:`UserError` for settings that the method does not know and budgets that it cannot meet.
     """
     return build(point.method, {**methods[point.method], **({"budget": point.budget} if point.budget else {})})
+
+
+def lacking(what: str) -> Answer:
+    """The answer of a method that was not run, and why."""
+    return Answer(Generation(1, finish=NOT_RUN + what), 0, 0, float("nan"), 0)
 
 
 def decode_methods(
@@ -38,10 +44,14 @@ def decode_methods(
     """Answers and traces of every point of the suites, all of them of methods (schemas of the same names).
 
     Methods that can share a reading of the document follow each other. An answer that a machine's memory does not
-    suffice for is a row too, without tokens.
+    suffice for, or whose method lacks something (:meth:`Method.missing`), is a row too, without tokens; its ``finish``
+    says so. Raises :class:`UserError` where a method cannot work with this reader.
     """
     points = {(suite, point.label): point for suite, own in suites.items() for point in own}
     made = {key: method_of(point, methods) for key, point in points.items()}
+    for method in made.values():
+        if not method.missing():
+            method.check(reader)
     readings = list(dict.fromkeys(method.reading for method in made.values()))
     order = sorted(points, key=lambda key: readings.index(made[key].reading))
     found: dict[tuple[str, str], list[Answered]] = {key: [] for key in points}
@@ -53,7 +63,8 @@ def decode_methods(
             point, method = points[key], made[key]
 
             def decode(point: Point = point, method: Method = method) -> pa.Table:
-                answer = answers.answer(method, question, longest)  # noqa: B023
+                lacks = method.missing()
+                answer = lacking(lacks) if lacks else answers.answer(method, question, longest)  # noqa: B023
                 return packed(
                     answer.generation,
                     point,
@@ -67,7 +78,10 @@ def decode_methods(
 
             item = f"answer/{method.name}/{digest(asdict(method))}/{document['id']}"
             suite, label = key
-            found[key].append(unpacked(journal.table(item, decode), {"suite": suite, "point": label}))
+            about = {"suite": suite, "point": label, "budget": point.budget}
+            # What is missing now may be there next time.
+            pair = decode() if method.missing() else journal.table(item, decode)
+            found[key].append(unpacked(pair, about))
     return Decoded(
         {key: pa.concat_tables(one.answer for one in own) for key, own in found.items()},
         {key: pa.concat_tables(one.trace for one in own) for key, own in found.items()},

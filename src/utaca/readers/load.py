@@ -65,6 +65,11 @@ class Reader:
         ids = configured if isinstance(configured, list) else [configured, self.tokenizer.eos_token_id]
         return frozenset(i for i in ids if i is not None)
 
+    @property
+    def positions(self) -> int:
+        """Positions that it was trained for, see ``reader.positions``."""
+        return self.settings.positions or self.model.config.max_position_embeddings
+
     def encode(self, text: str) -> Tensor:
         """Token ids [T] of text that already carries its special tokens."""
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]

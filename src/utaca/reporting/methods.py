@@ -11,7 +11,18 @@ from utaca.reporting import paper, render, statistics
 from utaca.reporting.figures import drawing
 from utaca.reporting.generation import seeds_in_words, setting_in_words, usual
 from utaca.reporting.points import METHODS, Curve, Point
-from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, corpus_in_words, figure, plain, spread
+from utaca.reporting.tables import (
+    NAN,
+    NOT_RUN,
+    Column,
+    Row,
+    Table,
+    caption_in_words,
+    corpus_in_words,
+    figure,
+    plain,
+    spread,
+)
 from utaca.settings import schema
 
 _FAILURES = (
@@ -32,6 +43,18 @@ def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str,
     rows = []
     for point in found:
         name, mtokens = point.key[0], float(statistics.ratio(*point.mtokens))
+        known = paper.METHODS.get(name) or paper.TEST[paper.LLAMA].get(point.key)
+        reference = {
+            "paper_mtokens": known.mtokens if known else NAN,
+            "paper_cas_pct": known.cas if known else NAN,
+            "paper_excluded": bool(getattr(known, "excluded", False)),
+        }
+        if point.lacks:
+            # All figures stay empty.
+            counted = {"n_documents": 0, "n_memory": 0, "n_incoherent": 0}
+            about = {"setting": NOT_RUN, "prefill": prefill.get(name, ""), "nearest_utaca": ""}
+            rows.append({"method": point.method, "lacks": point.lacks, **about, **counted, **reference})
+            continue
         nearest = min(adaptive, key=lambda other: abs(np.log2(_tokens(other) / max(mtokens, 1))), default=None)
         row: Row = {
             "method": point.method,
@@ -59,13 +82,7 @@ def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str,
             "seconds_per_token": float(statistics.ratio(decode, generated)),
             "peak_gib": float(np.nanmax(point.sums["peak_bytes"])) / 2**30,
         }
-        known = paper.METHODS.get(name) or paper.TEST[paper.LLAMA].get(point.key)
-        row |= {
-            "paper_mtokens": known.mtokens if known else NAN,
-            "paper_cas_pct": known.cas if known else NAN,
-            "paper_excluded": bool(getattr(known, "excluded", False)),
-        }
-        rows.append(row)
+        rows.append(row | reference)
     columns = (
         Column("Method", plain("method")),
         Column("Setting", plain("setting")),
@@ -86,12 +103,13 @@ def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str,
         Column("paper mTokens", figure("paper_mtokens", 0)),
         Column("paper CAS %", _paper_cas),
     )
+    absent = [f"{row['method']} was not run: it {row['lacks']}." for row in rows if "lacks" in row]
     what = (
         "Context-management methods on the long-context test split, under the settings of their sources and the "
         "paper's budgets. mTokens is the nominal budget a generated token, attended the keys really attended to, the "
         "mean over layers and heads. Document read: methods with true positions read documents cut in the middle to "
         "the reader's positions, question and answer counted in. Difference: to the UT-ACA point nearest in mTokens, "
-        f"paired by document. {_FAILURES} †: the paper leaves such samples out."
+        f"paired by document. {_FAILURES} †: the paper leaves such samples out. {' '.join(absent)}"
     )
     return _table("methods", "Context-management methods", what, rows, columns, found, config)
 
@@ -105,6 +123,7 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
     counts = _counts([*own, *blocks], config)
     budgets = sorted({point.key[1] for point in own if point.key[1]})
     size = config.reader.memory.block_size
+    own = [point for point in own if not point.lacks]
     adaptive = [point for point in blocks if point.key[0] == "utaca" and usual(point, config)]
     curve = Curve.of(adaptive, counts) if adaptive else None
     named: dict[str, dict[int, Point]] = {}

@@ -12,7 +12,7 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
-from utaca.settings.schema import BLOCK_METHODS
+from utaca.settings.schema import BLOCK_METHODS, NOT_RUN
 
 METHODS = {
     "infllm": "InfLLM",
@@ -40,7 +40,7 @@ _TOTALS = ("n_context", "dropped", "n_generated", "rollbacks", "prefill_seconds"
 class Point:
     """The answers of an operating point: per document, in the order of the ids, sums over its tokens or attributes.
 
-    ``detector`` and ``seed`` tell of its detector, "" and -1 where it has none.
+    ``detector`` and ``seed`` tell of its detector, "" and -1 where it has none; ``lacks`` what kept it from being run.
     """
 
     key: paper.Point
@@ -48,6 +48,7 @@ class Point:
     seed: int
     documents: tuple[str, ...]
     sums: dict[str, np.ndarray]
+    lacks: str = ""
 
     @property
     def method(self) -> str:
@@ -104,7 +105,8 @@ def points(answers: Sequence[str | Path], scores: Sequence[str | Path]) -> list[
         first = own.iloc[0]
         key = first["method"], int(first["budget"]), first["policy"] or ""
         seed = -1 if pd.isna(first["seed"]) else int(first["seed"])
-        point = Point(key, first["detector"] or "", seed, documents, _sums(own, judged))
+        lacks = str(first["finish"]).removeprefix(NOT_RUN) if str(first["finish"]).startswith(NOT_RUN) else ""
+        point = Point(key, first["detector"] or "", seed, documents, _sums(own, judged), lacks)
         found.setdefault((key, point.detector, seed), point)
     known = set(zip(answered["suite"], answered["point"], strict=True))
     for suite, name in zip(scored["suite"], scored["point"], strict=True):

@@ -23,6 +23,10 @@ BLOCK_METHODS = ("infllm", "utaca", "oracle")
 """Methods that decode from block memory, their budgets in blocks; the others are those of :mod:`utaca.methods`."""
 
 
+NOT_RUN = "not run: "
+"""What an answer's finish begins with where its method lacks something; the sentence follows."""
+
+
 def setting(default: Any, help: str, **checks: Any) -> Any:
     """A documented config key.
 
@@ -136,6 +140,12 @@ class Reader:
         "blocks must lie on the device (memory.storage=device); the same tokens, up to rounding",
     )
     memory: Memory = setting(Memory(), "block memory of this reader")
+    positions: int = setting(
+        0,
+        "longest input, answer included, that `methods` give it at true positions; 0: the model's "
+        "max_position_embeddings",
+        minimum=0,
+    )
     methods: dict[str, dict[str, Any]] = setting({}, "settings of `methods` that are others for this reader")
     training: ReaderTraining = setting(ReaderTraining(), "training of the tiny reader")
 

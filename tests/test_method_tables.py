@@ -1,0 +1,161 @@
+"""Tables of context-management methods: against plain restatements; and methods at operating points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from small import make_reader
+from test_generation_tables import ADAPTIVE, FIXED, brute, made
+
+from utaca.methods.suites import decode_methods
+from utaca.records import read, write
+from utaca.records.journal import Journal
+from utaca.reporting import methods, statistics
+from utaca.reporting.points import points
+from utaca.settings import schema
+
+OWN = [("snapkv", 128, "", -1, 128.0, 0.4), ("snapkv", 512, "", -1, 512.0, 0.6), ("window", 512, "", -1, 512.0, 0.1)]
+
+
+@pytest.fixture
+def config() -> schema.Config:
+    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
+    return schema.Config(
+        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300),
+        reader=schema.Reader(name="tiny", path="data/readers/tiny"),
+        corpus=schema.Corpus(name="embedded", source="embedded"),
+        detectors={"utaca": schema.Detector()},
+        writer=endpoint, labeller=endpoint, judge=endpoint,
+    )  # fmt: skip
+
+
+def both(folder, own=OWN):
+    """Files of methods' points and of those decoded from block memory, and both as points."""
+    (folder / "own").mkdir()
+    files, blocks = made(folder / "own", own), made(folder, FIXED + ADAPTIVE)
+    return files, blocks, points(*files), points(*blocks)
+
+
+def edited(files, name, **columns):
+    """One point's answers written again with other values in some columns."""
+    answers, scores = files
+    path = next(path for path in answers if path.name.startswith(name))
+    rows = read(path, "answers").to_pylist()
+    for row, *values in zip(rows, *columns.values(), strict=True):
+        row |= dict(zip(columns, values, strict=True))
+    write(path, "answers", rows)
+    judged = next(path for path in scores if path.name.startswith(name))
+    write(judged, "scores", read(judged, "scores").to_pylist(), made_from=[path])
+
+
+def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config) -> None:
+    files, blocks, own, decoded = both(tmp_path)
+    frame = methods.methods(own, decoded, {"snapkv": "quadratic"}, config).frame
+    rows = frame.set_index(["method", "setting"])
+    assert list(frame["method"]) == ["SnapKV"] * 2 + ["Window only"] + ["InfLLM"] * 3 + ["UT-ACA"] * 2
+    row = rows.loc["SnapKV", "512 tokens"]
+    assert (row["prefill"], rows.loc["Window only", "512 tokens"]["prefill"]) == ("quadratic", "linear")
+    assert row["nearest_utaca"] == "Kmax=64, Sub.16"
+
+    def difference(drawn) -> float:
+        mine, other = brute(*files, "snapkv-512", drawn)[1], brute(*blocks, "utaca-K64-sub16-seed0", drawn)[1]
+        return 100 * (mine - other)
+
+    assert row["difference_pct"] == pytest.approx(difference(range(7)))
+    counts = statistics.resamples(7, 300, 0, "test").astype(int)
+    resampled = [difference([d for d in range(7) for _ in range(one[d])]) for one in counts]
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    assert [row["difference_pct_low"], row["difference_pct_high"]] == pytest.approx([low, high])
+    assert row["read_pct"] == pytest.approx(90), "100 of 1,000 tokens were cut"
+    assert row["paper_cas_pct"] == 23.43
+    assert np.isnan(rows.loc["UT-ACA", "Kmax=64, Sub.16"]["difference_pct"])
+
+
+def test_failures_are_counted_and_left_out_beside(tmp_path, config) -> None:
+    files, _, _, decoded = both(tmp_path)
+    edited(files, "snapkv-512", finish=["memory", "incoherent", *["eos"] * 5])
+    shown = methods.methods(points(*files), decoded, {}, config)
+    row = shown.frame.set_index(["method", "setting"]).loc["SnapKV", "512 tokens"]
+    assert (row["n_memory"], row["n_incoherent"]) == (1, 1)
+    assert row["cas_pct"] == pytest.approx(100 * brute(*files, "snapkv-512", range(7))[1])
+    assert row["cas_whole_pct"] == pytest.approx(100 * brute(*files, "snapkv-512", range(2, 7))[1])
+
+
+def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config) -> None:
+    files, _, _, decoded = both(tmp_path, [*OWN, ("llmlingua2", 0, "", -1, 100.0, 0.4)])
+    edited(files, "llmlingua2", finish=["not run: needs model X"] * 7, n_generated=[0] * 7)
+    shown = methods.methods(points(*files), decoded, {}, config)
+    row = shown.frame.set_index("method").loc["LLMLingua-2"]
+    assert row["setting"] == "not run"
+    assert row[["cas_pct", "mtokens", "attended", "peak_gib"]].isna().all()
+    assert "LLMLingua-2 was not run: it needs model X." in shown.caption
+    equal = methods.equal_budgets(points(*files), decoded, config).frame
+    assert "LLMLingua-2" not in set(equal["method"])
+
+
+def test_equal_budgets_hold_the_adaptive_curve_against_every_method(tmp_path, config) -> None:
+    files, blocks, own, decoded = both(tmp_path)
+    frame = methods.equal_budgets(own, decoded, config).frame.set_index("method")
+    assert list(frame.index) == ["SnapKV", "Window only", "InfLLM", "UT-ACA, interpolated"]
+    assert frame.loc["SnapKV", "cas_128_pct"] == pytest.approx(100 * brute(*files, "snapkv-128", range(7))[1])
+    assert frame.loc["InfLLM", "cas_512_pct"] == pytest.approx(100 * brute(*blocks, "infllm-K32", range(7))[1])
+    assert np.isnan(frame.loc["Window only", "cas_128_pct"])
+
+    def above(drawn) -> float:
+        curve = sorted(brute(*blocks, f"utaca-K{k}-sub16-seed0", drawn) for k in (32, 64))
+        x, y = [np.log2(t) for t, _ in curve], [c for _, c in curve]
+        each = [np.interp(np.log2(b), x, y) - brute(*files, f"snapkv-{b}", drawn)[1] for b in (128, 512)]
+        return 100 * float(np.mean(each))
+
+    row = frame.loc["SnapKV"]
+    assert row["utaca_above_pct"] == pytest.approx(above(range(7)))
+    counts = statistics.resamples(7, 300, 0, "test").astype(int)
+    low, high = np.quantile([above([d for d in range(7) for _ in range(one[d])]) for one in counts], [0.025, 0.975])
+    assert [row["utaca_above_pct_low"], row["utaca_above_pct_high"]] == pytest.approx([low, high])
+
+
+def test_the_figure_is_drawn_the_same_again(tmp_path, config) -> None:
+    _, _, own, decoded = both(tmp_path)
+    table = methods.methods(own, decoded, {}, config).frame
+    methods.draw(table, tmp_path, config)
+    first = (tmp_path / "methods.svg").read_bytes()
+    methods.draw(table, tmp_path, config)
+    assert (tmp_path / "methods.svg").read_bytes() == first
+
+
+def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:
+    reader = make_reader()
+    settings = {"window": {"budget": 40, "n_init": 4}, "full": {}}
+    suites = {
+        "methods": [schema.Point("window"), schema.Point("full")],
+        "budgets": [schema.Point("window", 40), schema.Point("window", 60)],
+    }
+    documents = [
+        {"id": f"d{i}", "text": "the cat sat " * (30 + i), "person": "Ann Lee", "facts": [{"attribute": "major"}]}
+        for i in range(2)
+    ]
+    found = decode_methods(reader, documents, suites, settings, Journal(tmp_path, "x"))
+    frame = pd.concat([table.to_pandas() for table in found.answers.values()])
+    assert set(zip(frame["suite"], frame["point"], frame["budget"], strict=True)) == {
+        ("methods", "window", 0), ("methods", "full", 0), ("budgets", "window-40", 40), ("budgets", "window-60", 60),
+    }  # fmt: skip
+    texts = frame.set_index(["point", "document"])["text"]
+    assert (texts["window"] == texts["window-40"]).all()
+    trace = found.traces["methods", "full"].to_pandas()
+    answer = found.answers["methods", "full"].to_pandas()
+    assert len(trace) == answer["n_generated"].sum()
+    assert (trace.groupby("document")["attended"].first() > answer.set_index("document")["n_context"]).all()
+    again = decode_methods(reader, documents, suites, settings, Journal(tmp_path, "x"))
+    assert again.answers["methods", "full"].equals(found.answers["methods", "full"]), "journaled, times included"
+
+
+def test_a_method_that_lacks_something_gives_rows_that_say_so(tmp_path) -> None:
+    settings = {"llmlingua2": {"model": str(tmp_path / "nowhere")}}
+    document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
+    points_ = {"methods": [schema.Point("llmlingua2")]}
+    found = decode_methods(make_reader(), [document], points_, settings, Journal(tmp_path / "j", "x"))
+    (row,) = found.answers["methods", "llmlingua2"].to_pylist()
+    assert row["finish"].startswith("not run: needs")
+    assert row["n_generated"] == 0
+    assert len(found.traces["methods", "llmlingua2"]) == 0
