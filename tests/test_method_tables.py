@@ -89,7 +89,7 @@ def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config) -> None:
     row = shown.frame.set_index("method").loc["LLMLingua-2"]
     assert row["setting"] == "not run"
     assert row[["cas_pct", "mtokens", "attended", "peak_gib"]].isna().all()
-    assert "LLMLingua-2 was not run: it needs model X." in shown.caption
+    assert "LLMLingua-2 was not run: needs model X." in shown.caption
     equal = methods.equal_budgets(points(*files), decoded, config).frame
     assert "LLMLingua-2" not in set(equal["method"])
 
@@ -159,3 +159,16 @@ def test_a_method_that_lacks_something_gives_rows_that_say_so(tmp_path) -> None:
     assert row["finish"].startswith("not run: needs")
     assert row["n_generated"] == 0
     assert len(found.traces["methods", "llmlingua2"]) == 0
+
+
+def test_what_a_method_cannot_do_with_a_document_loses_no_row(tmp_path, monkeypatch) -> None:
+    def refuse(self, *_: object) -> None:
+        self.demand(False, "budget=40 is too small for this document")
+
+    monkeypatch.setattr("utaca.methods.window.WindowOnly.read", refuse)
+    document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
+    points_ = {"methods": [schema.Point("window"), schema.Point("full")]}
+    found = decode_methods(make_reader(), [document], points_, {"window": {}, "full": {}}, Journal(tmp_path, "x"))
+    (row,) = found.answers["methods", "window"].to_pylist()
+    assert row["finish"] == "not run: method window: budget=40 is too small for this document"
+    assert found.answers["methods", "full"]["n_generated"][0].as_py() > 0

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from utaca.decoding.generate import Generation
+from utaca.decoding.generate import Generation, NotFiniteError
 from utaca.decoding.suites import Answered, Decoded, packed, unpacked
 from utaca.decoding.trajectories import ask
+from utaca.errors import UserError
 from utaca.methods.answers import Answer, Answers
 from utaca.methods.method import Method
 from utaca.methods.registry import build
@@ -44,8 +45,8 @@ def decode_methods(
     """Answers and traces of every point of the suites, all of them of methods (schemas of the same names).
 
     Methods that can share a reading of the document follow each other. An answer that a machine's memory does not
-    suffice for, or whose method lacks something (:meth:`Method.missing`), is a row too, without tokens; its ``finish``
-    says so. Raises :class:`UserError` where a method cannot work with this reader.
+    suffice for, or whose method lacks something (:meth:`Method.missing`) or cannot do with the document, is a row too,
+    without tokens; its ``finish`` says so. Raises :class:`UserError` where a method cannot work with this reader.
     """
     points = {(suite, point.label): point for suite, own in suites.items() for point in own}
     made = {key: method_of(point, methods) for key, point in points.items()}
@@ -63,8 +64,14 @@ def decode_methods(
             point, method = points[key], made[key]
 
             def decode(point: Point = point, method: Method = method) -> pa.Table:
-                lacks = method.missing()
-                answer = lacking(lacks) if lacks else answers.answer(method, question, longest)  # noqa: B023
+                try:
+                    lacks = method.missing()
+                    answer = lacking(lacks) if lacks else answers.answer(method, question, longest)  # noqa: B023
+                except NotFiniteError:
+                    raise
+                except UserError as error:
+                    # What a method cannot do with this document, as LLMLingua-2 with a budget far below its length.
+                    answer = lacking(str(error))
                 return packed(
                     answer.generation,
                     point,

@@ -103,7 +103,7 @@ def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str,
         Column("paper mTokens", figure("paper_mtokens", 0)),
         Column("paper CAS %", _paper_cas),
     )
-    absent = [f"{row['method']} was not run: it {row['lacks']}." for row in rows if "lacks" in row]
+    absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
     what = (
         "Context-management methods on the long-context test split, under the settings of their sources and the "
         "paper's budgets. mTokens is the nominal budget a generated token, attended the keys really attended to, the "

@@ -105,7 +105,7 @@ def points(answers: Sequence[str | Path], scores: Sequence[str | Path]) -> list[
         first = own.iloc[0]
         key = first["method"], int(first["budget"]), first["policy"] or ""
         seed = -1 if pd.isna(first["seed"]) else int(first["seed"])
-        lacks = str(first["finish"]).removeprefix(NOT_RUN) if str(first["finish"]).startswith(NOT_RUN) else ""
+        lacks = next((end.removeprefix(NOT_RUN) for end in own["finish"] if end.startswith(NOT_RUN)), "")
         point = Point(key, first["detector"] or "", seed, documents, _sums(own, judged), lacks)
         found.setdefault((key, point.detector, seed), point)
     known = set(zip(answered["suite"], answered["point"], strict=True))
