@@ -420,6 +420,15 @@ def test_more_points_are_decoded_beside_the_others(finished: Path) -> None:
     assert not {"generate_validation", "train_detector", "decode_trajectories"} & set(jobs)
 
 
+def test_methods_are_answered_beside_the_others(finished: Path) -> None:
+    jobs = smoke(finished, "suites=methods")
+    assert jobs["compare_test"] == 2, "a job a shard"
+    assert jobs["table_methods"] == 1
+    assert {"score_methods", "score_budgets"} <= set(jobs)
+    assert not {"pad", "decode_trajectories", "label", "train_utaca", "generate_validation"} & set(jobs)
+    assert smoke(finished, "methods={snapkv: {kernel: 5}}") == {}, "no suite of the run has it"
+
+
 def test_a_removed_table_is_remade_alone(finished: Path) -> None:
     path = finished / "results" / "tiny" / "tables" / "detection.csv"
     kept = path.read_bytes()
