@@ -27,8 +27,9 @@ from utaca.settings import schema
 
 _FAILURES = (
     "An answer that the machine's memory did not suffice for, or that went in a circle until its end, is scored as it "
-    "is, nothing left out; CAS without failures leaves these answers out, as the paper does in its dagger rows."
+    "is, nothing left out."
 )
+_WHOLE = "CAS without failures leaves these answers out, as the paper does in its dagger rows."
 
 
 def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str, str], config: schema.Config) -> Table:
@@ -109,7 +110,7 @@ def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str,
         "paper's budgets. mTokens is the nominal budget a generated token, attended the keys really attended to, the "
         "mean over layers and heads. Document read: methods with true positions read documents cut in the middle to "
         "the reader's positions, question and answer counted in. Difference: to the UT-ACA point nearest in mTokens, "
-        f"paired by document. {_FAILURES} †: the paper leaves such samples out. {' '.join(absent)}"
+        f"paired by document. {_FAILURES} {_WHOLE} †: the paper leaves such samples out. {' '.join(absent)}"
     )
     return _table("methods", "Context-management methods", what, rows, columns, found, config)
 
@@ -168,7 +169,7 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
         "Context-management methods on the long-context test split at equal nominal budgets of tokens. Attended: keys "
         "really attended to. UT-ACA's mean budget is an outcome: its CAS is interpolated in log2 mTokens between its "
         f"points, which reach {reach}, beyond them that of the nearest one; the last column is its CAS less the "
-        f"method's, mean over budgets, paired by document. {_FAILURES.partition(';')[0]}."
+        f"method's, mean over budgets, paired by document. {_FAILURES}"
     )
     return _table("equal_budgets", "Methods at equal budgets", what, rows, columns, [*own, *blocks], config)
 
