@@ -72,6 +72,17 @@ def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config) -
     assert np.isnan(rows.loc["UT-ACA", "Kmax=64, Sub.16"]["difference_pct"])
 
 
+def test_the_papers_figures_beside_are_those_of_the_same_reader(tmp_path, config) -> None:
+    *_, own, decoded = both(tmp_path)
+    for reader, snapkv, infllm in [("tiny", 23.43, 25.81), ("qwen2_7b", np.nan, 37.77)]:
+        config.reader.name = reader
+        table = methods.methods(own, decoded, {}, config)
+        beside = table.frame.set_index(["method", "setting"])["paper_cas_pct"]
+        assert beside["InfLLM", "K=8"] == infllm
+        assert beside["SnapKV", "512 tokens"] == pytest.approx(snapkv, nan_ok=True)
+        assert table.columns[-1].header.endswith("(Qwen2-7B)" if reader == "qwen2_7b" else "(Llama-3.1-8B)")
+
+
 def test_failures_are_counted_and_left_out_beside(tmp_path, config) -> None:
     files, _, _, decoded = both(tmp_path)
     edited(files, "snapkv-512", finish=["memory", "incoherent", *["eos"] * 5])

@@ -73,6 +73,13 @@ def test_reader_brings_its_suites_unless_told_otherwise(root: Path) -> None:
     assert budgets({"reader": "qwen2_7b", "suites": "llama"}) == [32, 48, 64, 96]
 
 
+def test_every_method_is_compared_beside_the_points_of_either_reader(root: Path) -> None:
+    llama, qwen = (compose({"suites": name}, root)["suites"] for name in ("methods", "methods_qwen"))
+    assert (llama["methods"], llama["budgets"]) == (qwen["methods"], qwen["budgets"])
+    assert len(llama["methods"]["points"]) == 12
+    assert {point["budget"] for point in qwen["test"]["points"] if point["method"] == "utaca"} == {16, 32, 48}
+
+
 def test_option_and_keys_together(root: Path) -> None:
     # Snakemake hands over all nested values as text.
     composed = compose({"judge": {"use": "gpt_oss_120b", "base_url": "http://gpu7:1/v1", "seed": "3"}}, root)

@@ -41,10 +41,11 @@ def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str,
     found = [*own, *(point for point in blocks if usual(point, config) and point.key[0] != "oracle")]
     counts = _counts(found, config)
     adaptive = [point for point in found if point.key[0] == "utaca"]
+    reader = paper.reference_reader(paper.TEST, config.reader.name)
     rows = []
     for point in found:
         name, mtokens = point.key[0], float(statistics.ratio(*point.mtokens))
-        known = paper.METHODS.get(name) or paper.TEST[paper.LLAMA].get(point.key)
+        known = paper.METHODS.get(reader, {}).get(name) or paper.TEST[reader].get(point.key)
         reference = {
             "paper_mtokens": known.mtokens if known else NAN,
             "paper_cas_pct": known.cas if known else NAN,
@@ -101,8 +102,8 @@ def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str,
         Column("Prefill s", figure("prefill_s", 2)),
         Column("Time a token s", figure("seconds_per_token", 4)),
         Column("Peak memory GiB", figure("peak_gib", 2)),
-        Column("paper mTokens", figure("paper_mtokens", 0)),
-        Column("paper CAS %", _paper_cas),
+        Column(f"paper mTokens ({paper.NAMES[reader]})", figure("paper_mtokens", 0)),
+        Column(f"paper CAS % ({paper.NAMES[reader]})", _paper_cas),
     )
     absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
     what = (
@@ -224,7 +225,8 @@ def _table(
     config: schema.Config,
 ) -> Table:  # fmt: skip
     compared = name == "methods"
+    reader = paper.reference_reader(paper.TEST, config.reader.name)
     told = caption_in_words(
-        what, config, "judge", len(found[0].documents), seeds_in_words(config), paper.LLAMA, columns=compared
+        what, config, "judge", len(found[0].documents), seeds_in_words(config), reader, columns=compared
     )
     return Table(name, title, told, pd.DataFrame(rows), columns)

@@ -121,17 +121,19 @@ class Method(NamedTuple):
 
 
 # The other rows of table "Context-management performance on the long-context test set"; Llama-3.1-8B only.
-METHODS: dict[str, Method] = {
-    "retrieval_attention": Method(2048, 0.021, 15.25, True),
-    "llmlingua2": Method(32000, math.nan, 18.08, True),
-    "snapkv": Method(1024, 0.210, 23.43, True),
-    "tokenselect": Method(1024, math.nan, 39.43),
-    "omnikv": Method(8000, math.nan, 40.47),
-    "infllm_v2": Method(1024, math.nan, 40.29, True),
-    "adakv": Method(2048, math.nan, 48.89),
-    "fastkv": Method(4096, 0.212, 51.40),
-    "freqkv": Method(2050, 0.253, 56.94),
-    "h2o": Method(1024, 0.123, 65.81),
+METHODS: dict[str, dict[str, Method]] = {
+    LLAMA: {
+        "retrieval_attention": Method(2048, 0.021, 15.25, True),
+        "llmlingua2": Method(32000, math.nan, 18.08, True),
+        "snapkv": Method(1024, 0.210, 23.43, True),
+        "tokenselect": Method(1024, math.nan, 39.43),
+        "omnikv": Method(8000, math.nan, 40.47),
+        "infllm_v2": Method(1024, math.nan, 40.29, True),
+        "adakv": Method(2048, math.nan, 48.89),
+        "fastkv": Method(4096, 0.212, 51.40),
+        "freqkv": Method(2050, 0.253, 56.94),
+        "h2o": Method(1024, 0.123, 65.81),
+    }
 }
 
 
