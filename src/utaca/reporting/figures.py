@@ -20,6 +20,7 @@ from utaca.reporting.tables import corpus_in_words
 from utaca.settings import schema
 
 _STYLES = {"InfLLM": ("tab:gray", "s"), "UT-ACA": ("tab:blue", "o"), "Oracle": ("tab:orange", "^")}
+_OTHERS = ["tab:red", "tab:green", "tab:purple", "tab:brown", "tab:pink", "tab:olive", "tab:cyan", "black"]
 
 
 @contextmanager
@@ -39,37 +40,38 @@ def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iter
 
 
 def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
-    """CAS over selected tokens, a line a method with 95 % intervals; PNG and SVG.
+    """CAS over selected tokens, a line a method, policy and detector, with 95 % intervals; PNG and SVG.
 
     ``points`` is the frame of a table of generation (:func:`utaca.reporting.generation.generation`).
     """
     with drawing(directory, "pareto", (6.4, 4.4)) as (figure, paths):
         axes = figure.subplots()
         places, ends, texts = [], [], []
-        for method, (color, marker) in _STYLES.items():
-            own = points[points["method"] == method].sort_values("mtokens", kind="stable")
-            if own.empty:
-                continue
-            # An interval may miss its figure by a rounding error.
-            bars = [(own["cas_pct"] - own["cas_pct_low"]).clip(0), (own["cas_pct_high"] - own["cas_pct"]).clip(0)]
-            # What all settings of a method share is said once.
-            shared = {setting.partition(", ")[2] for setting in own["setting"]}
-            told = f"{method}, {max(shared)}" if len(shared) == 1 and max(shared) else method
-            axes.errorbar(
-                own["mtokens"], own["cas_pct"], yerr=bars, label=told, color=color, marker=marker, capsize=3,
-                elinewidth=0.8, alpha=0.8,
-            )  # fmt: skip
-            for row in own.to_dict("records"):
-                places.append((row["mtokens"], row["cas_pct"]))
-                ends.append((row["cas_pct_low"], row["cas_pct_high"]))
-                style = {"fontsize": 6, "color": color, "ha": "center", "va": "center"}
-                arrow = {"arrowstyle": "-", "linewidth": 0.4, "color": color, "shrinkA": 0, "shrinkB": 2}
-                setting = row["setting"] if told == method else row["setting"].partition(", ")[0]
-                texts.append(
-                    axes.annotate(
-                        setting, places[-1], xytext=(0, 0), textcoords="offset points", arrowprops=arrow, **style
-                    )
-                )
+        # Points of another policy or detector are another curve.
+        families = points["setting"].str.partition(", ")[2]
+        others = iter(_OTHERS * len(points))
+        for method, (plain, marker) in _STYLES.items():
+            of_method = points["method"] == method
+            for number, family in enumerate(dict.fromkeys(families[of_method])):
+                own = points[of_method & (families == family)].sort_values("mtokens", kind="stable")
+                color = next(others) if number else plain
+                # An interval may miss its figure by a rounding error.
+                bars = [(own["cas_pct"] - own["cas_pct_low"]).clip(0), (own["cas_pct_high"] - own["cas_pct"]).clip(0)]
+                axes.errorbar(
+                    own["mtokens"], own["cas_pct"], yerr=bars, label=", ".join(filter(None, (method, family))),
+                    color=color, marker=marker, markersize=4, capsize=2, elinewidth=0.6, alpha=0.8,
+                )  # fmt: skip
+                for row in own.to_dict("records"):
+                    places.append((row["mtokens"], row["cas_pct"]))
+                    ends.append((row["cas_pct_low"], row["cas_pct_high"]))
+                    style = {"fontsize": 6, "color": color, "ha": "center", "va": "center"}
+                    arrow = {"arrowstyle": "-", "linewidth": 0.4, "color": color, "shrinkA": 0, "shrinkB": 2}
+                    texts.append(
+                        axes.annotate(
+                            row["setting"].partition(", ")[0], places[-1], xytext=(0, 0), textcoords="offset points",
+                            arrowprops=arrow, **style,
+                        )
+                    )  # fmt: skip
         if (points["mtokens"] > 0).all():
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(ScalarFormatter())
@@ -77,7 +79,7 @@ def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
         axes.set_xlabel("selected tokens (mTokens)")
         axes.set_ylabel("CAS %")
         axes.grid(alpha=0.3)
-        axes.legend(loc="lower right", fontsize=8)
+        axes.legend(loc="lower right", fontsize=8 if len(axes.get_legend_handles_labels()[0]) < 5 else 6)
         n_documents = int(points["n_documents"].max())
         axes.set_title(
             f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {n_documents} documents",
