@@ -194,3 +194,16 @@ def test_labels_of_the_figure_do_not_overlap(tmp_path, config) -> None:
     assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
     spots = labels[0].axes.transData.transform(places)
     assert not any(box.contains(*spot) for box in boxes for spot in spots)
+
+
+def test_points_of_another_policy_are_another_curve(tmp_path, config) -> None:
+    many = [("infllm", k, "", -1, 16.0 * k, 0.9) for k in (8, 16)]
+    many += [("utaca", k, policy, 0, 15.0 * k, 0.8) for policy in ("sub.16", "set.8") for k in (32, 64)]
+    frame = generation.generation("test", *made(tmp_path, many), config).frame
+    drawn = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "place_labels", lambda figure, *_: drawn.extend(figure.axes))
+        figures.pareto(frame, tmp_path, config)
+    bars, names = drawn[0].get_legend_handles_labels()
+    curves = {name: sorted(bar.lines[0].get_xdata()) for bar, name in zip(bars, names, strict=True)}
+    assert {name: len(xs) for name, xs in curves.items()} == {"InfLLM": 2, "UT-ACA, Sub.16": 2, "UT-ACA, Set.8": 2}
