@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from configs import reference_config
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,15 +20,8 @@ ATTRIBUTES = ("major", "company", "city")
 
 @pytest.fixture
 def config() -> schema.Config:
-    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
-    return schema.Config(
-        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300),
-        reader=schema.Reader(name="tiny", path="data/readers/tiny"),
-        corpus=schema.Corpus(name="embedded", source="embedded"),
-        detectors={"utaca": schema.Detector()},
-        writer=endpoint,
-        labeller=endpoint,
-        judge=endpoint,
+    return reference_config(
+        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300), detectors={"utaca": schema.Detector()}
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from configs import reference_config
 from small import make_reader
 from test_generation_tables import ADAPTIVE, FIXED, brute, made
 
@@ -20,14 +21,9 @@ OWN = [("snapkv", 128, "", -1, 128.0, 0.4), ("snapkv", 512, "", -1, 512.0, 0.6),
 
 @pytest.fixture
 def config() -> schema.Config:
-    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
-    return schema.Config(
-        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300),
-        reader=schema.Reader(name="tiny", path="data/readers/tiny"),
-        corpus=schema.Corpus(name="embedded", source="embedded"),
-        detectors={"utaca": schema.Detector()},
-        writer=endpoint, labeller=endpoint, judge=endpoint,
-    )  # fmt: skip
+    return reference_config(
+        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300), detectors={"utaca": schema.Detector()}
+    )
 
 
 def both(folder, own=OWN):

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from browser import CHROMIUM, Browser
+from configs import reference_config
 
 from utaca.errors import UserError
 from utaca.records import SCHEMAS, write
@@ -23,17 +24,11 @@ HOSTILE = '<script>window.ran = 1</script><img src=x onerror="window.ran = 2">'
 
 @pytest.fixture
 def config() -> schema.Config:
-    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
     size = schema.SplitSize(biographies=3, tokens=[10, 20], budgets=[1, 2])
-    return schema.Config(
+    return reference_config(
         scale=schema.Scale(
             name="smoke", train=size, validation=size, test=size, detector_steps=1, detector_seeds=2, bootstrap=200
-        ),
-        reader=schema.Reader(name="tiny", path="data/readers/tiny"),
-        corpus=schema.Corpus(name="embedded", source="embedded"),
-        writer=endpoint,
-        labeller=endpoint,
-        judge=endpoint,
+        )
     )
 
 

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
+from configs import reference_config
 
 from utaca.detection.metrics import detection_metrics
 from utaca.errors import UserError
@@ -21,18 +22,12 @@ POINTS = [("infllm", 2, ""), ("infllm", 4, ""), ("utaca", 4, "sub.1"), ("utaca",
 
 @pytest.fixture
 def config() -> schema.Config:
-    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
-    return schema.Config(
-        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=200),
-        reader=schema.Reader(name="tiny", path="data/readers/tiny"),
-        corpus=schema.Corpus(name="embedded", source="embedded"),
+    return reference_config(
         detectors={
             "utaca": schema.Detector(),
             "margin_only": schema.Detector(embedding=False, lstm=False),
             "other": schema.Detector(embedding=False, lstm=False, classes=2),
         },
-        writer=endpoint,
-        labeller=endpoint,
         judge=schema.Endpoint(name="gpt_oss_120b", model="openai/gpt-oss-120b"),
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from browser import CHROMIUM, Browser
+from configs import reference_config
 from conftest import copy_checkout
 
 from utaca.errors import UserError
@@ -282,15 +283,7 @@ def test_scores_decide_once(tmp_path):
 
 @pytest.fixture
 def config() -> schema.Config:
-    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
-    return schema.Config(
-        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=200),
-        reader=schema.Reader(name="tiny", path="data/readers/tiny"),
-        corpus=schema.Corpus(name="embedded", source="embedded"),
-        writer=endpoint,
-        labeller=endpoint,
-        judge=endpoint,
-    )
+    return reference_config()
 
 
 def test_kappa_by_hand():

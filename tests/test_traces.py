@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, Browser
+from configs import reference_config
 from conftest import ROOT
 from transformers import AutoTokenizer
 
@@ -34,16 +35,8 @@ HOSTILE = [
 
 @pytest.fixture
 def config() -> schema.Config:
-    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
     memory = schema.Memory(block_size=SIZE, n_init=N_INIT, n_local=8)
-    return schema.Config(
-        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=200),
-        reader=schema.Reader(name="tiny", path="data/readers/tiny", memory=memory),
-        corpus=schema.Corpus(name="embedded", source="embedded"),
-        writer=endpoint,
-        labeller=endpoint,
-        judge=endpoint,
-    )
+    return reference_config(reader=schema.Reader(name="tiny", path="data/readers/tiny", memory=memory))
 
 
 def words(text: str) -> Text:
