@@ -157,6 +157,23 @@ def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:
     assert again.answers["methods", "full"].equals(found.answers["methods", "full"]), "journaled, times included"
 
 
+def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_under(tmp_path, monkeypatch) -> None:
+    model = tmp_path / "model.safetensors"
+    model.write_bytes(b"one")
+    monkeypatch.setattr("utaca.methods.window.WindowOnly.files", lambda self: [model])
+    document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
+    suites = {"methods": [schema.Point("window"), schema.Point("full")]}
+    settings = {"window": {"budget": 40, "n_init": 4}, "full": {}}
+
+    def journaled() -> int:
+        decode_methods(make_reader(), [document], suites, settings, Journal(tmp_path / "j", "x"))
+        return len(list((tmp_path / "j").rglob("*.parquet")))
+
+    assert journaled() == 2
+    model.write_bytes(b"two")
+    assert journaled() == 3, "asked again, and the other method's answer found"
+
+
 def test_a_method_that_lacks_something_gives_rows_that_say_so(tmp_path) -> None:
     settings = {"llmlingua2": {"model": str(tmp_path / "nowhere")}}
     document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}

@@ -25,9 +25,7 @@ with stage_log(snakemake.log[0]):
     # Operating points that are added or asked for again find the others in the journal.
     journal = Journal(
         params.journal,
-        fingerprint(
-            digest({"reader": params.reader}), [files.documents, *files.reader, *files.classifier, *files.modules]
-        ),
+        fingerprint(digest({"reader": params.reader}), [files.documents, *files.reader, *files.modules]),
     )
     found = decode_methods(reader, documents, suites, params.methods, journal)
     settings = digest({key: value for key, value in params.items() if key not in ("suites", "methods")})

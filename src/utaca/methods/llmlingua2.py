@@ -66,6 +66,9 @@ class LLMLingua2(DenseMethod):
             return f"needs model {short} at path or hub id {self.model}; get it, or set model to its folder"
         return ""
 
+    def files(self) -> list[Path]:
+        return sorted(path for path in Path(self.model).glob("*") if path.is_file())
+
     def check(self, reader: Reader) -> None:
         self.demand(not self.missing(), self.missing())
         if self.budget or self.rate < 1:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
@@ -86,6 +87,10 @@ class Method(ABC):
     def missing(self) -> str:
         """What the method needs and this machine lacks, in a sentence; "" where it can run."""
         return ""
+
+    def files(self) -> list[Path]:
+        """Files beside the reader's that its answers depend on."""
+        return []
 
     @property
     def observes(self) -> int:

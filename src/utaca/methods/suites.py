@@ -17,6 +17,7 @@ from utaca.methods.method import Method
 from utaca.methods.registry import build
 from utaca.readers.load import Reader
 from utaca.records import progress
+from utaca.records.fingerprint import fingerprint
 from utaca.records.journal import Journal
 from utaca.settings.checks import digest
 from utaca.settings.schema import NOT_RUN, Point
@@ -55,6 +56,7 @@ def decode_methods(
             method.check(reader)
     readings = list(dict.fromkeys(method.reading for method in made.values()))
     order = sorted(points, key=lambda key: readings.index(made[key].reading))
+    identities = {method: fingerprint(digest(asdict(method)), method.files()) for method in made.values()}
     found: dict[tuple[str, str], list[Answered]] = {key: [] for key in points}
     name = f"suites {', '.join(suites)}"
     for document in progress(documents, total=len(documents), unit="document", description=name):
@@ -83,7 +85,7 @@ def decode_methods(
                     peak_bytes=answer.peak_bytes,
                 )
 
-            item = f"answer/{method.name}/{digest(asdict(method))}/{document['id']}"
+            item = f"answer/{method.name}/{identities[method]}/{document['id']}"
             suite, label = key
             about = {"suite": suite, "point": label, "budget": point.budget}
             # What is missing now may be there next time.
