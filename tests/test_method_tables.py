@@ -9,6 +9,7 @@ from configs import reference_config
 from small import make_reader
 from test_generation_tables import ADAPTIVE, FIXED, brute, made
 
+from utaca.methods import METHODS
 from utaca.methods.suites import decode_methods
 from utaca.records import read, write
 from utaca.records.journal import Journal
@@ -47,7 +48,7 @@ def edited(files, name, **columns):
 
 def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config) -> None:
     files, blocks, own, decoded = both(tmp_path)
-    frame = methods.methods(own, decoded, {"snapkv": "quadratic"}, config).frame
+    frame = methods.methods(own, decoded, METHODS, config).frame
     rows = frame.set_index(["method", "setting"])
     assert list(frame["method"]) == ["SnapKV"] * 2 + ["Window only"] + ["InfLLM"] * 3 + ["UT-ACA"] * 2
     row = rows.loc["SnapKV", "512 tokens"]
@@ -72,7 +73,7 @@ def test_the_papers_figures_beside_are_those_of_the_same_reader(tmp_path, config
     *_, own, decoded = both(tmp_path)
     for reader, snapkv, infllm in [("tiny", 23.43, 25.81), ("qwen2_7b", np.nan, 37.77)]:
         config.reader.name = reader
-        table = methods.methods(own, decoded, {}, config)
+        table = methods.methods(own, decoded, METHODS, config)
         beside = table.frame.set_index(["method", "setting"])["paper_cas_pct"]
         assert beside["InfLLM", "K=8"] == infllm
         assert beside["SnapKV", "512 tokens"] == pytest.approx(snapkv, nan_ok=True)
@@ -82,7 +83,7 @@ def test_the_papers_figures_beside_are_those_of_the_same_reader(tmp_path, config
 def test_failures_are_counted_and_left_out_beside(tmp_path, config) -> None:
     files, _, _, decoded = both(tmp_path)
     edited(files, "snapkv-512", finish=["memory", "incoherent", *["eos"] * 5])
-    shown = methods.methods(points(*files), decoded, {}, config)
+    shown = methods.methods(points(*files), decoded, METHODS, config)
     row = shown.frame.set_index(["method", "setting"]).loc["SnapKV", "512 tokens"]
     assert (row["n_memory"], row["n_incoherent"]) == (1, 1)
     assert row["cas_pct"] == pytest.approx(100 * brute(*files, "snapkv-512", range(7))[1])
@@ -92,13 +93,31 @@ def test_failures_are_counted_and_left_out_beside(tmp_path, config) -> None:
 def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config) -> None:
     files, _, _, decoded = both(tmp_path, [*OWN, ("llmlingua2", 0, "", -1, 100.0, 0.4)])
     edited(files, "llmlingua2", finish=["not run: needs model X"] * 7, n_generated=[0] * 7)
-    shown = methods.methods(points(*files), decoded, {}, config)
+    shown = methods.methods(points(*files), decoded, METHODS, config)
     row = shown.frame.set_index("method").loc["LLMLingua-2"]
     assert row["setting"] == "not run"
     assert row[["cas_pct", "mtokens", "attended", "peak_gib"]].isna().all()
     assert "LLMLingua-2 was not run: needs model X." in shown.caption
     equal = methods.equal_budgets(points(*files), decoded, config).frame
     assert "LLMLingua-2" not in set(equal["method"])
+
+
+def test_settings_that_are_not_the_sources_are_named(tmp_path, config) -> None:
+    own = [("snapkv", 128, "", -1, 128.0, 0.4), ("freqkv", 0, "", -1, 9.0, 0.1), ("llmlingua2", 0, "", -1, 9.0, 0.1)]
+    *_, found, decoded = both(tmp_path, own)
+    config.methods = {
+        "snapkv": {"budget": 64, "window": 16, "kernel": 7},
+        "freqkv": {"budget": 640, "sink": 4},
+        "llmlingua2": {"model": "results/tiny/keeper", "force_tokens": ["\n", "?", "!", "."]},
+    }
+    table = methods.methods(found, decoded, METHODS, config)
+    settings = dict(zip(table.frame["method"], table.frame["setting"], strict=True))
+    assert settings["SnapKV"] == "128 tokens, window=16"
+    assert settings["FreqKV"] == "budget=640"
+    assert settings["LLMLingua-2"] == "model=results/tiny/keeper"
+    assert "a small one that this project trains" in table.caption
+    config.methods["llmlingua2"]["model"] = "microsoft/llmlingua-2-xlm-roberta-large-meetingbank"
+    assert "small" not in methods.methods(found, decoded, METHODS, config).caption
 
 
 def test_equal_budgets_hold_the_adaptive_curve_against_every_method(tmp_path, config) -> None:
@@ -124,7 +143,7 @@ def test_equal_budgets_hold_the_adaptive_curve_against_every_method(tmp_path, co
 
 def test_the_figure_is_drawn_the_same_again(tmp_path, config) -> None:
     _, _, own, decoded = both(tmp_path)
-    table = methods.methods(own, decoded, {}, config).frame
+    table = methods.methods(own, decoded, METHODS, config).frame
     methods.draw(table, tmp_path, config)
     first = (tmp_path / "methods.svg").read_bytes()
     methods.draw(table, tmp_path, config)

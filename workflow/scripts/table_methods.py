@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     config, files, folder = load(snakemake.config), snakemake.input, Path(snakemake.output[0]).parent
     blocks = points(files.block_answers, files.block_scores) if files.block_answers else []
-    prefill = {name: method.prefill for name, method in METHODS.items()}
     for table in snakemake.params.tables:
         own = points(files[f"{table}_answers"], files[f"{table}_scores"])
         if blocks and blocks[0].documents != own[0].documents:
@@ -26,7 +25,7 @@ with stage_log(snakemake.log[0]):
                 "older of the two and make it again"
             )
         if table == "methods":
-            shown = methods.methods(own, blocks, prefill, config)
+            shown = methods.methods(own, blocks, METHODS, config)
             methods.draw(shown.frame, folder, config)
         else:
             shown = methods.equal_budgets(own, blocks, config)

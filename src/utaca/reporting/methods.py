@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +27,9 @@ from utaca.reporting.tables import (
 )
 from utaca.settings import schema
 
+if TYPE_CHECKING:
+    from utaca.methods.method import Method
+
 _FAILURES = (
     "An answer that the machine's memory did not suffice for, or that went in a circle until its end, is scored as it "
     "is, nothing left out."
@@ -32,12 +37,15 @@ _FAILURES = (
 _WHOLE = "CAS without failures leaves these answers out, as the paper does in its dagger rows."
 
 
-def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str, str], config: schema.Config) -> Table:
+def methods(
+    own: Sequence[Point], blocks: Sequence[Point], kinds: Mapping[str, type[Method]], config: schema.Config
+) -> Table:
     """Every method under the settings of its source (paper, table "long-context test set").
 
     ``own`` are the points of :mod:`utaca.methods`, ``blocks`` those decoded from block memory, of the same documents;
-    ``prefill`` tells how a method's prefill grows with the document, by method.
+    ``kinds`` are the methods' classes, whose defaults are the settings of the sources.
     """
+    prefill = {name: kind.prefill for name, kind in kinds.items()}
     found = [*own, *(point for point in blocks if usual(point, config) and point.key[0] != "oracle")]
     counts = _counts(found, config)
     adaptive = [point for point in found if point.key[0] == "utaca"]
@@ -60,7 +68,7 @@ def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str,
         nearest = min(adaptive, key=lambda other: abs(np.log2(_tokens(other) / max(mtokens, 1))), default=None)
         row: Row = {
             "method": point.method,
-            "setting": setting_in_words(point, config),
+            "setting": _setting(point, kinds, config),
             "n_documents": len(point.documents),
             "prefill": prefill.get(name, "linear"),
             "read_pct": 100 * float(statistics.ratio(point.sums["n_context"], _length(point))),
@@ -108,10 +116,12 @@ def methods(own: Sequence[Point], blocks: Sequence[Point], prefill: Mapping[str,
     absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
     what = (
         "Context-management methods on the long-context test split, under the settings of their sources and the "
-        "paper's budgets. mTokens is the nominal budget a generated token, attended the keys really attended to, the "
-        "mean over layers and heads. Document read: methods with true positions read documents cut in the middle to "
-        "the reader's positions, question and answer counted in. Difference: to the UT-ACA point nearest in mTokens, "
-        f"paired by document. {_FAILURES} {_WHOLE} †: the paper leaves such samples out. {' '.join(absent)}"
+        "paper's budgets but for those that column Setting names. mTokens is the nominal budget a generated token, "
+        "attended the keys really attended to, the mean over layers and heads. Document read: methods with true "
+        "positions read documents cut in the middle to the reader's positions, question and answer counted in. "
+        "Difference: to the UT-ACA point nearest in mTokens, "
+        f"paired by document. {_FAILURES} {_WHOLE} †: the paper leaves such samples out. {_classifier(config)}"
+        f"{' '.join(absent)}"
     )
     return _table("methods", "Context-management methods", what, rows, columns, found, config)
 
@@ -170,7 +180,8 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
         "Context-management methods on the long-context test split at equal nominal budgets of tokens. Attended: keys "
         "really attended to. UT-ACA's mean budget is an outcome: its CAS is interpolated in log2 mTokens between its "
         f"points, which reach {reach}, beyond them that of the nearest one; the last column is its CAS less the "
-        f"method's, mean over budgets, paired by document. {_FAILURES}"
+        f"method's, mean over budgets, paired by document. Other settings are those of table methods. {_FAILURES} "
+        f"{_classifier(config)}"
     )
     return _table("equal_budgets", "Methods at equal budgets", what, rows, columns, [*own, *blocks], config)
 
@@ -201,6 +212,32 @@ def draw(table: pd.DataFrame, directory: str, config: schema.Config) -> None:
             f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {documents} documents",
             fontsize=8,
         )
+
+
+def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:
+    """What a point is called, and its method's settings that are not its source's."""
+    name, budget, _ = point.key
+    source = {field.name: field.default for field in fields(kinds[name])} if name in kinds else {}
+    others = {key: value for key, value in config.methods.get(name, {}).items() if _plain(source[key]) != _plain(value)}
+    if budget:
+        others.pop("budget", None)
+    words = [setting_in_words(point, config), *(f"{key}={value}" for key, value in others.items())]
+    return ", ".join(words[1:] if words[0] == render.MISSING and others else words)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _classifier(config: schema.Config) -> str:
+    """That LLMLingua-2's classifier is this project's, where it is."""
+    model = config.methods.get("llmlingua2", {}).get("model", "")
+    if model != f"results/{config.reader.name}/keeper":
+        return ""
+    return (
+        f"The classifier of LLMLingua-2 ({model}) is a small one that this project trains on documents of its own, not "
+        "the published one. "
+    )
 
 
 def _tokens(point: Point) -> float:
