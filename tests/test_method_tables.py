@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from configs import reference_config
+from matplotlib.axes import Axes
 from small import make_reader
 from test_generation_tables import ADAPTIVE, FIXED, brute, made
 
@@ -14,6 +15,7 @@ from utaca.methods.suites import decode_methods
 from utaca.records import read, write
 from utaca.records.journal import Journal
 from utaca.reporting import methods, statistics
+from utaca.reporting.methods_figure import draw
 from utaca.reporting.points import points
 from utaca.settings import schema
 
@@ -142,12 +144,34 @@ def test_equal_budgets_hold_the_adaptive_curve_against_every_method(tmp_path, co
 
 
 def test_the_figure_is_drawn_the_same_again(tmp_path, config) -> None:
-    _, _, own, decoded = both(tmp_path)
-    table = methods.methods(own, decoded, METHODS, config).frame
-    methods.draw(table, tmp_path, config)
+    *_, own, decoded = both(tmp_path)
+    draw(own, decoded, tmp_path, config)
     first = (tmp_path / "methods.svg").read_bytes()
-    methods.draw(table, tmp_path, config)
+    draw(own, decoded, tmp_path, config)
     assert (tmp_path / "methods.svg").read_bytes() == first
+
+
+def test_the_figure_joins_a_methods_budgets_and_stars_its_sources_settings(tmp_path, config, monkeypatch) -> None:
+    drawn = []
+    plain = Axes.errorbar
+    monkeypatch.setattr(
+        Axes,
+        "errorbar",
+        lambda self, x, y, **style: (drawn.append((list(x), list(y), style)), plain(self, x, y, **style))[1],
+    )
+    files, _, own, decoded = both(tmp_path, [*OWN, ("snapkv", 0, "", -1, 700.0, 0.7)])
+    draw(own, decoded, tmp_path, config)
+    curves = {(style["label"], style["marker"] == "*"): (x, y) for x, y, style in drawn[::2]}
+    assert set(curves) == {
+        ("SnapKV", False), (None, True), ("Window only", False), ("InfLLM", False), ("UT-ACA", False)
+    }  # fmt: skip
+    x, y = curves["SnapKV", False]
+    assert x == sorted(x)
+    assert y == pytest.approx([100 * brute(*files, f"snapkv-{budget}", range(7))[1] for budget in (128, 512)])
+    low, high = drawn[0][2]["yerr"]
+    counts = statistics.resamples(7, 300, 0, "test").astype(int)
+    cas = [100 * brute(*files, "snapkv-128", [d for d in range(7) for _ in range(one[d])])[1] for one in counts]
+    assert [y[0] - low[0], y[0] + high[0]] == pytest.approx(np.quantile(cas, [0.025, 0.975]))
 
 
 def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:

@@ -7,6 +7,7 @@ from utaca.errors import UserError
 from utaca.methods import METHODS
 from utaca.records.logs import stage_log
 from utaca.reporting import methods
+from utaca.reporting.methods_figure import draw
 from utaca.reporting.points import points
 from utaca.reporting.tables import save
 from utaca.settings.checks import load
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     config, files, folder = load(snakemake.config), snakemake.input, Path(snakemake.output[0]).parent
     blocks = points(files.block_answers, files.block_scores) if files.block_answers else []
-    for table in snakemake.params.tables:
-        own = points(files[f"{table}_answers"], files[f"{table}_scores"])
+    found = {table: points(files[f"{table}_answers"], files[f"{table}_scores"]) for table in snakemake.params.tables}
+    for table, own in found.items():
         if blocks and blocks[0].documents != own[0].documents:
             raise UserError(
                 f"{files.block_answers[0]} answers other documents than {files[f'{table}_answers'][0]}; remove the "
@@ -26,7 +27,8 @@ with stage_log(snakemake.log[0]):
             )
         if table == "methods":
             shown = methods.methods(own, blocks, METHODS, config)
-            methods.draw(shown.frame, folder, config)
         else:
             shown = methods.equal_budgets(own, blocks, config)
         save(shown, folder)
+    if "methods" in found:
+        draw([point for own in found.values() for point in own], blocks, folder, config)

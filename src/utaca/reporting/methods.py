@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.figures import drawing
 from utaca.reporting.generation import seeds_in_words, setting_in_words, usual
 from utaca.reporting.points import METHODS, Curve, Point
 from utaca.reporting.tables import (
@@ -20,7 +19,6 @@ from utaca.reporting.tables import (
     Row,
     Table,
     caption_in_words,
-    corpus_in_words,
     figure,
     plain,
     spread,
@@ -46,7 +44,7 @@ def methods(
     ``kinds`` are the methods' classes, whose defaults are the settings of the sources.
     """
     prefill = {name: kind.prefill for name, kind in kinds.items()}
-    found = [*own, *(point for point in blocks if usual(point, config) and point.key[0] != "oracle")]
+    found = [*own, *compared(blocks, config)]
     counts = _counts(found, config)
     adaptive = [point for point in found if point.key[0] == "utaca"]
     reader = paper.reference_reader(paper.TEST, config.reader.name)
@@ -186,32 +184,9 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
     return _table("equal_budgets", "Methods at equal budgets", what, rows, columns, [*own, *blocks], config)
 
 
-def draw(table: pd.DataFrame, directory: str, config: schema.Config) -> None:
-    """CAS over attended keys and over time a token, a mark a row of table "methods"; PNG and SVG."""
-    with drawing(directory, "methods", (8.4, 4.4)) as (canvas, _):
-        left, right = canvas.subplots(1, 2, sharey=True)
-        names = list(dict.fromkeys(table["method"]))
-        for axes, column, label in (
-            (left, "attended", "attended keys a token"),
-            (right, "seconds_per_token", "seconds a token"),
-        ):
-            for number, name in enumerate(names):
-                own = table[(table["method"] == name) & (table[column] > 0)].sort_values(column, kind="stable")
-                bars = [(own["cas_pct"] - own["cas_pct_low"]).clip(0), (own["cas_pct_high"] - own["cas_pct"]).clip(0)]
-                axes.errorbar(
-                    own[column], own["cas_pct"], yerr=bars, label=name, color=f"C{number % 10}",
-                    marker="os^Dv<>P"[number // 10 * 4 + number % 4], capsize=2, elinewidth=0.8, alpha=0.85,
-                )  # fmt: skip
-            axes.set_xscale("log")
-            axes.set_xlabel(label)
-            axes.grid(alpha=0.3)
-        left.set_ylabel("CAS %")
-        canvas.legend(*left.get_legend_handles_labels(), loc="outside right center", fontsize=7)
-        documents = int(table["n_documents"].max())
-        canvas.suptitle(
-            f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {documents} documents",
-            fontsize=8,
-        )
+def compared(blocks: Sequence[Point], config: schema.Config) -> list[Point]:
+    """The points from block memory that other methods are held against: no oracle, no other detector."""
+    return [point for point in blocks if usual(point, config) and point.key[0] != "oracle"]
 
 
 def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:
