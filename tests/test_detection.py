@@ -234,6 +234,49 @@ def test_sequences_keep_every_token_in_its_place(changes):
             assert place == len(label)
 
 
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=9), st.integers(2, 4))
+@settings(max_examples=40, deadline=None)
+def test_a_chain_is_its_sequences_end_to_end(chosen, chain):
+    data = shown(*tables(9, 5), SMALL)
+    batch = data.batch(torch.tensor(chosen), chain)
+    own = [data.position[n, : data.length[n]].tolist() for n in chosen]
+    chains = [sum(own[at : at + chain], []) for at in range(0, len(own), chain)]
+    chains.sort(key=lambda positions: -len(positions))
+    expected = [positions[t] for t in range(len(chains[0])) for positions in chains if t < len(positions)]
+    assert batch.position.tolist() == expected
+    torch.testing.assert_close(batch.signals, data.signals[expected])
+    beside = data.batch(torch.tensor([chosen, chosen[::-1]]), chain)
+    assert beside.position[0][beside.position[0] < data.n_tokens].tolist() == expected
+
+
+def test_chains_of_validation_hold_every_token_once_and_part_neighbours():
+    data = shown(*tables(40, 6), SMALL)
+    chained = [batch.position for batch in data.batches(16, 3)]
+    assert sorted(torch.cat(chained).tolist()) == list(range(data.n_tokens))
+    assert [x.tolist() for x in chained] == [batch.position.tolist() for batch in data.batches(16, 3)]
+    torch.manual_seed(0)
+    detector = Detector(SMALL, 8)
+    (batch,) = data.batches(len(data), 3)
+    torch.testing.assert_close(detector.logits(data, 3)[batch.position], detector(batch), atol=1e-5, rtol=1e-5)
+    assert (detector.logits(data, 3) - detector.logits(data)).abs().max() > 1e-3, "the LSTM remembers the answer before"
+
+
+def test_a_detector_trained_on_chains_does_not_take_length_for_failure():
+    """Here an answer fails from its sixth token on, whatever the embedding. Alone, answers teach that late is wrong."""
+    trajectories, labels = tables(120, 1)
+    late = trajectories["step"].to_numpy() >= 5
+    labels = labels.set_column(labels.schema.get_field_index("label"), labels.schema.field("label"),
+                               pa.array(np.where(late, 0, 1), labels.schema.field("label").type))  # fmt: skip
+    data, settings = shown(trajectories, labels, SMALL), replace(SMALL, class_weights=[1.0, 1.0, 1.0])
+    alarms = {}
+    for chain in (1, 6):
+        ((detector, _),) = train(replace(settings, chain=chain), data, data, steps=200, seeds=[0])
+        p = detector.probabilities(detector(next(data.batches(len(data), 12))))
+        alarms[chain] = float(detector.distrusts(p).float().mean())
+    assert alarms[1] > 0.8
+    assert alarms[6] < 0.5
+
+
 def test_needed_label_is_where_the_expanded_token_differs():
     trajectories, labels = tables(6, 5)
     settings = replace(SMALL, label="needed", classes=2)

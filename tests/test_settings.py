@@ -98,7 +98,7 @@ def test_path_as_corpus(root: Path, path: str) -> None:
 
 def test_scale_chooses_the_detectors_unless_they_are_chosen(root: Path) -> None:
     core, everything = (list(compose({"detectors": name}, root)["detectors"]) for name in ("core", "paper"))
-    assert core == ["utaca", "two_way", "evidential"] == everything[:3]
+    assert core == ["utaca", "two_way", "evidential", "chained"] == everything[:4]
     assert list(compose({"scale": "paper"}, root)["detectors"]) == everything
     assert list(compose({"scale": "paper", "detectors": "core"}, root)["detectors"]) == core
     own = compose({"detectors": {"use": "paper", "mine": {"lstm": "false"}}}, root)["detectors"]
@@ -109,7 +109,7 @@ def test_scale_chooses_the_detectors_unless_they_are_chosen(root: Path) -> None:
 def test_suite_of_ones_own(root: Path) -> None:
     own = {"split": "test", "points": [{"method": "utaca", "budget": "3", "policy": "sub.1"}]}
     suites = compose({"suites": {"own": own}}, root)["suites"]
-    assert set(suites) == {"validation", "test", "own"}
+    assert set(suites) == {"validation", "test", "chained", "own"}
     assert suites["own"]["points"] == [{"method": "utaca", "budget": 3, "policy": "sub.1", "detector": "", "seed": -1}]
 
 
@@ -167,6 +167,7 @@ def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
         ({"trajectories": {"expanded": "16"}}, "must be above the budgets, which go up to 16"),
         ({"trajectories": {"sites": ["mpl"]}}, "trajectories.sites names 'mpl'"),
         ({"detectors": {"mine": {"class_weights": ["1", "1"]}}}, "detectors.mine.class_weights"),
+        ({"detectors": {"mine": {"chain": "6", "lstm": "false"}}}, "detectors.mine.chain is 6 but without an LSTM"),
         ({"detector_seed": "8"}, "detector_seed is 8 but must be below scale.detector_seeds"),
         ({"reader": {"training": {"kv_heads": "3"}}}, "reader.training.heads"),
         ({"reader": {"training": {"hidden_size": "190"}}}, "reader.training.hidden_size"),

@@ -101,16 +101,18 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "decode_trajectories": 5,
         "label": 3,
         "correct_labels": 3,
-        "label_traces": 2,
+        "label_traces": 3,
         "train_utaca": 1,
         "train_two_way": 1,
         "train_evidential": 1,
+        "train_chained": 1,
         "fit_baselines": 1,
         "detections": 1,
         "generate_validation": 1,
         "generate_test": 2,
         "score_validation": 6,
         "score_test": 8,
+        "score_chained": 3,
         "table_detection": 1,
         "table_detection_own": 1,
         "table_validation": 1,
@@ -179,7 +181,7 @@ def test_every_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> No
     jobs = planned(checkout, "--config", own, "--", "results/tiny/tables/triggers.csv")
     trained = {name.removeprefix("train_") for name in jobs if name.startswith("train_")}
     assert {"utaca", "two_way", "margin", "mlp", "evidential", "needed", "retrieval", "budget", "mine"} <= trained
-    assert len(trained) == 15
+    assert len(trained) == 16
     target = "results/tiny/detectors/needed/seed0/model.safetensors"
     assert "label" not in planned(checkout, "--config", "detectors=paper", "--", target), "no judge is asked"
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from torch.nn import functional
 
 from utaca.errors import UserError
 from utaca.records import SCHEMAS
@@ -77,13 +78,24 @@ class Sequences:
         """[n] int64 labels of the tokens in flat order, -1 where the labeller failed."""
         return self.label[:-1].numpy()
 
-    def batch(self, indices: torch.Tensor) -> Batch:
-        """The sequences ``indices`` [B], or of [S, B] as many batches side by side, their tensors then [S, M]."""
-        length, order = self.length[indices].sort(dim=-1, descending=True, stable=True)
+    def batch(self, indices: torch.Tensor, chain: int = 1) -> Batch:
+        """The sequences ``indices`` [B], or of [S, B] as many batches side by side, their tensors then [S, M].
+
+        Each ``chain`` of them, in their order, are put end to end as one sequence.
+        """
+        position, length = self.position[indices], self.length[indices]
+        if chain > 1:
+            lacking = -indices.shape[-1] % chain
+            position = functional.pad(position, (0, 0, 0, lacking), value=self.n_tokens).unflatten(-2, (-1, chain))
+            length = functional.pad(length, (0, lacking)).unflatten(-1, (-1, chain)).sum(-1)
+            position = position.flatten(-2)
+            # Padding between them goes to the end.
+            position = position.gather(-1, (position == self.n_tokens).sort(dim=-1, stable=True).indices)
+        length, order = length.sort(dim=-1, descending=True, stable=True)
         sizes = (length[..., None] > torch.arange(int(length.max()))).sum(-2).view(-1, int(length.max())).amax(0)
         step = torch.arange(len(sizes)).repeat_interleave(sizes)
         place = torch.arange(len(step)) - (sizes.cumsum(0) - sizes)[step]
-        position = self.position[indices.gather(-1, order)[..., place], step]
+        position = position.gather(-2, order[..., None].expand_as(position))[..., place, step]
         return Batch(
             self.signals[position],
             self.embedding[position].float(),
@@ -92,10 +104,14 @@ class Sequences:
             sizes.tolist(),
         )
 
-    def batches(self, size: int = 256) -> Iterator[Batch]:
-        """All sequences in order, ``size`` at a time."""
-        for indices in torch.arange(len(self)).split(size):
-            yield self.batch(indices)
+    def batches(self, size: int = 256, chain: int = 1) -> Iterator[Batch]:
+        """All sequences, ``size`` at a time, in order; those of a ``chain`` are shuffled, always in the same way, since
+        neighbours are of one document."""
+        order = torch.arange(len(self))
+        if chain > 1:
+            order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
+        for indices in order.split(size):
+            yield self.batch(indices, chain)
 
 
 class Verdicts(NamedTuple):

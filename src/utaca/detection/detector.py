@@ -132,12 +132,12 @@ class Detector(nn.Module):
         return self.distrust(p) > self.thresholds[self.settings.decision]
 
     @torch.no_grad()
-    def logits(self, sequences: Sequences) -> torch.Tensor:
-        """Class logits [n, C] of all tokens, in their flat order."""
+    def logits(self, sequences: Sequences, chain: int = 1) -> torch.Tensor:
+        """Class logits [n, C] of all tokens, in their flat order, of sequences alone or in chains."""
         weight = self.head.weight
         stack = weight.shape[:-2]
         found = weight.new_empty(*stack, sequences.n_tokens + 1, self.settings.classes)
-        for batch in sequences.batches():
+        for batch in sequences.batches(chain=chain):
             signals, embedding = (
                 x.to(weight.device).expand(*stack, *x.shape) for x in (batch.signals, batch.embedding)
             )

@@ -35,8 +35,8 @@ def train(
     """Train a detector for every seed, side by side on the CPU, and keep each one's weights of the best validation F1.
 
     F1 is that of the uncertain class, the earliest of equals. Adam without weight decay, rate annealed to 0 by a cosine
-    over ``steps``, no early stopping. A batch is ``settings.batch_size`` trajectories; passes over the data follow each
-    other without a gap, each in an own random order. Validation takes place every ``settings.evaluate_every`` steps and
+    over ``steps``, no early stopping. A batch is ``settings.batch_size`` trajectories, ``settings.chain`` of them end to
+    end, in validation too; passes over the data follow each other without a gap, each in an own random order. Validation takes place every ``settings.evaluate_every`` steps and
     after the last; in the end it gives the thresholds (:mod:`utaca.detection.thresholds`).
 
     Returns for each seed the detector and a row a validation: ``step``, ``loss`` (mean over the steps since the row
@@ -58,7 +58,7 @@ def train(
     for done in progress(range(1, steps + 1), total=steps, unit="step", description=description):
         rate = settings.learning_rate * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
         optimiser.param_groups[0]["lr"] = rate
-        batch = train.batch(order[:, done - 1])
+        batch = train.batch(order[:, done - 1], settings.chain)
         logits = detector(batch, Noise(generators, batch.position < train.n_tokens, detector.dropped_width))
         if settings.kind == "evidential":
             passes = (done - 1) * settings.batch_size // len(train)
@@ -106,7 +106,7 @@ def _finished(kept: Kept, seed: int, steps: int, train: Sequences, validation: S
     """The kept detector with its thresholds and facts."""
     detector = kept.detector
     assert detector is not None, "an F1 is at least 0"
-    logits = detector.logits(validation)
+    logits = detector.logits(validation, detector.settings.chain)
     p, label = detector.probabilities(logits), validation.labels
     detector.thresholds["youden"] = youden(distrust(p, "youden").numpy(), label)
     if detector.settings.kind == "evidential":
@@ -143,7 +143,8 @@ def _generator(seed: int, purpose: str) -> torch.Generator:
 
 def _evaluate(detector: Detector, validation: Sequences) -> list[dict[str, Any]]:
     """Validation metrics of each seed under its decision, or under the paper's where that is made for a budget."""
-    p, rule = detector.probabilities(detector.logits(validation)), detector.settings.decision
+    p = detector.probabilities(detector.logits(validation, detector.settings.chain))
+    rule = detector.settings.decision
     rule = "youden" if rule == "youden" else "argmax"
     names = ["balanced_accuracy", "macc", "recall_n", "recall_p", "auroc", "auprc"]
     found = []

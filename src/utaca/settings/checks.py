@@ -255,6 +255,8 @@ def check_detector(detector: schema.Detector, path: str) -> None:
     if detector.classes != 2 and (detector.kind == "evidential" or detector.label == "needed"):
         key = f"kind {detector.kind}" if detector.kind == "evidential" else f"label {detector.label}"
         raise UserError(f"{path}.classes is {detector.classes} but {key} knows two classes; set it to 2.")
+    if detector.chain > 1 and not detector.lstm:
+        raise UserError(f"{path}.chain is {detector.chain} but without an LSTM answers have no length; set it to 1.")
     if len(detector.class_weights) != 3 or min(detector.class_weights) < 0 or not any(detector.class_weights):
         raise UserError(
             f"{path}.class_weights is {detector.class_weights} but must be three weights of at least 0, not all of "

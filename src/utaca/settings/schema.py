@@ -261,6 +261,12 @@ class Detector:
     embedding: bool = setting(True, "use the semantic embedding")
     site: str = setting("attention", "where in the last layer the embedding is read", choices=list(SITES))
     lstm: bool = setting(True, "accumulate over steps with an LSTM")
+    chain: int = setting(
+        1,
+        "training answers that follow one another as if one, so that the LSTM has seen answers as long as those it will "
+        "judge; 1: each alone (the paper's)",
+        minimum=1,
+    )
     decision: str = setting(
         "argmax",
         "when it distrusts a token: argmax, a failure is likelier than correct (the paper's); or the failures' odds "
