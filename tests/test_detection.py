@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -240,7 +240,7 @@ def test_a_chain_is_its_sequences_end_to_end(chosen, chain):
     data = shown(*tables(9, 5), SMALL)
     batch = data.batch(torch.tensor(chosen), chain)
     own = [data.position[n, : data.length[n]].tolist() for n in chosen]
-    chains = [sum(own[at : at + chain], []) for at in range(0, len(own), chain)]
+    chains = [[*itertools.chain.from_iterable(own[at : at + chain])] for at in range(0, len(own), chain)]
     chains.sort(key=lambda positions: -len(positions))
     expected = [positions[t] for t in range(len(chains[0])) for positions in chains if t < len(positions)]
     assert batch.position.tolist() == expected
@@ -592,7 +592,7 @@ def test_threshold_is_the_best_there_is(pairs):
         with pytest.raises(UserError):
             youden(score, label)
         return
-    candidates = [(a + b) / 2 for a, b in pairwise(sorted(set(score)))]
+    candidates = [(a + b) / 2 for a, b in itertools.pairwise(sorted(set(score)))]
     quality = [round(detection_metrics(score > tau, label)["balanced_accuracy"], 12) for tau in candidates]
     best = min(tau for tau, q in zip(candidates, quality, strict=True) if q == max(quality))
     assert youden(score, label) == best
@@ -645,7 +645,7 @@ def test_threshold_for_a_mean_budget(answers, policy, aim):
         return
     tau = for_budget(score, position, target, policy)
     assert budget(tau) <= aim
-    wider = [(a + b) / 2 for a, b in pairwise(sorted(set(score))) if (a + b) / 2 < tau]
+    wider = [(a + b) / 2 for a, b in itertools.pairwise(sorted(set(score))) if (a + b) / 2 < tau]
     assert all(budget(other) > aim for other in wider)
 
 

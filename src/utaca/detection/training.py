@@ -35,9 +35,10 @@ def train(
     """Train a detector for every seed, side by side on the CPU, and keep each one's weights of the best validation F1.
 
     F1 is that of the uncertain class, the earliest of equals. Adam without weight decay, rate annealed to 0 by a cosine
-    over ``steps``, no early stopping. A batch is ``settings.batch_size`` trajectories, ``settings.chain`` of them end to
-    end, in validation too; passes over the data follow each other without a gap, each in an own random order. Validation takes place every ``settings.evaluate_every`` steps and
-    after the last; in the end it gives the thresholds (:mod:`utaca.detection.thresholds`).
+    over ``steps``, no early stopping. A batch is ``settings.batch_size`` trajectories, ``settings.chain`` at a time end
+    to end; passes over the data follow each other without a gap, each in an own random order. Validation, in chains too,
+    takes place every ``settings.evaluate_every`` steps and after the last; in the end it gives the thresholds
+    (:mod:`utaca.detection.thresholds`).
 
     Returns for each seed the detector and a row a validation: ``step``, ``loss`` (mean over the steps since the row
     before), ``learning_rate`` (of the last step), ``f1`` and the other validation metrics, ``kept`` (best so far).
