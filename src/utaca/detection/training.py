@@ -36,8 +36,8 @@ def train(
 
     F1 is that of the uncertain class, the earliest of equals. Adam without weight decay, rate annealed to 0 by a cosine
     over ``steps``, no early stopping. A batch is ``settings.batch_size`` trajectories, ``settings.chain`` at a time end
-    to end; passes over the data follow each other without a gap, each in an own random order. Validation, in chains too,
-    takes place every ``settings.evaluate_every`` steps and after the last; in the end it gives the thresholds
+    to end; passes over the data follow each other without a gap, each in an own random order. Validation, in chains
+    too, takes place every ``settings.evaluate_every`` steps and after the last; in the end it gives the thresholds
     (:mod:`utaca.detection.thresholds`).
 
     Returns for each seed the detector and a row a validation: ``step``, ``loss`` (mean over the steps since the row

@@ -263,8 +263,8 @@ class Detector:
     lstm: bool = setting(True, "accumulate over steps with an LSTM")
     chain: int = setting(
         1,
-        "training answers that follow one another as if one, so that the LSTM has seen answers as long as those that it "
-        "is to judge; 1: each alone (the paper's)",
+        "training answers that follow one another as if one, so that the LSTM has seen answers as long as those it is "
+        "to judge; 1: each alone (the paper's)",
         minimum=1,
     )
     decision: str = setting(
