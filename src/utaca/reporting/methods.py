@@ -118,8 +118,8 @@ def methods(
         "attended the keys really attended to, the mean over layers and heads. Document read: methods with true "
         "positions read documents cut in the middle to the reader's positions, question and answer counted in. "
         "Difference: to the UT-ACA point nearest in mTokens, "
-        f"paired by document. {_FAILURES} {_WHOLE} †: the paper leaves such samples out. {_classifier(config)}"
-        f"{' '.join(absent)}"
+        f"paired by document. {_FAILURES} {_WHOLE} †: the paper leaves such samples out. "
+        f"{' '.join([*_classifier(config), *absent])}"
     )
     return _table("methods", "Context-management methods", what, rows, columns, found, config)
 
@@ -179,7 +179,7 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
         "really attended to. UT-ACA's mean budget is an outcome: its CAS is interpolated in log2 mTokens between its "
         f"points, which reach {reach}, beyond them that of the nearest one; the last column is its CAS less the "
         f"method's, mean over budgets, paired by document. Other settings are those of table methods. {_FAILURES} "
-        f"{_classifier(config)}"
+        f"{' '.join(_classifier(config))}"
     )
     return _table("equal_budgets", "Methods at equal budgets", what, rows, columns, [*own, *blocks], config)
 
@@ -204,15 +204,15 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _classifier(config: schema.Config) -> str:
+def _classifier(config: schema.Config) -> list[str]:
     """That LLMLingua-2's classifier is this project's, where it is."""
     model = config.methods.get("llmlingua2", {}).get("model", "")
     if model != f"results/{config.reader.name}/keeper":
-        return ""
-    return (
+        return []
+    return [
         f"The classifier of LLMLingua-2 ({model}) is a small one that this project trains on documents of its own, not "
-        "the published one. "
-    )
+        "the published one."
+    ]
 
 
 def _tokens(point: Point) -> float:

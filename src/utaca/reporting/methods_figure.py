@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from utaca.reporting import statistics
 from utaca.reporting.figures import drawing
@@ -32,6 +33,7 @@ def draw(own: Sequence[Point], blocks: Sequence[Point], directory: str | Path, c
         axes = canvas.subplots(1, 2, sharey=True)
         for number, name in enumerate(names):
             style: dict[str, Any] = {"color": f"C{number % 10}", "marker": "os^Dv<>P"[number % 8]}
+            style |= {"linestyle": "--" if number >= 10 else "-"}
             style |= {"color": "black", "linewidth": 2.2, "zorder": 3} if name == METHODS["utaca"] else {}
             budgets = [point for point in shown if point.method == name and point.key[1]]
             source = [point for point in shown if point.method == name and not point.key[1]]
@@ -40,6 +42,9 @@ def draw(own: Sequence[Point], blocks: Sequence[Point], directory: str | Path, c
             _curve(axes, source, counts, **style | star)
         for panel, label in zip(axes, ("attended keys a token", "seconds a token"), strict=True):
             panel.set_xscale("log")
+            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 4, 7)))
+            panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            panel.xaxis.set_minor_locator(NullLocator())
             panel.set_xlabel(label)
             panel.grid(alpha=0.3)
         axes[0].set_ylabel("CAS %")
