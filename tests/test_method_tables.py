@@ -102,6 +102,8 @@ def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config) -> None:
     assert "LLMLingua-2 was not run: needs model X." in shown.caption
     equal = methods.equal_budgets(points(*files), decoded, config).frame
     assert "LLMLingua-2" not in set(equal["method"])
+    draw([point for point in points(*files) if point.lacks], [], tmp_path, config)
+    assert (tmp_path / "methods.png").is_file()
 
 
 def test_settings_that_are_not_the_sources_are_named(tmp_path, config) -> None:

@@ -27,7 +27,8 @@ def draw(own: Sequence[Point], blocks: Sequence[Point], directory: str | Path, c
     the settings of its source. ``own`` and ``blocks`` are as in :func:`methods`, of all suites.
     """
     shown = [point for point in own if not point.lacks] + compared(blocks, config)
-    counts = statistics.resamples(len(shown[0].documents), config.scale.bootstrap, config.seed, "test")
+    documents = len(own[0].documents)
+    counts = statistics.resamples(documents, config.scale.bootstrap, config.seed, "test")
     names = list(dict.fromkeys(point.method for point in shown))
     with drawing(directory, "methods", (9.6, 5.2)) as (canvas, _):
         axes = canvas.subplots(1, 2, sharey=True)
@@ -50,8 +51,8 @@ def draw(own: Sequence[Point], blocks: Sequence[Point], directory: str | Path, c
         axes[0].set_ylabel("CAS %")
         canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=7)
         canvas.suptitle(
-            f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {len(shown[0].documents)} "
-            "documents; lines: budgets, stars: settings of the sources",
+            f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {documents} documents; "
+            "lines: budgets, stars: settings of the sources",
             fontsize=8,
         )
 
