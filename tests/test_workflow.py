@@ -390,6 +390,7 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
     assert set(jobs) == {
         "score_validation",
         "score_test",
+        "score_chained",
         "score_replays",
         "table_validation",
         "table_test",
