@@ -569,9 +569,10 @@ def test_sheets_are_applied_once_they_are_there(tmp_path):
     for split, labels in (("train", LABELS), ("validation", LABELS.slice(0, 0)), ("test", LABELS.slice(0, 9))):
         write(folder / LABELS_OF / "uncorrected" / f"{split}.parquet", "labels", labels)
         write(folder / f"results/tiny/documents/{split}.parquet", "documents", [document("d0"), document("d1")])
-    for point in config.suites["test"].points:
-        path = folder / f"results/tiny/scores/reference/test/{point.label}.parquet"
-        write(path, "scores", [judged("d0", point.label, "Golf", 0.5)])
+    for name, suite in config.suites.items():
+        for point in suite.points if suite.split == "test" else []:
+            path = folder / f"results/tiny/scores/reference/{name}/{point.label}.parquet"
+            write(path, "scores", [judged("d0", point.label, "Golf", 0.5, suite=name)])
     pages = [f"{LABELS_OF}/review.html", "results/tiny/scores/reference/review.html"]
     tables = ["results/tiny/tables/labels.md", "results/tiny/tables/human.md"]
 
