@@ -254,6 +254,7 @@ def test_chains_of_validation_hold_every_token_once_and_part_neighbours():
     chained = [batch.position for batch in data.batches(16, 3)]
     assert sorted(torch.cat(chained).tolist()) == list(range(data.n_tokens))
     assert [x.tolist() for x in chained] == [batch.position.tolist() for batch in data.batches(16, 3)]
+    assert chained[0].tolist() != data.batch(torch.arange(16), 3).position.tolist()
     torch.manual_seed(0)
     detector = Detector(SMALL, 8)
     (batch,) = data.batches(len(data), 3)
