@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedModel, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.mistral.modeling_mistral import MistralRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
@@ -83,9 +86,10 @@ def make_reader(kind: str = "llama", memory: Memory | None = None, seed: int = 0
 
 def full_attention(reader: Reader, tokens: torch.Tensor) -> torch.Tensor:
     """Logits [T, V] of the same weights under Hugging Face's own attention."""
-    reader.model.set_attn_implementation("eager")
+    reader.model.set_attn_implementation("sdpa")
     try:
-        return reader.model(tokens[None], use_cache=False).logits[0].float()
+        hidden = reader.model.model(tokens[None], use_cache=False).last_hidden_state[0]
+        return hidden @ reader.model.lm_head.weight.T
     finally:
         reader.model.set_attn_implementation(ATTENTION)
 
@@ -94,12 +98,22 @@ def some_tokens(n: int, seed: int = 1) -> torch.Tensor:
     return torch.randint(1, 97, (n,), generator=torch.Generator().manual_seed(seed))
 
 
-def in_float64(model: PreTrainedModel) -> None:
-    """All of a model in float64, its norms too, which transformers computes in float32."""
-    model.double()
-    for parent in list(model.modules()):
+def in_float64(reader: Reader, *, rotary: bool = True) -> None:
+    """A reader in float64, its norms too, which transformers computes in float32, and with ``rotary`` the tables of
+    :class:`Rotary`; positions that nobody reserves are then not there."""
+    reader.model.double()
+    for parent in list(reader.model.modules()):
         for name, norm in parent.named_children():
-            if isinstance(norm, LlamaRMSNorm):
+            if isinstance(norm, LlamaRMSNorm | Qwen2RMSNorm | Qwen3RMSNorm | MistralRMSNorm):
                 exact = torch.nn.RMSNorm(norm.weight.shape, eps=norm.variance_epsilon, dtype=torch.float64)
                 exact.load_state_dict(norm.state_dict())
                 setattr(parent, name, exact)
+    if rotary:
+        frequencies = reader.model.model.rotary_emb.inv_freq.double()
+
+        def tables(length: int) -> tuple[torch.Tensor, torch.Tensor]:
+            angles = torch.arange(length)[:, None] * frequencies
+            return angles.cos().repeat(1, 2), torch.cat((-angles.sin(), angles.sin()), 1)
+
+        reader.rotary._compute = tables
+        reader.rotary._tables = tables(1)

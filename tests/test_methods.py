@@ -13,7 +13,7 @@ from brute_methods import Loop
 from small import SIZES, full_attention, make_reader, some_tokens
 from torch import Tensor
 
-from utaca.decoding.generate import Generation
+from utaca.decoding.loop import Generation
 from utaca.errors import UserError
 from utaca.methods import METHODS, Answers, Method, build, dense
 from utaca.methods.answers import loops

@@ -9,7 +9,7 @@ from test_generation_tables import config  # noqa: F401
 from test_trajectories import EveryThird, documents
 
 from utaca.decoding import suites as suites_module
-from utaca.decoding.generate import generate
+from utaca.decoding.loop import generate
 from utaca.decoding.policies import Sub
 from utaca.decoding.replays import Replays, decisions
 from utaca.decoding.suites import Trigger, decode_suites

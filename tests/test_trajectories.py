@@ -8,7 +8,7 @@ from small import make_reader
 
 from utaca.decoding import suites as suites_module
 from utaca.decoding import trajectories as trajectories_module
-from utaca.decoding.generate import generate
+from utaca.decoding.loop import generate
 from utaca.decoding.suites import Trigger, decode_suites
 from utaca.decoding.trajectories import ask, trajectories
 from utaca.detection.detector import Detector

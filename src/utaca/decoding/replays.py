@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from utaca.decoding.generate import Generation
+from utaca.decoding.loop import Generation
 from utaca.decoding.policies import parse
 from utaca.settings.schema import Point
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from utaca.decoding.generate import Generation, generate
+from utaca.decoding.loop import Generation, generate
 from utaca.decoding.peak import PeakMemory
 from utaca.decoding.policies import parse
 from utaca.decoding.replays import Replays, replay_row

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from utaca.decoding.generate import Decoding, Generation, generate_together
+from utaca.decoding.loop import Decoding, Generation, generate_together
 from utaca.decoding.signals import SIGNALS
 from utaca.memory import prefill
 from utaca.readers.load import Reader

@@ -119,6 +119,9 @@ class Detector(nn.Module):
             p = logits.softmax(dim=-1)
         return p if self.settings.classes == 3 else functional.pad(p, (0, 1))
 
+    def check(self, reader) -> None:
+        pass
+
     def distrust(self, p: torch.Tensor) -> torch.Tensor:
         """What is held against the threshold, of ``p`` [..., 3]: the log odds of the two failures against "correct".
 

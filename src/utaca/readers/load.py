@@ -66,6 +66,26 @@ class Reader:
         return frozenset(i for i in ids if i is not None)
 
     @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        c = self.model.config
+        return (
+            c.num_hidden_layers,
+            c.num_attention_heads,
+            c.num_key_value_heads,
+            getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
+        )
+
+    def encode_document(self, text: str) -> Tensor:
+        return self.encode(self.before + text)
+
+    def encode_question(self, text: str) -> Tensor:
+        return self.encode("\n\n" + text + self.after)
+
+    @property
     def positions(self) -> int:
         """Positions that it was trained for, see ``reader.positions``."""
         return self.settings.positions or self.model.config.max_position_embeddings
@@ -86,6 +106,21 @@ class Reader:
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits [..., V] of hidden states [..., D]."""
         return hidden.float() @ self.head.T
+
+    def first_not_finite(self, run) -> int:
+        faulty: list[int] = []
+        layers = self.model.model.layers
+
+        def note(layer: int):
+            return lambda module, inputs, output: None if output.isfinite().all() else faulty.append(layer)
+
+        hooks = [layer.register_forward_hook(note(number)) for number, layer in enumerate(layers)]
+        try:
+            run()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return min(faulty, default=len(layers))
 
     def embeddings(self) -> dict[str, Tensor]:
         """Embeddings [B, D] of the last tokens of the latest pass, by site (paper, appendix B.3)."""

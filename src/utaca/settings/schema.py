@@ -8,6 +8,7 @@ their ``help`` texts (:mod:`utaca.settings.document`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 MISSING = "???"
@@ -15,8 +16,8 @@ MISSING = "???"
 SITES = ("attention", "mlp", "residual")
 """Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
 
-SIGNALS = ("margin", "retrieval")
-"""Signals of a token, one number each, that trajectories record; :mod:`utaca.decoding.signals` defines them."""
+SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detection" / "signals").glob("[!_]*.py")))
+"""Signals of a token, one number each, that trajectories record: the files of :mod:`utaca.detection.signals`."""
 
 
 BLOCK_METHODS = ("infllm", "utaca", "oracle")

@@ -1,0 +1,216 @@
+"""Attention over segments of keys under one softmax, and the choice of the best blocks.
+
+A segment has queries of its own, because InfLLM rotates queries towards far keys otherwise than towards near ones. Each
+segment goes through the device's fused attention, which also gives the logarithm of its softmax's denominator; with
+these the outputs are merged exactly. Segments with a mask go through materialised logits instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from utaca.settings.schema import Memory
+
+_FLASH = torch.ops.aten._scaled_dot_product_flash_attention
+_FLASH_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
+_PAD = 8
+"""Fused kernels on a GPU want the width of a head to be a multiple of this."""
+
+
+class Segment(NamedTuple):
+    """Queries [B, H, T, D] as they are rotated towards the keys [B, G, n, D], and these keys' values.
+
+    ``seen`` is a bool tensor that broadcasts to [B, H, T, n]: which keys each query sees. ``causal`` says that the keys
+    are the queries' own tokens, each of which sees itself and those before it. G divides H.
+    """
+
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+    seen: Tensor | None = None
+    causal: bool = False
+
+
+def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tensor]:
+    """Output [B, H, T, D] and log-sum-exp of the scaled logits [B, H, T], in float32 at least."""
+    if any(segment.seen is not None for segment in segments):
+        logits = _logits(segments, scaling)
+        return mixed(logits.softmax(-1), segments), logits.logsumexp(-1)
+    return merged([fused(segment, scaling) for segment in segments if segment.keys.shape[2]])
+
+
+def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
+    """:func:`attention` over one segment without a mask, which must have a key."""
+    query, keys, values = segment[:3]
+    b, h, t, d = query.shape
+    shared = h // keys.shape[1]
+    if segment.causal:
+        keys, values = (x.repeat_interleave(shared, 1) for x in (keys, values))
+    else:
+        # Without a mask, the heads that share keys are as good as further queries.
+        query = query.reshape(b, h // shared, shared * t, d)
+    out, lse = _kernel(query, keys, values, segment.causal, scaling)
+    return out.reshape(b, h, t, d), lse.reshape(b, h, t)
+
+
+def merged(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """One attention out of those over several segments, each an output and its log-sum-exp."""
+    if len(parts) == 1:
+        return parts[0]
+    logs = torch.stack([lse for _, lse in parts])
+    whole = logs.logsumexp(0)
+    weights = (logs - whole).exp()[..., None]
+    return sum(out * weight for (out, _), weight in zip(parts, weights, strict=True)).to(parts[0][0].dtype), whole
+
+
+def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal: bool = False) -> Tensor:
+    """Attention mass [B, G, n] that each key [B, G, n, D] gets from all queries [B, H, T, D] together.
+
+    ``lse`` [B, H, T] is what :func:`attention` gave. The mass of a key is the sum over queries of
+    exp(q·k scaling - lse): the softmax denominator of an attention in which the keys ask, the queries answer, and
+    -lse / scaling is one more coordinate of each query. That coordinate is split over three, whose sum keeps float32's
+    precision in any type. With ``causal`` the keys are the queries' own tokens; time is then reversed, so that the
+    later tokens, which see a key, come before it.
+    """
+    g, shared, rest, coordinates = keys.shape[1], query.shape[1] // keys.shape[1], -lse / scaling, []
+    for _ in range(3):
+        coordinates.append(rest.to(query.dtype))
+        rest = rest - coordinates[-1]
+    query = torch.cat((query, torch.stack(coordinates, -1), query.new_zeros(*query.shape[:3], _PAD - 3)), -1)
+    keys = torch.cat((keys, keys.new_ones(*keys.shape[:3], 3), keys.new_zeros(*keys.shape[:3], _PAD - 3)), -1)
+    if not causal:
+        query = query.reshape(len(query), g, -1, query.shape[-1])
+        return _kernel(keys, query, query, False, scaling, only_lse=True)[1].exp()
+    query, keys = query.flip(2), keys.repeat_interleave(shared, 1).flip(2)
+    mass = _kernel(keys, query, query, True, scaling, only_lse=True)[1].exp()
+    return mass.flip(2).unflatten(1, (g, shared)).sum(2)
+
+
+def probabilities(segments: Sequence[Segment], scaling: float) -> Tensor:
+    """What each query gives each key of all segments, [B, H, T, sum of n], in float32 at least."""
+    return _logits(segments, scaling).softmax(-1)
+
+
+def mixed(given: Tensor, segments: Sequence[Segment]) -> Tensor:
+    """The values of all segments, mixed by the probabilities ``given``: [B, H, T, D]."""
+    shares = given.to(segments[0].query.dtype).split([segment.keys.shape[2] for segment in segments], -1)
+    return sum(
+        (_by_group(share, segment.values) @ segment.values).view(segment.query.shape)
+        for share, segment in zip(shares, segments, strict=True)
+    )
+
+
+def products(query: Tensor, keys: Tensor) -> Tensor:
+    """Dot products [B, H, T, n] of queries [B, H, T, D] and keys [B, G, n, D], in float32 at least.
+
+    In bfloat16 a product of some hundreds, which key biases bring about, would be rounded to whole numbers.
+    """
+    grouped = _by_group(query, keys)
+    if grouped.is_cuda and grouped.dtype in (torch.bfloat16, torch.float16):
+        found = torch.bmm(grouped.flatten(0, 1), keys.flatten(0, 1).mT, out_dtype=torch.float32)
+    else:
+        precise = torch.promote_types(grouped.dtype, torch.float32)
+        found = grouped.to(precise) @ keys.to(precise).mT
+    return found.view(*query.shape[:3], keys.shape[2])
+
+
+def causal_mask(new: int, total: int, device: torch.device) -> Tensor:
+    """Which of ``total`` keys each of the last ``new`` tokens sees: itself and those before it, [new, total]."""
+    return torch.ones(new, total, dtype=torch.bool, device=device).tril(total - new)
+
+
+def best(scores: Tensor, count: int) -> Tensor:
+    """Places [..., count] of the best of ``scores`` [..., n], best first; of equals the lower place first.
+
+    All n where ``count`` is more. Scores that are not numbers come first, so that they reach the logits, where they are
+    reported. No shape depends on a score, so that nothing waits for the device.
+    """
+    count = min(count, scores.shape[-1])
+    if count == 0:
+        return scores.new_empty(*scores.shape[:-1], 0, dtype=torch.long)
+    values, found = scores.topk(count)
+    # topk leaves open which of the places at the least score it takes: the first are wanted, the i-th of which is where
+    # the running count of such places reaches i. A full sort of a long document's blocks would cost far more.
+    least = values[..., -1:]
+    tied = values == least
+    first = torch.searchsorted((scores == least).cumsum(-1), tied.cumsum(-1))
+    chosen = torch.where(tied, first, found).sort(-1).values
+    return chosen.gather(-1, scores.gather(-1, chosen).argsort(dim=-1, descending=True, stable=True))
+
+
+def relevance(
+    m: Memory, query: Tensor, keys: Tensor, first: int | Tensor, lse: Tensor, scaling: float, *, causal: bool = False
+) -> Tensor:
+    """What the queries [B, H, T, D] give each key [B, G, n, D]: [B, G, n]. A block's best tokens represent it.
+
+    By ``m.representatives``: the attention mass of InfLLM's code, or the linear form of its paper, a key's dot product
+    with the sum of the queries that follow it within the window. ``first`` is the first key's position relative to the
+    first query's. With ``causal`` the keys are the queries' own tokens.
+    """
+    if not keys.shape[2]:
+        return lse.new_zeros(*keys.shape[:3])
+    if m.representatives == "attention_mass":
+        return received(query, keys, lse, scaling, causal=causal)
+    grouped = query.to(lse.dtype).unflatten(1, (keys.shape[1], -1)).sum(2)
+    sums = pad(grouped.cumsum(2), (0, 0, 1, 0))
+    position, length = first + torch.arange(keys.shape[2], device=keys.device), query.shape[2]
+    followers = sums[:, :, (position + 1 + m.n_local).clamp(0, length)] - sums[:, :, (position + 1).clamp(0, length)]
+    return (keys.to(lse.dtype) * followers).sum(-1)
+
+
+def represented(m: Memory, keys: Tensor, given: Tensor) -> Tensor:
+    """Representative keys [..., blocks, D] of blocks' keys [..., blocks, size, D], in float32 at least.
+
+    The mean of the ``n_representatives`` keys that were ``given`` [..., blocks, size] most, or of all.
+    """
+    if m.representatives != "mean":
+        chosen = given.topk(min(m.n_representatives, m.block_size), -1).indices
+        keys = keys.gather(-2, chosen[..., None].expand(*chosen.shape, keys.shape[-1]))
+    return keys.to(torch.promote_types(keys.dtype, torch.float32)).mean(-2)
+
+
+def block_scores(query: Tensor, representatives: Tensor) -> Tensor:
+    """Retrieval scores [R, blocks] for queries [R, H, D] at the clipped distance (InfLLM, section 3.2).
+
+    One score for all heads: the sum over query heads of the dot product with the representative [G * D, blocks] of
+    their key-value head.
+    """
+    heads = len(representatives) // query.shape[-1]
+    return query.to(representatives.dtype).unflatten(1, (heads, -1)).sum(2).flatten(1) @ representatives
+
+
+def _logits(segments: Sequence[Segment], scaling: float) -> Tensor:
+    rows = []
+    for query, keys, _, seen, causal in segments:
+        logits = products(query, keys) * scaling
+        if causal:
+            seen = causal_mask(query.shape[2], keys.shape[2], query.device)
+        rows.append(logits if seen is None else logits.masked_fill(~seen, -math.inf))
+    return torch.cat(rows, -1)
+
+
+def _by_group(rows: Tensor, keys: Tensor) -> Tensor:
+    """Rows [B, H, T, x] as [B, G, H / G * T, x], for products with keys or values of G heads."""
+    return rows.reshape(len(rows), keys.shape[1], -1, rows.shape[-1])
+
+
+def _kernel(
+    query: Tensor, keys: Tensor, values: Tensor, causal: bool, scaling: float, *, only_lse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The device's fused attention of as many key heads as query heads: output, log-sum-exp [B, H, T]."""
+    if not query.is_cuda:
+        return _FLASH_CPU(query, keys, values, 0.0, causal, scale=scaling)
+    if query.dtype in (torch.bfloat16, torch.float16) and not only_lse:
+        return _FLASH(query, keys, values, 0.0, causal, scale=scaling)[:2]
+    # This kernel takes values of another width, and float32. It pads the log-sum-exp.
+    out, lse = _EFFICIENT(
+        query, keys, values[..., :_PAD] if only_lse else values, None, True, 0.0, causal, scale=scaling
+    )[:2]
+    return out, lse[..., : query.shape[2]]
