@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from utaca.decoding.policies import Set, Sub
-from utaca.detection.data import Sequences, columns, detections
-from utaca.detection.data import sequences as shown
 from utaca.detection.detector import Detector, load, side_by_side, vacuity
-from utaca.detection.heuristics import fit_heuristics, load_heuristics, save_heuristics
 from utaca.detection.layers import LSTM, Noise
-from utaca.detection.losses import bayes_risk, cross_entropy, divergence, evidential
-from utaca.detection.metrics import calibration_error, caught, detection_metrics, reliability
-from utaca.detection.thresholds import for_budget, mean_budget, youden
-from utaca.detection.training import train
+from utaca.detection.training.data import Sequences, columns, detections
+from utaca.detection.training.data import sequences as shown
+from utaca.detection.training.heuristics import fit_heuristics, load_heuristics, save_heuristics
+from utaca.detection.training.losses import bayes_risk, cross_entropy, divergence, evidential
+from utaca.detection.training.metrics import calibration_error, caught, detection_metrics, reliability
+from utaca.detection.training.thresholds import for_budget, mean_budget, youden
+from utaca.detection.training.training import train
 from utaca.errors import UserError
 from utaca.records import SCHEMAS, trajectory_schema
 from utaca.settings import schema

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import torch
 
-from utaca.detection.data import Sequences, columns, detections, sequences
 from utaca.detection.detector import load
-from utaca.detection.heuristics import load_heuristics
+from utaca.detection.training.data import Sequences, columns, detections, sequences
+from utaca.detection.training.heuristics import load_heuristics
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, write
 from utaca.settings import schema

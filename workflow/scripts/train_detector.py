@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.detection.data import Sequences, columns, sequences
-from utaca.detection.training import train
+from utaca.detection.training.data import Sequences, columns, sequences
+from utaca.detection.training.training import train
 from utaca.records.logs import stage_log
 from utaca.records.tables import atomic_path, read
 from utaca.settings import schema

@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
-from utaca.detection.data import Batch, Sequences, Verdicts
 from utaca.detection.layers import LSTM, Linear, Noise
+from utaca.detection.training.data import Batch, Sequences, Verdicts
 from utaca.errors import UserError
 from utaca.records import atomic_path
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from utaca.detection.data import Sequences, Verdicts
-from utaca.detection.metrics import detection_metrics
-from utaca.detection.thresholds import youden
+from utaca.detection.training.data import Sequences, Verdicts
+from utaca.detection.training.metrics import detection_metrics
+from utaca.detection.training.thresholds import youden
 from utaca.errors import UserError
 from utaca.records import atomic_path
 

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from utaca.decoding.policies import parse
-from utaca.detection.data import Sequences
 from utaca.detection.detector import Detector, distrust, side_by_side, vacuity
 from utaca.detection.layers import Noise
-from utaca.detection.losses import cross_entropy, evidential
-from utaca.detection.metrics import detection_metrics
-from utaca.detection.thresholds import for_budget, youden
+from utaca.detection.training.data import Sequences
+from utaca.detection.training.losses import cross_entropy, evidential
+from utaca.detection.training.metrics import detection_metrics
+from utaca.detection.training.thresholds import for_budget, youden
 from utaca.errors import UserError
 from utaca.records import progress
 from utaca.records.schemas import CORRECT
@@ -38,7 +38,7 @@ def train(
     over ``steps``, no early stopping. A batch is ``settings.batch_size`` trajectories, ``settings.chain`` at a time end
     to end; passes over the data follow each other without a gap, each in an own random order. Validation, in chains
     too, takes place every ``settings.evaluate_every`` steps and after the last; in the end it gives the thresholds
-    (:mod:`utaca.detection.thresholds`).
+    (:mod:`utaca.detection.training.thresholds`).
 
     Returns for each seed the detector and a row a validation: ``step``, ``loss`` (mean over the steps since the row
     before), ``learning_rate`` (of the last step), ``f1`` and the other validation metrics, ``kept`` (best so far).
