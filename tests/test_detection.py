@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from utaca.decoding.policies import Set, Sub
+from utaca.decoding.policies import Set, Sub, parse
 from utaca.detection.detector import Detector, load, side_by_side, vacuity
 from utaca.detection.layers import LSTM, Noise
 from utaca.detection.training.data import Sequences, columns, detections
@@ -74,7 +74,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table, **changes) -> Sequences:
 
 
 def alone(settings: schema.Detector, splits, *, steps: int, seed: int):
-    return train(settings, *splits, steps=steps, seeds=[seed])[0]
+    return train(settings, *splits, steps=steps, seeds=[seed], update=parse(settings.target.policy).update)[0]
 
 
 @pytest.fixture(scope="module")
@@ -480,6 +480,11 @@ def test_one_sided_data_is_refused(splits, only, message):
         fit_heuristics(one_sided)
 
 
+def test_a_threshold_for_a_budget_needs_the_policy(splits):
+    with pytest.raises(UserError, match=r"give sub\.16 as update"):
+        train(replace(SMALL, decision="budget"), *splits, steps=1, seeds=[0])
+
+
 def test_impossible_weights_are_refused(splits):
     with pytest.raises(UserError, match="class_weights"):
         alone(replace(SMALL, class_weights=[1.0, 0.05]), splits, steps=1, seed=0)
@@ -636,15 +641,15 @@ def test_threshold_for_a_mean_budget(answers, policy, aim):
 
     def budget(tau):
         expected = simulated([[s > tau for s in own] for own in answers], 8, policy)
-        assert mean_budget(score > tau, position, 8, policy) == pytest.approx(expected)
+        assert mean_budget(score > tau, position, 8, policy.update) == pytest.approx(expected)
         return expected
 
     target = schema.Target(budget=aim, k_max=8, policy="sub.1")
     if budget(np.inf) > aim:
         with pytest.raises(UserError, match="out of reach"):
-            for_budget(score, position, target, policy)
+            for_budget(score, position, target, policy.update)
         return
-    tau = for_budget(score, position, target, policy)
+    tau = for_budget(score, position, target, policy.update)
     assert budget(tau) <= aim
     wider = [(a + b) / 2 for a, b in itertools.pairwise(sorted(set(score))) if (a + b) / 2 < tau]
     assert all(budget(other) > aim for other in wider)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from utaca.decoding.policies import parse
 from utaca.detection.training.data import Sequences, columns, sequences
 from utaca.detection.training.training import train
 from utaca.records.logs import stage_log
@@ -33,6 +34,7 @@ with stage_log(snakemake.log[0]):
         shown(files.validation, files.validation_labels),
         steps=snakemake.params.steps,
         seeds=range(len(output.models)),
+        update=parse(settings.target.policy).update,
         description=snakemake.rule,
     )
     for (detector, curve), model_path, curve_path in zip(trained, output.models, output.curves, strict=True):

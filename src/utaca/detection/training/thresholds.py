@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from utaca.errors import UserError
 from utaca.records.schemas import CORRECT
 from utaca.settings import schema
 
-if TYPE_CHECKING:
-    from utaca.decoding.policies import Policy
+Update = Callable[[int, int], int]
+"""An update policy: of the budget that a token was accepted under and K_max, the budget of the next token."""
 
 
 def youden(score: np.ndarray, label: np.ndarray) -> float:
@@ -39,16 +39,17 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     return float((ranked[best] + ranked[best + 1]) / 2)
 
 
-def for_budget(score: np.ndarray, position: np.ndarray, target: schema.Target, policy: Policy) -> float:
+def for_budget(score: np.ndarray, position: np.ndarray, target: schema.Target, update: Update) -> float:
     """The least threshold on ``score`` [n] under which the mean budget of the sequences is at most ``target.budget``.
 
-    ``position`` [N, T] are the tokens of each sequence in ``score``, n where padded. Infinite where only no expansion
-    at all keeps to the target; raises :class:`UserError` where not even that does.
+    ``position`` [N, T] are the tokens of each sequence in ``score``, n where padded; ``update`` is the policy that
+    ``target.policy`` names. Infinite where only no expansion at all keeps to the target; raises :class:`UserError`
+    where not even that does.
     """
     ranked = np.unique(score.astype(np.float64))
     candidates = np.r_[(ranked[1:] + ranked[:-1]) / 2, np.inf]
     low, high = 0, len(candidates) - 1
-    if (least := mean_budget(score > candidates[high], position, target.k_max, policy)) > target.budget:
+    if (least := mean_budget(score > candidates[high], position, target.k_max, update)) > target.budget:
         raise UserError(
             f"a mean budget of {target.budget:g} blocks is out of reach: without any expansion it is {least:.3g} under "
             f"{target.policy} from K_max {target.k_max}; raise the detector's target.budget"
@@ -56,19 +57,19 @@ def for_budget(score: np.ndarray, position: np.ndarray, target: schema.Target, p
     # Fewer expansions never widen a later budget.
     while low < high:
         middle = (low + high) // 2
-        if mean_budget(score > candidates[middle], position, target.k_max, policy) <= target.budget:
+        if mean_budget(score > candidates[middle], position, target.k_max, update) <= target.budget:
             high = middle
         else:
             low = middle + 1
     return float(candidates[low])
 
 
-def mean_budget(distrusted: np.ndarray, position: np.ndarray, k_max: int, policy: Policy) -> float:
+def mean_budget(distrusted: np.ndarray, position: np.ndarray, k_max: int, update: Update) -> float:
     """Mean budget of accepted tokens, blocks, were ``distrusted`` [n] the decisions of algorithm 1 on fixed traces.
 
     The first token of a sequence goes under ``k_max``; shapes as in :func:`for_budget`.
     """
-    after = np.array([0] + [policy.update(k, k_max) for k in range(1, k_max + 1)])
+    after = np.array([0] + [update(k, k_max) for k in range(1, k_max + 1)])
     padded = np.append(distrusted, False)
     k, total = np.full(len(position), k_max), 0
     for tokens in position.T:

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
-from utaca.decoding.policies import parse
 from utaca.detection.detector import Detector, distrust, side_by_side, vacuity
 from utaca.detection.layers import Noise
 from utaca.detection.training.data import Sequences
 from utaca.detection.training.losses import cross_entropy, evidential
 from utaca.detection.training.metrics import detection_metrics
-from utaca.detection.training.thresholds import for_budget, youden
+from utaca.detection.training.thresholds import Update, for_budget, youden
 from utaca.errors import UserError
 from utaca.records import progress
 from utaca.records.schemas import CORRECT
@@ -30,6 +29,7 @@ def train(
     *,
     steps: int,
     seeds: Sequence[int],
+    update: Update | None = None,
     description: str = "detector",
 ) -> list[tuple[Detector, list[dict[str, Any]]]]:
     """Train a detector for every seed, side by side on the CPU, and keep each one's weights of the best validation F1.
@@ -46,6 +46,10 @@ def train(
     seeds give the same bytes. The caller's random state is untouched. Raises :class:`UserError` where either set lacks
     uncertain or correct tokens, or the widths differ.
     """
+    if settings.decision == "budget" and update is None:
+        raise UserError(
+            f"a threshold for a mean budget needs its update policy; give {settings.target.policy} as update"
+        )
     _check(train, validation)
     weights = torch.tensor(settings.class_weights, dtype=torch.float32)
     order = torch.stack([_order(len(train), steps * settings.batch_size, seed) for seed in seeds])
@@ -83,7 +87,7 @@ def train(
                 curve.append(row)
             losses = []
     return [
-        (_finished(kept, seed, steps, train, validation), curve)
+        (_finished(kept, seed, steps, train, validation, update), curve)
         for kept, seed, curve in zip(best, seeds, curves, strict=True)
     ]
 
@@ -103,7 +107,9 @@ def _initial(settings: schema.Detector, width: int, seed: int) -> Detector:
         return Detector(settings, width)
 
 
-def _finished(kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences) -> Detector:
+def _finished(
+    kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences, update: Update | None
+) -> Detector:
     """The kept detector with its thresholds and facts."""
     detector = kept.detector
     assert detector is not None, "an F1 is at least 0"
@@ -113,9 +119,8 @@ def _finished(kept: Kept, seed: int, steps: int, train: Sequences, validation: S
     if detector.settings.kind == "evidential":
         detector.thresholds["mass"] = youden(vacuity(logits).numpy(), label)
     if detector.settings.decision == "budget":
-        target = detector.settings.target
-        score, policy = distrust(p, "budget").numpy(), parse(target.policy)
-        detector.thresholds["budget"] = for_budget(score, validation.position.numpy(), target, policy)
+        score, target = distrust(p, "budget").numpy(), detector.settings.target
+        detector.thresholds["budget"] = for_budget(score, validation.position.numpy(), target, update)
     detector.facts = {
         "seed": seed,
         "steps": steps,
