@@ -514,8 +514,8 @@ def test_foreign_files_are_refused(tmp_path):
         load(tmp_path / "text")
     with pytest.raises(UserError, match="no thresholds"):
         load_heuristics(tmp_path / "text")
-    (tmp_path / "text").write_text('{"x": {"signal": "x", "threshold": 1, "validation": {}}}')
-    with pytest.raises(UserError, match="unknown signal x"):
+    (tmp_path / "text").write_text('{"x": {"statistic": "x", "threshold": 1, "validation": {}}}')
+    with pytest.raises(UserError, match="unknown statistic x"):
         load_heuristics(tmp_path / "text")
 
 
