@@ -14,15 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from utaca.decoding.policies import Set, Sub, parse
-from utaca.detection.detector import Detector, load, side_by_side, vacuity
-from utaca.detection.layers import LSTM, Noise
-from utaca.detection.training.data import Sequences, columns, detections
+from utaca.detection.detector import Detector, load
+from utaca.detection.training.data import Sequences, columns
 from utaca.detection.training.data import sequences as shown
 from utaca.detection.training.heuristics import fit_heuristics, load_heuristics, save_heuristics
+from utaca.detection.training.layers import Noise, lstm
 from utaca.detection.training.losses import bayes_risk, cross_entropy, divergence, evidential
 from utaca.detection.training.metrics import calibration_error, caught, detection_metrics, reliability
+from utaca.detection.training.network import Network
 from utaca.detection.training.thresholds import for_budget, mean_budget, youden
 from utaca.detection.training.training import train
+from utaca.detection.training.verdicts import detections, token_logits, vacuity, verdicts
 from utaca.errors import UserError
 from utaca.records import SCHEMAS, trajectory_schema
 from utaca.settings import schema
@@ -111,16 +113,15 @@ def reference(detector: Detector, signals: torch.Tensor, embedding: torch.Tensor
 
     fused = torch.zeros(len(signals), settings.width)
     if settings.embedding:
-        fused = fused + gelu(linear("embedding_encoder", embedding / embedding.norm(dim=-1, keepdim=True)))
+        fused = fused + gelu(linear("embedding_encoder.0", embedding / embedding.norm(dim=-1, keepdim=True)))
     for place, name in enumerate(settings.signals):
         fused = fused + linear(
-            f"signal_encoders.{name}.1", gelu(linear(f"signal_encoders.{name}.0", signals[:, [place]]))
+            f"signal_encoders.{name}.2", gelu(linear(f"signal_encoders.{name}.0", signals[:, [place]]))
         )
     if settings.lstm:
-        lstm = torch.nn.LSTM(settings.width, settings.width)
-        own = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        lstm.load_state_dict({f"{name}_l0": weights[f"lstm.{name}"] for name in own})
-        fused = lstm(fused)[0]
+        recurrent = torch.nn.LSTM(settings.width, settings.width)
+        recurrent.load_state_dict({name: weights[f"lstm.{name}"] for name in recurrent.state_dict()})
+        fused = recurrent(fused)[0]
     for block in range(settings.blocks):
         fused = fused + linear(f"blocks.{block}.back", gelu(linear(f"blocks.{block}.wide", fused)))
     return linear("head", fused).detach()
@@ -131,7 +132,7 @@ def test_steps_and_whole_sequences_equal_the_reference(changes):
     torch.manual_seed(0)
     settings = replace(schema.Detector(), **changes)
     detector, data = Detector(settings, 8), shown(*tables(6, 2), settings)
-    logits = detector.logits(data)
+    logits = token_logits(detector, data)
     for n in range(len(data)):
         own = data.position[n, : data.length[n]]
         expected = reference(detector, data.signals[own], data.embedding[own].float())
@@ -148,20 +149,22 @@ def test_steps_and_whole_sequences_equal_the_reference(changes):
 
 def test_lstm_gradients_are_those_of_torch():
     torch.manual_seed(0)
-    own, theirs, sizes = LSTM(5).double(), torch.nn.LSTM(5, 5).double(), [4, 4, 3, 1]
-    theirs.load_state_dict({f"{name}_l0": value for name, value in own.state_dict().items()})
-    x, weight = torch.randn(12, 5, dtype=torch.double), torch.randn(12, 5, dtype=torch.double)
-    zeros, found = torch.zeros(4, 5, dtype=torch.double), []
-    for run in (
-        lambda x: own(x, sizes, zeros, zeros)[0],
-        lambda x: theirs(torch.nn.utils.rnn.PackedSequence(x, torch.tensor(sizes)))[0].data,
-    ):
-        given = x.clone().requires_grad_()
-        (run(given) * weight).sum().backward()
-        found.append(given.grad)
-    torch.testing.assert_close(*found)
-    for name, value in own.named_parameters():
-        torch.testing.assert_close(value.grad, theirs.get_parameter(f"{name}_l0").grad)
+    theirs, sizes = [torch.nn.LSTM(5, 5).double() for _ in range(2)], [4, 4, 3, 1]
+    weights = [
+        torch.stack(given).detach().requires_grad_() for given in zip(*(x.parameters() for x in theirs), strict=True)
+    ]
+    x, weight = (torch.randn(2, 12, 5, dtype=torch.double) for _ in range(2))
+    own = x.clone().requires_grad_()
+    found = lstm(own, sizes, *weights)
+    (found * weight).sum().backward()
+    for seed, module in enumerate(theirs):
+        given = x[seed].clone().requires_grad_()
+        expected = module(torch.nn.utils.rnn.PackedSequence(given, torch.tensor(sizes)))[0].data
+        (expected * weight[seed]).sum().backward()
+        torch.testing.assert_close(found[seed], expected)
+        torch.testing.assert_close(own.grad[seed], given.grad)
+        for value, other in zip(weights, module.parameters(), strict=True):
+            torch.testing.assert_close(value.grad[seed], other.grad)
 
 
 def test_embedding_is_normalised_inside():
@@ -257,9 +260,11 @@ def test_chains_of_validation_hold_every_token_once_and_part_neighbours():
     assert chained[0].tolist() != data.batch(torch.arange(16), 3).position.tolist()
     torch.manual_seed(0)
     detector = Detector(SMALL, 8)
-    (batch,) = data.batches(len(data), 3)
-    torch.testing.assert_close(detector.logits(data, 3)[batch.position], detector(batch), atol=1e-5, rtol=1e-5)
-    assert (detector.logits(data, 3) - detector.logits(data)).abs().max() > 1e-3, "the LSTM remembers the answer before"
+    (indices,) = data.split(len(data), 3)
+    batch = data.batch(indices[None], 3)
+    chained = token_logits(detector, data, 3)
+    torch.testing.assert_close(chained[batch.position[0]], Network([detector])(batch)[0], atol=1e-5, rtol=1e-5)
+    assert (chained - token_logits(detector, data)).abs().max() > 1e-3, "the LSTM remembers the answer before"
 
 
 def test_a_detector_trained_on_chains_does_not_take_length_for_failure():
@@ -272,7 +277,7 @@ def test_a_detector_trained_on_chains_does_not_take_length_for_failure():
     alarms = {}
     for chain in (1, 6):
         ((detector, _),) = train(replace(settings, chain=chain), data, data, steps=200, seeds=[0])
-        p = detector.probabilities(detector(next(data.batches(len(data), 12))))
+        p = detector.probabilities(token_logits(detector, data, 12))
         alarms[chain] = float(detector.distrusts(p).float().mean())
     assert alarms[1] > 0.8
     assert alarms[6] < 0.5
@@ -394,8 +399,8 @@ def test_evidence_of_the_true_class_is_never_punished():
 )
 def test_learns_a_separable_problem(splits, changes):
     detector, curve = alone(replace(SMALL, **changes), splits, steps=150, seed=0)
-    verdicts, labels = detector.verdicts(splits[1]), splits[1].labels
-    metrics = detection_metrics(verdicts[""].uncertain, labels, verdicts[""].score)
+    found, labels = verdicts(detector, splits[1])[""], splits[1].labels
+    metrics = detection_metrics(found.uncertain, labels, found.score)
     majority = max(metrics["share_uncertain"], 1 - metrics["share_uncertain"])
     assert metrics["macc"] > majority + 0.15
     assert metrics["auroc"] > 0.95
@@ -428,9 +433,11 @@ def test_the_same_seed_gives_the_same_bytes(splits, tmp_path):
 def test_side_by_side_each_seed_is_what_it_is_alone(splits, changes):
     settings = replace(SMALL, **changes)
     singles = [Detector(settings, 8) for _ in range(3)]
-    together = side_by_side(singles).logits(splits[1])
-    for single, logits in zip(singles, together, strict=True):
-        torch.testing.assert_close(logits, single.logits(splits[1]), atol=1e-5, rtol=1e-5)
+    together = Network(singles)
+    for place, (single, logits) in enumerate(zip(singles, together.logits(splits[1]), strict=True)):
+        torch.testing.assert_close(logits, token_logits(single, splits[1]), atol=1e-5, rtol=1e-5)
+        for name, value in together.detector(place).state_dict().items():
+            assert torch.equal(value, single.state_dict()[name])
     # Order and dropout too are each seed's own, whatever the company.
     seeds = [4, 0, 7]
     for (detector, curve), seed in zip(train(settings, *splits, steps=12, seeds=seeds), seeds, strict=True):
@@ -499,7 +506,7 @@ def test_save_and_load(trained, splits, tmp_path):
     found = load(tmp_path / "model.safetensors")
     assert (found.settings, found.input_width, found.facts) == (detector.settings, 8, detector.facts)
     assert found.thresholds == detector.thresholds
-    np.testing.assert_array_equal(found.verdicts(splits[1])[""].score, detector.verdicts(splits[1])[""].score)
+    np.testing.assert_array_equal(verdicts(found, splits[1])[""].score, verdicts(detector, splits[1])[""].score)
     found.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
 
@@ -529,7 +536,7 @@ def test_foreign_files_are_refused(tmp_path):
 )
 def test_detections_follow_the_online_decisions(splits, changes):
     (detector, _), data = alone(replace(SMALL, **changes), splits, steps=60, seed=1), splits[1]
-    table = detections(detector.verdicts(data)[""], data, "utaca", 3)
+    table = detections(verdicts(detector, data)[""], data, "utaca", 3)
     assert table.schema == SCHEMAS["detections"]
     assert table.num_rows == data.n_tokens
     assert table["label"].null_count == data.n_failed
@@ -551,18 +558,18 @@ def test_read_outs_and_their_thresholds(splits):
         for changes in ({}, {"kind": "evidential", "classes": 2, "decision": "youden"})
     )
     label = splits[1].labels
-    found = softmax.verdicts(splits[1])
+    found = verdicts(softmax, splits[1])
     assert list(found) == ["", "youden"]
     assert softmax.thresholds["argmax"] == 0
     p = found[""].probabilities
     np.testing.assert_allclose(found["youden"].score, np.log(p[:, 0] + p[:, 2]) - np.log(p[:, 1]), rtol=1e-4, atol=1e-5)
-    evidential_found = net.verdicts(splits[1])
+    evidential_found = verdicts(net, splits[1])
     assert list(evidential_found) == ["", "mass"]
     assert ((evidential_found["mass"].score > 0) & (evidential_found["mass"].score <= 1)).all()
-    for verdicts in (found["youden"], *evidential_found.values()):
-        quality = detection_metrics(verdicts.uncertain, label)["balanced_accuracy"]
-        for other in np.quantile(verdicts.score, np.linspace(0, 1, 40)):
-            assert detection_metrics(verdicts.score > other, label)["balanced_accuracy"] <= quality + 1e-9
+    for said in (found["youden"], *evidential_found.values()):
+        quality = detection_metrics(said.uncertain, label)["balanced_accuracy"]
+        for other in np.quantile(said.score, np.linspace(0, 1, 40)):
+            assert detection_metrics(said.score > other, label)["balanced_accuracy"] <= quality + 1e-9
 
 
 # Thresholds

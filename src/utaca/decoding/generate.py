@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from utaca.decoding.policies import Policy
 from utaca.decoding.sampling import Sampling
 from utaca.decoding.signals import SIGNALS
-from utaca.detection.detector import Detector, State
+from utaca.detection.detector import Detector, DetectorState
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Step, compute, run
 from utaca.readers.load import Reader
@@ -381,7 +381,9 @@ def _first_not_finite(reader: Reader, step: Step) -> int:
     return min(faulty, default=len(layers))
 
 
-def _judge(detector: Detector, token: Token, state: State | None) -> tuple[tuple[float, float, float], State, bool]:
+def _judge(
+    detector: Detector, token: Token, state: DetectorState | None
+) -> tuple[tuple[float, float, float], DetectorState, bool]:
     """The detector's probabilities for a token, its next state, and whether it distrusts the token."""
     embedding, names = token.embeddings[detector.settings.site], detector.settings.signals
     signals = embedding.new_tensor([[SIGNALS[name](token) for name in names]], dtype=torch.float32)

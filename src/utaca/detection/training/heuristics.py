@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from utaca.detection.training.data import Sequences, Verdicts
+from utaca.detection.training.data import Sequences
 from utaca.detection.training.metrics import detection_metrics
 from utaca.detection.training.thresholds import youden
+from utaca.detection.training.verdicts import Verdicts
 from utaca.errors import UserError
 from utaca.records import atomic_path
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
-from utaca.detection.detector import Detector, distrust, side_by_side, vacuity
-from utaca.detection.layers import Noise
+from utaca.detection.detector import Detector, distrust
 from utaca.detection.training.data import Sequences
+from utaca.detection.training.layers import Noise
 from utaca.detection.training.losses import cross_entropy, evidential
 from utaca.detection.training.metrics import detection_metrics
+from utaca.detection.training.network import Network
 from utaca.detection.training.thresholds import Update, for_budget, youden
+from utaca.detection.training.verdicts import token_logits, vacuity
 from utaca.errors import UserError
 from utaca.records import progress
 from utaca.records.schemas import CORRECT
@@ -54,9 +56,9 @@ def train(
     weights = torch.tensor(settings.class_weights, dtype=torch.float32)
     order = torch.stack([_order(len(train), steps * settings.batch_size, seed) for seed in seeds])
     order = order.view(len(seeds), steps, settings.batch_size)
-    detector = side_by_side([_initial(settings, train.width, seed) for seed in seeds])
+    network = Network([_initial(settings, train.width, seed) for seed in seeds])
     generators = [_generator(seed, "dropout") for seed in seeds]
-    optimiser = torch.optim.Adam(detector.parameters(), lr=settings.learning_rate, fused=True)
+    optimiser = torch.optim.Adam(network.weights.values(), lr=settings.learning_rate, fused=True)
     curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
     best: list[Kept] = [Kept() for _ in seeds]
     losses = []
@@ -64,7 +66,7 @@ def train(
         rate = settings.learning_rate * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
         optimiser.param_groups[0]["lr"] = rate
         batch = train.batch(order[:, done - 1], settings.chain)
-        logits = detector(batch, Noise(generators, batch.position < train.n_tokens, detector.dropped_width))
+        logits = network(batch, Noise(generators, batch.position < train.n_tokens, network.dropped_width))
         if settings.kind == "evidential":
             passes = (done - 1) * settings.batch_size // len(train)
             loss = evidential(logits, batch.label, weights, passes)
@@ -76,14 +78,14 @@ def train(
         losses.append(loss.detach())
         if done % settings.evaluate_every == 0 or done == steps:
             mean = torch.stack(losses).double().mean(0).tolist()
-            found = _evaluate(detector, validation)
-            for seed, curve, kept in zip(range(len(seeds)), curves, best, strict=True):
-                if not math.isfinite(mean[seed]):
+            found = _evaluate(network, validation)
+            for place, curve, kept in zip(range(len(seeds)), curves, best, strict=True):
+                if not math.isfinite(mean[place]):
                     raise UserError(f"the detector's loss is not finite by step {done}; lower its learning_rate")
-                row = {"step": done, "loss": mean[seed], "learning_rate": rate, **found[seed]}
+                row = {"step": done, "loss": mean[place], "learning_rate": rate, **found[place]}
                 row["kept"] = row["f1"] > kept.f1
                 if row["kept"]:
-                    kept.f1, kept.step, kept.detector = row["f1"], done, detector.alone(seed)
+                    kept.f1, kept.step, kept.detector = row["f1"], done, network.detector(place)
                 curve.append(row)
             losses = []
     return [
@@ -113,7 +115,7 @@ def _finished(
     """The kept detector with its thresholds and facts."""
     detector = kept.detector
     assert detector is not None, "an F1 is at least 0"
-    logits = detector.logits(validation, detector.settings.chain)
+    logits = token_logits(detector, validation, detector.settings.chain)
     p, label = detector.probabilities(logits), validation.labels
     detector.thresholds["youden"] = youden(distrust(p, "youden").numpy(), label)
     if detector.settings.kind == "evidential":
@@ -147,11 +149,10 @@ def _generator(seed: int, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(random.Random(f"{seed}:{purpose}").getrandbits(63))
 
 
-def _evaluate(detector: Detector, validation: Sequences) -> list[dict[str, Any]]:
+def _evaluate(network: Network, validation: Sequences) -> list[dict[str, Any]]:
     """Validation metrics of each seed under its decision, or under the paper's where that is made for a budget."""
-    p = detector.probabilities(detector.logits(validation, detector.settings.chain))
-    rule = detector.settings.decision
-    rule = "youden" if rule == "youden" else "argmax"
+    p = network.probabilities(network.logits(validation, network.settings.chain))
+    rule = "youden" if network.settings.decision == "youden" else "argmax"
     names = ["balanced_accuracy", "macc", "recall_n", "recall_p", "auroc", "auprc"]
     found = []
     for score in distrust(p, rule).numpy():
