@@ -150,9 +150,8 @@ def test_steps_and_whole_sequences_equal_the_reference(changes):
 def test_lstm_gradients_are_those_of_torch():
     torch.manual_seed(0)
     theirs, sizes = [torch.nn.LSTM(5, 5).double() for _ in range(2)], [4, 4, 3, 1]
-    weights = [
-        torch.stack(given).detach().requires_grad_() for given in zip(*(x.parameters() for x in theirs), strict=True)
-    ]
+    by_name = zip(*(module.parameters() for module in theirs), strict=True)
+    weights = [torch.stack(own).detach().requires_grad_() for own in by_name]
     x, weight = (torch.randn(2, 12, 5, dtype=torch.double) for _ in range(2))
     own = x.clone().requires_grad_()
     found = lstm(own, sizes, *weights)
@@ -173,6 +172,15 @@ def test_embedding_is_normalised_inside():
     once, again = (detector.step(signals, embedding * scale, state)[0] for scale in (1, 100))
     torch.testing.assert_close(once, again)
     assert torch.isfinite(detector.step(signals, embedding * 0, state)[0]).all()
+
+
+@pytest.mark.parametrize("changes", [{}, {"kind": "evidential", "classes": 2, "decision": "youden"}])
+def test_a_decision_never_leaves_the_device(changes):
+    """Tensors of the meta device have no values: whatever asks for one (item, tolist, bool, cpu) raises."""
+    detector = Detector(replace(SMALL, **changes), 8).to("meta")
+    detector.thresholds["youden"] = 0.5
+    p, state = detector.step(torch.rand(2, 1), torch.randn(2, 8), detector.initial_state(2))
+    assert [x.device.type for x in (p, *state, detector.distrusts(p))] == ["meta"] * 4
 
 
 def test_decision_is_the_larger_failure_against_correct():
