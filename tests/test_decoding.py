@@ -32,6 +32,9 @@ class Scripted:
 
     settings = schema.Detector()
 
+    def check(self, reader: Reader) -> None:
+        """It judges the tokens of any reader."""
+
     def distrusts(self, p: torch.Tensor) -> torch.Tensor:
         return p[..., 0] > p[..., 1]
 

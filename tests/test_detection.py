@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +15,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
+from small import make_reader, some_tokens
 
+from utaca.decoding.generate import Decoding, generate
 from utaca.decoding.policies import Set, Sub, parse
 from utaca.detection.detector import Detector, load
 from utaca.detection.training.data import Sequences, columns
@@ -26,7 +33,9 @@ from utaca.detection.training.thresholds import for_budget, mean_budget, youden
 from utaca.detection.training.training import train
 from utaca.detection.training.verdicts import detections, token_logits, vacuity, verdicts
 from utaca.errors import UserError
-from utaca.records import SCHEMAS, trajectory_schema
+from utaca.memory import prefill
+from utaca.readers.load import Reader
+from utaca.records import SCHEMAS, Origin, read, reader_of, trajectory_schema, write
 from utaca.settings import schema
 
 SMALL = schema.Detector(width=16, signal_width=8, blocks=1, learning_rate=1e-2, evaluate_every=50)
@@ -203,6 +212,105 @@ def test_two_classes_report_uncertain_as_hallucinated():
 def test_a_detector_needs_an_input():
     with pytest.raises(UserError, match="at least one input"):
         Detector(replace(SMALL, signals=[], embedding=False), 8)
+
+
+# The reader of a detector
+
+
+@pytest.fixture(scope="module")
+def reader():
+    reader = make_reader()
+    prefill(reader, some_tokens(60))
+    return reader
+
+
+def of(reader: Reader) -> Origin:
+    return Origin(reader.settings.name, reader.identity)
+
+
+def refused(detector: Detector, reader: Reader, why: str) -> None:
+    """Refused before any pass of the model, in one sentence."""
+    memory, passes = prefill(reader, some_tokens(60)), []
+    hook = reader.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    other = f"reader {detector.reader or 'unknown'}"
+    told = rf"^reader {of(reader)} cannot be judged by a detector of {other}: {why}; train one on trajectories of test$"
+    told = told.replace("(", r"\(").replace(")", r"\)")
+    with pytest.raises(UserError, match=told):
+        Decoding(memory, "Who?", 4, Sub(1), detector)
+    with pytest.raises(UserError, match=told):
+        generate(memory, "Who?", budget=4, policy=Sub(1), detector=detector, max_new_tokens=3)
+    hook.remove()
+    assert not passes
+
+
+@pytest.mark.parametrize("trained_for", [None, Origin("wide", "0123")])
+def test_a_detector_of_another_width_is_refused(reader, trained_for):
+    refused(Detector(SMALL, 96, trained_for), reader, "its embeddings are 64 wide, not 96")
+
+
+def test_a_detector_of_another_reader_is_refused_though_as_wide(reader):
+    other = make_reader(seed=1)
+    other.settings.name = "other"
+    refused(Detector(SMALL, 64, of(other)), reader, "it has other weights")
+    without_embedding = replace(SMALL, embedding=False)
+    refused(Detector(without_embedding, 0, of(other)), reader, "it has other weights")
+
+
+def test_a_detector_of_an_unknown_site_is_refused(reader):
+    why = "it has no embedding at site head, but at attention, mlp, residual"
+    refused(Detector(replace(SMALL, site="head"), 64, of(reader)), reader, why)
+    with pytest.raises(UserError, match="no embedding at site head"):
+        Detector(replace(SMALL, site="head"), 64).check(make_reader())
+
+
+def test_a_detector_of_the_right_reader_is_accepted(reader, tmp_path):
+    memory = prefill(reader, some_tokens(60))
+    renamed = Origin("renamed", reader.identity)
+    for bound in (of(reader), renamed, None):
+        Detector(SMALL, 64, bound).save(tmp_path / "model.safetensors")
+        found = load(tmp_path / "model.safetensors")
+        assert (found.reader, found.reader and found.reader.name) == (bound, bound and bound.name)
+        answer = generate(memory, "Who?", budget=4, policy=Sub(1), detector=found, max_new_tokens=3)
+        assert answer.trace[0].gdm is not None
+    Detector(replace(SMALL, embedding=False), 0, of(reader)).check(reader)
+    Detector(SMALL, 64, of(reader)).check(make_reader())
+
+
+def test_identity_is_that_of_the_weights():
+    known = make_reader().identity
+    assert re.fullmatch("[0-9a-f]{16}", known)
+    again = make_reader()
+    again.settings.path, again.settings.name = "elsewhere", "other"
+    again.model.bfloat16()
+    assert again.identity == known
+    others = [make_reader(seed=1), make_reader("qwen2"), make_reader("llama-wide")]
+    assert len({known, *(other.identity for other in others)}) == 4
+
+
+def test_training_binds_every_seed_to_the_reader(splits):
+    trained = train(SMALL, *splits, steps=2, seeds=[0, 1], reader=Origin("a", "1"))
+    assert [str(detector.reader) for detector, _ in trained] == ["a (1)"] * 2
+
+
+def test_parts_of_two_readers_are_refused(tmp_path):
+    trajectories, _ = tables(2, 0)
+
+    def part(name: str, reader: Origin | None) -> Path:
+        path = tmp_path / f"{name}.parquet"
+        write(path, "trajectories", trajectories, schema=trajectories.schema, config="same", reader=reader)
+        return path
+
+    one, same = part("one", Origin("a", "1")), part("same", Origin("b", "1"))
+    two, none = part("two", Origin("a", "2")), part("none", None)
+    assert read([one, same], "trajectories").num_rows == 2 * len(trajectories)
+    assert [reader_of(paths).name for paths in ([one], [one, same], [same, one])] == ["a", "a", "b"]
+    for other, its in ((two, r"a \(2\)"), (none, "unknown")):
+        told = rf"^{one} was made with reader a \(1\), {other} with reader {its}, and they must not be mixed;"
+        for refusing in (lambda paths: read(paths, "trajectories"), reader_of):
+            with pytest.raises(UserError, match=told):
+                refusing([one, same, other])
+    with pytest.raises(UserError, match="does not name the reader that made it"):
+        reader_of([none])
 
 
 # Data
@@ -517,6 +625,20 @@ def test_save_and_load(trained, splits, tmp_path):
     np.testing.assert_array_equal(verdicts(found, splits[1])[""].score, verdicts(detector, splits[1])[""].score)
     found.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
+
+
+def test_detectors_of_earlier_versions_are_refused(tmp_path, trained):
+    path, detector = tmp_path / "model.safetensors", trained[0]
+    detector.save(path)
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["utaca.detector"])
+    tensors = dict(detector.state_dict())
+    bound_to_nothing = {key: value for key, value in about.items() if key != "reader"}
+    renamed = {name.removesuffix("_l0"): value for name, value in tensors.items()}
+    for own, weights in ((bound_to_nothing, tensors), (about, renamed)):
+        save_file(weights, path, metadata={"utaca.detector": json.dumps(own)})
+        with pytest.raises(UserError, match=r"^.*model.safetensors is not a detector of this version of utaca; .*$"):
+            load(path)
 
 
 def test_foreign_files_are_refused(tmp_path):

@@ -10,7 +10,7 @@ from utaca.decoding.policies import parse
 from utaca.detection.training.data import Sequences, columns, sequences
 from utaca.detection.training.training import train
 from utaca.records.logs import stage_log
-from utaca.records.tables import atomic_path, read
+from utaca.records.tables import atomic_path, read, reader_of
 from utaca.settings import schema
 from utaca.settings.checks import build
 
@@ -34,6 +34,7 @@ with stage_log(snakemake.log[0]):
         shown(files.validation, files.validation_labels),
         steps=snakemake.params.steps,
         seeds=range(len(output.models)),
+        reader=reader_of([*files.train, *files.validation]),
         update=parse(settings.target.policy).update,
         description=snakemake.rule,
     )

@@ -156,6 +156,8 @@ class Decoding:
             raise UserError("expanded is for fixed budgets; with a policy, expansion is the detector's choice")
         if self.policy is not None and not isinstance(self.budget, int):
             raise UserError("a budget for every step leaves nothing to a policy; give one budget, K_max, or no policy")
+        if self.detector is not None:
+            self.detector.check(self.memory.reader)
 
 
 class Options(TypedDict, total=False):
@@ -196,8 +198,9 @@ def generate(
       (:attr:`Token.probe`).
     * ``measured``: measure the retrieval of every step, as a detector with this signal makes it too.
 
-    Raises :class:`UserError` for options that contradict each other or are out of range, for a question longer than
-    the window, and :class:`NotFiniteError`, with the trace so far, where the model's logits are no numbers.
+    Raises :class:`UserError` for options that contradict each other or are out of range, for a detector of another
+    reader (:meth:`Detector.check`), for a question longer than the window, and :class:`NotFiniteError`, with the trace
+    so far, where the model's logits are no numbers.
     """
     return generate_together([Decoding(memory, question, budget, **options)])[0]
 

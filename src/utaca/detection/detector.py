@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,10 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from utaca.errors import UserError
-from utaca.records import atomic_path
+from utaca.records import Origin, atomic_path
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.settings import schema
 from utaca.settings.checks import build, check_detector
+
+if TYPE_CHECKING:
+    from utaca.readers.load import Reader
 
 
 class DetectorState(NamedTuple):
@@ -46,14 +49,15 @@ class Detector(nn.Module):
     """Encoders of the embedding and of each signal, whose sum an LSTM reads token by token, and a residual head.
 
     Classes are (hallucinated, correct, unknown), or (uncertain, correct) where ``settings.classes`` is 2.
-    ``input_width`` is D, the width of the reader's embedding. ``thresholds`` are those of the decision rules, by rule;
-    ``facts`` say how it was trained. Raises :class:`UserError` for settings without any input.
+    ``input_width`` is D, the width of the reader's embedding. ``reader`` is the one whose tokens it was trained on, the
+    only one that it fits (:meth:`check`); None where it was built by hand. ``thresholds`` are those of the decision
+    rules, by rule; ``facts`` say how it was trained. Raises :class:`UserError` for settings without any input.
     """
 
-    def __init__(self, settings: schema.Detector, input_width: int) -> None:
+    def __init__(self, settings: schema.Detector, input_width: int, reader: Origin | None = None) -> None:
         super().__init__()
         check_detector(settings, "the detector")
-        self.settings, self.input_width = settings, input_width
+        self.settings, self.input_width, self.reader = settings, input_width, reader
         self.thresholds = {"argmax": 0.0}
         self.facts: dict[str, Any] = {}
         width, inner = settings.width, settings.signal_width
@@ -66,6 +70,28 @@ class Detector(nn.Module):
             self.lstm = nn.LSTM(width, width, batch_first=True)
         self.blocks = nn.Sequential(*(ResidualBlock(width, settings.expansion) for _ in range(settings.blocks)))
         self.head = nn.Linear(width, settings.classes)
+
+    def check(self, reader: Reader) -> None:
+        """Raise :class:`UserError` where this detector cannot judge the tokens of ``reader``.
+
+        That is another reader than it was trained for, or one whose embeddings are of another width or another site.
+        """
+        embedding, site = self.settings.embedding, self.settings.site
+        # A reader holds no embeddings before its first pass.
+        sites = list(reader.embeddings()) or list(schema.SITES)
+        if embedding and reader.width != self.input_width:
+            why = f"its embeddings are {reader.width} wide, not {self.input_width}"
+        elif embedding and site not in sites:
+            why = f"it has no embedding at site {site}, but at {', '.join(sites)}"
+        elif self.reader is not None and self.reader.identity != reader.identity:
+            why = "it has other weights"
+        else:
+            return
+        other, own = Origin(reader.settings.name, reader.identity), self.reader or "unknown"
+        raise UserError(
+            f"reader {other} cannot be judged by a detector of reader {own}: {why}; train one on trajectories of "
+            f"{other.name}"
+        )
 
     def encode(self, signals: Tensor, embedding: Tensor) -> Tensor:
         """z [..., width], the sum of the encoded ``embedding`` [..., D] and of the encoded ``signals`` [..., n].
@@ -129,11 +155,12 @@ class Detector(nn.Module):
         return self.distrust(p) > self.thresholds[self.settings.decision]
 
     def save(self, path: str | Path) -> None:
-        """Write weights, settings, thresholds and facts as safetensors; the same detector gives the same bytes."""
+        """Write weights, settings, reader, thresholds and facts as safetensors; the same detector, the same bytes."""
         # One metadata entry: the order of several is not fixed.
         about = {
             "settings": asdict(self.settings),
             "input_width": self.input_width,
+            "reader": asdict(self.reader) if self.reader else None,
             "thresholds": self.thresholds,
             "facts": self.facts,
         }
@@ -172,7 +199,8 @@ def load(path: str | Path) -> Detector:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["utaca.detector"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        detector = Detector(build(schema.Detector, about["settings"]), about["input_width"])
+        reader = Origin(**about["reader"]) if about["reader"] else None
+        detector = Detector(build(schema.Detector, about["settings"]), about["input_width"], reader)
         detector.thresholds, detector.facts = about["thresholds"], about["facts"]
         detector.load_state_dict(tensors)
     except (UserError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:

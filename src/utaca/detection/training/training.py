@@ -19,7 +19,7 @@ from utaca.detection.training.network import Network
 from utaca.detection.training.thresholds import Update, for_budget, youden
 from utaca.detection.training.verdicts import token_logits, vacuity
 from utaca.errors import UserError
-from utaca.records import progress
+from utaca.records import Origin, progress
 from utaca.records.schemas import CORRECT
 from utaca.settings import schema
 
@@ -32,6 +32,7 @@ def train(
     steps: int,
     seeds: Sequence[int],
     update: Update | None = None,
+    reader: Origin | None = None,
     description: str = "detector",
 ) -> list[tuple[Detector, list[dict[str, Any]]]]:
     """Train a detector for every seed, side by side on the CPU, and keep each one's weights of the best validation F1.
@@ -41,6 +42,9 @@ def train(
     to end; passes over the data follow each other without a gap, each in an own random order. Validation, in chains
     too, takes place every ``settings.evaluate_every`` steps and after the last; in the end it gives the thresholds
     (:mod:`utaca.detection.training.thresholds`).
+
+    ``update`` is the policy that ``settings.target`` names, needed where the decision is made for a mean budget;
+    ``reader`` the reader of the trajectories, to which the detectors are bound (:meth:`Detector.check`).
 
     Returns for each seed the detector and a row a validation: ``step``, ``loss`` (mean over the steps since the row
     before), ``learning_rate`` (of the last step), ``f1`` and the other validation metrics, ``kept`` (best so far).
@@ -56,7 +60,7 @@ def train(
     weights = torch.tensor(settings.class_weights, dtype=torch.float32)
     order = torch.stack([_order(len(train), steps * settings.batch_size, seed) for seed in seeds])
     order = order.view(len(seeds), steps, settings.batch_size)
-    network = Network([_initial(settings, train.width, seed) for seed in seeds])
+    network = Network([_initial(settings, train.width, reader, seed) for seed in seeds])
     generators = [_generator(seed, "dropout") for seed in seeds]
     optimiser = torch.optim.Adam(network.weights.values(), lr=settings.learning_rate, fused=True)
     curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
@@ -103,10 +107,10 @@ class Kept:
     detector: Detector | None = None
 
 
-def _initial(settings: schema.Detector, width: int, seed: int) -> Detector:
+def _initial(settings: schema.Detector, width: int, reader: Origin | None, seed: int) -> Detector:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return Detector(settings, width)
+        return Detector(settings, width, reader)
 
 
 def _finished(
