@@ -46,7 +46,7 @@ class ResidualBlock(nn.Module):
 
 
 class Detector(nn.Module):
-    """Encoders of the embedding and of each signal, whose sum an LSTM reads token by token, and a residual head.
+    """Encoders of the embedding and of each signal, an LSTM over the sums of what they give, and a residual head.
 
     Classes are (hallucinated, correct, unknown), or (uncertain, correct) where ``settings.classes`` is 2.
     ``input_width`` is D, the width of the reader's embedding. ``reader`` is the one whose tokens it was trained on, the
@@ -172,8 +172,8 @@ class Detector(nn.Module):
 def distrust(p: Tensor, decision: str) -> Tensor:
     """Log odds [...] of failure against "correct", of ``p`` [..., 3].
 
-    The two failures count together, but each alone where the decision is the paper's (argmax): then
-    max(p_hal, p_unk) > p_cor is a score above 0.
+    Under the paper's decision (argmax) failure is the likelier of hallucinated and unknown, so that a score above 0 is
+    max(p_hal, p_unk) > p_cor. Under the other decisions it is the two together.
     """
     hallucinated, unknown, least = p[..., HALLUCINATED], p[..., UNKNOWN], torch.finfo(p.dtype).tiny
     failed = torch.maximum(hallucinated, unknown) if decision == "argmax" else hallucinated + unknown

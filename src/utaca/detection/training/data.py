@@ -29,9 +29,9 @@ class Batch(NamedTuple):
 
     signals: torch.Tensor  # [M, number of signals] float32
     embedding: torch.Tensor  # [M, D] float32
-    label: torch.Tensor  # [M] int64; -1 also where there is none
-    position: torch.Tensor  # [M] int64, row of the flat tensors; all padding shares the last
-    sizes: list[int]  # tokens of each step, M in all
+    label: torch.Tensor  # [M] int64, -1 where the labeller failed or the token is padding
+    position: torch.Tensor  # [M] int64, the token's row in the flat tensors of Sequences; n for padding
+    sizes: list[int]  # tokens of each step; their sum is M
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Sequences:
         return self.label[:-1].numpy()
 
     def padded(self, indices: torch.Tensor, chain: int = 1) -> torch.Tensor:
-        """Rows of the flat tensors that hold the sequences ``indices`` [..., B], a sequence a line [..., C, T].
+        """Which rows of the flat tensors hold the tokens of the sequences ``indices`` [..., B]: [..., C, T].
 
-        Each ``chain`` of them, in their order, are put end to end as one sequence: C = B / ``chain``, rounded up.
-        Shorter ones are padded at their end.
+        Every ``chain`` of the sequences, in their order, are put end to end as one, so that C is B / ``chain``, rounded
+        up. Shorter ones are padded at their end.
         """
         position = self.position[indices]
         if chain > 1:
@@ -93,7 +93,7 @@ class Sequences:
         return position[..., : int((position < self.n_tokens).sum(-1).max())]
 
     def batch(self, indices: torch.Tensor, chain: int = 1) -> Batch:
-        """The sequences ``indices`` [B] in chains (:meth:`padded`); of [S, B], S batches side by side."""
+        """The sequences ``indices`` [B], in chains as in :meth:`padded`; of [S, B], S batches side by side."""
         position = self.padded(indices, chain)
         length, order = (position < self.n_tokens).sum(-1).sort(dim=-1, descending=True, stable=True)
         sizes = (length[..., None] > torch.arange(position.shape[-1])).sum(-2).view(-1, position.shape[-1]).amax(0)
@@ -132,12 +132,13 @@ def columns(settings: schema.Detector) -> list[str]:
 
 
 def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.Detector) -> Sequences:
-    """Trajectories as a detector of these settings is shown them, with their labels token by token.
+    """Trajectories and their labels as a detector of these settings needs them.
 
-    ``trajectories`` follows :func:`utaca.records.trajectory_schema` and needs :func:`columns` of it, ``labels`` the
-    schema "labels". For a detector that learns from the label "needed", 0 is a token that the expanded pass changes, 1
-    one that it keeps; ``labels`` may then be None. Raises :class:`UserError` where the two tables do not hold exactly
-    the same tokens, a trajectory is broken, or does not hold what the detector needs.
+    ``trajectories`` follows :func:`utaca.records.trajectory_schema`, of which :func:`columns` are enough; ``labels``
+    follows the schema "labels". A detector whose ``settings.label`` is "needed" learns from the trajectories alone, and
+    ``labels`` may be None: the label of a token is 0 where the expanded pass gives another token, 1 where it gives the
+    same. Raises :class:`UserError` where the two tables do not hold exactly the same tokens, where a trajectory has a
+    gap or a number that is not finite, or where it does not hold what the detector needs.
     """
     if not trajectories.num_rows:
         raise UserError("the trajectories hold no token; decode the split again with at least one document")
@@ -216,7 +217,7 @@ def _needed(trajectories: pa.Table, order: np.ndarray) -> np.ndarray:
 
 
 def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
-    """The order by key, and keys and tokens in that order; every key must be unique."""
+    """The order of the rows by :data:`KEYS`, and keys and tokens in that order; every key must be unique."""
     keyed = table.select([*KEYS, "token"])
     order = pc.sort_indices(keyed, sort_keys=[(key, "ascending") for key in KEYS])
     keyed = keyed.take(order).combine_chunks()
@@ -244,7 +245,7 @@ def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
 
 
 def _finite_rows(values: np.ndarray) -> np.ndarray:
-    # An element of infinity or NaN makes the row's largest magnitude so, without a mask as large as the data.
+    # A row with an infinity or NaN has it as its largest or least value; a mask of all elements would be large.
     return np.isfinite(values.max(axis=1, initial=0)) & np.isfinite(values.min(axis=1, initial=0))
 
 

@@ -21,7 +21,7 @@ STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "top10_std": lambda top10: top10.astype(np.float64).std(axis=1),
     "logit_margin": lambda top10: (top10[:, 0] - top10[:, 1]).astype(np.float64),
 }
-"""By name, of the ten largest logits [n, 10]: their population standard deviation; first minus second."""
+"""Statistics [n] of the ten largest logits [n, 10]: their population standard deviation; the first minus the second."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Heuristic:
 
     statistic: str
     threshold: float
-    validation: dict[str, Any]  # metrics on the tokens that the threshold was chosen on
+    validation: dict[str, Any]  # detection_metrics on the tokens that the threshold was chosen on
 
     def verdicts(self, sequences: Sequences) -> Verdicts:
         """Decisions on every token; the score is the negated statistic."""
@@ -39,9 +39,9 @@ class Heuristic:
 
 
 def fit_heuristics(validation: Sequences) -> dict[str, Heuristic]:
-    """Both heuristics by statistic, their thresholds chosen on ``validation`` alone.
+    """A heuristic for each statistic, by its name, with a threshold chosen on ``validation``.
 
-    Raises :class:`UserError` where it lacks uncertain or correct tokens, or a statistic is constant.
+    Raises :class:`UserError` where that has no uncertain or no correct tokens, or a statistic is constant.
     """
     label, heuristics = validation.labels, {}
     for name, statistic in STATISTICS.items():

@@ -15,10 +15,11 @@ from utaca.detection.training.layers import Noise, linear, lstm
 
 
 class Network:
-    """S detectors of one shape, every weight of theirs stacked into one tensor with a first dimension S.
+    """S detectors of one shape, each weight stacked over them into one tensor with a first dimension S.
 
-    A training step of eight seeds so takes not much longer than that of one. ``weights`` are by their name in
-    :class:`Detector`, whose computation this is; the detectors given are left as they are.
+    A training step of all of them is then a few large products in the place of many small ones. ``weights`` have the
+    names that they have in :class:`Detector`, and what is computed from them is the same; the detectors that are given
+    stay as they are.
     """
 
     def __init__(self, detectors: Sequence[Detector]) -> None:
@@ -29,7 +30,7 @@ class Network:
         }
 
     def detector(self, place: int) -> Detector:
-        """The detector at ``place``, a copy with the present weights."""
+        """The detector at ``place`` with its present weights, as a copy."""
         found = deepcopy(self._detectors[place])
         found.load_state_dict({name: weight[place].detach() for name, weight in self.weights.items()})
         return found
@@ -51,7 +52,7 @@ class Network:
 
         settings, parts = self.settings, []
         if settings.embedding:
-            # The product is divided by the embedding's length, not the embedding: a copy of it would be large.
+            # To normalise the embedding, its product is divided by its length: a normalised copy would be large.
             length = torch.linalg.vector_norm(batch.embedding, dim=-1, keepdim=True).clamp_min(1e-12)
             weight, bias = (self.weights[f"embedding_encoder.0.{kind}"] for kind in ("weight", "bias"))
             encoded = (batch.embedding @ weight.mT) * (1 / length) + bias[:, None]
@@ -70,7 +71,7 @@ class Network:
 
     @torch.no_grad()
     def logits(self, sequences: Sequences, chain: int = 1) -> Tensor:
-        """Class logits [S, n, C] of all tokens, in their flat order, of sequences alone or in chains."""
+        """Class logits [S, n, C] of all tokens, in the order of the flat tensors; see :meth:`Sequences.batches`."""
         seeds = len(self._detectors)
         found = torch.empty(seeds, sequences.n_tokens + 1, self.settings.classes)
         for batch in sequences.batches(chain=chain):

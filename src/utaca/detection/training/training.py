@@ -35,22 +35,24 @@ def train(
     reader: Origin | None = None,
     description: str = "detector",
 ) -> list[tuple[Detector, list[dict[str, Any]]]]:
-    """Train a detector for every seed, side by side on the CPU, and keep each one's weights of the best validation F1.
+    """Train a detector for every seed, all of them side by side, on the CPU.
 
-    F1 is that of the uncertain class, the earliest of equals. Adam without weight decay, rate annealed to 0 by a cosine
-    over ``steps``, no early stopping. A batch is ``settings.batch_size`` trajectories, ``settings.chain`` at a time end
-    to end; passes over the data follow each other without a gap, each in an own random order. Validation, in chains
-    too, takes place every ``settings.evaluate_every`` steps and after the last; in the end it gives the thresholds
-    (:mod:`utaca.detection.training.thresholds`).
+    Adam without weight decay, its rate annealed to 0 by a cosine over ``steps``; no early stopping. A batch is
+    ``settings.batch_size`` trajectories, every ``settings.chain`` of them put end to end as one. The training set is
+    gone through again and again, each time in a new random order; a batch may hold the end of one pass and the start of
+    the next. Validation, in chains too, takes place every ``settings.evaluate_every`` steps and after the last. A seed
+    keeps its weights with the best validation F1 of the uncertain class, the earliest of equals; for these, thresholds
+    are chosen on the validation set (:mod:`utaca.detection.training.thresholds`).
 
-    ``update`` is the policy that ``settings.target`` names, needed where the decision is made for a mean budget;
-    ``reader`` the reader of the trajectories, to which the detectors are bound (:meth:`Detector.check`).
+    ``update`` is the policy that ``settings.target`` names, needed where the decision is made for a mean budget.
+    ``reader`` is the one that decoded the trajectories; detectors refuse others (:meth:`Detector.check`).
 
-    Returns for each seed the detector and a row a validation: ``step``, ``loss`` (mean over the steps since the row
-    before), ``learning_rate`` (of the last step), ``f1`` and the other validation metrics, ``kept`` (best so far).
-    Weights, order and dropout of a seed are its own, so that it gives the same in any company, up to rounding; the same
-    seeds give the same bytes. The caller's random state is untouched. Raises :class:`UserError` where either set lacks
-    uncertain or correct tokens, or the widths differ.
+    Returns for each seed the detector and its curve, one row a validation: ``step``, ``loss`` (mean over the steps
+    since the row before), ``learning_rate`` (of the last step), ``f1`` and other validation metrics, and ``kept``
+    (whether these weights are the best so far). Initial weights, order and dropout of a seed are drawn from random
+    numbers of its own, so that its result does not depend on the other seeds, up to rounding; the same seeds give the
+    same bytes. The caller's random state is untouched. Raises :class:`UserError` where a set has no uncertain or no
+    correct tokens, where the embeddings of the two are not equally wide, or where the loss is not finite.
     """
     if settings.decision == "budget" and update is None:
         raise UserError(
@@ -100,7 +102,7 @@ def train(
 
 @dataclass
 class Kept:
-    """The best weights of a seed so far."""
+    """The detector of a seed with the best validation F1 so far, and the step that it is of."""
 
     f1: float = -1.0
     step: int = 0
@@ -108,6 +110,7 @@ class Kept:
 
 
 def _initial(settings: schema.Detector, width: int, reader: Origin | None, seed: int) -> Detector:
+    """A detector with random weights."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return Detector(settings, width, reader)
@@ -143,7 +146,7 @@ def _finished(
 
 
 def _order(count: int, total: int, seed: int) -> torch.Tensor:
-    """``total`` indices below ``count``: shuffled passes end to end."""
+    """``total`` indices below ``count``: one shuffled pass over all of them after another."""
     generator = _generator(seed, "order")
     passes = [torch.randperm(count, generator=generator) for _ in range(-(-total // count))]
     return torch.cat(passes)[:total]
@@ -154,7 +157,10 @@ def _generator(seed: int, purpose: str) -> torch.Generator:
 
 
 def _evaluate(network: Network, validation: Sequences) -> list[dict[str, Any]]:
-    """Validation metrics of each seed under its decision, or under the paper's where that is made for a budget."""
+    """Validation metrics of each seed, under the decision rule of the settings.
+
+    Of detectors that decide for a mean budget they are those of the paper's rule: the threshold is chosen in the end.
+    """
     p = network.probabilities(network.logits(validation, network.settings.chain))
     rule = "youden" if network.settings.decision == "youden" else "argmax"
     names = ["balanced_accuracy", "macc", "recall_n", "recall_p", "auroc", "auprc"]

@@ -15,7 +15,7 @@ from utaca.records import SCHEMAS
 
 
 class Verdicts(NamedTuple):
-    """Decisions on the ``n`` tokens of some sequences, in their flat order."""
+    """Decisions on the ``n`` tokens of some sequences, in the order of their flat tensors."""
 
     uncertain: np.ndarray  # [n] bool, the decision
     score: np.ndarray  # [n] float32, grows with distrust
@@ -24,7 +24,10 @@ class Verdicts(NamedTuple):
 
 @torch.no_grad()
 def token_logits(detector: Detector, sequences: Sequences, chain: int = 1) -> Tensor:
-    """Class logits [n, C] of all tokens, in their flat order, of sequences alone or in chains; on the CPU."""
+    """Class logits [n, C] of all tokens, in the order of the flat tensors, on the CPU.
+
+    Every ``chain`` of the sequences are read as one (:meth:`Sequences.split`, :meth:`Sequences.padded`).
+    """
     found = torch.empty(sequences.n_tokens + 1, detector.settings.classes)
     for indices in sequences.split(chain=chain):
         # A few at a time: padded embeddings are large.
@@ -34,10 +37,10 @@ def token_logits(detector: Detector, sequences: Sequences, chain: int = 1) -> Te
 
 
 def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
-    """Decisions on all tokens, by what they are read from: "" is the detector's own.
+    """Decisions on all tokens under several rules, by name: "" is the detector's own rule.
 
-    A detector with the paper's decision is read by the threshold with the best balanced accuracy too ("youden"), an
-    evidential one by its lack of evidence, :func:`vacuity` ("mass").
+    Where that is the paper's, "youden" is the same score with the threshold of the best balanced accuracy; for an
+    evidential detector, "mass" is such a threshold on its lack of evidence, :func:`vacuity`.
     """
     found = token_logits(detector, sequences)
     p, rules = detector.probabilities(found), {"": detector.settings.decision}
@@ -60,10 +63,10 @@ def vacuity(logits: Tensor) -> Tensor:
 
 
 def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -> pa.Table:
-    """Verdicts of a detector or heuristic on fixed traces, as a table of schema "detections".
+    """The verdicts of a detector or heuristic as a table of schema "detections", one row a token of ``sequences``.
 
-    One row a token, in the order of ``sequences``; the label is null where the labeller failed, the
-    probabilities where there are none. ``name`` and ``seed`` fill the columns ``detector`` and ``seed``.
+    The label is null where the labeller failed, the probabilities where there are none. ``name`` and ``seed`` fill the
+    columns ``detector`` and ``seed``.
     """
     uncertain, score, p = verdicts
     n, length = sequences.n_tokens, sequences.length.numpy()
