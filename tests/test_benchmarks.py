@@ -15,13 +15,14 @@ from small import make_reader, some_tokens
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerBase
 
 from utaca import load_reader
+from utaca.benchmarks import detectors as training
+from utaca.benchmarks import endpoints
 from utaca.decoding.benchmark import measure, shape
 from utaca.decoding.benchmark.answers import decode, decode_bare, engine_step, passes, schedule
 from utaca.decoding.benchmark.floors import Costs, Machine
 from utaca.decoding.benchmark.loop import BlockLoop
 from utaca.decoding.benchmark.rows import RATIO, Bar, Part, Row
 from utaca.decoding.policies import Sub
-from utaca.detection import benchmark as training
 from utaca.errors import UserError
 from utaca.memory import prefill
 from utaca.settings.schema import Memory
@@ -227,3 +228,11 @@ def test_training_is_measured_alone_and_side_by_side():
     data = training.random_sequences(20, 16, 0)
     assert (int(data.length.min()), int(data.length.max())) <= training.LENGTHS
     assert [data.step[row] for row in data.position[3, : data.length[3]]] == list(range(int(data.length[3])))
+
+
+def test_the_client_is_measured_beside_the_least_possible(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(root / "src"))
+    (found,) = endpoints.measure(6, concurrency=2, seconds=0.01, runs=1)
+    assert found.ideal_s == pytest.approx(6 * 0.01 / 2)
+    assert found.took_s >= found.ideal_s
+    assert found.ratio == found.took_s / found.ideal_s

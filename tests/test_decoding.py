@@ -36,7 +36,7 @@ class Scripted:
     settings = schema.Detector()
 
     def check(self, reader: Reader) -> None:
-        pass
+        """It judges the tokens of any reader."""
 
     def to(self, device: torch.device) -> Scripted:
         return self

@@ -29,6 +29,9 @@ class EveryThird:
     def initial_state(self, batch: int) -> int:
         return 0
 
+    def check(self, reader: Reader) -> None:
+        """It judges the tokens of any reader."""
+
     def distrusts(self, p: torch.Tensor) -> torch.Tensor:
         return p[..., 0] > p[..., 1]
 

@@ -12,7 +12,7 @@ from utaca.records.fingerprint import fingerprint
 from utaca.records.journal import Journal
 from utaca.records.logs import stage_log
 from utaca.records.schemas import trajectory_schema
-from utaca.records.tables import rows, write
+from utaca.records.tables import Origin, rows, write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
 
@@ -35,6 +35,7 @@ with stage_log(snakemake.log[0]):
         table,
         schema=trajectory_schema(reader.width, recorded.sites),
         config=settings,
+        reader=Origin(reader.settings.name, reader.identity),
     )
     # The part holds all of it now.
     shutil.rmtree(folder)

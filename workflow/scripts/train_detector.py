@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.detection.data import Sequences, columns, sequences
-from utaca.detection.training import train
+from utaca.decoding.policies import parse
+from utaca.detection.training.data import Sequences, columns, sequences
+from utaca.detection.training.training import train
 from utaca.records.logs import stage_log
-from utaca.records.tables import atomic_path, read
+from utaca.records.tables import atomic_path, read, reader_of
 from utaca.settings import schema
 from utaca.settings.checks import build
 
@@ -27,12 +28,15 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     files, output = snakemake.input, snakemake.output
     settings = build(schema.Detector, snakemake.params.detector, "detector")
+    policy = parse(settings.target.policy)
     trained = train(
         settings,
         shown(files.train, files.train_labels),
         shown(files.validation, files.validation_labels),
         steps=snakemake.params.steps,
         seeds=range(len(output.models)),
+        reader=reader_of([*files.train, *files.validation]),
+        update=lambda k, k_max: policy.update(k, k_max, None),
         description=snakemake.rule,
     )
     for (detector, curve), model_path, curve_path in zip(trained, output.models, output.curves, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -64,6 +65,18 @@ class Reader:
         configured = self.model.generation_config.eos_token_id
         ids = configured if isinstance(configured, list) else [configured, self.tokenizer.eos_token_id]
         return frozenset(i for i in ids if i is not None)
+
+    @cached_property
+    def identity(self) -> str:
+        """Short hex digest of the model's weights: their names and shapes, and the first numbers of each in bfloat16.
+
+        It is the same whatever dtype, device and path the model was loaded with.
+        """
+        named = list(self.model.named_parameters())
+        digest = hashlib.sha256(repr([(name, list(weight.shape)) for name, weight in named]).encode())
+        some = torch.cat([weight.detach().flatten()[:64].bfloat16() for _, weight in named])
+        digest.update(some.cpu().view(torch.int16).numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     @property
     def dtype(self) -> torch.dtype:

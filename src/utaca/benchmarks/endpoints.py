@@ -1,6 +1,6 @@
 """How near the client comes to what its concurrency allows, against a server that takes a fixed time for an answer.
 
-``python -m utaca.endpoints.benchmark SECONDS`` is that server: it prints its port and serves until it is stopped.
+``python -m utaca.benchmarks.endpoints SECONDS`` is that server: it prints its port and serves until it is stopped.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def measure(items: int, concurrency: int, seconds: float, runs: int) -> Iterator
 @contextmanager
 def _serving(seconds: float) -> Iterator[str]:
     """Address of the server, in a process of its own."""
-    command = [sys.executable, "-m", "utaca.endpoints.benchmark", str(seconds)]
+    command = [sys.executable, "-m", "utaca.benchmarks.endpoints", str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

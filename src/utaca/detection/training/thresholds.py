@@ -1,8 +1,8 @@
-"""Thresholds of decision rules, chosen on validation alone: a token is distrusted where its score is above."""
+"""Thresholds of decision rules, chosen on the validation set: a token is distrusted where its score is above."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,15 +10,15 @@ from utaca.errors import UserError
 from utaca.records.schemas import CORRECT
 from utaca.settings import schema
 
-if TYPE_CHECKING:
-    from utaca.decoding.policies import Policy
+Update = Callable[[int, int], int]
+"""An update policy: the budget that a token was accepted under, and K_max, give the budget of the next token."""
 
 
 def youden(score: np.ndarray, label: np.ndarray) -> float:
     """The threshold on ``score`` [n] with the best balanced accuracy for ``label`` [n]; negative labels are left out.
 
-    Candidates are the midpoints of adjacent distinct scores; of equally good ones the least, which flags most. Raises
-    :class:`UserError` where uncertain or correct tokens lack, or all scores are the same.
+    Candidates are the midpoints of adjacent distinct scores; of equally good ones it is the least, which distrusts the
+    most tokens. Raises :class:`UserError` where there are no uncertain or no correct tokens, or all scores are equal.
     """
     known = label >= 0
     value, negative = score[known].astype(np.float64), label[known] != CORRECT
@@ -39,36 +39,38 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     return float((ranked[best] + ranked[best + 1]) / 2)
 
 
-def for_budget(score: np.ndarray, position: np.ndarray, target: schema.Target, policy: Policy) -> float:
+def for_budget(score: np.ndarray, position: np.ndarray, target: schema.Target, update: Update) -> float:
     """The least threshold on ``score`` [n] under which the mean budget of the sequences is at most ``target.budget``.
 
-    ``position`` [N, T] are the tokens of each sequence in ``score``, n where padded. Infinite where only no expansion
-    at all keeps to the target; raises :class:`UserError` where not even that does.
+    ``position`` [N, T] are the tokens of each sequence in ``score``, n where padded; ``update`` is the policy that
+    ``target.policy`` names. It is infinite where the target is met only if no token is expanded. Raises
+    :class:`UserError` where it is not met even then.
     """
     ranked = np.unique(score.astype(np.float64))
     candidates = np.r_[(ranked[1:] + ranked[:-1]) / 2, np.inf]
     low, high = 0, len(candidates) - 1
-    if (least := mean_budget(score > candidates[high], position, target.k_max, policy)) > target.budget:
+    if (least := mean_budget(score > candidates[high], position, target.k_max, update)) > target.budget:
         raise UserError(
             f"a mean budget of {target.budget:g} blocks is out of reach: without any expansion it is {least:.3g} under "
             f"{target.policy} from K_max {target.k_max}; raise the detector's target.budget"
         )
-    # Fewer expansions never widen a later budget.
+    # The mean budget falls as the threshold rises: under set.N and sub.N, fewer expansions widen no later budget.
     while low < high:
         middle = (low + high) // 2
-        if mean_budget(score > candidates[middle], position, target.k_max, policy) <= target.budget:
+        if mean_budget(score > candidates[middle], position, target.k_max, update) <= target.budget:
             high = middle
         else:
             low = middle + 1
     return float(candidates[low])
 
 
-def mean_budget(distrusted: np.ndarray, position: np.ndarray, k_max: int, policy: Policy) -> float:
-    """Mean budget of accepted tokens, blocks, were ``distrusted`` [n] the decisions of algorithm 1 on fixed traces.
+def mean_budget(distrusted: np.ndarray, position: np.ndarray, k_max: int, update: Update) -> float:
+    """Mean budget of the accepted tokens, in blocks, if algorithm 1 took the decisions ``distrusted`` [n].
 
-    The first token of a sequence goes under ``k_max``; shapes as in :func:`for_budget`.
+    The tokens themselves stay those of the sequences. The first one of each is decoded under ``k_max``; shapes are
+    those of :func:`for_budget`.
     """
-    after = np.array([0] + [policy.update(k, k_max) for k in range(1, k_max + 1)])
+    after = np.array([0] + [update(k, k_max) for k in range(1, k_max + 1)])
     padded = np.append(distrusted, False)
     k, total = np.full(len(position), k_max), 0
     for tokens in position.T:

@@ -1,4 +1,4 @@
-"""Labelled trajectories as sequences, and a detector's verdicts on them as rows."""
+"""Labelled trajectories as sequences that a detector learns from or is measured on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import torch
 from torch.nn import functional
 
 from utaca.errors import UserError
-from utaca.records import SCHEMAS
 from utaca.records.schemas import CORRECT, HALLUCINATED, embedding_column
 from utaca.settings import schema
 
@@ -22,26 +21,26 @@ KEYS = ["document", "budget", "step"]
 
 
 class Batch(NamedTuple):
-    """Sequences packed, the longest first: the tokens of step 0 of all, then of step 1 and so on.
+    """Sequences packed, the longest first: the tokens of step 0 of all of them, then those of step 1 and so on.
 
-    Of several batches side by side, those with fewer tokens in a step are padded there: signals and embedding with 0,
-    label with -1.
+    In S batches side by side, whose tensors are [S, M, ...], a batch with fewer tokens in a step than another is padded
+    there: signals and embedding with 0, label with -1.
     """
 
     signals: torch.Tensor  # [M, number of signals] float32
     embedding: torch.Tensor  # [M, D] float32
-    label: torch.Tensor  # [M] int64; -1 also where there is none
-    position: torch.Tensor  # [M] int64, row of the flat tensors; all padding shares the last
-    sizes: list[int]  # tokens of each step, M in all
+    label: torch.Tensor  # [M] int64, -1 where the labeller failed or the token is padding
+    position: torch.Tensor  # [M] int64, the token's row in the flat tensors of Sequences; n for padding
+    sizes: list[int]  # tokens of each step; their sum is M
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Trajectories, one a (document, budget), in the order of these keys and of the steps within; signals, embedding
-    and labels are those that a detector uses.
+    """Trajectories, one for each document and budget, sorted by these two and by step; with the signals, the embedding
+    and the labels that one variant of the detector uses.
 
-    Tokens lie end to end in flat arrays, so that padding costs no memory and embeddings keep the float16 of
-    their file; :meth:`batch` pads. Each flat tensor ends in one extra row, the padding.
+    The ``n`` tokens of all ``N`` trajectories lie end to end in flat tensors, so that padding costs no memory and
+    embeddings keep the float16 of their file. Each flat tensor ends in one extra row, which stands for padding.
     """
 
     document: tuple[str, ...]  # N
@@ -78,21 +77,26 @@ class Sequences:
         """[n] int64 labels of the tokens in flat order, -1 where the labeller failed."""
         return self.label[:-1].numpy()
 
-    def batch(self, indices: torch.Tensor, chain: int = 1) -> Batch:
-        """The sequences ``indices`` [B], or of [S, B] as many batches side by side, their tensors then [S, M].
+    def padded(self, indices: torch.Tensor, chain: int = 1) -> torch.Tensor:
+        """Which rows of the flat tensors hold the tokens of the sequences ``indices`` [..., B]: [..., C, T].
 
-        Each ``chain`` of them, in their order, are put end to end as one sequence.
+        Every ``chain`` of the sequences, in their order, are put end to end as one, so that C is B / ``chain``, rounded
+        up. Shorter ones are padded at their end.
         """
-        position, length = self.position[indices], self.length[indices]
+        position = self.position[indices]
         if chain > 1:
             lacking = -indices.shape[-1] % chain
-            position = functional.pad(position, (0, 0, 0, lacking), value=self.n_tokens).unflatten(-2, (-1, chain))
-            length = functional.pad(length, (0, lacking)).unflatten(-1, (-1, chain)).sum(-1)
-            position = position.flatten(-2)
+            position = functional.pad(position, (0, 0, 0, lacking), value=self.n_tokens)
+            position = position.unflatten(-2, (-1, chain)).flatten(-2)
             # Padding between them goes to the end.
             position = position.gather(-1, (position == self.n_tokens).sort(dim=-1, stable=True).indices)
-        length, order = length.sort(dim=-1, descending=True, stable=True)
-        sizes = (length[..., None] > torch.arange(int(length.max()))).sum(-2).view(-1, int(length.max())).amax(0)
+        return position[..., : int((position < self.n_tokens).sum(-1).max())]
+
+    def batch(self, indices: torch.Tensor, chain: int = 1) -> Batch:
+        """The sequences ``indices`` [B], in chains as in :meth:`padded`; of [S, B], S batches side by side."""
+        position = self.padded(indices, chain)
+        length, order = (position < self.n_tokens).sum(-1).sort(dim=-1, descending=True, stable=True)
+        sizes = (length[..., None] > torch.arange(position.shape[-1])).sum(-2).view(-1, position.shape[-1]).amax(0)
         step = torch.arange(len(sizes)).repeat_interleave(sizes)
         place = torch.arange(len(step)) - (sizes.cumsum(0) - sizes)[step]
         position = position.gather(-2, order[..., None].expand_as(position))[..., place, step]
@@ -104,37 +108,37 @@ class Sequences:
             sizes.tolist(),
         )
 
-    def batches(self, size: int = 256, chain: int = 1) -> Iterator[Batch]:
-        """All sequences, ``size`` at a time, in order; those of a ``chain`` are shuffled, always in the same way, since
-        neighbours are of one document."""
+    def split(self, size: int = 256, chain: int = 1) -> tuple[torch.Tensor, ...]:
+        """The indices of all sequences, ``size`` at a time.
+
+        They are in order, but shuffled, always in the same way, where they are to be chained: neighbours are answers
+        about one document, and a chain is to be of several.
+        """
         order = torch.arange(len(self))
         if chain > 1:
             order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
-        for indices in order.split(size):
+        return order.split(size)
+
+    def batches(self, size: int = 256, chain: int = 1) -> Iterator[Batch]:
+        """All sequences as batches of :meth:`split`."""
+        for indices in self.split(size, chain):
             yield self.batch(indices, chain)
 
 
-class Verdicts(NamedTuple):
-    """A detector's view of the ``n`` tokens of some sequences, in their flat order."""
-
-    uncertain: np.ndarray  # [n] bool, its decision
-    score: np.ndarray  # [n] float32, grows with distrust
-    probabilities: np.ndarray | None  # [n, 3] float32 hallucinated, correct, unknown
-
-
 def columns(settings: schema.Detector) -> list[str]:
-    """Columns of the trajectories that :func:`sequences` reads for a detector: an embedding is the most of a file."""
+    """Columns of the trajectories that :func:`sequences` needs for a detector; embeddings are most of a file."""
     embedding = [embedding_column(settings.site)] if settings.embedding else []
     return [*KEYS, "token", "top10", "expanded_token", *settings.signals, *embedding]
 
 
 def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.Detector) -> Sequences:
-    """Trajectories as a detector of these settings is shown them, with their labels token by token.
+    """Trajectories and their labels as a detector of these settings needs them.
 
-    ``trajectories`` follows :func:`utaca.records.trajectory_schema` and needs :func:`columns` of it, ``labels`` the
-    schema "labels". For a detector that learns from the label "needed", 0 is a token that the expanded pass changes, 1
-    one that it keeps; ``labels`` may then be None. Raises :class:`UserError` where the two tables do not hold exactly
-    the same tokens, a trajectory is broken, or does not hold what the detector needs.
+    ``trajectories`` follows :func:`utaca.records.trajectory_schema`, of which :func:`columns` are enough; ``labels``
+    follows the schema "labels". A detector whose ``settings.label`` is "needed" learns from the trajectories alone, and
+    ``labels`` may be None: the label of a token is 0 where the expanded pass gives another token, 1 where it gives the
+    same. Raises :class:`UserError` where the two tables do not hold exactly the same tokens, where a trajectory has a
+    gap or a number that is not finite, or where it does not hold what the detector needs.
     """
     if not trajectories.num_rows:
         raise UserError("the trajectories hold no token; decode the split again with at least one document")
@@ -193,32 +197,6 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
     )
 
 
-def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -> pa.Table:
-    """Verdicts of a detector or heuristic on fixed traces, as a table of schema "detections".
-
-    One row a token, in the order of ``sequences``; the label is null where the labeller failed, the
-    probabilities where there are none. ``name`` and ``seed`` fill the columns ``detector`` and ``seed``.
-    """
-    uncertain, score, p = verdicts
-    n, length = sequences.n_tokens, sequences.length.numpy()
-    owner = pa.array(np.repeat(np.arange(len(sequences)), length))
-    label = sequences.labels
-    nothing = pa.nulls(n, pa.float32())
-    columns = [
-        pa.repeat(pa.scalar(name), n),
-        pa.repeat(pa.scalar(seed, pa.int32()), n),
-        pa.array(sequences.document, pa.string()).take(owner),
-        pa.array(sequences.budget, pa.int32()).take(owner),
-        pa.array(sequences.step),
-        pa.array(label.astype(np.int8), mask=label < 0),
-        pa.array(sequences.needed == 1, mask=sequences.needed < 0),
-        pa.array(uncertain),
-        pa.array(score),
-        *((pa.array(np.ascontiguousarray(column)) for column in p.T) if p is not None else [nothing] * 3),
-    ]
-    return pa.Table.from_arrays(columns, schema=SCHEMAS["detections"])
-
-
 def _judged(keyed: pa.Table, labels: pa.Table | None) -> np.ndarray:
     """[n] int64 labels of the labeller, -1 where it failed."""
     if labels is None:
@@ -239,7 +217,7 @@ def _needed(trajectories: pa.Table, order: np.ndarray) -> np.ndarray:
 
 
 def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
-    """The order by key, and keys and tokens in that order; every key must be unique."""
+    """The order of the rows by :data:`KEYS`, and keys and tokens in that order; every key must be unique."""
     keyed = table.select([*KEYS, "token"])
     order = pc.sort_indices(keyed, sort_keys=[(key, "ascending") for key in KEYS])
     keyed = keyed.take(order).combine_chunks()
@@ -267,7 +245,7 @@ def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
 
 
 def _finite_rows(values: np.ndarray) -> np.ndarray:
-    # An element of infinity or NaN makes the row's largest magnitude so, without a mask as large as the data.
+    # A row with an infinity or NaN has it as its largest or least value; a mask of all elements would be large.
     return np.isfinite(values.max(axis=1, initial=0)) & np.isfinite(values.min(axis=1, initial=0))
 
 

@@ -48,11 +48,11 @@ def detection_metrics(
 
 
 def reliability(p: np.ndarray, label: np.ndarray) -> dict[str, np.ndarray]:
-    """How often a token is uncertain where a detector says that it is so with a probability of about p_N.
+    """The reliability curve: how often tokens are uncertain that a detector calls so with a probability of about p_N.
 
-    ``p`` [n] is the probability of the uncertain class, ``label`` as in :func:`detection_metrics`. Of each of the ten
-    bins of equal width, the first with both ends: ``low``, ``high``, ``tokens``, ``mean_p`` and ``share_uncertain``
-    (NaN in empty ones).
+    ``p`` [n] is p_N, the probability of the uncertain class; ``label`` as in :func:`detection_metrics`. Tokens fall
+    into ten bins of equal width, (low, high], the first with its lower end. Returns for each bin ``low``, ``high``,
+    ``tokens``, ``mean_p`` and ``share_uncertain``, the last two NaN where it is empty.
     """
     known = label >= 0
     p, negative = p[known].astype(np.float64), label[known] != CORRECT
@@ -66,17 +66,18 @@ def reliability(p: np.ndarray, label: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
-    """Expected calibration error: the mean over tokens of |share uncertain - mean p_N| of their bin."""
+    """Expected calibration error: the mean over tokens of |share_uncertain - mean_p| in their bin."""
     bins = reliability(p, label)
     gaps = np.abs(bins["share_uncertain"] - bins["mean_p"])
     return _ratio(float(np.nansum(gaps * bins["tokens"])), int(bins["tokens"].sum()))
 
 
 def caught(score: np.ndarray, needed: np.ndarray) -> float:
-    """Share of the tokens that an expansion changes (``needed`` [n] bool) among as many tokens of the largest scores.
+    """Share of the oracle's expansions that a detector makes too, if it expands as many tokens as the oracle.
 
-    So many expansions as the oracle makes: the share of its expansions that a detector catches. Of tokens with equal
-    scores at the edge, their share counts. NaN where no expansion changes a token.
+    The oracle expands the tokens that an expansion changes, ``needed`` [n] bool; the detector those with the largest
+    ``score`` [n]. Where not all tokens of one score can be expanded, the mean over them counts. NaN where no expansion
+    changes a token.
     """
     budget = int(needed.sum())
     if not budget:
@@ -92,7 +93,7 @@ def _ratio(part: float, whole: int) -> float:
 
 
 def _areas(score: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
-    """Areas under the ROC and the precision-recall curve of N, one curve point a distinct score."""
+    """Areas under the ROC and the precision-recall curve of N; each distinct score gives a point of the curve."""
     n_uncertain = int(negative.sum())
     n_correct = len(negative) - n_uncertain
     if not n_uncertain:

@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 
-from utaca.decoding.policies import parse
-from utaca.detection.data import Sequences
-from utaca.detection.detector import Detector, distrust, side_by_side, vacuity
-from utaca.detection.layers import Noise
-from utaca.detection.losses import cross_entropy, evidential
-from utaca.detection.metrics import detection_metrics
-from utaca.detection.thresholds import for_budget, youden
+from utaca.detection.detector import Detector, distrust
+from utaca.detection.training.data import Sequences
+from utaca.detection.training.layers import Noise
+from utaca.detection.training.losses import cross_entropy, evidential
+from utaca.detection.training.metrics import detection_metrics
+from utaca.detection.training.network import Network
+from utaca.detection.training.thresholds import Update, for_budget, youden
+from utaca.detection.training.verdicts import token_logits, vacuity
 from utaca.errors import UserError
-from utaca.records import progress
+from utaca.records import Origin, progress
 from utaca.records.schemas import CORRECT
 from utaca.settings import schema
 
@@ -30,29 +31,40 @@ def train(
     *,
     steps: int,
     seeds: Sequence[int],
+    update: Update | None = None,
+    reader: Origin | None = None,
     description: str = "detector",
 ) -> list[tuple[Detector, list[dict[str, Any]]]]:
-    """Train a detector for every seed, side by side on the CPU, and keep each one's weights of the best validation F1.
+    """Train a detector for every seed, all of them side by side, on the CPU.
 
-    F1 is that of the uncertain class, the earliest of equals. Adam without weight decay, rate annealed to 0 by a cosine
-    over ``steps``, no early stopping. A batch is ``settings.batch_size`` trajectories, ``settings.chain`` at a time end
-    to end; passes over the data follow each other without a gap, each in an own random order. Validation, in chains
-    too, takes place every ``settings.evaluate_every`` steps and after the last; in the end it gives the thresholds
-    (:mod:`utaca.detection.thresholds`).
+    Adam without weight decay, its rate annealed to 0 by a cosine over ``steps``; no early stopping. A batch is
+    ``settings.batch_size`` trajectories, every ``settings.chain`` of them put end to end as one. The training set is
+    gone through again and again, each time in a new random order; a batch may hold the end of one pass and the start of
+    the next. Validation, in chains too, takes place every ``settings.evaluate_every`` steps and after the last. A seed
+    keeps its weights with the best validation F1 of the uncertain class, the earliest of equals; for these, thresholds
+    are chosen on the validation set (:mod:`utaca.detection.training.thresholds`).
 
-    Returns for each seed the detector and a row a validation: ``step``, ``loss`` (mean over the steps since the row
-    before), ``learning_rate`` (of the last step), ``f1`` and the other validation metrics, ``kept`` (best so far).
-    Weights, order and dropout of a seed are its own, so that it gives the same in any company, up to rounding; the same
-    seeds give the same bytes. The caller's random state is untouched. Raises :class:`UserError` where either set lacks
-    uncertain or correct tokens, or the widths differ.
+    ``update`` is the policy that ``settings.target`` names, needed where the decision is made for a mean budget.
+    ``reader`` is the one that decoded the trajectories; detectors refuse others (:meth:`Detector.check`).
+
+    Returns for each seed the detector and its curve, one row a validation: ``step``, ``loss`` (mean over the steps
+    since the row before), ``learning_rate`` (of the last step), ``f1`` and other validation metrics, and ``kept``
+    (whether these weights are the best so far). Initial weights, order and dropout of a seed are drawn from random
+    numbers of its own, so that its result does not depend on the other seeds, up to rounding; the same seeds give the
+    same bytes. The caller's random state is untouched. Raises :class:`UserError` where a set has no uncertain or no
+    correct tokens, where the embeddings of the two are not equally wide, or where the loss is not finite.
     """
+    if settings.decision == "budget" and update is None:
+        raise UserError(
+            f"a threshold for a mean budget needs its update policy; give {settings.target.policy} as update"
+        )
     _check(train, validation)
     weights = torch.tensor(settings.class_weights, dtype=torch.float32)
     order = torch.stack([_order(len(train), steps * settings.batch_size, seed) for seed in seeds])
     order = order.view(len(seeds), steps, settings.batch_size)
-    detector = side_by_side([_initial(settings, train.width, seed) for seed in seeds])
+    network = Network([_initial(settings, train.width, reader, seed) for seed in seeds])
     generators = [_generator(seed, "dropout") for seed in seeds]
-    optimiser = torch.optim.Adam(detector.parameters(), lr=settings.learning_rate, fused=True)
+    optimiser = torch.optim.Adam(network.weights.values(), lr=settings.learning_rate, fused=True)
     curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
     best: list[Kept] = [Kept() for _ in seeds]
     losses = []
@@ -60,7 +72,7 @@ def train(
         rate = settings.learning_rate * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
         optimiser.param_groups[0]["lr"] = rate
         batch = train.batch(order[:, done - 1], settings.chain)
-        logits = detector(batch, Noise(generators, batch.position < train.n_tokens, detector.dropped_width))
+        logits = network(batch, Noise(generators, batch.position < train.n_tokens, network.dropped_width))
         if settings.kind == "evidential":
             passes = (done - 1) * settings.batch_size // len(train)
             loss = evidential(logits, batch.label, weights, passes)
@@ -72,50 +84,52 @@ def train(
         losses.append(loss.detach())
         if done % settings.evaluate_every == 0 or done == steps:
             mean = torch.stack(losses).double().mean(0).tolist()
-            found = _evaluate(detector, validation)
-            for seed, curve, kept in zip(range(len(seeds)), curves, best, strict=True):
-                if not math.isfinite(mean[seed]):
+            found = _evaluate(network, validation)
+            for place, curve, kept in zip(range(len(seeds)), curves, best, strict=True):
+                if not math.isfinite(mean[place]):
                     raise UserError(f"the detector's loss is not finite by step {done}; lower its learning_rate")
-                row = {"step": done, "loss": mean[seed], "learning_rate": rate, **found[seed]}
+                row = {"step": done, "loss": mean[place], "learning_rate": rate, **found[place]}
                 row["kept"] = row["f1"] > kept.f1
                 if row["kept"]:
-                    kept.f1, kept.step, kept.detector = row["f1"], done, detector.alone(seed)
+                    kept.f1, kept.step, kept.detector = row["f1"], done, network.detector(place)
                 curve.append(row)
             losses = []
     return [
-        (_finished(kept, seed, steps, train, validation), curve)
+        (_finished(kept, seed, steps, train, validation, update), curve)
         for kept, seed, curve in zip(best, seeds, curves, strict=True)
     ]
 
 
 @dataclass
 class Kept:
-    """The best weights of a seed so far."""
+    """The detector of a seed with the best validation F1 so far, and the step that it is of."""
 
     f1: float = -1.0
     step: int = 0
     detector: Detector | None = None
 
 
-def _initial(settings: schema.Detector, width: int, seed: int) -> Detector:
+def _initial(settings: schema.Detector, width: int, reader: Origin | None, seed: int) -> Detector:
+    """A detector with random weights."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return Detector(settings, width)
+        return Detector(settings, width, reader)
 
 
-def _finished(kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences) -> Detector:
+def _finished(
+    kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences, update: Update | None
+) -> Detector:
     """The kept detector with its thresholds and facts."""
     detector = kept.detector
     assert detector is not None, "an F1 is at least 0"
-    logits = detector.logits(validation, detector.settings.chain)
+    logits = token_logits(detector, validation, detector.settings.chain)
     p, label = detector.probabilities(logits), validation.labels
     detector.thresholds["youden"] = youden(distrust(p, "youden").numpy(), label)
     if detector.settings.kind == "evidential":
         detector.thresholds["mass"] = youden(vacuity(logits).numpy(), label)
     if detector.settings.decision == "budget":
-        target = detector.settings.target
-        score, policy = distrust(p, "budget").numpy(), parse(target.policy)
-        detector.thresholds["budget"] = for_budget(score, validation.position.numpy(), target, policy)
+        score, target = distrust(p, "budget").numpy(), detector.settings.target
+        detector.thresholds["budget"] = for_budget(score, validation.position.numpy(), target, update)
     detector.facts = {
         "seed": seed,
         "steps": steps,
@@ -132,7 +146,7 @@ def _finished(kept: Kept, seed: int, steps: int, train: Sequences, validation: S
 
 
 def _order(count: int, total: int, seed: int) -> torch.Tensor:
-    """``total`` indices below ``count``: shuffled passes end to end."""
+    """``total`` indices below ``count``: one shuffled pass over all of them after another."""
     generator = _generator(seed, "order")
     passes = [torch.randperm(count, generator=generator) for _ in range(-(-total // count))]
     return torch.cat(passes)[:total]
@@ -142,11 +156,13 @@ def _generator(seed: int, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(random.Random(f"{seed}:{purpose}").getrandbits(63))
 
 
-def _evaluate(detector: Detector, validation: Sequences) -> list[dict[str, Any]]:
-    """Validation metrics of each seed under its decision, or under the paper's where that is made for a budget."""
-    p = detector.probabilities(detector.logits(validation, detector.settings.chain))
-    rule = detector.settings.decision
-    rule = "youden" if rule == "youden" else "argmax"
+def _evaluate(network: Network, validation: Sequences) -> list[dict[str, Any]]:
+    """Validation metrics of each seed, under the decision rule of the settings.
+
+    Of detectors that decide for a mean budget they are those of the paper's rule: the threshold is chosen in the end.
+    """
+    p = network.probabilities(network.logits(validation, network.settings.chain))
+    rule = "youden" if network.settings.decision == "youden" else "argmax"
     names = ["balanced_accuracy", "macc", "recall_n", "recall_p", "auroc", "auprc"]
     found = []
     for score in distrust(p, rule).numpy():

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from utaca.detection.data import Sequences
-from utaca.detection.training import train
+from utaca.detection.training.data import Sequences
+from utaca.detection.training.training import train
 from utaca.settings import schema
 
 LENGTHS = (3, 40)

@@ -1,7 +1,7 @@
 """Losses of a detector over labelled tokens: weighted cross-entropy, and the evidential loss of Sensoy et al. (2018).
 
-Each token is weighted by its label, and a loss divided by the sum of these weights. With two classes the target is
-uncertain (0) or correct (1) and the weight still the label's own.
+Each token is weighted by its label, and a loss is divided by the sum of these weights. With two classes the target is
+uncertain (0) or correct (1); the weight is still that of the label, one of three.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def cross_entropy(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tens
 
 
 def evidential(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor, passes: int) -> torch.Tensor:
-    """Bayes risk of the squared error, and lambda times the divergence of misleading evidence from none.
+    """Bayes risk of the squared error, plus lambda times the divergence of the misleading evidence from none.
 
-    Shapes as in :func:`cross_entropy`. lambda grows with the ``passes`` over the training data that are complete, to 1
-    after ten.
+    Misleading is the evidence for the wrong classes. Shapes as in :func:`cross_entropy`. lambda grows with the complete
+    ``passes`` over the training data, to 1 after ten.
     """
     alpha = concentration(logits)
     target = functional.one_hot(_targets(label, logits.shape[-1]), logits.shape[-1]).to(alpha.dtype)
@@ -43,21 +43,22 @@ def evidential(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor,
 
 
 def bayes_risk(alpha: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Expected squared error of Dir(``alpha``) against one-hot ``target``, both [..., K]: error and variance."""
+    """Expected squared error of Dir(``alpha``) against a one-hot ``target``, both [..., C]: that of its mean, plus its
+    variance."""
     total = alpha.sum(-1, keepdim=True)
     p = alpha / total
     return ((target - p) ** 2 + p * (1 - p) / (total + 1)).sum(-1)
 
 
 def divergence(alpha: torch.Tensor) -> torch.Tensor:
-    """KL(Dir(``alpha``) || Dir(1)) of ``alpha`` [..., K]."""
+    """KL(Dir(``alpha``) || Dir(1)) of ``alpha`` [..., C]."""
     total = alpha.sum(-1, keepdim=True)
     constant = total[..., 0].lgamma() - alpha.lgamma().sum(-1) - math.lgamma(alpha.shape[-1])
     return constant + ((alpha - 1) * (alpha.digamma() - total.digamma())).sum(-1)
 
 
 def _targets(label: torch.Tensor, classes: int) -> torch.Tensor:
-    """Class of each token; any one where there is no label."""
+    """Class of each token; an arbitrary one where there is no label, whose weight is 0."""
     return label.clamp_min(0) if classes == 3 else (label == CORRECT).long()
 
 

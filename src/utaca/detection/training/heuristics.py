@@ -10,44 +10,45 @@ from typing import Any
 
 import numpy as np
 
-from utaca.detection.data import Sequences, Verdicts
-from utaca.detection.metrics import detection_metrics
-from utaca.detection.thresholds import youden
+from utaca.detection.training.data import Sequences
+from utaca.detection.training.metrics import detection_metrics
+from utaca.detection.training.thresholds import youden
+from utaca.detection.training.verdicts import Verdicts
 from utaca.errors import UserError
 from utaca.records import atomic_path
 
-SIGNALS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "top10_std": lambda top10: top10.astype(np.float64).std(axis=1),
     "logit_margin": lambda top10: (top10[:, 0] - top10[:, 1]).astype(np.float64),
 }
-"""By name, of the ten largest logits [n, 10]: their population standard deviation; first minus second."""
+"""Statistics [n] of the ten largest logits [n, 10]: their population standard deviation; the first minus the second."""
 
 
 @dataclass(frozen=True)
 class Heuristic:
-    """Distrust a token where its signal lies strictly below the threshold, both in logits."""
+    """Distrust a token where its statistic lies strictly below the threshold, both in logits."""
 
-    signal: str
+    statistic: str
     threshold: float
-    validation: dict[str, Any]  # metrics on the tokens that the threshold was chosen on
+    validation: dict[str, Any]  # detection_metrics on the tokens that the threshold was chosen on
 
     def verdicts(self, sequences: Sequences) -> Verdicts:
-        """Decisions on every token; the score is the negated signal."""
-        value = SIGNALS[self.signal](sequences.top10)
+        """Decisions on every token; the score is the negated statistic."""
+        value = STATISTICS[self.statistic](sequences.top10)
         return Verdicts(value < self.threshold, (-value).astype(np.float32), None)
 
 
 def fit_heuristics(validation: Sequences) -> dict[str, Heuristic]:
-    """Both heuristics by signal, their thresholds chosen on ``validation`` alone.
+    """A heuristic for each statistic, by its name, with a threshold chosen on ``validation``.
 
-    Raises :class:`UserError` where it lacks uncertain or correct tokens, or a signal is constant.
+    Raises :class:`UserError` where that has no uncertain or no correct tokens, or a statistic is constant.
     """
     label, heuristics = validation.labels, {}
-    for signal, measure in SIGNALS.items():
-        value = measure(validation.top10)
+    for name, statistic in STATISTICS.items():
+        value = statistic(validation.top10)
         threshold = -youden(-value, label)
         metrics = detection_metrics(value < threshold, label, -value)
-        heuristics[signal] = Heuristic(signal, threshold, metrics)
+        heuristics[name] = Heuristic(name, threshold, metrics)
     return heuristics
 
 
@@ -66,6 +67,6 @@ def load_heuristics(path: str | Path) -> dict[str, Heuristic]:
         found = {name: Heuristic(**entry) for name, entry in json.loads(Path(path).read_text(encoding="utf-8")).items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise UserError(f"{path} holds no thresholds of this version of utaca; fit the baselines again") from error
-    if unknown := sorted({heuristic.signal for heuristic in found.values()} - set(SIGNALS)):
-        raise UserError(f"{path} names the unknown signal {unknown[0]}; fit the baselines again")
+    if unknown := sorted({heuristic.statistic for heuristic in found.values()} - set(STATISTICS)):
+        raise UserError(f"{path} names the unknown statistic {unknown[0]}; fit the baselines again")
     return found
