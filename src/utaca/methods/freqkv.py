@@ -42,7 +42,7 @@ class FreqKV(StreamingMethod):
         self.demand(self.size > self.budget, f"ratio={self.ratio} compresses budget={self.budget} by no entry")
 
     def check(self, reader: Reader) -> None:
-        longest = reader.model.config.max_position_embeddings
+        longest = reader.positions
         self.demand(
             self.size <= longest,
             f"budget={self.budget} means a cache of {self.size}, which exceeds the {longest} positions of the reader",

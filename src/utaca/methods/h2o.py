@@ -39,7 +39,7 @@ class H2O(StreamingMethod):
         )
 
     def check(self, reader: Reader) -> None:
-        longest, pass_ = reader.model.config.max_position_embeddings, self.budget + self.chunk
+        longest, pass_ = reader.positions, self.budget + self.chunk
         self.demand(pass_ <= longest, f"budget and chunk, {pass_}, exceed the {longest} positions of the reader")
 
     @property

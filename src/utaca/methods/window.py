@@ -33,7 +33,7 @@ class WindowOnly(StreamingMethod):
         self.demand(self.budget > self.n_init, f"budget={self.budget} must exceed n_init={self.n_init}")
 
     def check(self, reader: Reader) -> None:
-        longest = reader.model.config.max_position_embeddings
+        longest = reader.positions
         self.demand(self.budget <= longest, f"budget={self.budget} exceeds the {longest} positions of the reader")
 
     def cache(self, reader: Reader) -> Cache:
