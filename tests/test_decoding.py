@@ -17,7 +17,6 @@ from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers.load import Reader
-from utaca.readers.prompts import SEPARATOR
 from utaca.settings import schema
 
 BUDGET = 12
@@ -51,7 +50,7 @@ def memory():
 def algorithm_1(memory, question: str, policy: Policy, detector: Scripted, steps: int) -> list[tuple[int, int, bool]]:
     """Token, budget of the accepted pass and rollback, restated by replaying every prefix from scratch."""
     reader = memory.reader
-    prompt = reader.encode(SEPARATOR + question + reader.after)
+    prompt = reader.encode_question(question)
     accepted: list[tuple[int, int, bool]] = []
     k = BUDGET
     for t in range(steps):
@@ -299,7 +298,7 @@ def test_a_budget_for_every_step_replays_a_trace(memory) -> None:
 def test_the_oracle_expands_exactly_where_the_tokens_differ(memory, policy: Policy, paired: bool) -> None:
     options = {"policy": policy, "oracle": True, "max_new_tokens": 25, "paired": paired}
     found = generate(memory, "Who?", budget=BUDGET, **options)
-    reader, prompt = memory.reader, memory.reader.encode(SEPARATOR + "Who?" + memory.reader.after)
+    reader, prompt = memory.reader, memory.reader.encode_question("Who?")
     k, tokens, budgets, selected = BUDGET, [], [], 0
 
     def after_prefix(k_now: int) -> int:

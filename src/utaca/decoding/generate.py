@@ -25,7 +25,6 @@ from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Step, compute, run
 from utaca.readers.load import Reader
 from utaca.readers.onednn import onednn
-from utaca.readers.prompts import SEPARATOR
 
 TOP = 10
 """Best tokens whose logits are kept of every pass."""
@@ -245,7 +244,7 @@ def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
 def _decode(given: Decoding) -> Generator[list[Step] | Token, None, None]:
     """The steps that an answer wants run, each time all that may share a pass, and its tokens as they are accepted."""
     memory, reader, policy, detector = given.memory, given.memory.reader, given.policy, given.detector
-    prompt = reader.encode(SEPARATOR + given.question + reader.after)
+    prompt = reader.encode_question(given.question)
     if len(prompt) > memory.settings.n_local:
         raise UserError(
             f"the question has {len(prompt)} tokens, but the window holds {memory.settings.n_local}; ask a shorter one "
@@ -367,7 +366,7 @@ def _token(step: Step, choose: Callable[[Tensor], Tensor], trace: list[Token]) -
 def _first_not_finite(reader: Reader, step: Step) -> int:
     """The first layer whose output is not finite when the step runs again; the number of layers if none is."""
     faulty: list[int] = []
-    layers = reader.model.model.layers
+    layers = reader.layers
 
     def note(layer: int) -> Callable[[Any, Any, Tensor], None]:
         return lambda module, inputs, output: None if output.isfinite().all() else faulty.append(layer)

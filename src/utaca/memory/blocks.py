@@ -329,13 +329,11 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     progress bar. Raises :class:`UserError` for an empty document, for token ids outside the vocabulary, and
     where the document does not fit into the memory that is free.
     """
-    tokens = reader.encode(reader.before + document) if isinstance(document, str) else document.to(reader.device)
-    m, config = reader.settings.memory, reader.model.config
-    _check(tokens, config.vocab_size)
+    tokens = reader.encode_document(document) if isinstance(document, str) else document.to(reader.device)
+    m = reader.settings.memory
+    _check(tokens, reader.model.config.vocab_size)
     layout = Layout(len(tokens), m.n_init, m.n_local, m.block_size)
-    heads, layers = config.num_key_value_heads, config.num_hidden_layers
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    dtype = next(reader.model.parameters()).dtype
+    heads, layers, size, dtype = reader.shape.kv_heads, reader.shape.layers, reader.shape.head_size, reader.dtype
     check_room(layout, (heads, size), layers, dtype, reader.device, m.storage)
 
     def stores() -> list[Store]:

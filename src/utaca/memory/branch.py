@@ -132,7 +132,7 @@ class Step:
             return None
         if not self.found:
             return self.hidden.new_zeros(())
-        heads, width = self.branch.memory.reader.model.config.num_attention_heads, self.branch.keys.shape[-1]
+        heads, width = self.branch.memory.reader.shape.heads, self.branch.keys.shape[-1]
         return diffuseness(torch.stack(self.found), heads, width).mean()
 
     @property

@@ -47,12 +47,6 @@ class DenseMethod(Method):
         return Dense(reader, tokens, dropped, layers)
 
 
-def head_size(reader: Reader) -> int:
-    """Numbers of a key."""
-    config = reader.model.config
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-
-
 def check_room(reader: Reader, length: int) -> None:
     """Raise :class:`MemoryError` where a document will not fit into main memory.
 
@@ -60,7 +54,7 @@ def check_room(reader: Reader, length: int) -> None:
     widest tensors of a pass: three of the MLP, and the residual stream, its sum and its norm.
     """
     config, weight = reader.model.config, next(reader.model.parameters())
-    pairs = 2 * config.num_hidden_layers * config.num_key_value_heads * head_size(reader)
+    pairs = 2 * reader.shape.layers * reader.shape.kv_heads * reader.shape.head_size
     needed = length * (pairs + 3 * config.intermediate_size + 3 * config.hidden_size) * weight.itemsize
     free = free_memory() if weight.device.type == "cpu" else None
     if free is not None and needed > free:

@@ -15,7 +15,6 @@ from utaca.methods.dense import Dense, Whole, check_room
 from utaca.methods.method import State
 from utaca.methods.snapkv import Compressed, SnapKV, before_window
 from utaca.readers.load import Reader
-from utaca.readers.onednn import onednn
 
 
 @dataclass
@@ -73,22 +72,11 @@ class FastKV(SnapKV):
         reader.rotary.reserve(len(tokens) + room)
         layers: list[Pairs] = []
         full = slice(self.full(reader.model.config.num_hidden_layers))
-        hidden = _through(reader, full, reader.model.model.embed_tokens(tokens), Whole(reader, layers))
+        hidden = reader.through(full, reader.embed(tokens), Whole(reader, layers))
         return Lower(reader, tokens, dropped, layers, hidden)
 
     def state(self, reading: Lower, again: int, room: int) -> State:
         return Propagating(self, reading, again, room)
-
-
-def _through(reader: Reader, layers: slice, hidden: Tensor, attending: object) -> Tensor:
-    """Hidden states [T, D] behind some of the reader's layers, as :meth:`Reader.forward` calls all of them."""
-    core, hidden = reader.model.model, hidden[None]
-    zero = torch.zeros(1, 1, dtype=torch.long, device=hidden.device)
-    still = core.rotary_emb(hidden, zero)
-    with onednn(hidden.shape[1] > 1):
-        for layer in core.layers[layers]:
-            hidden = layer(hidden, position_ids=zero, position_embeddings=still, use_cache=False, attending=attending)
-    return hidden[0]
 
 
 class Propagating(Compressed):
@@ -104,13 +92,12 @@ class Propagating(Compressed):
         if self.kept:
             return super().run(tokens)
         self.attended.clear()
-        core = self.reader.model.model
-        own = _through(self.reader, slice(self.full), core.embed_tokens(tokens), self)
+        own = self.reader.through(slice(self.full), self.reader.embed(tokens), self)
         early = self.reached[self.reached < self.start]
         hidden = torch.cat((self._hidden[early], own[self.reached[len(early) :] - self.start]))
-        hidden = _through(self.reader, slice(self.full, None), hidden, self)
+        hidden = self.reader.through(slice(self.full, None), hidden, self)
         self.length += len(tokens)
-        return core.norm(hidden)
+        return self.reader.norm(hidden)
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         if layer == len(self.kept) == self.full - 1:

@@ -114,7 +114,7 @@ class Method(ABC):
 
         Both ends stay, as LongBench cuts: instructions stand there. Raises :class:`UserError` where nothing is left.
         """
-        tokens = reader.encode(reader.before + document) if isinstance(document, str) else document.to(reader.device)
+        tokens = reader.encode_document(document) if isinstance(document, str) else document.to(reader.device)
         longest = self.longest(reader, room)
         if longest is None or len(tokens) <= longest:
             self.demand(len(tokens) > 0, "the document is empty; give at least one token of text")

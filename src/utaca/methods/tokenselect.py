@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from utaca.methods.attention import Pairs, Part, attention, causal
-from utaca.methods.dense import Continuation, Dense, head_size
+from utaca.methods.dense import Continuation, Dense
 from utaca.methods.method import Method, State
 from utaca.readers.load import Reader
 
@@ -46,7 +46,7 @@ class TokenSelect(Method):
         self.demand(within, f"chunk={self.chunk} must be at least 1 and at most n_local={self.n_local}")
 
     def check(self, reader: Reader) -> None:
-        longest = reader.model.config.max_position_embeddings
+        longest = reader.positions
         self.demand(
             self.attended <= longest,
             f"budget, n_init and n_local, {self.attended}, exceed the {longest} positions of the reader",
@@ -60,13 +60,11 @@ class TokenSelect(Method):
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
         tokens, dropped = self.tokens(reader, document, room)
-        config, some = reader.model.config, next(reader.model.parameters())
-        none = some.new_empty(config.num_key_value_heads, 0, head_size(reader))
-        state = Voting(
-            self, Dense(reader, tokens[:0], 0, [Pairs(none, none)] * config.num_hidden_layers), 0, len(tokens)
-        )
+        shape = reader.shape
+        none = torch.empty(shape.kv_heads, 0, shape.head_size, dtype=reader.dtype, device=reader.device)
+        state = Voting(self, Dense(reader, tokens[:0], 0, [Pairs(none, none)] * shape.layers), 0, len(tokens))
         state.run(tokens)
-        return Dense(reader, tokens, dropped, [state.own(layer) for layer in range(config.num_hidden_layers)])
+        return Dense(reader, tokens, dropped, [state.own(layer) for layer in range(shape.layers)])
 
     def state(self, reading: Dense, again: int, room: int) -> State:
         return Voting(self, reading, again, room)
