@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.mistral.modeling_mistral import MistralRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
@@ -48,21 +56,17 @@ SIZES = {
 }
 
 
-class SmallTokenizer:
-    """Just enough of a tokenizer: a character a token, 0 ends an answer."""
+class SmallTokenizer(PreTrainedTokenizerFast):
+    """A character a token, 0 ends an answer; a prompt stands in brackets."""
 
-    chat_template = "{{ messages }}"
-    eos_token_id = 0
-    name_or_path = "test"
-
-    def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
-        return f"[{messages[0]['content']}]"
-
-    def __call__(self, text: str, **_: object) -> dict[str, list[int]]:
-        return {"input_ids": [ord(c) % 96 + 1 for c in text]}
-
-    def decode(self, ids: list[int], **_: object) -> str:
-        return "".join(chr(31 + i) for i in ids if i)
+    def __init__(self) -> None:
+        # 97 tokens; an unknown character is a question mark.
+        vocabulary = {"<end>": 0, "\n": 32, **{chr(c): c % 96 + 1 for c in range(32, 127)}}
+        tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+        tokenizer.decoder = decoders.Fuse()
+        super().__init__(tokenizer_object=tokenizer, eos_token="<end>", name_or_path="test")
+        self.chat_template = "{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
 
 
 def make_reader(kind: str = "llama", memory: Memory | None = None, seed: int = 0) -> Reader:
@@ -109,7 +113,7 @@ def in_float64(reader: Reader, *, rotary: bool = True) -> None:
                 exact.load_state_dict(norm.state_dict())
                 setattr(parent, name, exact)
     if rotary:
-        frequencies = reader.model.model.rotary_emb.inv_freq.double()
+        frequencies = reader.rotary._embedding.inv_freq.double()
 
         def tables(length: int) -> tuple[torch.Tensor, torch.Tensor]:
             angles = torch.arange(length)[:, None] * frequencies

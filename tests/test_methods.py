@@ -18,7 +18,6 @@ from utaca.errors import UserError
 from utaca.methods import METHODS, Answers, Method, build, dense
 from utaca.methods.answers import loops
 from utaca.readers.load import Reader
-from utaca.readers.prompts import SEPARATOR
 
 QUESTION = "what is it"
 
@@ -75,7 +74,7 @@ def test_a_budget_of_everything_equals_full_attention(name: str, kind: str) -> N
 def test_an_answer_with_a_budget_of_everything_is_greedy_full_attention(name: str) -> None:
     reader, document = make_reader(), some_tokens(150)
     answer = Answers(reader, document).answer(build(name, EVERYTHING[name]), QUESTION, 12)
-    generation, tokens = answer.generation, torch.cat((document, reader.encode(SEPARATOR + QUESTION + reader.after)))
+    generation, tokens = answer.generation, torch.cat((document, reader.encode_question(QUESTION)))
     prompt = len(tokens)
     for token in generation.trace:
         logits = full_attention(reader, tokens)[-1]
@@ -112,7 +111,7 @@ def test_window_only_equals_a_loop_over_places_in_the_cache(case: int) -> None:
 
 def test_documents_beyond_the_trained_length_are_cut_in_the_middle() -> None:
     reader, document = make_reader(), some_tokens(1100)
-    prompt = len(reader.encode(SEPARATOR + QUESTION + reader.after))
+    prompt = len(reader.encode_question(QUESTION))
     answers = Answers(reader, document)
     answer = answers.answer(build("full", {}), QUESTION, 5)
     longest = 1024 - prompt - 5

@@ -145,7 +145,7 @@ def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
             {"detectors": {"mine": {"dropout": "3"}}},
             "detectors.mine.dropout is 3.0 but must be a number at least 0.0 and at most 0.99",
         ),
-        ({"reader": {"dtype": "int4"}}, 'reader.dtype is \'int4\' but must be one of "float32", "bfloat16"'),
+        ({"reader": {"dtype": "int4"}}, 'reader.dtype is \'int4\' but must be one of "auto", "float32", "bfloat16"'),
         ({"scale": {"test": {"tokens": ["9", "3"]}}}, "scale.test.tokens is [9, 3]"),
         ({"scale": {"train": {"tokens": ["9"]}}}, "scale.train.tokens"),
         ({"scale": {"use": "paper", "test": {"shards": "200"}}}, "scale.test.shards is 200"),

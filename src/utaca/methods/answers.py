@@ -13,7 +13,6 @@ from utaca.decoding.generate import Generation, NotFiniteError, Token, piece, pr
 from utaca.decoding.peak import PeakMemory
 from utaca.methods.method import Method, Reading
 from utaca.readers.load import Reader
-from utaca.readers.prompts import SEPARATOR
 from utaca.settings.machine import return_freed_memory
 
 LONGEST_CYCLE, LOOPED = 16, 48
@@ -52,7 +51,7 @@ class Answers:
     def answer(self, method: Method, question: str, max_new_tokens: int) -> Answer:
         """The answer to a question, of at most so many tokens, the end token included."""
         method.check(self._reader)
-        prompt = self._reader.encode(SEPARATOR + question + self._reader.after)
+        prompt = self._reader.encode_question(question)
         reading, seconds, peak = None, 0.0, 0
         try:
             reading, seconds, peak = self._read(method, len(prompt) + max_new_tokens)

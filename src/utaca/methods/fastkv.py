@@ -68,7 +68,7 @@ class FastKV(SnapKV):
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Lower:
         tokens, dropped = self.tokens(reader, document, room)
         whole, full = Whole(reader, len(tokens), room), slice(self.full(reader.shape[0]))
-        hidden = reader.through(full, reader.embedded(tokens), whole)
+        hidden = reader.through(full, reader.embed(tokens), whole)
         return Lower(reader, tokens, dropped, self, whole.layers, hidden)
 
     def state(self, reading: Lower, repeated: int, room: int) -> State:
@@ -88,12 +88,12 @@ class Propagating(Compressed):
         if self.kept:
             return super().advance(tokens)
         self.attended = []
-        own = self.reader.through(slice(self.full), self.reader.embedded(tokens), self)
+        own = self.reader.through(slice(self.full), self.reader.embed(tokens), self)
         early = self.reached[self.reached < self.start]
         hidden = torch.cat((self.hidden[early], own[self.reached[len(early) :] - self.start]))
         hidden = self.reader.through(slice(self.full, None), hidden, self)
         self.length += len(tokens)
-        return self.reader.normed(hidden)
+        return self.reader.norm(hidden)
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         if layer == len(self.kept) == self.full - 1:

@@ -175,6 +175,14 @@ def _check_split(split: schema.SplitSize, path: str) -> None:
         raise UserError(f"{path}.budgets is {split.budgets} but must be ascending, distinct, and at least 1 each.")
 
 
+def build_reader(data: Mapping[str, Any]) -> schema.Reader:
+    """A reader's settings from a plain dict; raises :class:`UserError` as :func:`build` does, and where they do not fit
+    together."""
+    reader = build(schema.Reader, data, "reader")
+    _check_reader(reader)
+    return reader
+
+
 def _check_reader(reader: schema.Reader) -> None:
     memory, training = reader.memory, reader.training
     if not reader.path:

@@ -36,10 +36,10 @@ def setting(default: Any, help: str, **checks: Any) -> Any:
     """
     metadata = {"help": help, **checks}
     # What is resumed by an object's repr goes on under another transport.
-    told = not checks.get("transport", False)
+    shown = not checks.get("transport", False)
     if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
-        return field(default_factory=lambda: _copy(default), metadata=metadata, repr=told)
-    return field(default=default, metadata=metadata, repr=told)
+        return field(default_factory=lambda: _copy(default), metadata=metadata, repr=shown)
+    return field(default=default, metadata=metadata, repr=shown)
 
 
 def _copy(value: Any) -> Any:
@@ -130,7 +130,11 @@ class Reader:
     name: str = setting(MISSING, "name used in result paths")
     path: str = setting(MISSING, "Hugging Face id or local folder")
     revision: str = setting("", "revision on the hub; empty: default branch")
-    dtype: str = setting("float32", "compute type", choices=["float32", "bfloat16"])
+    dtype: str = setting(
+        "auto",
+        "compute type: float32, bfloat16, or auto: bfloat16 on cuda, float32 on a cpu",
+        choices=["auto", "float32", "bfloat16"],
+    )
     device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one", choices=["auto", "cpu", "cuda"])
     prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)

@@ -17,7 +17,7 @@ from utaca.decoding.generate import Token, stream
 from utaca.detection.detector import Detector
 from utaca.memory import BlockMemory, Branch
 from utaca.readers.load import Reader
-from utaca.readers.prompts import SEPARATOR, question
+from utaca.readers.prompts import question
 from utaca.settings import schema
 
 WARM_UP = 4
@@ -64,7 +64,7 @@ def decode_bare(memory: BlockMemory, step: Callable[[Tensor, int], Tensor], budg
     ``step`` gives the hidden states [T, D] of tokens [T] under a budget, and commits them.
     """
     reader = memory.reader
-    prompt = reader.encode(SEPARATOR + asked(reader) + reader.after)
+    prompt = reader.encode_question(asked(reader))
     marks = [time.perf_counter()]
     step(prompt[:-1], memory.settings.prefill_budget)
     previous = prompt[-1:]
@@ -114,7 +114,7 @@ def passes(reader: Reader) -> Iterator[Passes]:
     def note(*_: object) -> None:
         seen.count += 1
 
-    hook = reader.model.model.register_forward_pre_hook(note)
+    hook = reader.model.base_model.register_forward_pre_hook(note)
     try:
         yield seen
     finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
@@ -80,15 +80,12 @@ class Costs:
 
     @staticmethod
     def of(reader: Reader) -> Costs:
-        config, model = reader.model.config, reader.model
+        model = reader.model
         return Costs(
-            layers=config.num_hidden_layers,
-            heads=config.num_attention_heads,
-            kv_heads=config.num_key_value_heads,
-            head_size=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
-            itemsize=model.dtype.itemsize,
-            body=sum(weight.numel() for weight in model.model.layers.parameters()),
-            head=model.lm_head.weight.numel(),
+            **asdict(reader.shape),
+            itemsize=reader.dtype.itemsize,
+            body=sum(weight.numel() for weight in reader.layers.parameters()),
+            head=model.get_output_embeddings().weight.numel(),
             model=sum(weight.numel() for weight in model.parameters()),
             memory=reader.settings.memory,
         )

@@ -101,7 +101,7 @@ def measure(reader: Reader, plan: Plan, machine: Machine) -> tuple[list[Row], pd
 
 def document(reader: Reader, length: int) -> Tensor:
     """Token ids [length] of the embedded prose, as a document begins with them."""
-    found = reader.encode(reader.before)
+    found = reader.encode_document("")
     for number, topic in enumerate(itertools.cycle(PAPER_ARTICLES)):
         if len(found) >= length:
             break
