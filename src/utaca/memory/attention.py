@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,10 @@ from utaca.settings.schema import Memory
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention
 _FLASH_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
+_TILE = 256
+"""Queries whose probabilities are materialised at once."""
+_FEW, _LARGE = 64, 256.0
+"""Up to so many queries, and from such a bound on, products are made in float32."""
 _PAD = 8
 """Fused kernels on a GPU want the width of a head to be a multiple of this."""
 
@@ -27,8 +32,8 @@ _PAD = 8
 class Segment(NamedTuple):
     """Queries [B, H, T, D] as they are rotated towards the keys [B, G, n, D], and these keys' values.
 
-    ``seen`` is a bool tensor that broadcasts to [B, H, T, n]: which keys each query sees. ``causal`` says that the keys
-    are the queries' own tokens, each of which sees itself and those before it. G divides H.
+    ``seen`` is a bool tensor that broadcasts to [B, H, T, n]: which keys each query sees. ``causal`` says that the last
+    T keys are those of the queries' own tokens, each of which sees itself and those before it. G divides H.
     """
 
     query: Tensor
@@ -44,7 +49,11 @@ def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tens
     if any(segment.seen is not None for segment in segments):
         logits = _logits(segments, scaling)
         return mixed(logits.softmax(-1), segments), logits.logsumexp(-1)
-    return merged([fused(segment, scaling) for segment in segments])
+    parts = [fused(segment, scaling) for segment in segments]
+    if len(parts) == 1:
+        return parts[0]
+    lse = reduce(torch.logaddexp, (own for _, own in parts))
+    return sum(out * (own - lse).exp()[..., None] for out, own in parts).to(parts[0][0].dtype), lse
 
 
 def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
@@ -53,7 +62,9 @@ def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
     b, h, t, d = query.shape
     shared = h // keys.shape[1]
     if segment.causal:
-        keys, values = (x.repeat_interleave(shared, 1) for x in (keys, values))
+        keys, values = (x[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2) for x in (keys, values))
+        if t == 1:
+            return values, (query.to(torch.promote_types(query.dtype, torch.float32)) * keys).sum(-1) * scaling
     else:
         # Without a mask, the heads that share keys are as good as further queries.
         query = query.reshape(b, h // shared, shared * t, d)
@@ -61,14 +72,32 @@ def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
     return out.reshape(b, h, t, d), lse.reshape(b, h, t)
 
 
-def merged(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """One attention out of those over several segments, each an output and its log-sum-exp."""
-    if len(parts) == 1:
-        return parts[0]
-    logs = torch.stack([lse for _, lse in parts])
-    whole = logs.logsumexp(0)
-    weights = (logs - whole).exp()[..., None]
-    return sum(out * weight for (out, _), weight in zip(parts, weights, strict=True)).to(parts[0][0].dtype), whole
+def attention_and_mass(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[Tensor, list[Tensor]]:
+    """Output [B, H, T, D], and of the last ``watched`` segments the attention mass [B, G, n] that each key gets.
+
+    Segments must have a key and no mask. A GPU gets the mass by a second fused pass. On a CPU the materialised
+    probabilities, in tiles of queries, are the faster way, and their sums are the mass.
+    """
+    first = len(segments) - watched
+    if segments[0].query.is_cuda:
+        out, lse = attention(segments, scaling)
+        return out, [received(x.query, x.keys, lse, scaling, causal=x.causal) for x in segments[first:]]
+    mass = [
+        x.keys.new_zeros(x.keys.shape[:3], dtype=torch.promote_types(x.keys.dtype, torch.float32)) for x in segments
+    ]
+    outputs, length = [], segments[0].query.shape[2]
+    for start in range(0, length, _TILE):
+        rows = slice(start, min(start + _TILE, length))
+        tile = [x._replace(query=x.query[:, :, rows]) for x in segments]
+        tile = [
+            x._replace(keys=x.keys[:, :, : rows.stop], values=x.values[:, :, : rows.stop]) if x.causal else x
+            for x in tile
+        ]
+        given = probabilities(tile, scaling)
+        outputs.append(mixed(given, tile))
+        for total, share in zip(mass, given.split([x.keys.shape[2] for x in tile], -1)[first:], strict=True):
+            total[..., : share.shape[-1]] += _by_group(share, total).sum(2)
+    return torch.cat(outputs, 2), mass
 
 
 def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal: bool = False) -> Tensor:
@@ -82,7 +111,7 @@ def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal
     """
     g, shared, rest, coordinates = keys.shape[1], query.shape[1] // keys.shape[1], -lse / scaling, []
     if query.shape[2] == 1:
-        return (products(query, keys) * scaling - lse[..., None]).exp()[:, :, 0].unflatten(1, (g, shared)).sum(2)
+        return (products(query, keys, scaling) - lse[..., None]).exp()[:, :, 0].unflatten(1, (g, shared)).sum(2)
     for _ in range(3):
         coordinates.append(rest.to(query.dtype))
         rest = rest - coordinates[-1]
@@ -98,7 +127,8 @@ def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal
 
 def probabilities(segments: Sequence[Segment], scaling: float) -> Tensor:
     """What each query gives each key of all segments, [B, H, T, sum of n], in float32 at least."""
-    return _logits(segments, scaling).softmax(-1)
+    logits = _logits(segments, scaling)
+    return torch.softmax(logits, -1, out=logits)
 
 
 def mixed(given: Tensor, segments: Sequence[Segment]) -> Tensor:
@@ -110,17 +140,21 @@ def mixed(given: Tensor, segments: Sequence[Segment]) -> Tensor:
     )
 
 
-def products(query: Tensor, keys: Tensor) -> Tensor:
-    """Dot products [B, H, T, n] of queries [B, H, T, D] and keys [B, G, n, D], in float32 at least.
+def products(query: Tensor, keys: Tensor, scaling: float = 1.0) -> Tensor:
+    """Scaled dot products [B, H, T, n] of queries [B, H, T, D] and keys [B, G, n, D], in float32 at least.
 
-    In bfloat16 a product of some hundreds, which key biases bring about, would be rounded to whole numbers.
+    Products of bfloat16 that are rounded to bfloat16 are the fastest on a CPU. They are taken for many queries whose
+    products are small; from 128 on, as key biases make them, they would be rounded to whole numbers.
     """
     grouped = _by_group(query, keys)
     if grouped.is_cuda and grouped.dtype in (torch.bfloat16, torch.float16):
-        found = torch.bmm(grouped.flatten(0, 1), keys.flatten(0, 1).mT, out_dtype=torch.float32)
+        found = torch.bmm(grouped.flatten(0, 1), keys.flatten(0, 1).mT, out_dtype=torch.float32) * scaling
     else:
         precise = torch.promote_types(grouped.dtype, torch.float32)
-        found = grouped.to(precise) @ keys.to(precise).mT
+        if grouped.dtype != precise and grouped.shape[2] > _FEW and _bound(grouped, keys, scaling) < _LARGE:
+            found = (grouped * scaling) @ keys.mT
+        else:
+            found = (grouped.to(precise) * scaling) @ keys.to(precise).mT
     return found.view(*query.shape[:3], keys.shape[2])
 
 
@@ -179,24 +213,39 @@ def represented(m: Memory, keys: Tensor, given: Tensor) -> Tensor:
     return keys.to(torch.promote_types(keys.dtype, torch.float32)).mean(-2)
 
 
-def block_scores(query: Tensor, representatives: Tensor) -> Tensor:
+def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
     """Retrieval scores [R, blocks] for queries [R, H, D] at the clipped distance (InfLLM, section 3.2).
 
-    One score for all heads: the sum over query heads of the dot product with the representative [G * D, blocks] of
-    their key-value head.
+    One score for all heads: the sum over query heads of the dot product with the block's representative, of their
+    key-value head. ``representatives`` [G * D, blocks] may come in parts.
     """
-    heads = len(representatives) // query.shape[-1]
-    return query.to(representatives.dtype).unflatten(1, (heads, -1)).sum(2).flatten(1) @ representatives
+    heads = len(representatives[0]) // query.shape[-1]
+    grouped = query.to(representatives[0].dtype).unflatten(1, (heads, -1)).sum(2).flatten(1)
+    parts = [grouped @ part for part in representatives]
+    return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
 
 def _logits(segments: Sequence[Segment], scaling: float) -> Tensor:
-    rows = []
-    for query, keys, _, seen, causal in segments:
-        logits = products(query, keys) * scaling
-        if causal:
-            seen = causal_mask(query.shape[2], keys.shape[2], query.device)
-        rows.append(logits if seen is None else logits.masked_fill(~seen, -math.inf))
-    return torch.cat(rows, -1)
+    """Scaled logits [B, H, T, sum of n], -inf where a query does not see a key."""
+    query, start = segments[0].query, 0
+    total = sum(segment.keys.shape[2] for segment in segments)
+    precise = torch.promote_types(query.dtype, torch.float32)
+    logits = torch.empty(*query.shape[:3], total, dtype=precise, device=query.device)
+    for segment in segments:
+        own = logits[..., start : start + segment.keys.shape[2]]
+        own.copy_(products(segment.query, segment.keys, scaling))
+        if segment.causal:
+            new, length = own.shape[2:]
+            own += torch.full((new, length), -math.inf, dtype=precise, device=own.device).triu(1 + length - new)
+        elif segment.seen is not None:
+            own.masked_fill_(~segment.seen, -math.inf)
+        start += own.shape[-1]
+    return logits
+
+
+def _bound(query: Tensor, keys: Tensor, scaling: float) -> float:
+    """No product is larger."""
+    return float(query.norm(dim=-1).max() * keys.norm(dim=-1).max()) * scaling
 
 
 def _by_group(rows: Tensor, keys: Tensor) -> Tensor:

@@ -78,10 +78,12 @@ class BlockMemory:
         """
         return pairs if self.clipped else torch.stack((self.reader.rotary(pairs[0], tokens), pairs[1]))
 
-    def tokens_of(self, blocks: Tensor) -> Tensor:
-        """Positions of the tokens of the given blocks [k], in their order, [k * block_size]."""
-        size = self.block_size
-        return (self.layout.first_token(blocks[:, None]) + torch.arange(size, device=blocks.device)).flatten()
+    def placed_blocks(self, pairs: Tensor, blocks: Tensor) -> Tensor:
+        """As :meth:`placed`, of ``pairs`` [2, G, k, block_size, D] of ``blocks`` [k], [2, G, k * block_size, D]."""
+        if self.clipped:
+            return pairs.flatten(2, 3)
+        tokens = self.layout.first_token(blocks[:, None]) + torch.arange(self.block_size, device=blocks.device)
+        return self.placed(pairs.flatten(2, 3), tokens.flatten())
 
 
 class Branch:
@@ -117,6 +119,7 @@ class Branch:
         self.tail = like.new_zeros(layers, 2, groups, max(0, self.last - self.whole), layout.block_size, width)
         self.initial = like.new_zeros(layers, 2, groups, layout.n_init, width)
         known = max(0, min(self.given.shape[2], local - self.offset))
+        self._pending: list[Step] = []
         for layer, store in enumerate(memory.stores):
             keys, values = store.window(self.start, n)
             self.window[layer, 0, :, :local] = rotary(keys, range(self.base, self.base + local))
@@ -161,26 +164,24 @@ class Branch:
     @torch.inference_mode()
     def commit(self, step: Step) -> None:
         """Make a step part of the branch."""
-        at, count = step.behind, self.given.shape[2]
-        self.window[:, 0, :, at : at + step.size], self.window[:, 1, :, at : at + step.size] = step.rotated, step.values
-        if self.last > self.whole or self.position < self.memory.layout.n_init:
+        at, layout = slice(step.behind, step.behind + step.size), self.memory.layout
+        self.window[:, 0, :, at], self.window[:, 1, :, at] = step.rotated, step.values
+        self.length += step.size
+        own = self.last > self.whole
+        if own or step.position < layout.n_init:
             for layer, pairs in enumerate(zip(step.keys, step.values, strict=True)):
                 self._keep(layer, step.position, torch.stack(pairs))
-        if step.given is not None:
-            # Of the window, what the step did see; then its own tokens, as far as they will be in blocks.
-            seen, at = slice(max(0, step.start - self.offset), max(0, at - self.offset)), at - self.offset
-            self.given[:, :, seen] += step.given[:, :, :count][:, :, seen]
-            own = self.given[:, :, max(0, at) : max(0, at + step.size)]
-            own += step.given[:, :, count + max(0, -at) :][:, :, : own.shape[2]]
-        self.length += step.size
-        self._represent()
+        self._pending.append(step)
+        if own or step.size > 1 or layout.n_far(self.position) > step.n_far:
+            self._give()
+            self._represent()
 
     def scores(self, layer: int, query: Tensor, n_far: int) -> Tensor:
         """Retrieval scores [R, n_far] of the far blocks for queries [R, H, D] at the clipped distance."""
-        scores = block_scores(query, self.memory.representatives[layer][:, :n_far])
-        if n_far <= self.sealed:
-            return scores
-        return torch.cat((scores, block_scores(query, self.representatives[layer][:, : n_far - self.sealed])), 1)
+        parts = [self.memory.representatives[layer][:, :n_far]]
+        if n_far > self.sealed:
+            parts.append(self.representatives[layer][:, : n_far - self.sealed])
+        return block_scores(query, *parts)
 
     def far(self, layer: int, ids: Tensor) -> Tensor:
         """Keys and values [2, G, k * block_size, D] of the blocks ``ids`` [k], as queries meet them."""
@@ -192,7 +193,7 @@ class Branch:
             if self.whole:
                 sealed = store.blocks(ids.clamp(max=self.whole - 1))
                 pairs = torch.where((ids < self.whole)[:, None, None], sealed, pairs)
-        return self.memory.placed(pairs.flatten(2, 3), self.memory.tokens_of(ids))
+        return self.memory.placed_blocks(pairs, ids)
 
     def _keep(self, layer: int, first: int, pairs: Tensor) -> None:
         """Keep unrotated ``pairs`` [2, G, T, D], from token ``first`` of the text on, where they will be needed."""
@@ -203,6 +204,25 @@ class Branch:
         start = layout.first_token(self.whole)
         tail = self.tail[layer].flatten(2, 3)[:, :, max(0, first - start) : max(0, end - start)]
         tail.copy_(pairs[:, :, max(0, start - first) :][:, :, : tail.shape[2]])
+
+    def _give(self) -> None:
+        """Add what the latest steps give to the tokens that will be in blocks of the branch.
+
+        Those are tokens of the window; where blocks are not the document's alone, they are those of the one step too.
+        """
+        first, m, offset, end = self._pending[0], self.memory.settings, self.offset, self.offset + self.given.shape[2]
+        query, lse = (torch.cat([getattr(step, name) for step in self._pending], 2) for name in ("query", "lse"))
+        self._pending = []
+        behind, single = first.behind, first.size == 1
+        for keys, start, stop, causal in (
+            (self.window[:, 0], max(first.start, offset), min(behind + single, end), False),
+            (self.window[:, 0], max(behind + single, offset), min(behind + first.size, end), True),
+        ):
+            if start < stop and m.representatives != "mean":
+                low = behind if causal else start
+                high = behind + first.size if causal else stop
+                given = relevance(m, query, keys[:, :, low:high], low - behind, lse, first.scaling, causal=causal)
+                self.given[:, :, start - offset : stop - offset] += given[:, :, start - low : stop - low]
 
     def _represent(self) -> None:
         """Represent the blocks that the committed tokens have made far."""
@@ -224,8 +244,8 @@ class Step:
     Once run: ``hidden`` [T, D] are the last hidden states and ``embeddings`` the last token's, [D] a site. ``selected``
     [layers, k] are the blocks attended to, ascending, ``scores`` [layers, k] what each of them scored, and ``captured``
     [layers] what each signal kept. ``keys``, those ``rotated``, and ``values`` [layers, G, T, D] are the tokens' own.
-    ``given`` [layers, G, n + T] is the relevance that the step gives to the tokens that will be in blocks of the
-    branch, then to its own; None where it does not matter. Raises :class:`ValueError` where the branch has no room.
+    ``query`` [layers, H, T, D] is rotated like them, and ``lse`` [layers, H, T] the log-sum-exp of its logits, which
+    were scaled by ``scaling``. Raises :class:`ValueError` where the branch has no room.
     """
 
     hidden: Tensor
@@ -236,7 +256,9 @@ class Step:
     keys: Tensor
     rotated: Tensor
     values: Tensor
-    given: Tensor | None
+    query: Tensor
+    lse: Tensor
+    scaling: float
 
     def __init__(self, branch: Branch, tokens: Tensor, budget: int) -> None:
         self.branch, self.tokens, self.budget, self.size = branch, tokens, budget, len(tokens)
@@ -261,8 +283,8 @@ class Outcome(NamedTuple):
     """What R steps of one branch give, their layers in one tensor each.
 
     ``hidden`` [R, T, D]; ``embeddings`` [R, D] a site; ``keys``, those ``rotated``, and ``values`` [layers, R, G, T,
-    D]; ``chosen`` [layers, R, K] blocks, best first, and ``scores`` [layers, R, blocks]; ``given`` [layers, R, G, n];
-    ``captured`` [layers, R] a signal.
+    D]; ``query`` [layers, R, H, T, D] and ``lse`` [layers, R, H, T]; ``chosen`` [layers, R, K] blocks, best first, and
+    their ``scores``; ``captured`` [layers, R] a signal.
     """
 
     hidden: Tensor
@@ -270,19 +292,21 @@ class Outcome(NamedTuple):
     keys: Tensor
     rotated: Tensor
     values: Tensor
+    query: Tensor
+    lse: Tensor
     chosen: Tensor
     scores: Tensor
-    given: Tensor | None
     captured: dict[str, Tensor]
+    scaling: float
 
     def deal(self, steps: Sequence[Step]) -> None:
         """Hand each step its row."""
         for row, step in enumerate(steps):
             step.hidden, step.embeddings = self.hidden[row], {site: x[row] for site, x in self.embeddings.items()}
             step.keys, step.rotated, step.values = self.keys[:, row], self.rotated[:, row], self.values[:, row]
-            step.selected = self.chosen[:, row, : step.k].sort(-1).values
-            step.scores = self.scores[:, row].gather(1, step.selected)
-            step.given = None if self.given is None else self.given[:, row]
+            step.query, step.lse, step.scaling = self.query[:, row], self.lse[:, row], self.scaling
+            step.selected, order = self.chosen[:, row, : step.k].sort(-1)
+            step.scores = self.scores[:, row].gather(1, order)
             step.captured = {name: x[:, row] for name, x in self.captured.items()} if step.n_far else {}
 
 
@@ -325,8 +349,10 @@ class Tries:
         local, rotated = self.to_place(torch.cat((query, key), 1)).split((query.shape[1], key.shape[1]), 1)
         window = branch.window[layer, :, None, :, self.span].expand(-1, rows, -1, -1, -1)
         segments = [Segment(local, *window, self.in_window), Segment(local, rotated, value, causal=True)]
-        chosen, scores, captured = memory.tokens.new_zeros(rows, 0), branch.given.new_zeros(rows, 0), []
-        if self.blocks:
+        captured: list[Tensor] = []
+        if not self.blocks:
+            chosen, scores = memory.tokens.new_zeros(rows, 0), branch.given.new_zeros(rows, 0)
+        else:
             edge = self.to_edge(query)
             scores = self.scores(layer, edge.mean(2))
             chosen, seen = self.choose(scores)
@@ -336,26 +362,17 @@ class Tries:
             seen = None if seen is None else seen.repeat_interleave(memory.block_size, 1)[:, None, None]
             initial = branch.initial[layer, :, None].expand(-1, rows, -1, -1, -1)
             segments += [Segment(far, *initial, self.has_far), Segment(far, *pairs, seen)]
+            scores = scores.gather(1, chosen)
         out, lse = attention(segments, scaling)
-        given, m, first, count = None, memory.settings, branch.offset, branch.given.shape[2]
-        if count and m.representatives != "mean":
-            keys = branch.window[layer, :1, :, first : first + count].expand(rows, -1, -1, -1)
-            old = relevance(m, local, keys, first - self.behind, lse, scaling)
-            given = torch.cat((old, relevance(m, local, rotated, 0, lse, scaling, causal=True)), 2)
-        self.layers.append((key, rotated, value, chosen, scores, given, *captured))
+        self.layers.append((key, rotated, value, local, lse, chosen, scores, *captured))
+        self.scaling = scaling
         return out
 
     def outcome(self, hidden: Tensor, embeddings: dict[str, Tensor]) -> Outcome:
         """What the pass gave, once all layers have attended."""
-        *parts, given, captured = zip(*((*x[:5], x[5], x[6:]) for x in self.layers), strict=True)
-        names = self.branch.captures if captured[0] else ()
-        return Outcome(
-            hidden,
-            embeddings,
-            *map(torch.stack, parts),
-            None if given[0] is None else torch.stack(given),
-            {name: torch.stack(kept) for name, kept in zip(names, zip(*captured, strict=True), strict=True)},
-        )
+        columns = [torch.stack(column) for column in zip(*self.layers, strict=True)]
+        captured = dict(zip(self.branch.captures, columns[7:], strict=False))
+        return Outcome(hidden, embeddings, *columns[:7], captured, self.scaling)
 
 
 @dataclass

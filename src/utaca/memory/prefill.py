@@ -18,7 +18,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from utaca.errors import UserError
-from utaca.memory.attention import Segment, attention, best, block_scores, relevance, represented
+from utaca.memory.attention import (
+    Segment,
+    attention,
+    attention_and_mass,
+    best,
+    block_scores,
+    relevance,
+    represented,
+)
 from utaca.memory.branch import BlockMemory, Branch
 from utaca.memory.graph import GraphBranch
 from utaca.memory.layout import Layout
@@ -102,19 +110,23 @@ class Chunks:
         near = rotary(query, range(base + before, base + before + query.shape[2]))
         near, own_keys, own_values = (self._chunks(x) for x in (near[0], keys[:, before:], values[:, before:]))
         old_keys, old_values = (self._windows(x, before) for x in (keys, values))
-        segments = [Segment(near, old_keys, old_values), Segment(near, own_keys, own_values, causal=True)]
+        segments = []
         if self.n_far:
             edge = rotary(query, range(m.n_local - 1, m.n_local))
             far = self._chunks(edge[0]) if memory.clipped else near
             for pairs in self._far(layer, edge):
                 segments.append(Segment(far, *pairs[:, None].expand(-1, count, -1, -1, -1)))
-        out, lse = attention(segments, scaling)
+        segments += [Segment(near, old_keys, old_values), Segment(near, own_keys, own_values, causal=True)]
+        segments = [segment for segment in segments if segment.keys.shape[2]]
         total = memory.given[layer] = pad(memory.given[layer], (0, count * size))
+        if m.representatives == "attention_mass":
+            out, given = attention_and_mass(segments, 1 + bool(before), scaling)
+        else:
+            out, lse = attention(segments, scaling)
+            given = [relevance(m, near, old_keys, -before, lse, scaling), relevance(m, near, own_keys, 0, lse, scaling)]
         if m.representatives != "mean":
-            old = relevance(m, near, old_keys, -before, lse, scaling)
-            own = relevance(m, near, own_keys, 0, lse, scaling, causal=True)
-            for chunk, given in enumerate(torch.cat((old, own), -1)):
-                total[:, chunk * size : (chunk + 1) * size + before] += given
+            for chunk, part in enumerate(torch.cat(given, -1)):
+                total[:, chunk * size : (chunk + 1) * size + before] += part
         self._leave(layer)
         return out.transpose(0, 1).reshape(query.shape)
 
@@ -135,8 +147,7 @@ class Chunks:
         if m.prefill_budget or not memory.clipped:
             scores = block_scores(query.mean(2), memory.representatives[layer][:, : self.n_far])[0]
             ids = best(scores, m.prefill_budget if memory.clipped else self.n_far)
-            blocks = memory.stores[layer].blocks(ids).flatten(2, 3)
-            pairs.append(memory.placed(blocks, memory.tokens_of(ids)))
+            pairs.append(memory.placed_blocks(memory.stores[layer].blocks(ids), ids))
         return pairs
 
     def _leave(self, layer: int) -> None:
