@@ -15,22 +15,22 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "Decoding": "utaca.decoding.generate",
+    "Decoding": "utaca.decoding.loop",
     "Detector": "utaca.detection.detector",
-    "Generation": "utaca.decoding.generate",
+    "Generation": "utaca.trace",
     "Memory": "utaca.settings.schema",
     "Policy": "utaca.decoding.policies",
     "Sampling": "utaca.decoding.sampling",
     "Set": "utaca.decoding.policies",
     "Sub": "utaca.decoding.policies",
-    "Token": "utaca.decoding.generate",
+    "Token": "utaca.trace",
     "UserError": "utaca.errors",
-    "generate": "utaca.decoding.generate",
-    "generate_together": "utaca.decoding.generate",
+    "generate": "utaca.decoding.loop",
+    "generate_together": "utaca.decoding.loop",
     "load_detector": ("utaca.detection.detector", "load"),
     "load_reader": "utaca.readers.shelf",
-    "prefill": "utaca.memory.blocks",
-    "stream": "utaca.decoding.generate",
+    "prefill": "utaca.memory.prefill",
+    "stream": "utaca.decoding.loop",
 }
 
 __all__ = sorted(_HOMES)
