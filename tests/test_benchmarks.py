@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerB
 from utaca import load_reader
 from utaca.benchmarks import detectors as training
 from utaca.benchmarks import endpoints
-from utaca.benchmarks.engine import measure, shape
+from utaca.benchmarks.engine import measure, paper, shape
 from utaca.benchmarks.engine.answers import decode, decode_bare, engine_step, pass_seconds, passes, pieces, schedule
 from utaca.benchmarks.engine.floors import Costs, Machine
 from utaca.benchmarks.engine.loop import BlockLoop
@@ -324,6 +324,30 @@ def test_bytes_of_a_pass_are_weights_and_what_is_attended_to() -> None:
     assert half.staying_bytes(100)["weights"] == 2 * costs.model + 4 * 97 * 64
     assert replace(half, cuda=True).staying_bytes(100)["weights"] == 2 * costs.model
     assert half.pass_bytes(100, 0) - replace(half, cuda=True).pass_bytes(100, 0) == 2 * 97 * 64
+
+
+def test_the_8b_shape_on_paper() -> None:
+    """Worked out anew, by hand."""
+    slow, fast, device, host = paper.rows(SmallTokenizer(), 252_000)
+    weights = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    # 123 chunks and 96 tokens; from the fourth on, each sees a window of 4096, 128 initial tokens and 16 blocks.
+    sizes = [2048] * 123 + [96]
+    window = [0, 2048, 4096, *[4096] * 121]
+    far = [0, 0, 0, *[384] * 121]
+    near = sum(size * (before + (size + 1) / 2) for size, before in zip(sizes, window, strict=True))
+    pairs = near + sum(size * keys for size, keys in zip(sizes, far, strict=True))
+    retrieval = sum(2 * 32 * 1024 * (start - 4224 + 1) // 16 for start in range(6144, 252_000, 2048))
+    flops = 2 * weights * 252_000 + 32 * 32 * 4 * 128 * pairs + retrieval
+    assert fast.value == pytest.approx(flops / 790e12, rel=1e-3)
+    assert slow.value == pytest.approx((flops + 32 * 32 * 2 * (136 + 8) * near) / 790e12, rel=1e-3)
+    assert (slow.bar, slow.verdict) == (Bar("<=", 6), "met")
+    kept = 2 * 8_030_261_248 + 252_000 * 131_072 + (252_001 - 4224) // 16 * 131_072
+    assert kept < device.value < kept + 2**30
+    assert device.value - host.value == (252_000 - 128 - 4096) * 131_072
+    assert (device.bar, device.verdict) == (Bar("<=", 50 * 2**30), "met")
+    assert (host.bar, host.verdict) == (Bar("<=", 20 * 2**30), "met")
+    assert "arithmetic and no measurement" in paper.caption()
+    assert "2048 tokens" in paper.caption()
 
 
 def test_verdicts() -> None:

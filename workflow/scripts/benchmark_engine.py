@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.benchmarks.engine import report, shape
+from utaca.benchmarks.engine import paper, report, shape
 from utaca.benchmarks.engine.floors import probe
 from utaca.benchmarks.engine.measure import Plan, measure
 from utaca.readers.load import load as load_reader
@@ -31,6 +31,7 @@ with stage_log(snakemake.log[0]):
         rows += shape.measure(shape.llama31_8b(), torch.device("cuda"), tokenizer, memories, big)
     else:
         rows += shape.not_measured(memories, big, "no CUDA device")
+    rows += paper.rows(tokenizer, big.length)
     save(report.table(rows, about), folder)
     save(report.contexts(contexts, about), folder)
     report.plot(contexts, folder, title)

@@ -12,6 +12,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
+from utaca.benchmarks.engine import paper
 from utaca.benchmarks.engine.floors import Machine
 from utaca.benchmarks.engine.measure import ENGINE, FULL
 from utaca.benchmarks.engine.rows import BYTES, PASSES, RATIO, SECONDS, Part, Row
@@ -43,7 +44,7 @@ def caption(reader: Reader, machine: Machine) -> str:
         f"the rates that the same run measured, {machine.bandwidth / 1e9:.1f} GB/s copied (reads and writes counted) "
         f"and {machine.rate / 1e9:.0f} GFLOP/s in a large matrix product; what fits into caches can come below. The "
         "detector has random weights, and rollbacks are forced. The block loop runs the same weights and "
-        f"keeps blocks as thunlp/InfLLM does. Times depend on the machine and what else it does."
+        f"keeps blocks as thunlp/InfLLM does. Times depend on the machine and what else it does. {paper.caption()}"
     )
 
 
