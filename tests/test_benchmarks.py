@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import runpy
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerB
 from utaca import load_reader
 from utaca.benchmarks import detectors as training
 from utaca.benchmarks import endpoints
-from utaca.benchmarks.engine import measure, paper, shape
+from utaca.benchmarks.engine import compare, measure, paper, shape
 from utaca.benchmarks.engine.answers import decode, decode_bare, engine_step, pass_seconds, passes, pieces, schedule
 from utaca.benchmarks.engine.floors import Costs, Machine
 from utaca.benchmarks.engine.loop import BlockLoop
@@ -348,6 +349,32 @@ def test_the_8b_shape_on_paper() -> None:
     assert (host.bar, host.verdict) == (Bar("<=", 20 * 2**30), "met")
     assert "arithmetic and no measurement" in paper.caption()
     assert "2048 tokens" in paper.caption()
+
+
+def test_two_checkouts_are_measured_in_turns(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[Path] = []
+
+    def note(checkout: Path, sizes: Sequence[int]) -> dict[str, float]:
+        asked.append(checkout)
+        return {"a": 0.002 * len(asked), "one against another": 1.0}
+
+    real = compare.figures
+    monkeypatch.setattr(compare, "figures", note)
+    rows = compare.compare(root, tmp_path, 2)
+    assert asked == [root, tmp_path] * 2
+    # 2 and 6 ms against 4 and 8 ms.
+    assert rows == [
+        ("a", "4 ms", "6 ms", "0.625 [0.500, 0.750]"),
+        ("one against another", "1.000", "1.000", rows[1][3]),
+    ]
+    with pytest.raises(UserError, match="no package utaca"):
+        real(tmp_path, [])
+
+
+def test_a_checkout_measures_itself(root: Path) -> None:
+    found = compare.figures(root, (1024, 1024, 2048, 8))
+    assert len(found) == 5
+    assert min(found.values()) > 0
 
 
 def test_verdicts() -> None:
