@@ -61,11 +61,13 @@ class State(Protocol):
 
 class Reading(Protocol):
     """A document that was read by a method. ``adjustable``: a step may have another budget than the last one, so that a
-    detector can widen it; ``block_size`` is 1 where budgets count tokens."""
+    detector can widen it; ``block_size`` is 1 where budgets count tokens; ``budget`` is that of steps that ask for none,
+    None where each must ask."""
 
     reader: Reader
     block_size: int
     adjustable: bool
+    budget: int | None
 
     def begin(
         self, prompt: Tensor, new: int, most: int, captures: Mapping[str, Any]
@@ -85,7 +87,7 @@ class Decoding:
     * ``question``: any text. It is read in chunks like the document, each under the ``prefill_budget`` of the reader's
       memory; where that is 0, only its last token retrieves blocks.
     * ``budget``: blocks that every step retrieves (InfLLM), or a budget for each step, the last one for all further
-      steps; with a policy, K_max.
+      steps; with a policy, K_max. A method of another kind counts tokens, and has a budget of its own.
     * ``policy`` and ``detector``: UT-ACA. The first token is decoded under K_max, the policy sets the budget after each
       accepted token, and a token that the detector distrusts below K_max is rolled back and generated again under
       K_max, or the budget that the policy expands to; it is then accepted (paper, algorithm 1).
@@ -107,7 +109,7 @@ class Decoding:
 
     reading: Reading
     question: str
-    budget: int | Sequence[int]
+    budget: int | Sequence[int] | None = None
     policy: Policy | None = None
     detector: Detector | None = None
     oracle: bool = False
@@ -119,7 +121,9 @@ class Decoding:
     measured: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.budgets, default=0) < 1 or self.max_new_tokens < 1:
+        if self.budget is None and self.reading.budget is None:
+            raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
+        if (self.budget is not None and min(self.budgets, default=0) < 1) or self.max_new_tokens < 1:
             raise UserError("budget and max_new_tokens must be at least 1")
         if self.detector is not None and self.oracle:
             raise UserError("the oracle stands in the detector's place; give one of the two")
@@ -144,10 +148,11 @@ class Decoding:
     @property
     def budgets(self) -> list[int]:
         """The budget of each step; the last one serves all further steps."""
+        budget = self.reading.budget if self.budget is None else self.budget
         try:
-            return [operator.index(self.budget)]
+            return [operator.index(budget)]
         except TypeError:
-            return [operator.index(budget) for budget in self.budget]
+            return [operator.index(each) for each in budget]
 
     @property
     def signals(self) -> list[str]:

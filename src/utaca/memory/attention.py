@@ -40,10 +40,11 @@ class Segment(NamedTuple):
 
 def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tensor]:
     """Output [B, H, T, D] and log-sum-exp of the scaled logits [B, H, T], in float32 at least."""
+    segments = [segment for segment in segments if segment.keys.shape[2]]
     if any(segment.seen is not None for segment in segments):
         logits = _logits(segments, scaling)
         return mixed(logits.softmax(-1), segments), logits.logsumexp(-1)
-    return merged([fused(segment, scaling) for segment in segments if segment.keys.shape[2]])
+    return merged([fused(segment, scaling) for segment in segments])
 
 
 def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
@@ -80,6 +81,8 @@ def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal
     later tokens, which see a key, come before it.
     """
     g, shared, rest, coordinates = keys.shape[1], query.shape[1] // keys.shape[1], -lse / scaling, []
+    if query.shape[2] == 1:
+        return (products(query, keys) * scaling - lse[..., None]).exp()[:, :, 0].unflatten(1, (g, shared)).sum(2)
     for _ in range(3):
         coordinates.append(rest.to(query.dtype))
         rest = rest - coordinates[-1]

@@ -2,8 +2,7 @@
 
 A branch holds the tokens behind the document. A step attends first and is committed afterwards; a step that is never
 committed leaves no trace, which is all that a rollback is (paper, algorithm 1). Like the document's, the tokens of a
-branch form blocks, which are represented when they leave the window and can be retrieved from then on. Steps of any
-branches, of one document or several, may share a pass of the model (:meth:`Branch.run`).
+branch form blocks, which are represented when they leave the window and can be retrieved from then on.
 """
 
 from __future__ import annotations
@@ -11,29 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from utaca.memory.attention import (
-    Segment,
-    best,
-    block_scores,
-    fused,
-    merged,
-    relevance,
-    represented,
-)
+from utaca.memory.attention import Segment, attention, best, block_scores, relevance, represented
 from utaca.memory.layout import Layout
 from utaca.memory.store import Store
-from utaca.readers.attention import Rotation
 from utaca.readers.load import Reader
 from utaca.settings.schema import Memory
 
-Capture = Callable[[Tensor, "int | Tensor", int], Tensor]
-"""What a signal keeps of a layer that retrieves: its scores [R, blocks], how many of the blocks are far (others are
--inf), the number of query heads times the square root of their width; returns [R]."""
+Capture = Callable[[Tensor, "int | Tensor", float], Tensor]
+"""What a signal keeps of a layer's retrieval, see :class:`utaca.detection.signal.Signal`."""
 
 
 @dataclass
@@ -60,6 +49,7 @@ class BlockMemory:
 
     dropped: ClassVar[int] = 0
     adjustable: ClassVar[bool] = True
+    budget: ClassVar[None] = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -80,18 +70,18 @@ class BlockMemory:
         pieces = prompt[:-1].split(self.settings.prefill_chunk) if len(prompt) > 1 else ()
         return branch, [(piece, self.settings.prefill_budget) for piece in pieces], prompt[-1:]
 
-    def far_pairs(self, initial: Tensor, blocks: Tensor, ids: Tensor) -> Tensor:
-        """Keys and values [2, G, n, D] of the initial tokens [2, G, n_init, D] and of the blocks ``ids`` [k].
+    def placed(self, pairs: Tensor, tokens: Tensor) -> Tensor:
+        """Keys and values [2, G, n, D] of far ``tokens`` [n] as queries meet them.
 
-        ``blocks`` [2, G, k, block_size, D] are theirs. Unrotated, keys are at the clipped distance of a query at
-        position ``n_local - 1``; without clipping they are rotated to their true positions.
+        Unrotated, keys are at the clipped distance of a query at position ``n_local - 1``; without clipping they are
+        rotated to their true positions.
         """
-        pairs = torch.cat((initial, blocks.flatten(2, 3)), 2)
-        if self.clipped:
-            return pairs
-        tokens = self.layout.first_token(ids[:, None]) + torch.arange(self.block_size, device=ids.device)
-        first = torch.arange(initial.shape[2], device=ids.device)
-        return torch.stack((self.reader.rotary(pairs[0], torch.cat((first, tokens.flatten()))), pairs[1]))
+        return pairs if self.clipped else torch.stack((self.reader.rotary(pairs[0], tokens), pairs[1]))
+
+    def tokens_of(self, blocks: Tensor) -> Tensor:
+        """Positions of the tokens of the given blocks [k], in their order, [k * block_size]."""
+        size = self.block_size
+        return (self.layout.first_token(blocks[:, None]) + torch.arange(size, device=blocks.device)).flatten()
 
 
 class Branch:
@@ -104,7 +94,7 @@ class Branch:
 
     Blocks that leave the window here are the branch's own: their ``representatives`` [layers, G * D, blocks], what
     their tokens were ``given`` [layers, G, tokens], and the unrotated ``tail`` [layers, 2, G, blocks, block_size, D] of
-    those that are not the document's whole blocks.
+    those that are not whole blocks of the document.
     """
 
     def __init__(
@@ -115,30 +105,25 @@ class Branch:
         layers, heads, groups, width = memory.reader.shape
         self.start, self.scale = layout.window_start(n), heads * width**0.5
         self.base = 0 if memory.clipped else self.start
-        memory.reader.rotary.reserve(max(memory.settings.n_local, self.base + n - self.start + capacity))
-        like = memory.stores[0].initial
-        self.window = like.new_zeros(layers, 2, groups, n - self.start + capacity, width)
-        for pairs, store in zip(self.window, memory.stores, strict=True):
-            keys, values = store.window(self.start, n)
-            pairs[0, :, : n - self.start] = memory.reader.rotary(keys, range(self.base, self.base + keys.shape[1]))
-            pairs[1, :, : n - self.start] = values
-        # Blocks with representatives in the document, with one of either kind in the end, and whole in the document.
+        local, rotary = n - self.start, memory.reader.rotary
+        rotary.reserve(max(memory.settings.n_local, self.base + local + capacity))
+        # Blocks with representatives in the document; with one here or there in the end; whole in the document.
         self.sealed, self.last, self.whole = layout.n_far(n), layout.n_far(n + capacity - 1), layout.blocks(n)
-        self.n_represented, self.offset = self.sealed, layout.first_token(self.sealed) - self.start
-        own, precise = self.last - self.sealed, memory.representatives[0].dtype
-        self.representatives = like.new_zeros(layers, groups * width, own, dtype=precise)
-        self.given = like.new_zeros(layers, groups, own * layout.block_size, dtype=precise)
-        known = max(0, min(self.given.shape[2], n - self.start - self.offset))
+        self.represented, self.offset = self.sealed, layout.first_token(self.sealed) - self.start
+        own, like = self.last - self.sealed, memory.stores[0].initial
+        self.window = like.new_zeros(layers, 2, groups, local + capacity, width)
+        self.representatives = memory.representatives[0].new_zeros(layers, groups * width, own)
+        self.given = self.representatives.new_zeros(layers, groups, own * layout.block_size)
         self.tail = like.new_zeros(layers, 2, groups, max(0, self.last - self.whole), layout.block_size, width)
-        first = layout.first_token(self.whole)
-        self.initial = [store.initial for store in memory.stores]
+        self.initial = like.new_zeros(layers, 2, groups, layout.n_init, width)
+        known = max(0, min(self.given.shape[2], local - self.offset))
         for layer, store in enumerate(memory.stores):
+            keys, values = store.window(self.start, n)
+            self.window[layer, 0, :, :local] = rotary(keys, range(self.base, self.base + local))
+            self.window[layer, 1, :, :local] = values
             self.given[layer, :, :known] = memory.given[layer][:, self.offset : self.offset + known]
-            if first < n:
-                self._keep(layer, first, store.window(first, n))
-            if n < layout.n_init:
-                self.initial[layer] = like.new_zeros(2, groups, layout.n_init, width)
-                self.initial[layer][:, :, :n] = store.initial
+            self._keep(layer, 0, store.initial)
+            self._keep(layer, layout.first_token(self.whole), store.window(layout.first_token(self.whole), n))
 
     @property
     def position(self) -> int:
@@ -160,13 +145,14 @@ class Branch:
     def run(steps: Sequence[Step]) -> None:
         """Run steps of one size, on branches of one reader, in one pass of the model; nothing is committed.
 
-        The modules of the model are called. A row's results equal those of the step run alone up to the rounding of
-        larger matrix products.
+        A row's results equal those of the step run alone up to the rounding of larger matrix products.
         """
-        reader = steps[0].branch.memory.reader
-        rows = _Rows(steps)
+        groups = [list(group) for _, group in groupby(steps, key=lambda step: id(step.branch))]
+        reader, rows = steps[0].branch.memory.reader, _Rows([Tries(group) for group in groups], list(map(len, groups)))
         hidden = reader.forward(torch.stack([step.tokens for step in steps]), rows)
-        rows.finish(hidden, reader.embeddings())
+        embeddings = {site: own.split(rows.sizes) for site, own in reader.embeddings().items()}
+        for place, (group, own) in enumerate(zip(groups, hidden.split(rows.sizes), strict=True)):
+            rows.tries[place].outcome(own, {site: parts[place] for site, parts in embeddings.items()}).deal(group)
 
     def recompute(self, step: Step) -> None:
         """Run a step once more by the modules of the model, whatever runs it otherwise."""
@@ -175,14 +161,17 @@ class Branch:
     @torch.inference_mode()
     def commit(self, step: Step) -> None:
         """Make a step part of the branch."""
-        at = slice(step.behind, step.behind + step.size)
-        self.window[:, 0, :, at], self.window[:, 1, :, at] = torch.stack(step.rotated), torch.stack(step.values)
-        for layer, pairs in enumerate(zip(step.keys, step.values, strict=True)):
-            if self.tail.shape[3] or self.position < self.memory.layout.n_init:
+        at, count = step.behind, self.given.shape[2]
+        self.window[:, 0, :, at : at + step.size], self.window[:, 1, :, at : at + step.size] = step.rotated, step.values
+        if self.last > self.whole or self.position < self.memory.layout.n_init:
+            for layer, pairs in enumerate(zip(step.keys, step.values, strict=True)):
                 self._keep(layer, step.position, torch.stack(pairs))
-        if step.given:
-            first = step.given_from - self.offset
-            self.given[:, :, first : first + step.given[0].shape[1]] += torch.stack(step.given)
+        if step.given is not None:
+            # Of the window, what the step did see; then its own tokens, as far as they will be in blocks.
+            seen, at = slice(max(0, step.start - self.offset), max(0, at - self.offset)), at - self.offset
+            self.given[:, :, seen] += step.given[:, :, :count][:, :, seen]
+            own = self.given[:, :, max(0, at) : max(0, at + step.size)]
+            own += step.given[:, :, count + max(0, -at) :][:, :, : own.shape[2]]
         self.length += step.size
         self._represent()
 
@@ -194,39 +183,39 @@ class Branch:
         return torch.cat((scores, block_scores(query, self.representatives[layer][:, : n_far - self.sealed])), 1)
 
     def far(self, layer: int, ids: Tensor) -> Tensor:
-        """Keys and values [2, G, k, block_size, D] of the blocks ``ids`` [k], unrotated."""
+        """Keys and values [2, G, k * block_size, D] of the blocks ``ids`` [k], as queries meet them."""
         store, own = self.memory.stores[layer], self.tail[layer]
         if not own.shape[2]:
-            return store.blocks(ids)
-        tail = own[:, :, (ids - self.whole).clamp(min=0)]
-        if not self.whole:
-            return tail
-        return torch.where((ids < self.whole)[:, None, None], store.blocks(ids.clamp(max=self.whole - 1)), tail)
+            pairs = store.blocks(ids)
+        else:
+            pairs = own[:, :, (ids - self.whole).clamp(min=0)]
+            if self.whole:
+                sealed = store.blocks(ids.clamp(max=self.whole - 1))
+                pairs = torch.where((ids < self.whole)[:, None, None], sealed, pairs)
+        return self.memory.placed(pairs.flatten(2, 3), self.memory.tokens_of(ids))
 
     def _keep(self, layer: int, first: int, pairs: Tensor) -> None:
-        """Keep unrotated ``pairs`` [2, G, T, D], from token ``first`` of the text on, where blocks will need them."""
-        layout = self.memory.layout
-        if first < layout.n_init and self.initial[layer].shape[2] > first >= len(self.memory):
-            part = self.initial[layer][:, :, first : first + pairs.shape[2]]
-            part.copy_(pairs[:, :, : part.shape[2]])
-        tail, start = self.tail[layer].flatten(2, 3), layout.first_token(self.whole)
-        skipped = max(0, start - first)
-        part = tail[:, :, first + skipped - start : first + pairs.shape[2] - start]
-        part.copy_(pairs[:, :, skipped : skipped + part.shape[2]])
+        """Keep unrotated ``pairs`` [2, G, T, D], from token ``first`` of the text on, where they will be needed."""
+        layout, end = self.memory.layout, first + pairs.shape[2]
+        if first < layout.n_init:
+            tokens = torch.arange(first, min(end, layout.n_init), device=pairs.device)
+            self.initial[layer][:, :, first:end] = self.memory.placed(pairs[:, :, : len(tokens)], tokens)
+        start = layout.first_token(self.whole)
+        tail = self.tail[layer].flatten(2, 3)[:, :, max(0, first - start) : max(0, end - start)]
+        tail.copy_(pairs[:, :, max(0, start - first) :][:, :, : tail.shape[2]])
 
     def _represent(self) -> None:
         """Represent the blocks that the committed tokens have made far."""
         memory, layout, size = self.memory, self.memory.layout, self.memory.block_size
-        for block in range(self.n_represented, min(self.last, layout.n_far(self.position))):
-            at = (block - self.sealed) * size
-            first = layout.first_token(block)
+        for block in range(self.represented, min(self.last, layout.n_far(self.position))):
+            place, first = block - self.sealed, layout.first_token(block)
             if block < self.whole:
                 keys = torch.stack([store.window(first, first + size)[0] for store in memory.stores])
             else:
                 keys = self.tail[:, 0, :, block - self.whole]
-            chosen = represented(memory.settings, keys[:, :, None], self.given[:, :, None, at : at + size])
-            self.representatives[:, :, block - self.sealed] = chosen.flatten(1)
-            self.n_represented = block + 1
+            given = self.given[:, :, None, place * size : (place + 1) * size]
+            self.representatives[:, :, place] = represented(memory.settings, keys[:, :, None], given).flatten(1)
+            self.represented = block + 1
 
 
 class Step:
@@ -234,9 +223,9 @@ class Step:
 
     Once run: ``hidden`` [T, D] are the last hidden states and ``embeddings`` the last token's, [D] a site. ``selected``
     [layers, k] are the blocks attended to, ascending, ``scores`` [layers, k] what each of them scored, and ``captured``
-    [layers] what each signal kept. ``keys``, those ``rotated``, and ``values`` are the tokens' own, [G, T, D] a layer;
-    ``given`` [G, n] a layer is what the window's tokens from ``given_from`` on were given, where that is to be
-    remembered. Raises :class:`ValueError` where the branch has no room for the tokens.
+    [layers] what each signal kept. ``keys``, those ``rotated``, and ``values`` [layers, G, T, D] are the tokens' own.
+    ``given`` [layers, G, n + T] is the relevance that the step gives to the tokens that will be in blocks of the
+    branch, then to its own; None where it does not matter. Raises :class:`ValueError` where the branch has no room.
     """
 
     hidden: Tensor
@@ -244,6 +233,10 @@ class Step:
     selected: Tensor
     scores: Tensor
     captured: dict[str, Tensor]
+    keys: Tensor
+    rotated: Tensor
+    values: Tensor
+    given: Tensor | None
 
     def __init__(self, branch: Branch, tokens: Tensor, budget: int) -> None:
         self.branch, self.tokens, self.budget, self.size = branch, tokens, budget, len(tokens)
@@ -255,11 +248,6 @@ class Step:
         self.k = min(budget, self.n_far)
         # Of the branch's window, the step sees the tokens from ``start`` to ``behind``.
         self.start, self.behind = layout.window_start(self.position) - branch.start, self.position - branch.start
-        self.given_from = max(self.start, branch.offset)
-        self.keys: list[Tensor] = []
-        self.rotated: list[Tensor] = []
-        self.values: list[Tensor] = []
-        self.given: list[Tensor] = []
 
     @property
     def attended(self) -> int:
@@ -269,98 +257,114 @@ class Step:
         return initial + self.k * layout.block_size + self.behind - self.start + self.size
 
 
-class _Rows:
-    """Steps that share a pass, a batch row each; those of one branch attend to its window together."""
+class Outcome(NamedTuple):
+    """What R steps of one branch give, their layers in one tensor each.
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self.groups = [list(group) for _, group in groupby(steps, key=lambda step: id(step.branch))]
-        self.chosen: dict[Step, list[tuple[Tensor, Tensor]]] = {step: [] for step in steps}
-        self.captured: dict[Step, dict[str, list[Tensor]]] = {step: {} for step in steps}
-        reader, self.rotations = steps[0].branch.memory.reader, []
-        for step, *_ in self.groups:
-            place, n_local = step.branch.base + step.behind, step.branch.memory.settings.n_local
-            to_place = reader.rotary.at(range(place, place + step.size), reader.dtype)
-            self.rotations.append((to_place, reader.rotary.at(range(n_local - 1, n_local), reader.dtype)))
+    ``hidden`` [R, T, D]; ``embeddings`` [R, D] a site; ``keys``, those ``rotated``, and ``values`` [layers, R, G, T,
+    D]; ``chosen`` [layers, R, K] blocks, best first, and ``scores`` [layers, R, blocks]; ``given`` [layers, R, G, n];
+    ``captured`` [layers, R] a signal.
+    """
+
+    hidden: Tensor
+    embeddings: dict[str, Tensor]
+    keys: Tensor
+    rotated: Tensor
+    values: Tensor
+    chosen: Tensor
+    scores: Tensor
+    given: Tensor | None
+    captured: dict[str, Tensor]
+
+    def deal(self, steps: Sequence[Step]) -> None:
+        """Hand each step its row."""
+        for row, step in enumerate(steps):
+            step.hidden, step.embeddings = self.hidden[row], {site: x[row] for site, x in self.embeddings.items()}
+            step.keys, step.rotated, step.values = self.keys[:, row], self.rotated[:, row], self.values[:, row]
+            step.selected = self.chosen[:, row, : step.k].sort(-1).values
+            step.scores = self.scores[:, row].gather(1, step.selected)
+            step.given = None if self.given is None else self.given[:, row]
+            step.captured = {name: x[:, row] for name, x in self.captured.items()} if step.n_far else {}
+
+
+class Tries:
+    """Steps of one branch that share a pass, a batch row each: from the same position, each under its own budget.
+
+    Rows see the same window. A layer brings as many blocks as the widest budget wants, and hides from a row those that
+    are beyond its own.
+    """
+
+    in_window: Tensor | None = None
+    """Which tokens of the branch's window are seen, of those in ``span``; None: all."""
+    has_far: Tensor | None = None
+    """Whether the initial tokens are seen apart from the window; None: where any block is far."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        step, branch, self.steps, self.branch = steps[0], steps[0].branch, steps, steps[0].branch
+        self.blocks, self.n_far, self.most = step.n_far, step.n_far, max(one.k for one in steps)
+        self.span, self.behind, place = slice(step.start, step.behind), step.behind, branch.base + step.behind
+        rotary, dtype, edge = branch.memory.reader.rotary, branch.window.dtype, branch.memory.settings.n_local - 1
+        self.to_place = rotary.at(range(place, place + step.size), dtype)
+        self.to_edge = rotary.at(range(edge, edge + 1), dtype)
+        self.layers: list[tuple[Tensor | None, ...]] = []
+
+    def scores(self, layer: int, query: Tensor) -> Tensor:
+        """Retrieval scores [R, blocks] for queries [R, H, D]."""
+        return self.branch.scores(layer, query, self.blocks)
+
+    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The best blocks [R, K] by ``scores`` [R, blocks], and which of them each row sees; None: all."""
+        chosen = best(scores, self.most)
+        if all(step.k == self.most for step in self.steps):
+            return chosen, None
+        budgets = torch.tensor([[step.k] for step in self.steps], device=scores.device)
+        return chosen, torch.arange(self.most, device=scores.device) < budgets
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        sizes = [len(group) for group in self.groups]
-        rows = zip(self.groups, self.rotations, *(x.split(sizes) for x in (query, key, value)), strict=True)
-        return torch.cat([self._attend(layer, *row, scaling) for row in rows])
-
-    def _attend(
-        self,
-        layer: int,
-        group: list[Step],
-        rotations: tuple[Rotation, Rotation],
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scaling: float,
-    ) -> Tensor:
-        """Attention output [R, H, T, D] of a branch's steps."""
-        step, branch, memory = group[0], group[0].branch, group[0].branch.memory
-        to_place, to_edge = rotations
-        local, rotated = to_place(torch.cat((query, key), 1)).split((query.shape[1], key.shape[1]), 1)
-        window = branch.window[layer, :, None, :, : step.behind].expand(-1, len(group), -1, -1, -1)
-        segments = [
-            Segment(local, *window[..., step.start :, :]),
-            Segment(local, rotated, value, causal=True),
-        ]
-        parts = [fused(segment, scaling) for segment in segments if segment.keys.shape[2]]
-        if step.n_far:
-            edge = to_edge(query)
+        """Attention output [R, H, T, D] of query [R, H, T, D], key and value [R, G, T, D]."""
+        branch, memory, rows = self.branch, self.branch.memory, len(query)
+        local, rotated = self.to_place(torch.cat((query, key), 1)).split((query.shape[1], key.shape[1]), 1)
+        window = branch.window[layer, :, None, :, self.span].expand(-1, rows, -1, -1, -1)
+        segments = [Segment(local, *window, self.in_window), Segment(local, rotated, value, causal=True)]
+        chosen, scores, captured = memory.tokens.new_zeros(rows, 0), branch.given.new_zeros(rows, 0), []
+        if self.blocks:
+            edge = self.to_edge(query)
+            scores = self.scores(layer, edge.mean(2))
+            chosen, seen = self.choose(scores)
+            captured = [capture(scores, self.n_far, branch.scale) for capture in branch.captures.values()]
             far = edge if memory.clipped else local
-            scores = branch.scores(layer, edge.mean(2), step.n_far)
-            ids = best(scores, max(one.k for one in group))
-            wanted = [row[: one.k] for row, one in zip(ids, group, strict=True)]
-            blocks = branch.far(layer, torch.cat(wanted)).split([one.k for one in group], 2)
-            rows = []
-            for row, (one, chosen, pairs) in enumerate(zip(group, wanted, blocks, strict=True)):
-                keys, values = memory.far_pairs(branch.initial[layer], pairs, chosen)[:, None]
-                if keys.shape[2]:
-                    rows.append(fused(Segment(far[row : row + 1], keys, values), scaling))
-                self.chosen[one].append((chosen, scores[row]))
-            if rows:
-                parts.append(tuple(torch.cat(x) for x in zip(*rows, strict=True)))
-            for name, capture in branch.captures.items():
-                for one, kept in zip(group, capture(scores, step.n_far, branch.scale), strict=True):
-                    self.captured[one].setdefault(name, []).append(kept)
-        out, lse = merged(parts)
-        given = self._given(step, local, window[0], rotated, lse, scaling)
-        for row, one in enumerate(group):
-            one.keys.append(key[row])
-            one.rotated.append(rotated[row])
-            one.values.append(value[row])
-            if given is not None:
-                one.given.append(given[row])
+            pairs = branch.far(layer, chosen.flatten()).unflatten(2, (rows, -1)).transpose(1, 2)
+            seen = None if seen is None else seen.repeat_interleave(memory.block_size, 1)[:, None, None]
+            initial = branch.initial[layer, :, None].expand(-1, rows, -1, -1, -1)
+            segments += [Segment(far, *initial, self.has_far), Segment(far, *pairs, seen)]
+        out, lse = attention(segments, scaling)
+        given, m, first, count = None, memory.settings, branch.offset, branch.given.shape[2]
+        if count and m.representatives != "mean":
+            keys = branch.window[layer, :1, :, first : first + count].expand(rows, -1, -1, -1)
+            old = relevance(m, local, keys, first - self.behind, lse, scaling)
+            given = torch.cat((old, relevance(m, local, rotated, 0, lse, scaling, causal=True)), 2)
+        self.layers.append((key, rotated, value, chosen, scores, given, *captured))
         return out
 
-    @staticmethod
-    def _given(step: Step, query: Tensor, window: Tensor, own: Tensor, lse: Tensor, scaling: float) -> Tensor | None:
-        """The relevance [R, G, n] of the window's tokens, and the step's own, that will be in blocks of the branch."""
-        branch, m = step.branch, step.branch.memory.settings
-        first, end = step.given_from, branch.offset + branch.given.shape[2]
-        if m.representatives == "mean" or first >= min(end, step.behind + step.size):
-            return None
-        parts, behind = [], step.behind
-        if first < behind:
-            parts.append(relevance(m, query, window[:, :, first:end], first - behind, lse, scaling))
-        if end > behind:
-            itself = relevance(m, query, own, 0, lse, scaling, causal=True)
-            parts.append(itself[:, :, max(0, first - behind) : end - behind])
-        return torch.cat(parts, 2)
+    def outcome(self, hidden: Tensor, embeddings: dict[str, Tensor]) -> Outcome:
+        """What the pass gave, once all layers have attended."""
+        *parts, given, captured = zip(*((*x[:5], x[5], x[6:]) for x in self.layers), strict=True)
+        names = self.branch.captures if captured[0] else ()
+        return Outcome(
+            hidden,
+            embeddings,
+            *map(torch.stack, parts),
+            None if given[0] is None else torch.stack(given),
+            {name: torch.stack(kept) for name, kept in zip(names, zip(*captured, strict=True), strict=True)},
+        )
 
-    def finish(self, hidden: Tensor, embeddings: Mapping[str, Tensor]) -> None:
-        """Hand each step its row."""
-        steps = [step for group in self.groups for step in group]
-        for row, step in enumerate(steps):
-            step.hidden, step.embeddings = hidden[row], {site: rows[row] for site, rows in embeddings.items()}
-            step.captured = {name: torch.stack(kept) for name, kept in self.captured[step].items()}
-            layers = len(step.keys)
-            if not self.chosen[step]:
-                step.selected = step.tokens.new_zeros(layers, 0)
-                step.scores = step.branch.representatives.new_zeros(layers, 0)
-                continue
-            step.selected = torch.stack([ids for ids, _ in self.chosen[step]]).sort(-1).values
-            scores = torch.stack([scores for _, scores in self.chosen[step]])
-            step.scores = scores.gather(1, step.selected)
+
+@dataclass
+class _Rows:
+    """The rows of a pass by branch, so many each."""
+
+    tries: list[Tries]
+    sizes: list[int]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        rows = zip(self.tries, *(x.split(self.sizes) for x in (query, key, value)), strict=True)
+        return torch.cat([tries.attend(layer, *own, scaling) for tries, *own in rows])

@@ -105,9 +105,9 @@ class Chunks:
         segments = [Segment(near, old_keys, old_values), Segment(near, own_keys, own_values, causal=True)]
         if self.n_far:
             edge = rotary(query, range(m.n_local - 1, m.n_local))
-            far_keys, far_values = self._far(layer, edge)
             far = self._chunks(edge[0]) if memory.clipped else near
-            segments.append(Segment(far, *(x.expand(count, -1, -1, -1) for x in (far_keys, far_values))))
+            for pairs in self._far(layer, edge):
+                segments.append(Segment(far, *pairs[:, None].expand(-1, count, -1, -1, -1)))
         out, lse = attention(segments, scaling)
         total = memory.given[layer] = pad(memory.given[layer], (0, count * size))
         if m.representatives != "mean":
@@ -128,15 +128,16 @@ class Chunks:
             return x[None, :, :before]
         return x[:, : -self.size].unfold(1, before, self.size).permute(1, 0, 3, 2)
 
-    def _far(self, layer: int, query: Tensor) -> Tensor:
-        """Keys and values [2, 1, G, n, D] of the initial tokens and of the retrieved blocks."""
+    def _far(self, layer: int, query: Tensor) -> list[Tensor]:
+        """Keys and values [2, G, n, D] of the initial tokens, and of the blocks that the chunk retrieves."""
         memory, m, initial = self.memory, self.memory.settings, self.memory.stores[layer].initial
-        if not m.prefill_budget and memory.clipped:
-            return initial[:, None]
-        asking = query.mean(2)
-        scores = block_scores(asking, memory.representatives[layer][:, : self.n_far])[0]
-        ids = best(scores, m.prefill_budget if memory.clipped else self.n_far)
-        return memory.far_pairs(initial, memory.stores[layer].blocks(ids), ids)[:, None]
+        pairs = [memory.placed(initial, torch.arange(initial.shape[2], device=initial.device))]
+        if m.prefill_budget or not memory.clipped:
+            scores = block_scores(query.mean(2), memory.representatives[layer][:, : self.n_far])[0]
+            ids = best(scores, m.prefill_budget if memory.clipped else self.n_far)
+            blocks = memory.stores[layer].blocks(ids).flatten(2, 3)
+            pairs.append(memory.placed(blocks, memory.tokens_of(ids)))
+        return pairs
 
     def _leave(self, layer: int) -> None:
         """Represent the blocks that the next chunk's window leaves behind."""

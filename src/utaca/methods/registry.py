@@ -12,6 +12,7 @@ from utaca.methods.fastkv import FastKV
 from utaca.methods.freqkv import FreqKV
 from utaca.methods.full import FullAttention
 from utaca.methods.h2o import H2O
+from utaca.methods.infllm import InfLLM
 from utaca.methods.infllm_v2 import InfLLMV2
 from utaca.methods.llmlingua2 import LLMLingua2
 from utaca.methods.method import Method
@@ -19,7 +20,9 @@ from utaca.methods.omnikv import OmniKV
 from utaca.methods.retrieval_attention import RetrievalAttention
 from utaca.methods.snapkv import SnapKV
 from utaca.methods.tokenselect import TokenSelect
+from utaca.methods.utaca import UTACA, Oracle, of_blocks
 from utaca.methods.window import WindowOnly
+from utaca.settings.schema import Point
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -36,6 +39,9 @@ METHODS: dict[str, type[Method]] = {
         FreqKV,
         FastKV,
         LLMLingua2,
+        InfLLM,
+        UTACA,
+        Oracle,
     )
 }
 
@@ -59,6 +65,20 @@ def build(name: str, settings: Mapping[str, Any]) -> Method:
             wanted = str(kind) if get_origin(kind) else kind.__name__
             raise UserError(f"method {name}: {key}={value!r} must be of type {wanted}")
     return method(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()})
+
+
+def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method:
+    """The method of an operating point: its settings of the config, and the point's budget where it names one.
+
+    Raises :class:`UserError` for settings that the method does not know and budgets that it cannot meet.
+    """
+    if point.in_blocks:
+        return of_blocks(point)
+    budget = {"budget": point.budget} if point.budget else {}
+    if not point.base:
+        return build(point.method, {**methods[point.method], **budget})
+    base = build(point.base, {**methods[point.base], **budget})
+    return build(point.method, {"budget": point.budget, "policy": point.policy, "base": base})
 
 
 def _suits(value: Any, kind: Any) -> bool:

@@ -101,7 +101,12 @@ class Reader:
         than some megabytes of a large model.
         """
         config = self.model.config
-        sizes = {"type": config.model_type, "width": self.width, "vocabulary": config.vocab_size, **self.shape._asdict()}
+        sizes = {
+            "type": config.model_type,
+            "width": self.width,
+            "vocabulary": config.vocab_size,
+            **self.shape._asdict(),
+        }
         digest = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
         with torch.no_grad():
             rows = [weight.reshape(-1, weight.shape[-1]) for weight in self.model.parameters()]

@@ -307,19 +307,23 @@ class Point:
         minimum=0,
     )
     policy: str = setting("", "update policy of an adaptive budget: set.N or sub.N")
+    base: str = setting(
+        "",
+        "the one of `methods` whose steps an adaptive budget is given to, in its tokens; empty: infllm, in blocks",
+    )
     detector: str = setting("", "detector variant (method utaca); empty: the config's")
     seed: int = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
 
     @property
     def in_blocks(self) -> bool:
         """Whether it is decoded from block memory."""
-        return self.method in BLOCK_METHODS
+        return self.method in BLOCK_METHODS and not self.base
 
     @property
     def label(self) -> str:
         """The point's name in paths and tables, as in ``infllm-K8``, ``utaca-K64-sub16-seed3`` or ``snapkv-1024``."""
         budget = f"K{self.budget}" if self.in_blocks else str(self.budget or "")
-        parts = [self.method, budget, self.policy.replace(".", ""), self.detector]
+        parts = [self.method, self.base, budget, self.policy.replace(".", ""), self.detector]
         return "-".join([*filter(None, parts), *([f"seed{self.seed}"] if self.seed >= 0 else [])])
 
 

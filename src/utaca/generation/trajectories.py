@@ -8,25 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import torch
 
-from utaca.decoding.loop import Decoding, Generation, generate_together
-from utaca.decoding.signals import SIGNALS
+from utaca.decoding.loop import Decoding, generate_together
+from utaca.generation.answers import ask
+from utaca.generation.suites import on_host
 from utaca.memory import prefill
 from utaca.readers.load import Reader
-from utaca.readers.prompts import question
 from utaca.records import progress, trajectory_schema
 from utaca.records.journal import Journal
 from utaca.settings import schema
 from utaca.settings.schema import Trajectories
-
-
-def ask(reader: Reader, document: Mapping[str, Any]) -> tuple[str, int]:
-    """The question about all facts of a document (a row of schema "documents"), and the longest answer in tokens."""
-    attributes = [fact["attribute"] for fact in document["facts"]]
-    text = question(attributes, document["person"], reader.settings.prompt)
-    return text, reader.settings.max_new_tokens * len(attributes)
+from utaca.trace import Generation
 
 
 def trajectories(
@@ -58,24 +52,24 @@ def _table(reader: Reader, document: str, budget: int, generation: Generation, s
     finish = [""] * (len(trace) - 1) + [generation.finish]
 
     def embedding(site: str) -> pa.Array:
-        rows = np.stack([t.embeddings[site].float().cpu().numpy() for t in trace]).astype(np.float16)
-        return pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), reader.width)
+        rows = torch.stack([token.embeddings[site] for token in trace]).float().cpu().to(torch.float16)
+        return pa.FixedSizeListArray.from_arrays(pa.array(rows.flatten().numpy()), reader.width)
 
-    expanded = [t.probe for t in trace]
-    top10 = np.stack([t.top10.float().cpu().numpy() for t in trace])
+    expanded = [token.probe for token in trace]
+    logits = [logit for token in trace for logit in token.top_logits]
     columns = [
         pa.array([document] * len(trace)),
         pa.array([budget] * len(trace), pa.int32()),
         pa.array(range(len(trace)), pa.int32()),
-        pa.array([t.token for t in trace], pa.int32()),
-        pa.array([t.text for t in trace]),
-        pa.array([t.logprob for t in trace], pa.float32()),
-        *(pa.array([SIGNALS[name](t) for t in trace], pa.float32()) for name in schema.SIGNALS),
-        pa.FixedSizeListArray.from_arrays(pa.array(top10.ravel()), 10),
+        pa.array([token.token for token in trace], pa.int32()),
+        pa.array([token.text for token in trace]),
+        pa.array([token.logprob for token in trace], pa.float32()),
+        *(pa.array([token.signals[name] for token in trace], pa.float32()) for name in schema.SIGNALS),
+        pa.FixedSizeListArray.from_arrays(pa.array(logits, pa.float32()), 10),
         *(embedding(site) for site in sites),
-        pa.array([t and t.token for t in expanded], pa.int32()),
-        pa.array([t and t.logprob for t in expanded], pa.float32()),
-        pa.array([[ids.tolist() for ids in t.selected] for t in trace], pa.list_(pa.list_(pa.int32()))),
+        pa.array([one and one.token for one in expanded], pa.int32()),
+        pa.array([one and one.logprob for one in expanded], pa.float32()),
+        pa.array(on_host([token.selected for token in trace]), pa.list_(pa.list_(pa.int32()))),
         pa.array(finish),
     ]
     return pa.Table.from_arrays(columns, schema=trajectory_schema(reader.width, sites))

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from utaca.decoding.loop import Generation
 from utaca.decoding.policies import parse
 from utaca.settings.schema import Point
+from utaca.trace import Generation
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def decisions(trace: Sequence[Mapping[str, Any]], point: Point) -> list[int]:
     for step, token in enumerate(trace):
         if k < point.budget:
             found.append(step)
-        k = point.budget if token["rolled_back"] else policy.update(k, point.budget)
+        k = point.budget if token["rolled_back"] else policy.update(k, point.budget, None)
     return found
 
 
@@ -58,7 +58,7 @@ def replay_row(trace: Sequence[Mapping[str, Any]], step: int, turned: Generation
     own, other = trace[step], turned.trace[step]
     expanded = own["rolled_back"]
     logits, tokens = np.asarray(own["tentative_top_logits"], np.float64), own["tentative_top_tokens"]
-    # What the ten best tokens' logits lack to log-probabilities.
+    # A log-probability is a logit plus what all logits of the pass share.
     shift = own["tentative_logprob"] - logits[tokens.index(own["tentative_token"])]
     wide, wide_text = (own["token"], own["text"]) if expanded else (other.token, other.text)
     rank = tokens.index(wide) if wide in tokens else None
