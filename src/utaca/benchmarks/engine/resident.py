@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from utaca.decoding.loop import generate
-from utaca.decoding.peak import PeakMemory
+from utaca.generation.peak import PeakMemory
 from utaca.memory import prefill
 from utaca.readers.load import Reader, load, resolve_device
 from utaca.settings import schema

@@ -20,9 +20,9 @@ from utaca.benchmarks.engine import dense
 from utaca.benchmarks.engine.answers import WARM_UP, TimedAnswer, decode, random_detector, schedule
 from utaca.benchmarks.engine.floors import Costs, Machine, now, probe
 from utaca.benchmarks.engine.rows import BYTES, NAN, SECONDS, Bar, Part, Row
-from utaca.decoding.peak import PeakMemory
 from utaca.decoding.policies import Sub
 from utaca.errors import UserError
+from utaca.generation.peak import PeakMemory
 from utaca.memory import prefill
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
