@@ -1,6 +1,6 @@
 """Peak memory of a process that does nothing but read one document and answer a question about it.
 
-``python -m utaca.decoding.benchmark.resident SETTINGS TOKENS BUDGET NEW QUESTION`` is that process.
+``python -m utaca.benchmarks.engine.resident SETTINGS TOKENS BUDGET NEW QUESTION`` is that process.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from utaca.decoding.generate import generate
-from utaca.decoding.peak import PeakMemory
+from utaca.decoding.loop import generate
+from utaca.generation.peak import PeakMemory
 from utaca.memory import prefill
 from utaca.readers.load import Reader, load, resolve_device
 from utaca.settings import schema

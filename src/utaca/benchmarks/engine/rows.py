@@ -25,7 +25,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Part:
-    """A measured side of a row: seconds or bytes, the median over the repeats."""
+    """A side of a row: its name, and seconds or bytes, the median over the repeats where it was measured."""
 
     name: str
     amount: float
@@ -35,9 +35,9 @@ class Part:
 class Row:
     """A figure of the benchmark.
 
-    ``values`` holds one figure a repeat, in ``unit``; it is empty where nothing was measured, and ``reason`` says why.
+    ``values`` holds one figure a repeat, in ``unit``; it is empty where there is none, and ``reason`` says why.
     ``ours`` is the engine's side in seconds or bytes, ``against`` the other one. ``floor`` is the least that ``ours``
-    could be on this machine, for the work named in ``work``.
+    could be, for the work named in ``work``: on this machine, or on the one that the row names.
     """
 
     what: str
@@ -52,7 +52,7 @@ class Row:
 
     @property
     def value(self) -> float:
-        """Median over the repeats; NaN where nothing was measured."""
+        """Median over the repeats; NaN where there is no figure."""
         return statistics.median(self.values) if self.values else NAN
 
     @property

@@ -12,9 +12,10 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from utaca.decoding.benchmark.floors import Machine
-from utaca.decoding.benchmark.measure import ENGINE, FULL
-from utaca.decoding.benchmark.rows import BYTES, PASSES, RATIO, SECONDS, Part, Row
+from utaca.benchmarks.engine import paper
+from utaca.benchmarks.engine.floors import Machine
+from utaca.benchmarks.engine.measure import ENGINE, FULL
+from utaca.benchmarks.engine.rows import BYTES, PASSES, RATIO, SECONDS, Part, Row
 from utaca.readers.load import Reader
 from utaca.reporting.figures import drawing
 from utaca.reporting.render import MISSING, bracketed
@@ -42,9 +43,8 @@ def caption(reader: Reader, machine: Machine) -> str:
         "sdpa) once; ours and against are medians. Floor: the least that our side's work, named in brackets, takes at "
         f"the rates that the same run measured, {machine.bandwidth / 1e9:.1f} GB/s copied (reads and writes counted) "
         f"and {machine.rate / 1e9:.0f} GFLOP/s in a large matrix product; what fits into caches can come below. The "
-        "detector has random weights, and rollbacks are forced. The block "
-        "loop shares weights and attention with ours and keeps blocks as thunlp/InfLLM does. Times depend on the "
-        "machine and what else it does."
+        "detector has random weights, and rollbacks are forced. The block loop runs the same weights and "
+        f"keeps blocks as thunlp/InfLLM does. Times depend on the machine and what else it does. {paper.caption()}"
     )
 
 
@@ -74,7 +74,7 @@ def table(rows: Sequence[Row], caption: str) -> Table:
 
 
 def contexts(frame: pd.DataFrame, caption: str) -> Table:
-    """The table "engine_contexts" of what :func:`utaca.decoding.benchmark.measure.measure` found by context."""
+    """The table "engine_contexts" of what :func:`utaca.benchmarks.engine.measure.measure` found by context."""
 
     def figure(name: str, digits: int) -> Column:
         header = {"prefill_s": "Prefill s", "prefill_us_token": "Prefill µs a token", "decode_ms_token": "Decode ms"}
@@ -157,7 +157,7 @@ def _columns() -> tuple[Column, ...]:
     return (
         Column("What", lambda row: row["what"]),
         Column("Bar", bar),
-        Column("Measured", value),
+        Column("Figure", value),
         Column("Verdict", lambda row: row["verdict"] or MISSING),
         side("ours"),
         side("against"),

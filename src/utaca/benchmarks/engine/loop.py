@@ -7,13 +7,14 @@ in ``dot_production_attention``, its default), without the GPU's streams and eve
   give way; selected blocks are copied one by one into a buffer, where those of the step before stay, and from there
   into the cache; the table of the buffer is deep-copied twice;
 * representative keys are kept for every query head, and the selection is brought to the host, layer by layer;
+* each key of the window gathers the attention that it is given, and the most attended represent a block that leaves;
 * the window is held twice, once to attend to and once to become blocks, and both are concatenated anew; its keys are
   rotated anew in float32;
 * keys and values are repeated for every query head, each segment is masked by distance before and after the softmax,
   which is taken in the model's type.
 
-What it leaves out of the authors' step is to its advantage: the attention mass that each key of the window gets. The
-window reaches back to a block's edge, as the engine's does, so that both compute the same.
+Its window reaches back to a block's edge, and representatives are chosen for each key-value head, as in the engine, so
+that both compute the same.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from utaca.memory import BlockMemory
 
@@ -55,20 +57,20 @@ class _Unit:
 class _Layer:
     """What one layer keeps: the blocks, the window and the buffer that is attended to."""
 
-    def __init__(self, memory: BlockMemory, layer: int, budget: int) -> None:
-        layout, stores = memory.layout, (memory.keys[layer], memory.values[layer])
+    def __init__(self, memory: BlockMemory, layer: int, capacity: int, budget: int) -> None:
+        layout, store, length = memory.layout, memory.stores[layer], len(memory)
         self.size, self.n_init, self.budget = layout.block_size, layout.n_init, budget
-        start = layout.window(layout.length)
-        self.units = [
-            _Unit(*(store.tokens[:, at : at + self.size] for store in stores))
-            for at in range(layout.n_init, start, self.size)
-        ]
-        self.window = [store.near(start, layout.length).clone() for store in stores]
+        start = layout.window_start(length)
+        self.units = [_Unit(*store.tokens[:, :, at : at + self.size]) for at in range(layout.n_init, start, self.size)]
+        self.window = [side.clone() for side in store.window(start, length)]
         self.remainder = [side.clone() for side in self.window]
+        self.mass, self.n_representatives = memory.given[layer], memory.settings.n_representatives
         heads, _, width = self.window[0].shape
-        groups = memory.reader.model.config.num_attention_heads // heads
+        self.groups = memory.reader.shape.heads // heads
         by_head = memory.representatives[layer].T.to(self.window[0].dtype).unflatten(1, (heads, width))
-        self.representatives = by_head.repeat_interleave(groups, 1).flatten(1)
+        known = by_head.repeat_interleave(self.groups, 1).flatten(1)
+        more = layout.n_far(length + capacity) - len(known)
+        self.representatives = torch.cat((known, known.new_empty(more, known.shape[1])))
         self.capacity = _CACHED * budget
         self.cache = self.window[0].new_empty(self.capacity, 2, heads, self.size, width)
         self.free = set(range(self.capacity))
@@ -76,17 +78,26 @@ class _Layer:
         self.steps = 0
         self.table = [-1] * budget
         self.buffer = self.window[0].new_empty(2, heads, budget * self.size + self.n_init, width)
-        self.initial = [store.initial for store in stores]
+        self.initial = store.initial
         self.filled = -1
 
-    def append(self, key: Tensor, value: Tensor, far: int) -> None:
-        """Put new tokens [G, T, D] into the window and what leaves it, up to ``far`` blocks in all, into units."""
+    def append(self, key: Tensor, value: Tensor, n_far: int) -> None:
+        """Put new tokens [G, T, D] into the window and what leaves it, up to ``n_far`` blocks in all, into units."""
         self.window = [torch.cat(pair, 1) for pair in zip(self.window, (key, value), strict=True)]
         self.remainder = [torch.cat(pair, 1) for pair in zip(self.remainder, (key, value), strict=True)]
-        while len(self.units) < far:
+        self.mass = pad(self.mass, (0, key.shape[1]))
+        while len(self.units) < n_far:
+            self._represent(self.remainder[0][:, : self.size], self.mass[:, : self.size])
             self.units.append(_Unit(*(side[:, : self.size] for side in self.remainder)))
             self.remainder = [side[:, self.size :] for side in self.remainder]
             self.window = [side[:, self.size :] for side in self.window]
+            self.mass = self.mass[:, self.size :]
+
+    def _represent(self, keys: Tensor, mass: Tensor) -> None:
+        """The mean of the keys [G, block_size, D] that have the most mass [G, block_size] represents the next block."""
+        chosen = mass.topk(self.n_representatives).indices[..., None].expand(-1, -1, keys.shape[2])
+        mean = keys.gather(1, chosen).mean(1).repeat_interleave(self.groups, 0)
+        self.representatives[len(self.units)] = mean.flatten()
 
     def gather(self, chosen: list[int]) -> tuple[Tensor, Tensor]:
         """Keys and values [G, n, D] of the chosen blocks, in no order, and the initial tokens."""
@@ -146,26 +157,28 @@ class _Attention:
         self.logits.append(logits.mul_(self.scaling))
         self.segments.append((mask, values))
 
-    def result(self) -> Tensor:
+    def result(self) -> tuple[Tensor, Tensor]:
+        """The attention's output, and how much each key of the first segment is given by each query head [H, n]."""
         given, start = torch.cat(self.logits, -1).softmax(-1), 0
         for mask, values in self.segments:
             end = start + values.shape[1]
             self.out.add_(torch.masked_fill(given[..., start:end], ~mask, 0) @ values)
             start = end
-        return self.out
+        return self.out, given[..., : self.logits[0].shape[-1]].sum(1)
 
 
 class BlockLoop:
-    """Decoding of ``capacity`` tokens behind a document that has far blocks.
+    """Decoding of ``capacity`` tokens behind a document that has far blocks, by InfLLM's attention mass.
 
     No step may ask for fewer of them than the one before. It starts from a sealed memory and gives the hidden states of
     :class:`utaca.memory.Branch`, up to rounding.
     """
 
     def __init__(self, memory: BlockMemory, capacity: int, budget: int) -> None:
-        memory.reserve(capacity)
+        layout = memory.layout
+        memory.reader.rotary.reserve(layout.n_local + layout.block_size + capacity)
         self.memory, self.length, self.budget = memory, 0, budget
-        self.layers = [_Layer(memory, layer, budget) for layer in range(len(memory.keys))]
+        self.layers = [_Layer(memory, layer, capacity, budget) for layer in range(len(memory.stores))]
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, budget: int) -> Tensor:
@@ -177,18 +190,20 @@ class BlockLoop:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         state, memory, size = self.layers[layer], self.memory, query.shape[2]
-        far = memory.layout.far(len(memory) + self.length)
-        state.append(key[0], value[0], far)
+        n_far = memory.layout.n_far(len(memory) + self.length)
+        state.append(key[0], value[0], n_far)
         keys, values = state.window
         end = keys.shape[1]
         near_query, near_keys = self._rotate(query[0], range(end - size, end)), self._rotate(keys, range(end))
         attention = _Attention(near_query, scaling)
         attention.append(near_query, near_keys, values, end - size)
         far_query = self._rotate(query[0], range(memory.layout.n_local - 1, memory.layout.n_local))
-        scores = (state.representatives[:far] @ far_query.mean(1).flatten()[:, None])[:, 0]
-        chosen = scores.topk(min(self.budget, far)).indices.cpu().tolist()
+        scores = (state.representatives[:n_far] @ far_query.mean(1).flatten()[:, None])[:, 0]
+        chosen = scores.topk(min(self.budget, n_far)).indices.cpu().tolist()
         attention.append(far_query, *state.gather(chosen), None)
-        return attention.result()[None]
+        out, given = attention.result()
+        state.mass = state.mass + given.unflatten(0, (-1, state.groups)).sum(1)
+        return out[None]
 
     def _rotate(self, x: Tensor, positions: range) -> Tensor:
         return self.memory.reader.rotary(x.float(), positions).to(x.dtype)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,28 +19,33 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from utaca.biographies.corpora import embedded
-from utaca.biographies.corpora.topics import PAPER_ARTICLES
-from utaca.decoding.benchmark import dense, resident
-from utaca.decoding.benchmark.answers import (
+from utaca.benchmarks.engine import dense, resident
+from utaca.benchmarks.engine.answers import (
     WARM_UP,
     asked,
     decode,
     decode_bare,
     engine_step,
+    pass_seconds,
     passes,
+    pieces,
     random_detector,
+    room,
     schedule,
 )
-from utaca.decoding.benchmark.floors import Costs, Machine, now
-from utaca.decoding.benchmark.loop import BlockLoop
-from utaca.decoding.benchmark.rows import BYTES, PASSES, RATIO, Bar, Part, Row
+from utaca.benchmarks.engine.floors import Costs, Machine, now
+from utaca.benchmarks.engine.loop import BlockLoop
+from utaca.benchmarks.engine.rows import BYTES, PASSES, RATIO, SECONDS, Bar, Part, Row
+from utaca.benchmarks.engine.suite import suite_rows
+from utaca.biographies.corpora import embedded
+from utaca.biographies.corpora.topics import PAPER_ARTICLES
 from utaca.decoding.policies import Set, Sub
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, prefill
 from utaca.readers.load import Reader
 from utaca.readers.prompts import SEPARATOR
 from utaca.records.progress import progress
+from utaca.trace import Generation
 
 FIXED, ADAPTIVE, POLICY = (8, 16, 32), (32, 48, 64, 96), Sub(16)
 """The paper's seven operating points with Llama-3.1-8B: K of InfLLM, K_max and policy of UT-ACA."""
@@ -54,9 +60,9 @@ class Plan:
     """Sizes of a run, in tokens.
 
     ``decode`` and ``prefill`` are a short and a long context, compared by time a token; the long one of ``decode`` is
-    the document of the operating points, the bookkeeping and the block loop. Full attention runs on the contexts
-    ``dense``, the last of which is compared. ``resident`` is the document of the peak memory. An answer has ``tokens``
-    tokens under ``budget`` blocks; UT-ACA expands each ``every``-th step.
+    the document of the operating points, the bookkeeping, the paired passes and the block loop. Full attention runs on
+    the contexts ``dense``, the last of which is compared. ``resident`` is the document of the peak memory. An answer
+    has ``tokens`` tokens under ``budget`` blocks; UT-ACA expands each ``every``-th step.
     """
 
     decode: tuple[int, int]
@@ -111,7 +117,7 @@ def document(reader: Reader, length: int) -> Tensor:
 
 
 class _Run:
-    """What is measured, a list of one figure a repeat by name and context."""
+    """What is measured: lists by name and context, which hold one figure a repeat."""
 
     def __init__(self, reader: Reader, plan: Plan, machine: Machine, tokens: Tensor) -> None:
         self.reader, self.plan, self.machine, self.tokens = reader, plan, machine, tokens
@@ -135,6 +141,7 @@ class _Run:
         if context == self.long:
             found["one", context].append(found["prefill", context][-1] + answer.seconds)
             self._bookkeeping(memory)
+            self._paired(memory)
             self._block_loop(memory)
         # No two documents at a time.
         del memory
@@ -151,37 +158,49 @@ class _Run:
         return memory
 
     def _operating_points(self) -> None:
-        """All from a prefill of their own; the adaptive ones' passes are counted."""
+        """All from a prefill of their own, and the rows of their traces; the adaptive ones' passes are counted."""
         plan, costs = self.plan, self.costs
         memory = self._prefill("prefill for all", self.long)
-        seconds, self.moved = self.found["prefill for all", self.long][-1], 0.0
+        question, self.moved, generations = len(pieces(memory)) - 1, 0.0, []
         points = [(budget, None) for budget in FIXED] + [(budget, POLICY) for budget in ADAPTIVE]
         for budget, policy in points:
             options = {"policy": policy, "detector": self.detector, "interventions": schedule(plan.tokens, plan.every)}
             with passes(self.reader) as seen:
                 answer = decode(memory, budget, plan.tokens, **(options if policy else {}))
-            seconds += answer.seconds
+            generations.append(Generation(memory.block_size, answer.trace, "length", answer.seconds))
             self.moved += sum(costs.pass_bytes(self.long, one.attended) for one in answer.passes)
             if policy:
-                # One pass reads the question.
-                self.passed += seen.count - 1
+                self.passed += seen.count - question
                 self.accepted += len(answer.trace)
                 self.rolled_back += sum(token.rolled_back for token in answer.trace)
-        self.found["seven", self.long].append(seconds)
+        decoding = sum(generation.seconds for generation in generations)
+        started = time.perf_counter()
+        suite_rows(generations)
+        rows = time.perf_counter() - started
+        self.found["seven", self.long].append(self.found["prefill for all", self.long][-1] + decoding)
+        self.found["suite", self.long].append(decoding + rows)
+        self.found["suite rows", self.long].append(rows)
 
     def _bookkeeping(self, memory: BlockMemory) -> None:
         """The same passes bare, and with detector, policy and trace; the first of them under K_max, which is 2 K."""
         plan, k = self.plan, self.plan.budget
-        step = engine_step(memory, plan.tokens + memory.settings.n_local)
+        step = engine_step(memory.branches(memory, room(memory, plan.tokens), 2 * k))
         bare = decode_bare(memory, step, [2 * k] + [k] * (plan.tokens - 1))
         never = dict.fromkeys(range(plan.tokens), False)
         whole = decode(memory, 2 * k, plan.tokens, policy=Set(k), detector=self.detector, interventions=never)
         self.found["bare", self.long].append(bare.token)
         self.found["whole", self.long].append(whole.token)
 
+    def _paired(self, memory: BlockMemory) -> None:
+        """A compact pass, and the same with its expansion to K_max, which is 2 K, as a second row."""
+        k = self.plan.budget
+        one, two = pass_seconds(memory, [[k], [k, 2 * k]], self.plan.tokens)
+        self.found["one row", self.long].append(one)
+        self.found["two rows", self.long].append(two)
+
     def _block_loop(self, memory: BlockMemory) -> None:
         k, tokens = self.plan.budget, self.plan.tokens
-        loop = BlockLoop(memory, tokens + memory.settings.n_local, k)
+        loop = BlockLoop(memory, room(memory, tokens), k)
         looped = decode_bare(memory, loop.step, [k] * tokens)
         self.found["loop", self.long].append(looped.token)
 
@@ -194,21 +213,31 @@ class _Run:
     # Rows
 
     def rows(self) -> list[Row]:
-        plan, machine, costs, long = self.plan, self.machine, self.costs, self.long
+        plan, machine, long = self.plan, self.machine, self.long
         short, far, near = plan.decode[0], plan.prefill[1], plan.prefill[0]
         full = plan.dense[-1]
         points = len(FIXED) + len(ADAPTIVE)
         token = self._token_floor(long)
         detector = sum(weight.numel() * weight.itemsize for weight in self.detector.parameters())
-        reading = costs.prefill_flops(long) / machine.rate
+        suite = self.found["suite", long]
         return [
             self._ratio(
                 f"{points} operating points of {plan.tokens} tokens, {long}-token document, against one of them",
                 ("seven", long, "all, one prefill"),
                 ("one", long, f"InfLLM K={plan.budget}, one prefill"),
                 Bar("<=", 1.5),
-                floor=reading + self.moved / machine.bandwidth,
+                floor=self._reading_floor(long) + self.moved / machine.bandwidth,
                 work="FLOPs of the prefill, bytes of every pass",
+            ),
+            Row(
+                f"decoding {points} operating points of {plan.tokens} tokens, traces included, {long}-token document",
+                SECONDS,
+                suite,
+                None,
+                Part("answers and traces", statistics.median(suite)),
+                Part("rows of the traces alone", statistics.median(self.found["suite rows", long])),
+                self.moved / machine.bandwidth,
+                "bytes of every pass",
             ),
             self._ratio(
                 f"decode time a token, {long} against {short} tokens, K={plan.budget}",
@@ -223,7 +252,7 @@ class _Run:
                 ("prefill", far, f"{far} tokens"),
                 ("prefill", near, f"{near} tokens"),
                 Bar("<=", 1.2),
-                floor=costs.prefill_flops(far) / far / machine.rate,
+                floor=self._reading_floor(far) / far,
                 work="FLOPs of a token",
                 scale=(far, near),
             ),
@@ -234,6 +263,14 @@ class _Run:
                 Bar("<=", 1.1),
                 floor=token + detector / machine.bandwidth,
                 work="bytes of a pass and the detector",
+            ),
+            self._ratio(
+                f"a pass of two rows, k={plan.budget} and {2 * plan.budget}, against the first alone, {long} tokens",
+                ("two rows", long, "two rows"),
+                ("one row", long, "one row"),
+                None,
+                floor=self._token_floor(long, 3 * plan.budget),
+                work="bytes of the pass",
             ),
             Row(
                 f"forward passes a token, sequential, {self.rolled_back} rollbacks in {self.accepted} tokens",
@@ -246,7 +283,7 @@ class _Run:
                 ("dense prefill", full, FULL),
                 ("prefill", full, ENGINE),
                 Bar(">=", 5.0),
-                floor=costs.prefill_flops(full) / machine.rate,
+                floor=self._reading_floor(full),
                 work="FLOPs",
                 ours_below=True,
             ),
@@ -275,7 +312,7 @@ class _Run:
         what: str,
         above: tuple[str, int, str],
         below: tuple[str, int, str],
-        bar: Bar,
+        bar: Bar | None,
         *,
         floor: float,
         work: str,
@@ -292,16 +329,20 @@ class _Run:
         ours, against = reversed(parts) if ours_below else parts
         return Row(what, RATIO, values, bar, ours, against, floor, work)
 
-    def _token_floor(self, context: int) -> float:
+    def _reading_floor(self, context: int) -> float:
+        return sum(self.costs.prefill_flops(context).values()) / self.machine.rate
+
+    def _token_floor(self, context: int, budget: int | None = None) -> float:
+        """Of a pass that retrieves ``budget`` blocks in all, the plan's unless another is given."""
         m = self.reader.settings.memory
-        attended = m.n_init + m.n_local + self.plan.budget * m.block_size
+        attended = m.n_init + m.n_local + (budget or self.plan.budget) * m.block_size
         return self.costs.pass_bytes(context, attended) / self.machine.bandwidth
 
     def by_context(self) -> pd.DataFrame:
         rows = []
         for context in self.plan.contexts:
             floors = {
-                "prefill_s_floor": self.costs.prefill_flops(context) / self.machine.rate,
+                "prefill_s_floor": self._reading_floor(context),
                 "decode_ms_token_floor": 1e3 * self._token_floor(context),
             }
             floors["prefill_us_token_floor"] = 1e6 * floors["prefill_s_floor"] / context
@@ -329,6 +370,6 @@ def _memory_row(costs: Costs, plan: Plan, peak: int, loaded: int) -> Row:
         Bar("<=", 3 * 2**30),
         Part("peak", peak),
         Part("with the reader loaded", loaded),
-        costs.resident_bytes(plan.resident),
+        sum(costs.staying_bytes(plan.resident).values()),
         "bytes of weights, keys, values, representatives",
     )

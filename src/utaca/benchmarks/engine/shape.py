@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedTokenizerBase
 
-from utaca.decoding.benchmark import dense
-from utaca.decoding.benchmark.answers import WARM_UP, Answer, decode, random_detector, schedule
-from utaca.decoding.benchmark.floors import Costs, Machine, now, probe
-from utaca.decoding.benchmark.rows import BYTES, NAN, SECONDS, Bar, Part, Row
-from utaca.decoding.peak import PeakMemory
+from utaca.benchmarks.engine import dense
+from utaca.benchmarks.engine.answers import WARM_UP, TimedAnswer, decode, random_detector, schedule
+from utaca.benchmarks.engine.floors import Costs, Machine, now, probe
+from utaca.benchmarks.engine.rows import BYTES, NAN, SECONDS, Bar, Part, Row
 from utaca.decoding.policies import Sub
 from utaca.errors import UserError
+from utaca.generation.peak import PeakMemory
 from utaca.memory import prefill
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
@@ -84,7 +84,8 @@ def build(
 ) -> Reader:
     """A bfloat16 reader of random weights, made on ``device``.
 
-    ``tokenizer`` serves the question alone; its ids must be in the model's vocabulary.
+    ``tokenizer`` serves the question alone; its ids must be in the model's vocabulary. On the device "meta" the reader
+    has sizes but no weights.
     """
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)
@@ -102,11 +103,10 @@ def measure(
     memories: Mapping[str, schema.Memory],
     plan: Plan,
 ) -> list[Row]:
-    """The rows of a shape on ``device``: block memory under each of ``memories``, by storage, full attention once.
+    """The rows of a shape on ``device``: block memory under each of ``memories``, full attention once.
 
-    "device" is among the storages; with it, block memory decodes by CUDA graphs too.
-
-    What does not fit into the device's memory stands as not measured, with the reason.
+    ``memories`` go by where they store blocks. One of them stores on the "device"; with it, block memory decodes by
+    CUDA graphs too. What does not fit into the device's memory stands as not measured, with the reason.
     """
     found: Found = defaultdict(list)
     machine = probe(device, torch.bfloat16)
@@ -171,7 +171,7 @@ def _graphs(reader: Reader, tokens: Tensor, plan: Plan, found: Found) -> None:
         found[_GRAPHS, f"token {budget}"].append(_token(answer))
 
 
-def _token(answer: Answer) -> float:
+def _token(answer: TimedAnswer) -> float:
     """Mean seconds of a token: one that is rolled back takes two passes, and one may have its pass captured."""
     return statistics.mean(answer.steps[WARM_UP:])
 
@@ -192,7 +192,7 @@ def _rows(
     costs: Costs | None = None,
     machine: Machine | None = None,
 ) -> list[Row]:
-    """The rows of a storage; for ``reasons`` without figures where ``found`` has none."""
+    """The rows of one storage; where ``found`` has no figure, ``reasons`` say why."""
 
     def row(what: str, unit: str, key: str, bar: Bar | None, floor: float, work: str, source: str = storage) -> Row:
         what, values = f"{NAME}, {plan.length} tokens, blocks on {storage}: {what}", found.get((source, key), ())
@@ -206,8 +206,8 @@ def _rows(
         moved = found.get((storage, f"moved {budget}"))
         return statistics.median(moved) / machine.bandwidth if machine and moved else NAN
 
-    reading = costs.prefill_flops(plan.length) / machine.rate if costs and machine else NAN
-    kept = costs.resident_bytes(plan.length, stored=storage != "host") if costs else NAN
+    reading = sum(costs.prefill_flops(plan.length).values()) / machine.rate if costs and machine else NAN
+    kept = sum(costs.staying_bytes(plan.length, stored=storage != "host").values()) if costs else NAN
     adaptive = f"every {plan.every}th step expanded, UT-ACA K_max="
     widest = plan.budgets[-1]
 
