@@ -82,9 +82,8 @@ def attention_and_mass(segments: Sequence[Segment], watched: int, scaling: float
     if segments[0].query.is_cuda:
         out, lse = attention(segments, scaling)
         return out, [received(x.query, x.keys, lse, scaling, causal=x.causal) for x in segments[first:]]
-    mass = [
-        x.keys.new_zeros(x.keys.shape[:3], dtype=torch.promote_types(x.keys.dtype, torch.float32)) for x in segments
-    ]
+    precise = torch.promote_types(segments[0].query.dtype, torch.float32)
+    mass = [x.keys.new_zeros(x.keys.shape[:3], dtype=precise) for x in segments[first:]]
     outputs, length = [], segments[0].query.shape[2]
     for start in range(0, length, _TILE):
         rows = slice(start, min(start + _TILE, length))

@@ -210,19 +210,21 @@ class Branch:
 
         Those are tokens of the window; where blocks are not the document's alone, they are those of the one step too.
         """
-        first, m, offset, end = self._pending[0], self.memory.settings, self.offset, self.offset + self.given.shape[2]
-        query, lse = (torch.cat([getattr(step, name) for step in self._pending], 2) for name in ("query", "lse"))
+        step, m, offset, end = self._pending[0], self.memory.settings, self.offset, self.offset + self.given.shape[2]
+        query, lse = (torch.cat([getattr(each, name) for each in self._pending], 2) for name in ("query", "lse"))
         self._pending = []
-        behind, single = first.behind, first.size == 1
-        for keys, start, stop, causal in (
-            (self.window[:, 0], max(first.start, offset), min(behind + single, end), False),
-            (self.window[:, 0], max(behind + single, offset), min(behind + first.size, end), True),
+        if m.representatives == "mean":
+            return
+        # A single token sees itself; several see each other in part.
+        before, after = step.behind + (step.size == 1), step.behind + step.size
+        for first, last, keys, causal in (
+            (max(step.start, offset), min(before, end), slice(max(step.start, offset), min(before, end)), False),
+            (max(before, offset), min(after, end), slice(before, after), True),
         ):
-            if start < stop and m.representatives != "mean":
-                low = behind if causal else start
-                high = behind + first.size if causal else stop
-                given = relevance(m, query, keys[:, :, low:high], low - behind, lse, first.scaling, causal=causal)
-                self.given[:, :, start - offset : stop - offset] += given[:, :, start - low : stop - low]
+            if first < last:
+                own, at = self.window[:, 0, :, keys], keys.start - step.behind
+                given = relevance(m, query, own, at, lse, step.scaling, causal=causal)
+                self.given[:, :, first - offset : last - offset] += given[:, :, first - keys.start : last - keys.start]
 
     def _represent(self) -> None:
         """Represent the blocks that the committed tokens have made far."""
