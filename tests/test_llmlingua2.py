@@ -15,7 +15,8 @@ from torch import Tensor
 from transformers import BertConfig, BertForTokenClassification, BertTokenizer
 
 from utaca.errors import UserError
-from utaca.methods import Answers, build
+from utaca.generation.answers import Answers
+from utaca.methods import build
 from utaca.methods.llmlingua2 import _undisturbed
 
 WORDS = [f"w{i}{'xyz'[: i % 4]}" for i in range(200)]

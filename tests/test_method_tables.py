@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from small import make_reader
 from test_generation_tables import ADAPTIVE, FIXED, brute, made
 
+from utaca.generation.suites import decode_methods
 from utaca.methods import METHODS
-from utaca.methods.suites import decode_methods
 from utaca.records import read, write
 from utaca.records.journal import Journal
 from utaca.reporting import methods, statistics

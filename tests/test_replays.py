@@ -11,10 +11,10 @@ from test_trajectories import EveryThird, documents
 from utaca.decoding import suites as suites_module
 from utaca.decoding.loop import generate
 from utaca.decoding.policies import Sub
-from utaca.decoding.replays import Replays, decisions
-from utaca.decoding.suites import Trigger, decode_suites
-from utaca.decoding.trajectories import ask
 from utaca.errors import UserError
+from utaca.generation.replays import Replays, decisions
+from utaca.generation.suites import Trigger, decode_suites
+from utaca.generation.trajectories import ask
 from utaca.memory import prefill
 from utaca.records import SCHEMAS, write
 from utaca.records.journal import Journal

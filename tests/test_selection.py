@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from brute_methods import Loop, turned
-from small import make_reader, some_tokens
+from small import in_float64, make_reader, some_tokens
 from test_methods import steps
 from torch import Tensor
 
@@ -155,8 +155,8 @@ def test_infllm_v2_equals_a_loop(number: int) -> None:
     assert attended == [(top + local) * block - gap for gap in missing]
     document, prompt = case.tokens[: case.asked + 1 - case.prompt], case.tokens[case.asked + 1 - case.prompt : -ANSWER]
     state = method.state(method.read(case.reader, document, case.prompt), 0, case.prompt)
-    state.run(prompt[:-1])
-    state.run(prompt[-1:])
+    state.advance(prompt[:-1])
+    state.advance(prompt[-1:])
     assert {layer: rows.tolist() for layer, rows in state.blocks.items()} == {
         layer: [selected[layer, case.asked, group] for group in range(case.loop.groups)] for layer in range(3)
     }
@@ -164,6 +164,7 @@ def test_infllm_v2_equals_a_loop(number: int) -> None:
 
 def test_infllm_v2_is_dense_in_short_contexts() -> None:
     reader, tokens = make_reader(), some_tokens(90)
+    in_float64(reader, rotary=False)
     given = (reader, tokens[:60], tokens[60:70], tokens[70:])
     sizes = {"budget": 8, "window": 8, "block": 8, "kernel": 4, "stride": 2}
     method = build("infllm_v2", {**sizes, "dense_below": 80})

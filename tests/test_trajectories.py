@@ -6,13 +6,13 @@ import pytest
 import torch
 from small import make_reader
 
-from utaca.decoding import suites as suites_module
-from utaca.decoding import trajectories as trajectories_module
 from utaca.decoding.loop import generate
-from utaca.decoding.suites import Trigger, decode_suites
-from utaca.decoding.trajectories import ask, trajectories
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
+from utaca.generation import suites as suites_module
+from utaca.generation import trajectories as trajectories_module
+from utaca.generation.suites import Trigger, decode_suites
+from utaca.generation.trajectories import ask, trajectories
 from utaca.memory import prefill
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
