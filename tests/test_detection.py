@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 from small import make_reader, some_tokens
-from utaca.decoding.generate import Decoding, generate
+from utaca.decoding.loop import Decoding, generate
 
 from utaca.decoding.policies import Set, Sub, parse
 from utaca.detection.detector import Detector, load

@@ -17,7 +17,7 @@ for split, suites in BLOCKS.items():
         input:
             documents=f"{OUT}/documents/{split}.parquet",
             reader=READER_FILES,
-            detectors=sorted({path for _, _, path in TRIGGERS[split].values()}),
+            detectors=sorted({path for _, _, path in triggers(suites).values()}),
             modules=MODULES["generate"],
         output:
             answers=[
@@ -52,7 +52,8 @@ for split, suites in BLOCKS.items():
                 suite: [asdict(point) for point in points]
                 for suite, points in suites.items()
             },
-            triggers=TRIGGERS[split],
+            methods={},
+            triggers=triggers(suites),
             paired=SETTINGS.generation.paired,
             replays=(
                 [SETTINGS.replays_of, SETTINGS.scale.replays, SETTINGS.seed]

@@ -28,7 +28,8 @@ for split, suites in METHODS.items():
             documents=f"{OUT}/documents/{split}.parquet",
             reader=READER_FILES,
             classifier=CLASSIFIER,
-            modules=MODULES["compare"],
+            detectors=sorted({path for _, _, path in triggers(suites).values()}),
+            modules=MODULES["generate"],
         output:
             answers=[
                 f"{OUT}/generations/{suite}/{point.label}/answers-{{shard}}.parquet"
@@ -57,11 +58,15 @@ for split, suites in METHODS.items():
                 for suite, points in suites.items()
             },
             methods={
-                point.method: SETTINGS.methods[point.method]
+                name: SETTINGS.methods[name]
                 for points in suites.values()
                 for point in points
+                for name in [point.base or point.method]
             },
+            triggers=triggers(suites),
+            paired=SETTINGS.generation.paired,
+            replays=[],
             shards=SCALE[split]["shards"],
             journal=f"{OUT}/journal/methods",
         script:
-            "../scripts/compare.py"
+            "../scripts/generate.py"

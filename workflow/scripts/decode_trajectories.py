@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.decoding.trajectories import trajectories
+from utaca.generation.trajectories import trajectories
 from utaca.readers.load import load as load_reader
 from utaca.records.fingerprint import fingerprint
 from utaca.records.journal import Journal

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from utaca.card.material import Document
-from utaca.decoding.generate import generate
+from utaca.decoding.loop import generate
 from utaca.memory import BlockMemory, prefill
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question

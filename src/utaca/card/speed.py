@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from utaca.card.material import Document
-from utaca.decoding.generate import stream
+from utaca.decoding.loop import stream
 from utaca.memory import prefill
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question

@@ -174,7 +174,7 @@ def packed(generation: Generation, point: Point, **about: Any) -> pa.Table:
     ``about`` are the columns of schema "answers" that neither the answer nor the point tell.
     """
     answer = about | {
-        "method": point.method,
+        "method": point.decoder,
         "budget": point.budget,
         "policy": point.policy,
         "text": generation.text,

@@ -328,7 +328,7 @@ def _check_suites(config: schema.Config) -> None:
         compares = suite.table in ("methods", "budgets")
         if compares and suite.split != "test":
             raise UserError(f"{path}.table is {suite.table} but its split is {suite.split}; use split: test.")
-        if not compares and (foreign := [point.method for point in suite.points if not point.in_blocks]):
+        if not compares and (foreign := [point.decoder for point in suite.points if not point.in_blocks]):
             raise UserError(
                 f"{path} holds method {foreign[0]} but its table is {suite.table}; use table: methods or budgets."
             )
@@ -366,12 +366,18 @@ def _check_trigger(point: schema.Point, path: str, config: schema.Config) -> Non
 
 
 def _check_point(point: schema.Point, path: str, config: schema.Config) -> None:
-    if not point.in_blocks and point.method not in config.methods:
+    adaptive = point.method in ("utaca", "oracle")
+    if point.base and not adaptive:
+        raise UserError(f"{path}.base is {point.base!r} but method {point.method} is its own; remove it.")
+    if point.base and point.base not in config.methods:
+        raise UserError(f"{path}.base is {point.base!r} but must be one of {', '.join(config.methods)}.")
+    if point.method not in (*schema.BLOCK_METHODS, *config.methods):
         known = ", ".join([*schema.BLOCK_METHODS, *config.methods])
         raise UserError(f"{path}.method is {point.method!r} but must be one of {known}.")
-    if point.in_blocks and point.budget < 1:
-        raise UserError(f"{path}.budget is {point.budget} but must be at least 1, in blocks.")
-    if point.method not in ("utaca", "oracle"):
+    if (point.in_blocks or adaptive) and point.budget < 1:
+        unit = "tokens" if point.base else "blocks"
+        raise UserError(f"{path}.budget is {point.budget} but must be at least 1, in {unit}.")
+    if not adaptive:
         if point.policy:
             raise UserError(
                 f"{path}.policy is {point.policy!r} but a fixed budget (method {point.method}) has no policy; "

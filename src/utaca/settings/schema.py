@@ -21,7 +21,7 @@ SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detec
 
 
 BLOCK_METHODS = ("infllm", "utaca", "oracle")
-"""Methods that decode from block memory, their budgets in blocks; the others are those of :mod:`utaca.methods`."""
+"""Methods that decode from block memory unless a point says otherwise, their budgets in blocks."""
 
 
 NOT_RUN = "not run: "
@@ -140,8 +140,8 @@ class Reader:
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
     graphs: bool = setting(
         False,
-        "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph for each budget of an "
-        "answer, captured when it is first used (not yet tried on one); elsewhere uncaptured, which is slower; "
+        "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph of each answer, captured "
+        "at its first token (not yet tried on one); elsewhere uncaptured, which is slower; "
         "blocks must lie on the device (memory.storage=device); the same tokens, up to rounding",
     )
     memory: Memory = setting(Memory(), "block memory of this reader")
@@ -320,10 +320,15 @@ class Point:
         return self.method in BLOCK_METHODS and not self.base
 
     @property
+    def decoder(self) -> str:
+        """The method, and the one it is given to, as in ``utaca-retrieval_attention``."""
+        return "-".join(filter(None, [self.method, self.base]))
+
+    @property
     def label(self) -> str:
         """The point's name in paths and tables, as in ``infllm-K8``, ``utaca-K64-sub16-seed3`` or ``snapkv-1024``."""
         budget = f"K{self.budget}" if self.in_blocks else str(self.budget or "")
-        parts = [self.method, self.base, budget, self.policy.replace(".", ""), self.detector]
+        parts = [self.decoder, budget, self.policy.replace(".", ""), self.detector]
         return "-".join([*filter(None, parts), *([f"seed{self.seed}"] if self.seed >= 0 else [])])
 
 
@@ -414,7 +419,7 @@ class Config:
         """Points of the test split that a detector triggers."""
         tested = [suite for suite in self.suites.values() if suite.split == "test"]
         points = [point for suite in tested for point in suite.ran(self.scale.detector_seeds)]
-        return [point for point in points if point.method == "utaca"]
+        return [point for point in points if point.method == "utaca" and point.in_blocks]
 
     @property
     def replays_of(self) -> str:
