@@ -54,10 +54,11 @@ def methods_of(suites: Mapping[str, Sequence[Point]], settings: Mapping[str, Any
 
 
 def documents(n: int) -> list[dict]:
-    prose = "The canal was dug by hand and flooded twice before the war. "
+    # No sentence twice: blocks that are alike have scores alike, and rounding would choose between them.
+    prose = [f"Canal {n} was dug by hand in {1613 + 71 * n} and flooded {3 * n} times. " for n in range(3 + n)]
     fact = {"attribute": "hobby", "value": "Chess"}
     return [
-        {"id": f"train-{i:04d}", "person": f"Ann {i}", "facts": [fact], "text": f"Ann {i}. " + prose * (3 + i)}
+        {"id": f"train-{i:04d}", "person": f"Ann {i}", "facts": [fact], "text": f"Ann {i}. " + "".join(prose[: 3 + i])}
         for i in range(n)
     ]
 
@@ -92,7 +93,8 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
                     assert torch.allclose(
                         torch.tensor(row[f"embedding_{site}"]), token.embeddings[site], atol=1e-2, rtol=1e-3
                     )
-                assert (row["logprob"], row["retrieval"]) == pytest.approx((token.logprob, token.signals["retrieval"]), abs=2e-5)
+                measured = token.logprob, token.signals["retrieval"]
+                assert (row["logprob"], row["retrieval"]) == pytest.approx(measured, abs=2e-5)
                 assert row["expanded_token"] == token.probe.token
                 assert row["expanded_logprob"] == pytest.approx(token.probe.logprob, abs=2e-5)
                 assert row["selected"] == [ids.tolist() for ids in token.selected]

@@ -307,12 +307,12 @@ class Point:
         minimum=0,
     )
     policy: str = setting("", "update policy of an adaptive budget: set.N or sub.N")
+    detector: str = setting("", "detector variant (method utaca); empty: the config's")
+    seed: int = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
     base: str = setting(
         "",
         "the one of `methods` whose steps an adaptive budget is given to, in its tokens; empty: infllm, in blocks",
     )
-    detector: str = setting("", "detector variant (method utaca); empty: the config's")
-    seed: int = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
 
     @property
     def in_blocks(self) -> bool:
