@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 from small import make_reader, some_tokens
-from utaca.decoding.loop import Decoding, generate
 
+from utaca.decoding.loop import Decoding, generate
 from utaca.decoding.policies import Set, Sub, parse
 from utaca.detection.detector import Detector, load
 from utaca.detection.training.data import Sequences, columns
@@ -759,7 +759,7 @@ def simulated(flags: list[list[bool]], k_max: int, policy) -> float:
                 used.append(k)
             else:
                 used.append(k)
-                k = policy.update(k, k_max)
+                k = policy.update(k, k_max, None)
     return sum(used) / len(used)
 
 

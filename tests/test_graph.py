@@ -112,7 +112,8 @@ def addresses(branch: GraphBranch) -> dict[str, tuple[int, torch.Size]]:
 
 
 def test_bfloat16_rounds_no_worse_in_fixed_shapes() -> None:
-    """Every block is attended to, so that no near tie of two blocks decides; float32 on the same weights is the truth."""
+    """Every block is attended to, so that no near tie of two blocks decides; float32 with the same weights is the
+    truth."""
     tokens, logits = some_tokens(160), {}
     for dtype, kind in ((torch.float32, Branch), (torch.bfloat16, Branch), (torch.bfloat16, GraphBranch)):
         reader = make_reader()

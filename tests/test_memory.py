@@ -459,7 +459,7 @@ def test_host_storage_leaves_the_device_the_window_and_what_is_retrieved(prefill
 
 
 def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
-    """An 8B reader, 252k tokens: 30.8 GiB of keys and values, 2.0 of representatives and relevance, 0.4 of a pass."""
+    """An 8B reader, 252k tokens: 30.8 GiB of keys and values, 2.0 of representatives and relevance, 0.2 of a pass."""
     free = {"cuda": 40, "cpu": 40}
     monkeypatch.setattr("utaca.memory.store._free_on_gpu", lambda device: free["cuda"] * 2**30)
     monkeypatch.setattr("utaca.memory.store.free_memory", lambda: free["cpu"] * 2**30)
@@ -468,14 +468,14 @@ def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
         config = SimpleNamespace(intermediate_size=14336, hidden_size=4096)
         reader = SimpleNamespace(shape=(32, 32, 8, 128), dtype=kind, device=torch.device(device))
         reader.model = SimpleNamespace(config=config)
-        reading._check_room(reader, Memory(storage=storage), Layout(128, 4096, 16), 252_000, 2048)
+        reading._check_room(reader, Memory(storage=storage), Layout(128, 4096, 16), 252_000, 1)
 
     for device, storage in itertools.product(("cpu", "cuda"), ("device", "host")):
         check(storage, device)
     free["cuda"] = 20
     check("host")
     with pytest.raises(
-        UserError, match=r"need 33\.\d GiB, but 20\.0 GiB are free on cuda; set reader\.memory\.storage=host,"
+        UserError, match=r"need 32\.\d GiB, but 20\.0 GiB are free on cuda; set reader\.memory\.storage=host,"
     ):
         check("device")
     free["cuda"] = 1

@@ -207,7 +207,9 @@ def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: 
     ],
 )
 def test_impossible_points(config: dict[str, Any], points: list[tuple[Any, ...]], said: str) -> None:
-    rows = [dict(zip(("method", "budget", "policy", "detector", "seed", "base"), point, strict=False)) for point in points]
+    rows = [
+        dict(zip(("method", "budget", "policy", "detector", "seed", "base"), point, strict=False)) for point in points
+    ]
     with pytest.raises(UserError, match=said):
         validate({**config, "suites": {"own": {"split": "test", "points": rows}}})
 

@@ -28,7 +28,6 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     files, output = snakemake.input, snakemake.output
     settings = build(schema.Detector, snakemake.params.detector, "detector")
-    policy = parse(settings.target.policy)
     trained = train(
         settings,
         shown(files.train, files.train_labels),
@@ -36,7 +35,7 @@ with stage_log(snakemake.log[0]):
         steps=snakemake.params.steps,
         seeds=range(len(output.models)),
         reader=reader_of([*files.train, *files.validation]),
-        update=lambda k, k_max: policy.update(k, k_max, None),
+        update=parse(settings.target.policy).update,
         description=snakemake.rule,
     )
     for (detector, curve), model_path, curve_path in zip(trained, output.models, output.curves, strict=True):

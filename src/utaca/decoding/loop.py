@@ -60,9 +60,11 @@ class State(Protocol):
 
 
 class Reading(Protocol):
-    """A document that was read by a method. ``adjustable``: a step may have another budget than the last one, so that a
-    detector can widen it; ``block_size`` is 1 where budgets count tokens; ``budget`` is that of steps that ask for none,
-    None where each must ask."""
+    """A document that was read by a method.
+
+    ``adjustable``: a step may have another budget than the last one, so that a detector can widen it. ``block_size`` is
+    1 where budgets count tokens. ``budget`` is that of steps that ask for none; None: each must ask.
+    """
 
     reader: Reader
     block_size: int
@@ -298,11 +300,11 @@ class _Judge:
         if not (math.isfinite(logprob) and math.isfinite(measured["margin"])):
             layer = self.reader.first_not_finite(lambda: state.recompute(step))
             raise NotFiniteError(
-                f"reader {self.reader.settings.name} gave logits that are not finite at step {len(trace)} of an answer, "
-                f"first in layer {layer}; try reader.dtype=float32, or check the weights",
+                f"reader {self.reader.settings.name} gave logits that are not finite at step {len(trace)} of an "
+                f"answer, first in layer {layer}; try reader.dtype=float32, or check the weights",
                 trace,
             )
-        found = Token(
+        result = Token(
             token=int(token),
             k=step.k,
             margin=measured["margin"],
@@ -316,9 +318,9 @@ class _Judge:
             scores=step.scores,
         )
         if self.detector is not None:
-            found.gdm, found.distrusted = tuple(take(3)), bool(take(1)[0])
-            self.after[id(found)] = after
-        return found
+            result.gdm, result.distrusted = tuple(take(3)), bool(take(1)[0])
+            self.after[id(result)] = after
+        return result
 
     def accept(self, token: Token) -> None:
         """A token was committed; the detector goes on from it and never from a rejected one."""

@@ -21,7 +21,7 @@ from utaca.settings.schema import Memory
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention
 _FLASH_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
-_TILE = 256
+TILE = 256
 """Queries whose probabilities are materialised at once."""
 _FEW, _LARGE = 64, 256.0
 """Up to so many queries, and from such a bound on, products are made in float32."""
@@ -85,8 +85,8 @@ def attention_and_mass(segments: Sequence[Segment], watched: int, scaling: float
     precise = torch.promote_types(segments[0].query.dtype, torch.float32)
     mass = [x.keys.new_zeros(x.keys.shape[:3], dtype=precise) for x in segments[first:]]
     outputs, length = [], segments[0].query.shape[2]
-    for start in range(0, length, _TILE):
-        rows = slice(start, min(start + _TILE, length))
+    for start in range(0, length, TILE):
+        rows = slice(start, min(start + TILE, length))
         tile = [x._replace(query=x.query[:, :, rows]) for x in segments]
         tile = [
             x._replace(keys=x.keys[:, :, : rows.stop], values=x.values[:, :, : rows.stop]) if x.causal else x

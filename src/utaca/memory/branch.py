@@ -183,7 +183,7 @@ class Branch:
             parts.append(self.representatives[layer][:, : n_far - self.sealed])
         return block_scores(query, *parts)
 
-    def far(self, layer: int, ids: Tensor) -> Tensor:
+    def fetch(self, layer: int, ids: Tensor) -> Tensor:
         """Keys and values [2, G, k * block_size, D] of the blocks ``ids`` [k], as queries meet them."""
         store, own = self.memory.stores[layer], self.tail[layer]
         if not own.shape[2]:
@@ -359,11 +359,11 @@ class Tries:
             scores = self.scores(layer, edge.mean(2))
             chosen, seen = self.choose(scores)
             captured = [capture(scores, self.n_far, branch.scale) for capture in branch.captures.values()]
-            far = edge if memory.clipped else local
-            pairs = branch.far(layer, chosen.flatten()).unflatten(2, (rows, -1)).transpose(1, 2)
+            distant = edge if memory.clipped else local
+            pairs = branch.fetch(layer, chosen.flatten()).unflatten(2, (rows, -1)).transpose(1, 2)
             seen = None if seen is None else seen.repeat_interleave(memory.block_size, 1)[:, None, None]
             initial = branch.initial[layer, :, None].expand(-1, rows, -1, -1, -1)
-            segments += [Segment(far, *initial, self.has_far), Segment(far, *pairs, seen)]
+            segments += [Segment(distant, *initial, self.has_far), Segment(distant, *pairs, seen)]
             scores = scores.gather(1, chosen)
         out, lse = attention(segments, scaling)
         self.layers.append((key, rotated, value, local, lse, chosen, scores, *captured))

@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 
 from utaca.errors import UserError
 from utaca.memory.attention import (
+    TILE,
     Segment,
     attention,
     attention_and_mass,
@@ -54,7 +55,7 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     _check(tokens, reader.model.config.vocab_size)
     layout, length = Layout(m.n_init, m.n_local, m.block_size), len(tokens)
     chunks = max(1, TOGETHER // m.prefill_chunk) if m.prefill_budget == 0 and clipped else 1
-    _check_room(reader, m, layout, length, chunks * m.prefill_chunk)
+    _check_room(reader, m, layout, length, chunks)
     layers, _, heads, width = reader.shape
     like = torch.empty(0, dtype=reader.dtype, device=reader.device)
     memory = BlockMemory(reader, m, tokens, clipped, layout, GraphBranch if reader.settings.graphs else Branch)
@@ -92,41 +93,37 @@ class Chunks:
 
     def __init__(self, memory: BlockMemory, start: int, length: int, count: int) -> None:
         self.memory, self.start, self.end, self.count, self.size = memory, start, start + length, count, length // count
-        self.n_far, self.window = memory.layout.n_far(start), memory.layout.window_start(start)
-        self.next_window = memory.layout.window_start(self.end)
+        self.n_far, self.window_start = memory.layout.n_far(start), memory.layout.window_start(start)
+        self.next_start = memory.layout.window_start(self.end)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        memory, m, store, rotary = (
-            self.memory,
-            self.memory.settings,
-            self.memory.stores[layer],
-            self.memory.reader.rotary,
-        )
-        count, size, before = self.count, self.size, self.start - self.window
+        memory, m, rotary = self.memory, self.memory.settings, self.memory.reader.rotary
+        store, before = memory.stores[layer], self.start - self.window_start
+        count, size = self.count, self.size
         store.write(self.start, key[0], value[0])
-        keys, values = store.window(self.window, self.end)
-        base = 0 if memory.clipped else self.window
+        keys, values = store.window(self.window_start, self.end)
+        base = 0 if memory.clipped else self.window_start
         keys = rotary(keys, range(base, base + keys.shape[1]))
-        near = rotary(query, range(base + before, base + before + query.shape[2]))
-        near, own_keys, own_values = (self._chunks(x) for x in (near[0], keys[:, before:], values[:, before:]))
+        local = rotary(query, range(base + before, base + before + query.shape[2]))
+        local, own_keys, own_values = (self._chunks(x) for x in (local[0], keys[:, before:], values[:, before:]))
         old_keys, old_values = (self._windows(x, before) for x in (keys, values))
         segments = []
         if self.n_far:
             edge = rotary(query, range(m.n_local - 1, m.n_local))
-            far = self._chunks(edge[0]) if memory.clipped else near
-            for pairs in self._far(layer, edge):
-                segments.append(Segment(far, *pairs[:, None].expand(-1, count, -1, -1, -1)))
-        segments += [Segment(near, old_keys, old_values), Segment(near, own_keys, own_values, causal=True)]
+            distant = self._chunks(edge[0]) if memory.clipped else local
+            for pairs in self._retrieved(layer, edge):
+                segments.append(Segment(distant, *pairs[:, None].expand(-1, count, -1, -1, -1)))
+        segments += [Segment(local, old_keys, old_values), Segment(local, own_keys, own_values, causal=True)]
         segments = [segment for segment in segments if segment.keys.shape[2]]
         total = memory.given[layer] = pad(memory.given[layer], (0, count * size))
         if m.representatives == "attention_mass":
             out, given = attention_and_mass(segments, 1 + bool(before), scaling)
         else:
             out, lse = attention(segments, scaling)
-            given = [relevance(m, near, old_keys, -before, lse, scaling), relevance(m, near, own_keys, 0, lse, scaling)]
-        if m.representatives != "mean":
-            for chunk, part in enumerate(torch.cat(given, -1)):
-                total[:, chunk * size : (chunk + 1) * size + before] += part
+            near = [] if m.representatives == "mean" else [(old_keys, -before), (own_keys, 0)]
+            given = [relevance(m, local, keys, first, lse, scaling) for keys, first in near]
+        for chunk, part in enumerate(torch.cat(given, -1) if given else ()):
+            total[:, chunk * size : (chunk + 1) * size + before] += part
         self._leave(layer)
         return out.transpose(0, 1).reshape(query.shape)
 
@@ -140,7 +137,7 @@ class Chunks:
             return x[None, :, :before]
         return x[:, : -self.size].unfold(1, before, self.size).permute(1, 0, 3, 2)
 
-    def _far(self, layer: int, query: Tensor) -> list[Tensor]:
+    def _retrieved(self, layer: int, query: Tensor) -> list[Tensor]:
         """Keys and values [2, G, n, D] of the initial tokens, and of the blocks that the chunk retrieves."""
         memory, m, initial = self.memory, self.memory.settings, self.memory.stores[layer].initial
         pairs = [memory.placed(initial, torch.arange(initial.shape[2], device=initial.device))]
@@ -157,26 +154,32 @@ class Chunks:
         if n_far > self.n_far:
             first, end = layout.first_token(self.n_far), layout.first_token(n_far)
             keys = store.window(first, end)[0].unflatten(1, (-1, m.block_size))
-            given = memory.given[layer][:, first - self.window : end - self.window].unflatten(1, (-1, m.block_size))
+            given = memory.given[layer][:, first - self.window_start : end - self.window_start].unflatten(
+                1, (-1, m.block_size)
+            )
             chosen = represented(m, keys, given)
             memory.representatives[layer][:, self.n_far : n_far] = chosen.mT.flatten(0, 1)
-        memory.given[layer] = memory.given[layer][:, self.next_window - self.window :].clone()
-        store.leave(self.next_window)
+        memory.given[layer] = memory.given[layer][:, self.next_start - self.window_start :].clone()
+        store.leave(self.next_start)
 
 
-def _check_room(reader: Reader, m: Memory, layout: Layout, length: int, passing: int) -> None:
-    """Raise where a document's memory and the passes that read it do not fit into what is free.
+def _check_room(reader: Reader, m: Memory, layout: Layout, length: int, chunks: int) -> None:
+    """Raise where a document's memory and the passes of ``chunks`` chunks that read it do not fit into what is free.
 
-    A pass holds three tensors as wide as the MLP, the residual stream, its sum and its norm, and of each token of its
-    window the rotated and the widened keys.
+    A pass holds the residual stream, its sum and its norm, and then three tensors as wide as the MLP; or, of a layer's
+    attention, six as wide as the query heads, the rotated and the widened keys of its window, and on a CPU two tiles of
+    logits.
     """
     layers, heads, kv_heads, width = reader.shape
     item, config = reader.dtype.itemsize, reader.model.config
-    token, passing = 2 * kv_heads * width * item, min(passing, length)
-    seen = m.n_init + m.n_local + passing + m.prefill_budget * m.block_size
-    wide = 3 * config.intermediate_size + 3 * config.hidden_size + 6 * heads * width
+    token, passing = 2 * kv_heads * width * item, min(chunks * m.prefill_chunk, length)
+    far = m.n_init + m.prefill_budget * m.block_size
+    attending = 6 * passing * heads * width * item + 3 * (far + m.n_local + passing) * token
+    if reader.device.type == "cpu" and m.representatives == "attention_mass":
+        attending += 2 * 4 * heads * min(passing, chunks * TILE) * (far + m.n_local + m.block_size + m.prefill_chunk)
     kept = layers * (layout.n_far(length) * kv_heads * width + (m.n_local + passing) * kv_heads) * max(item, 4)
-    needed = Counter({reader.device.type: kept + passing * wide * item + 3 * seen * token})
+    working = 3 * passing * config.hidden_size * item + max(3 * passing * config.intermediate_size * item, attending)
+    needed = Counter({reader.device.type: kept + working})
     if m.storage == "host":
         needed[reader.device.type] += layers * (m.n_init + min(length, m.n_init + m.n_local + m.block_size)) * token
         stored = length * token

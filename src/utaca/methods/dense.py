@@ -94,7 +94,7 @@ class Continuation(State):
 
     @abstractmethod
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        """Attention output [1, H, T, D] of the rotated queries [1, H, T, D] of the tokens that are last in ``later``."""
+        """Attention output [1, H, T, D] of the rotated queries [1, H, T, D] of the tokens last in ``later``."""
 
     def everything(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         """Full causal attention, as :meth:`look`."""
@@ -104,7 +104,7 @@ class Continuation(State):
         return attention([document.under(query), *own], scaling)[0]
 
     def scores(self, layer: int, query: Tensor) -> Tensor:
-        """Dot products [H, n] of one token's rotated query [1, H, 1, D] and the keys of all tokens, its own included."""
+        """Dot products [H, n] of one token's rotated query [1, H, 1, D] with the keys of all tokens, its own too."""
         return torch.cat([products(query, x.keys)[0, :, 0] for x in (self.document(layer), self.later[layer])], -1)
 
     def attend_to(self, layer: int, query: Tensor, tokens: Tensor, scaling: float) -> Tensor:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from utaca.errors import UserError
 from utaca.methods.adakv import AdaKV
@@ -20,8 +19,9 @@ from utaca.methods.omnikv import OmniKV
 from utaca.methods.retrieval_attention import RetrievalAttention
 from utaca.methods.snapkv import SnapKV
 from utaca.methods.tokenselect import TokenSelect
-from utaca.methods.utaca import UTACA, Oracle, of_blocks
+from utaca.methods.utaca import UTACA, Oracle
 from utaca.methods.window import WindowOnly
+from utaca.settings import checks
 from utaca.settings.schema import Point
 
 METHODS: dict[str, type[Method]] = {
@@ -54,17 +54,7 @@ def build(name: str, settings: Mapping[str, Any]) -> Method:
     """
     if name not in METHODS:
         raise UserError(f"there is no method {name!r}; known are {', '.join(METHODS)}")
-    method = METHODS[name]
-    kinds = get_type_hints(method)
-    known = [field.name for field in fields(method)]
-    for key, value in settings.items():
-        if key not in known:
-            raise UserError(f"method {name} has no setting {key!r}; it has {', '.join(known)}")
-        if not _suits(value, kinds[key]):
-            kind = kinds[key]
-            wanted = str(kind) if get_origin(kind) else kind.__name__
-            raise UserError(f"method {name}: {key}={value!r} must be of type {wanted}")
-    return method(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()})
+    return checks.build(METHODS[name], settings, f"methods.{name}")
 
 
 def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method:
@@ -73,17 +63,9 @@ def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method:
     Raises :class:`UserError` for settings that the method does not know and budgets that it cannot meet.
     """
     if point.in_blocks:
-        return of_blocks(point)
+        return METHODS[point.method](*filter(None, (point.budget, point.policy)))
     budget = {"budget": point.budget} if point.budget else {}
     if not point.base:
         return build(point.method, {**methods[point.method], **budget})
     base = build(point.base, {**methods[point.base], **budget})
-    return build(point.method, {"budget": point.budget, "policy": point.policy, "base": base})
-
-
-def _suits(value: Any, kind: Any) -> bool:
-    if get_origin(kind) is tuple:
-        return isinstance(value, list | tuple) and all(_suits(each, get_args(kind)[0]) for each in value)
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
+    return METHODS[point.method](point.budget, point.policy, base)

@@ -202,8 +202,7 @@ def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Con
 
 def _prefill(name: str, kinds: Mapping[str, type[Method]]) -> str:
     """How a method's prefill grows with the document; that of the method that it is given to, if any."""
-    kind = kinds.get(name.rpartition("-")[2])
-    return kind.prefill if kind and isinstance(kind.prefill, str) else "linear"
+    return getattr(kinds.get(name.rpartition("-")[2]), "prefill", "linear")
 
 
 def _plain(value: Any) -> Any:

@@ -33,7 +33,16 @@ METHODS = {
 }
 """Methods as tables call them; another one goes by its own name."""
 _MEANS = ("selected", "attended", "selected_with_tentative", "attended_with_tentative")
-_TOTALS = ("n_context", "dropped", "n_generated", "rollbacks", "effective_rollbacks", "prefill_seconds", "decode_seconds", "peak_bytes")
+_TOTALS = (
+    "n_context",
+    "dropped",
+    "n_generated",
+    "rollbacks",
+    "effective_rollbacks",
+    "prefill_seconds",
+    "decode_seconds",
+    "peak_bytes",
+)
 
 
 @dataclass(frozen=True)

@@ -117,12 +117,12 @@ def _value(kind: Any, value: Any, path: str) -> Any:
     if value == schema.MISSING:
         raise UserError(f"{path} is missing; set it.")
     if is_dataclass(kind) and isinstance(kind, type):
-        return build(kind, value, path)
-    if get_origin(kind) is list:
-        (item,) = get_args(kind)
+        return value if isinstance(value, kind) else build(kind, value, path)
+    if get_origin(kind) in (list, tuple):
         if not isinstance(value, list | tuple):
             raise UserError(f"{path} must be a list, not {value!r}.")
-        return [_value(item, element, f"{path}[{number}]") for number, element in enumerate(value)]
+        item = get_args(kind)[0]
+        return get_origin(kind)(_value(item, element, f"{path}[{number}]") for number, element in enumerate(value))
     if get_origin(kind) is dict:
         if not isinstance(value, Mapping):
             raise UserError(f"{path} must be a mapping of names to values, not {value!r}.")

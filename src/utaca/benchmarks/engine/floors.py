@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from utaca.memory import Layout
+from utaca.memory.attention import TILE
 from utaca.memory.prefill import TOGETHER
 from utaca.readers.load import Reader, Shape
 from utaca.settings.schema import Memory
@@ -127,8 +128,8 @@ class Costs:
         * "attention": of each query head to initial tokens, retrieved blocks, window and chunk; queries times keys, and
           probabilities times values. Of a chunk's attention to itself the pairs count that are seen: about a half.
         * "attention mass": the second attention, by which InfLLM's rule finds representative tokens. Window and chunk
-          ask, the chunk's queries answer; head vectors are longer by eight coordinates, and values are eight wide on a
-          GPU, as long as keys elsewhere. Other rules need none.
+          ask, the chunk's queries answer; head vectors are longer by eight coordinates, and values are eight
+          wide. Other rules need none, nor does a CPU, where the first attention's probabilities are at hand.
         * "retrieval": the chunk's mean query times all representative keys.
         """
         m, layout = self.memory, self._layout
@@ -140,12 +141,11 @@ class Costs:
             if n_far:
                 far += size * (m.n_init + min(m.prefill_budget, n_far) * m.block_size)
                 scored += n_far if m.prefill_budget else 0
-        keys, values = width + _WIDENED, _WIDENED if self.cuda else width + _WIDENED
-        mass = near if m.representatives == "attention_mass" else 0
+        mass = near if m.representatives == "attention_mass" and self.cuda else 0
         return {
             "linear layers": 2 * self.linear * length,
             "attention": 4 * layers * heads * width * (near + far),
-            "attention mass": 2 * layers * heads * (keys + values) * mass,
+            "attention mass": 2 * layers * heads * (width + 2 * _WIDENED) * mass,
             "retrieval": 2 * layers * kv_heads * width * scored,
         }
 
@@ -177,16 +177,22 @@ class Costs:
         """The most bytes that reading such a document holds beside those that stay; from above.
 
         It is what :func:`utaca.memory.prefill` asks the machine for before it starts. Of each token of a pass: three
-        vectors of the MLP's width, three of the residual stream's, and six of all query heads. Of one layer's window:
-        keys and values three times over. Of all layers' windows: the attention mass of each key, a float.
+        vectors of the residual stream's width, and three of the MLP's or what attention takes, whichever is more. That
+        is six vectors of all query heads a token, keys and values of one layer's window three times over, and on a CPU
+        under InfLLM's rule two floats for each pair of a tile's queries and keys. Of all layers' windows: the attention
+        mass of each key, a float.
         """
         m, (layers, heads, kv_heads, width) = self.memory, self.shape
         together = 1 if m.prefill_budget else max(1, TOGETHER // m.prefill_chunk)
         passing = min(length, together * m.prefill_chunk)
         seen = m.n_init + m.n_local + passing + m.prefill_budget * m.block_size
-        vectors = 3 * self.intermediate + 3 * self.hidden + 6 * heads * width
+        attention = 6 * passing * heads * width * self.itemsize + 3 * seen * self._token // layers
+        if not self.cuda and m.representatives == "attention_mass":
+            keys = m.n_init + m.n_local + m.prefill_chunk + (m.prefill_budget + 1) * m.block_size
+            attention += 8 * heads * keys * min(passing, together * TILE)
+        mlp = 3 * passing * self.intermediate * self.itemsize
         mass = layers * kv_heads * (m.n_local + passing) * 4
-        return passing * vectors * self.itemsize + 3 * seen * self._token // layers + mass
+        return 3 * passing * self.hidden * self.itemsize + max(mlp, attention) + mass
 
     def branch_bytes(self, length: int, capacity: int, most: int) -> int:
         """Bytes of a branch for ``capacity`` tokens behind such a document, and of a pass under ``most`` blocks; from

@@ -70,7 +70,7 @@ def mean_budget(distrusted: np.ndarray, position: np.ndarray, k_max: int, update
     The tokens themselves stay those of the sequences. The first one of each is decoded under ``k_max``; shapes are
     those of :func:`for_budget`.
     """
-    after = np.array([0] + [update(k, k_max) for k in range(1, k_max + 1)])
+    after = np.array([0] + [update(k, k_max, None) for k in range(1, k_max + 1)])
     padded = np.append(distrusted, False)
     k, total = np.full(len(position), k_max), 0
     for tokens in position.T:
