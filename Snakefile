@@ -89,20 +89,15 @@ BLOCKS, METHODS = (
     for kind in [True, False]
 )
 POINTS = {name: [point.label for point in points] for name, points in RAN.items()}
-
-
-def triggers(suites):
-    """Variant, seed and file of the detector of every point of the suites that has one, by label."""
-    found = {}
-    for points in suites.values():
-        for point in points:
-            if point.method == "utaca":
-                variant = point.detector or SETTINGS.detector
-                seed = point.seed if point.seed >= 0 else SETTINGS.detector_seed
-                found[point.label] = [variant, seed, DETECTORS[variant][seed]]
-    return found
-
-
+# Variant, seed and file of the detector of every point that has one, by label.
+TRIGGERS = {
+    point.label: [variant, seed, DETECTORS[variant][seed]]
+    for points in RAN.values()
+    for point in points
+    if point.method == "utaca"
+    for variant in [point.detector or SETTINGS.detector]
+    for seed in [point.seed if point.seed >= 0 else SETTINGS.detector_seed]
+}
 # Splits with decisions replayed.
 REPLAYS = ["test"] if SETTINGS.scale.replays else []
 GENERATIONS = {

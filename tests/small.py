@@ -92,8 +92,8 @@ def full_attention(reader: Reader, tokens: torch.Tensor) -> torch.Tensor:
     """Logits [T, V] of the same weights under Hugging Face's own attention."""
     reader.model.set_attn_implementation("sdpa")
     try:
-        hidden = reader.model.model(tokens[None], use_cache=False).last_hidden_state[0]
-        return hidden @ reader.model.lm_head.weight.T
+        hidden = reader.model.base_model(tokens[None], use_cache=False).last_hidden_state[0]
+        return hidden @ reader.model.get_output_embeddings().weight.T
     finally:
         reader.model.set_attn_implementation(ATTENTION)
 

@@ -440,6 +440,50 @@ def test_a_policy_of_ones_own_looks_at_the_token(memory, paired: bool) -> None:
     assert kept
 
 
+class Giving(Policy):
+    """Gives what it is told to."""
+
+    def __init__(self, update: float, expand: float) -> None:
+        self.given = update, expand
+
+    def update(self, k: int, k_max: int, token: Token | None) -> int:
+        return self.given[0]
+
+    def expand(self, k: int, k_max: int, token: Token | None) -> int:
+        return self.given[1]
+
+
+@pytest.mark.parametrize(
+    ("update", "expand", "said"),
+    [(0, 8, "from 1 to 8"), (-1, 8, "from 1 to 8"), (9, 8, "from 1 to 8"), (2.5, 8, "2.5"), (2, 2, "from 3 to 8"),
+     (2, 9, "from 3 to 8")],
+)  # fmt: skip
+def test_a_budget_that_no_policy_may_give_is_refused(memory, update: float, expand: float, said: str) -> None:
+    options = {"budget": 8, "policy": Giving(update, expand), "interventions": {2: True}, "max_new_tokens": 4}
+    with pytest.raises(UserError, match=said):
+        generate(memory, "Who?", **options)
+
+
+def test_a_policy_is_asked_for_an_expansion_where_there_is_one(memory) -> None:
+    asked = []
+
+    class Asked(Sub):
+        def expand(self, k: int, k_max: int, token: Token | None) -> int:
+            asked.append((k, token.k))
+            return k_max
+
+    options = {"budget": 8, "policy": Asked(3), "interventions": {0: True, 2: True}, "max_new_tokens": 6}
+    generate(memory, "Who?", **options)
+    # Budgets 8 (nothing to expand), 5, 2 (expanded to 8), 8, 5, 2.
+    assert asked == [(2, 2)]
+
+
+def test_answers_of_two_readers_share_no_pass(memory) -> None:
+    other = prefill(make_reader(seed=5), some_tokens(300))
+    with pytest.raises(UserError, match="answers of several readers"):
+        generate_together([Decoding(each, "Who?", 3, max_new_tokens=2) for each in (memory, other)])
+
+
 def test_sampling_follows_the_distribution_and_its_seed(memory) -> None:
     logits = torch.tensor([0.0, 2.0, 1.0, -1.0])
     draw = Sampling(temperature=2.0, seed=1).draws()

@@ -28,7 +28,14 @@ for split, suites in METHODS.items():
             documents=f"{OUT}/documents/{split}.parquet",
             reader=READER_FILES,
             classifier=CLASSIFIER,
-            detectors=sorted({path for _, _, path in triggers(suites).values()}),
+            detectors=sorted(
+                {
+                    TRIGGERS[point.label][2]
+                    for points in suites.values()
+                    for point in points
+                    if point.label in TRIGGERS
+                }
+            ),
             modules=MODULES["generate"],
         output:
             answers=[
@@ -63,7 +70,12 @@ for split, suites in METHODS.items():
                 for point in points
                 for name in [point.base or point.method]
             },
-            triggers=triggers(suites),
+            triggers={
+                point.label: TRIGGERS[point.label]
+                for points in suites.values()
+                for point in points
+                if point.label in TRIGGERS
+            },
             paired=SETTINGS.generation.paired,
             replays=[],
             shards=SCALE[split]["shards"],

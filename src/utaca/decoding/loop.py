@@ -185,6 +185,7 @@ def stream(reading: Reading, question: str, **options: Any) -> Iterator[Token]:
 def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
     """Answers to several questions, of one document or several of one reader, their steps in shared passes.
 
+    Raises :class:`UserError` for documents of several readers.
     ``seconds`` of each counts the passes that it shared in full. As the rows of a pass round alike only up to the size
     of a matrix product, low bits depend on what is decoded together.
     """
@@ -192,6 +193,8 @@ def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
     answers = [_decode(decoding) for decoding in decodings]
     started = time.perf_counter()
     waiting: dict[int, tuple[State, list[Step]]] = dict.fromkeys(range(len(answers)))
+    if len({id(decoding.reading.reader) for decoding in decodings}) > 1:
+        raise UserError("answers of several readers cannot share passes; decode those of each reader by themselves")
     while waiting:
         for number in list(waiting):
             for event in answers[number]:
@@ -239,10 +242,11 @@ def _decode(decoding: Decoding) -> Generator[tuple[State, list[Step]] | Token, N
         if d.expanded:
             token.probe = judge.read(state, wider, choose, trace)
         elif policy:
-            distrusted, target = token.distrusted, policy.expand(k, k_max, token)
+            distrusted = token.distrusted
             if k < k_max and (d.oracle or number in d.interventions):
                 distrusted, token.intervened = d.interventions.get(number, distrusted), number in d.interventions
             if k < k_max and (distrusted or d.oracle):
+                target = _checked(policy, policy.expand(k, k_max, token), k + 1, k_max)
                 if wider is None or wider.budget != target:
                     wider = state.plan(previous, target)
                     yield state, [wider]
@@ -256,7 +260,7 @@ def _decode(decoding: Decoding) -> Generator[tuple[State, list[Step]] | Token, N
                 else:
                     token.probe = expanded
             if not token.rolled_back:
-                k = policy.update(k, k_max, token)
+                k = _checked(policy, policy.update(k, k_max, token), 1, k_max)
         state.commit(step)
         judge.accept(token)
         trace.append(token)
@@ -267,6 +271,13 @@ def _decode(decoding: Decoding) -> Generator[tuple[State, list[Step]] | Token, N
         if stop:
             return
         previous = previous.new_tensor([token.token])
+
+
+def _checked(policy: Policy, budget: int, least: int, most: int) -> int:
+    """A budget that a policy gave; raises :class:`UserError` where it is none that the step may have."""
+    if not isinstance(budget, int) or not least <= budget <= most:
+        raise UserError(f"policy {policy} gave budget {budget!r}, but it must be a whole number from {least} to {most}")
+    return budget
 
 
 class _Judge:

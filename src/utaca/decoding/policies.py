@@ -14,12 +14,13 @@ class Policy:
     """An update policy; derive from it and write :meth:`update` to bring your own.
 
     A policy is pure: what it returns depends on its arguments alone, and it keeps nothing from call to call. The token
-    is the accepted one, or the one just distrusted, with its margin, GDM and all else that is known of it. It is None
-    where budgets are worked out without an answer, as for a threshold that aims at a mean budget.
+    is the accepted one, or the one just distrusted, with its margin, GDM and all else that is known of it; its GDM is
+    None where no detector judges, as under the oracle. The token is None where budgets are worked out without an
+    answer, as for a threshold that aims at a mean budget. Decoding raises :class:`UserError` for a budget out of range.
     """
 
     def update(self, k: int, k_max: int, token: Token | None) -> int:
-        """Budget of the next token, at least 1, after ``token`` was accepted under budget ``k``."""
+        """Budget of the next token, from 1 to ``k_max``, after ``token`` was accepted under budget ``k``."""
         raise TypeError(f"{type(self).__name__} must have a method update(k, k_max, token)")
 
     def expand(self, k: int, k_max: int, token: Token | None) -> int:

@@ -57,10 +57,11 @@ class Answers:
     ) -> Answer:
         """The answer to a question, of at most so many tokens, the end token included.
 
-        Adaptive methods need a ``detector``; ``options`` are further fields of :class:`utaca.decoding.loop.Decoding`.
+        Adaptive methods need a ``detector``; ``options`` are further fields of :class:`utaca.decoding.loop.Decoding`,
+        and go before the method's own.
         """
         method.check(self._reader)
-        options |= {"max_new_tokens": max_new_tokens, **method.options(detector)}
+        options = {**method.options(detector), **options, "max_new_tokens": max_new_tokens}
         reading, seconds, peak = None, 0.0, 0
         try:
             room = len(self._reader.encode_question(question)) + max_new_tokens

@@ -51,6 +51,9 @@ class InfLLMV2(DenseMethod):
     def state(self, reading: Dense, repeated: int, room: int) -> State:
         return _Blocks(reading, repeated, room)
 
+    def nominal(self, state: State) -> float:
+        return min(state.budget // self.block * self.block, state.length)
+
     def rank(self, kernels: Tensor, blocks: int) -> Tensor:
         """Scores [G, blocks] of blocks from what the heads give each kernel, [G, kernels]."""
         each, wide = self.block // self.stride, self.kernel // self.stride
@@ -77,7 +80,8 @@ class _Blocks(Continuation):
         kernels = self._extend(layer, n)
         shares = (products(query, kernels)[0, :, 0] * scaling).softmax(-1)
         scores = m.rank(shares.unflatten(0, (kernels.shape[1], -1)).sum(1), blocks)
-        scores[:, : m.initial] = torch.inf
+        # A step's budget may be too small for the first blocks; the latest ones are in whatever it is.
+        scores[:, : min(m.initial, count - local)] = torch.inf
         scores[:, blocks - local :] = torch.inf
         self.blocks[layer] = best(scores, count).sort().values
         tokens = self.blocks[layer][..., None] * m.block + torch.arange(m.block, device=query.device)

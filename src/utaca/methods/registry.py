@@ -67,5 +67,4 @@ def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method:
     budget = {"budget": point.budget} if point.budget else {}
     if not point.base:
         return build(point.method, {**methods[point.method], **budget})
-    base = build(point.base, {**methods[point.base], **budget})
-    return METHODS[point.method](point.budget, point.policy, base)
+    return METHODS[point.method](point.budget, point.policy, build(point.base, methods[point.base]))

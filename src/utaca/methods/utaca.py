@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from utaca.decoding.policies import parse
@@ -31,6 +31,8 @@ class UTACA:
         parse(self.policy)
         if not self.base.adjustable:
             raise UserError(f"method {self.base.name} cannot give a step another budget than the last one")
+        # What the base checks, it checks of its widest step.
+        object.__setattr__(self, "base", replace(self.base, budget=self.budget))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.base, name)
