@@ -91,19 +91,12 @@ BLOCKS, METHODS = (
 POINTS = {name: [point.label for point in points] for name, points in RAN.items()}
 # Variant, seed and file of the detector of every point that has one, by label.
 TRIGGERS = {
-    split: {
-        point.label: [
-            variant,
-            seed,
-            DETECTORS[variant][seed],
-        ]
-        for suite in suites
-        for point in RAN[suite]
-        if point.method == "utaca"
-        for variant in [point.detector or SETTINGS.detector]
-        for seed in [point.seed if point.seed >= 0 else SETTINGS.detector_seed]
-    }
-    for split, suites in SUITES.items()
+    point.label: [variant, seed, DETECTORS[variant][seed]]
+    for points in RAN.values()
+    for point in points
+    if point.method == "utaca"
+    for variant in [point.detector or SETTINGS.detector]
+    for seed in [point.seed if point.seed >= 0 else SETTINGS.detector_seed]
 }
 # Splits with decisions replayed.
 REPLAYS = ["test"] if SETTINGS.scale.replays else []

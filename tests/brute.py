@@ -24,29 +24,31 @@ class Layer:
 def rotate(x: Tensor, position: int, theta: float = 10_000.0) -> Tensor:
     """Rotary embedding of x [..., D]: pairs (i, i + D / 2) turned by position * theta ** (-2 i / D).
 
-    The angle, its sine and its cosine are rounded to float32, in which transformers computes them.
+    The frequencies are rounded to float32, as transformers has them.
     """
     half = x.shape[-1] // 2
-    angle = position * (1 / theta ** (torch.arange(half, dtype=torch.float32) / half))
-    a, b, cos, sin = x[..., :half], x[..., half:], angle.cos().double(), angle.sin().double()
+    angle = position * (1 / theta ** (torch.arange(half, dtype=torch.float32) / half)).double()
+    a, b, cos, sin = x[..., :half], x[..., half:], angle.cos(), angle.sin()
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
 
 def infllm(
     model: PreTrainedModel, m: Memory, document: Tensor, continuation: list[tuple[int, int]]
 ) -> list[tuple[Tensor, list[list[int]]]]:
-    """Last hidden state and selected blocks a layer of each (token, budget) that is decoded behind a document."""
+    """Last hidden state and selected blocks a layer of each (token, budget) that is decoded behind a document.
+
+    The tokens behind the document go on making blocks. A block is represented when it leaves the window.
+    """
     config, core = model.config, model.model
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     size = config.hidden_size // heads
     layers = [Layer([], [], [], {}) for _ in core.layers]
-    blocks = max(0, (len(document) - m.n_init) // m.block_size)
 
     def tokens_of(block: int) -> range:
         return range(m.n_init + block * m.block_size, m.n_init + (block + 1) * m.block_size)
 
     def far_blocks(position: int) -> int:
-        return sum(tokens_of(b)[-1] <= position - m.n_local for b in range(blocks))
+        return sum(tokens_of(b)[-1] <= position - m.n_local for b in range(position // m.block_size + 1))
 
     def represent(layer: Layer, block: int) -> None:
         chosen = []
@@ -59,6 +61,10 @@ def infllm(
 
     def run(first: int, tokens: Tensor, budget: int) -> tuple[Tensor, list[list[int]]]:
         far = far_blocks(first)
+        for layer in layers:
+            for block in range(far):
+                if block not in layer.blocks:
+                    represent(layer, block)
         window = tokens_of(far - 1)[-1] + 1 if far else 0
         hidden, selected = core.embed_tokens(tokens).double(), []
         for number, layer in enumerate(layers):
@@ -86,22 +92,17 @@ def infllm(
                     given = (torch.stack(logits) / size**0.5).softmax(0)
                     row.append(sum(p * layer.values[t][g] for p, t in zip(given, [*distant, *near], strict=True)))
                     for p, t in zip(given[len(distant) :], near, strict=True):
-                        layer.mass[t][g] += p
+                        if m.representatives == "attention_mass":
+                            layer.mass[t][g] += p
+                        elif 0 < at - t <= m.n_local:
+                            layer.mass[t][g] += rotate(query[h], at - window) @ rotate(layer.keys[t][g], t - window)
                 outputs.append(torch.cat(row))
             hidden = hidden + module.self_attn.o_proj(torch.stack(outputs))
             hidden = hidden + module.mlp(module.post_attention_layernorm(hidden))
         return core.norm(hidden), selected
 
     for first in range(0, len(document), m.prefill_chunk):
-        for layer in layers:
-            for block in range(far_blocks(first)):
-                if block not in layer.blocks:
-                    represent(layer, block)
         run(first, document[first : first + m.prefill_chunk], m.prefill_budget)
-    for layer in layers:
-        for block in range(blocks):
-            if block not in layer.blocks:
-                represent(layer, block)
     found = []
     for i, (token, budget) in enumerate(continuation):
         hidden, selected = run(len(document) + i, torch.tensor([token]), budget)

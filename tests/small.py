@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedModel, Qwen2Config, Qwen3Config
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.mistral.modeling_mistral import MistralRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
@@ -45,21 +56,17 @@ SIZES = {
 }
 
 
-class SmallTokenizer:
-    """Just enough of a tokenizer: a character a token, 0 ends an answer."""
+class SmallTokenizer(PreTrainedTokenizerFast):
+    """A character a token, 0 ends an answer; a prompt stands in brackets."""
 
-    chat_template = "{{ messages }}"
-    eos_token_id = 0
-    name_or_path = "test"
-
-    def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
-        return f"[{messages[0]['content']}]"
-
-    def __call__(self, text: str, **_: object) -> dict[str, list[int]]:
-        return {"input_ids": [ord(c) % 96 + 1 for c in text]}
-
-    def decode(self, ids: list[int], **_: object) -> str:
-        return "".join(chr(31 + i) for i in ids if i)
+    def __init__(self) -> None:
+        # 97 tokens; an unknown character is a question mark.
+        vocabulary = {"<end>": 0, "\n": 32, **{chr(c): c % 96 + 1 for c in range(32, 127)}}
+        tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+        tokenizer.decoder = decoders.Fuse()
+        super().__init__(tokenizer_object=tokenizer, eos_token="<end>", name_or_path="test")
+        self.chat_template = "{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
 
 
 def make_reader(kind: str = "llama", memory: Memory | None = None, seed: int = 0) -> Reader:
@@ -83,9 +90,10 @@ def make_reader(kind: str = "llama", memory: Memory | None = None, seed: int = 0
 
 def full_attention(reader: Reader, tokens: torch.Tensor) -> torch.Tensor:
     """Logits [T, V] of the same weights under Hugging Face's own attention."""
-    reader.model.set_attn_implementation("eager")
+    reader.model.set_attn_implementation("sdpa")
     try:
-        return reader.model(tokens[None], use_cache=False).logits[0].float()
+        hidden = reader.model.base_model(tokens[None], use_cache=False).last_hidden_state[0]
+        return hidden @ reader.model.get_output_embeddings().weight.T
     finally:
         reader.model.set_attn_implementation(ATTENTION)
 
@@ -94,12 +102,22 @@ def some_tokens(n: int, seed: int = 1) -> torch.Tensor:
     return torch.randint(1, 97, (n,), generator=torch.Generator().manual_seed(seed))
 
 
-def in_float64(model: PreTrainedModel) -> None:
-    """All of a model in float64, its norms too, which transformers computes in float32."""
-    model.double()
-    for parent in list(model.modules()):
+def in_float64(reader: Reader, *, rotary: bool = True) -> None:
+    """A reader in float64, its norms too, which transformers computes in float32, and with ``rotary`` the tables of
+    :class:`Rotary`; positions that nobody reserves are then not there."""
+    reader.model.double()
+    for parent in list(reader.model.modules()):
         for name, norm in parent.named_children():
-            if isinstance(norm, LlamaRMSNorm):
+            if isinstance(norm, LlamaRMSNorm | Qwen2RMSNorm | Qwen3RMSNorm | MistralRMSNorm):
                 exact = torch.nn.RMSNorm(norm.weight.shape, eps=norm.variance_epsilon, dtype=torch.float64)
                 exact.load_state_dict(norm.state_dict())
                 setattr(parent, name, exact)
+    if rotary:
+        frequencies = reader.rotary._embedding.inv_freq.double()
+
+        def tables(length: int) -> tuple[torch.Tensor, torch.Tensor]:
+            angles = torch.arange(length)[:, None] * frequencies
+            return angles.cos().repeat(1, 2), torch.cat((-angles.sin(), angles.sin()), 1)
+
+        reader.rotary._compute = tables
+        reader.rotary._tables = tables(1)

@@ -124,7 +124,7 @@ def test_natural_prose_is_not_worded_as_in_training(material: Material) -> None:
 def test_short_documents_keep_their_length(material: Material, reader: Reader) -> None:
     for cell in SHORT:
         for document in material.documents(cell, 60):
-            assert len(reader.encode(reader.before + document.text())) <= LONGEST
+            assert len(reader.encode_document(document.text())) <= LONGEST
 
 
 def test_a_larger_card_starts_with_the_documents_of_a_smaller_one(reader: Reader, material: Material) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,19 +15,27 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
+from small import make_reader, some_tokens
 
-from utaca.decoding.policies import Set, Sub
-from utaca.detection.data import Sequences, columns, detections
-from utaca.detection.data import sequences as shown
-from utaca.detection.detector import Detector, load, side_by_side, vacuity
-from utaca.detection.heuristics import fit_heuristics, load_heuristics, save_heuristics
-from utaca.detection.layers import LSTM, Noise
-from utaca.detection.losses import bayes_risk, cross_entropy, divergence, evidential
-from utaca.detection.metrics import calibration_error, caught, detection_metrics, reliability
-from utaca.detection.thresholds import for_budget, mean_budget, youden
-from utaca.detection.training import train
+from utaca.decoding.loop import Decoding, generate
+from utaca.decoding.policies import Set, Sub, parse
+from utaca.detection.detector import Detector, load
+from utaca.detection.training.data import Sequences, columns
+from utaca.detection.training.data import sequences as shown
+from utaca.detection.training.heuristics import fit_heuristics, load_heuristics, save_heuristics
+from utaca.detection.training.layers import Noise, lstm
+from utaca.detection.training.losses import bayes_risk, cross_entropy, divergence, evidential
+from utaca.detection.training.metrics import calibration_error, caught, detection_metrics, reliability
+from utaca.detection.training.network import Network
+from utaca.detection.training.thresholds import for_budget, mean_budget, youden
+from utaca.detection.training.training import train
+from utaca.detection.training.verdicts import detections, token_logits, vacuity, verdicts
 from utaca.errors import UserError
-from utaca.records import SCHEMAS, trajectory_schema
+from utaca.memory import prefill
+from utaca.readers.load import Reader
+from utaca.records import SCHEMAS, Origin, read, reader_of, trajectory_schema, write
 from utaca.settings import schema
 
 SMALL = schema.Detector(width=16, signal_width=8, blocks=1, learning_rate=1e-2, evaluate_every=50)
@@ -74,7 +85,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table, **changes) -> Sequences:
 
 
 def alone(settings: schema.Detector, splits, *, steps: int, seed: int):
-    return train(settings, *splits, steps=steps, seeds=[seed])[0]
+    return train(settings, *splits, steps=steps, seeds=[seed], update=parse(settings.target.policy).update)[0]
 
 
 @pytest.fixture(scope="module")
@@ -111,16 +122,15 @@ def reference(detector: Detector, signals: torch.Tensor, embedding: torch.Tensor
 
     fused = torch.zeros(len(signals), settings.width)
     if settings.embedding:
-        fused = fused + gelu(linear("embedding_encoder", embedding / embedding.norm(dim=-1, keepdim=True)))
+        fused = fused + gelu(linear("embedding_encoder.0", embedding / embedding.norm(dim=-1, keepdim=True)))
     for place, name in enumerate(settings.signals):
         fused = fused + linear(
-            f"signal_encoders.{name}.1", gelu(linear(f"signal_encoders.{name}.0", signals[:, [place]]))
+            f"signal_encoders.{name}.2", gelu(linear(f"signal_encoders.{name}.0", signals[:, [place]]))
         )
     if settings.lstm:
-        lstm = torch.nn.LSTM(settings.width, settings.width)
-        own = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        lstm.load_state_dict({f"{name}_l0": weights[f"lstm.{name}"] for name in own})
-        fused = lstm(fused)[0]
+        recurrent = torch.nn.LSTM(settings.width, settings.width)
+        recurrent.load_state_dict({name: weights[f"lstm.{name}"] for name in recurrent.state_dict()})
+        fused = recurrent(fused)[0]
     for block in range(settings.blocks):
         fused = fused + linear(f"blocks.{block}.back", gelu(linear(f"blocks.{block}.wide", fused)))
     return linear("head", fused).detach()
@@ -131,7 +141,7 @@ def test_steps_and_whole_sequences_equal_the_reference(changes):
     torch.manual_seed(0)
     settings = replace(schema.Detector(), **changes)
     detector, data = Detector(settings, 8), shown(*tables(6, 2), settings)
-    logits = detector.logits(data)
+    logits = token_logits(detector, data)
     for n in range(len(data)):
         own = data.position[n, : data.length[n]]
         expected = reference(detector, data.signals[own], data.embedding[own].float())
@@ -148,20 +158,21 @@ def test_steps_and_whole_sequences_equal_the_reference(changes):
 
 def test_lstm_gradients_are_those_of_torch():
     torch.manual_seed(0)
-    own, theirs, sizes = LSTM(5).double(), torch.nn.LSTM(5, 5).double(), [4, 4, 3, 1]
-    theirs.load_state_dict({f"{name}_l0": value for name, value in own.state_dict().items()})
-    x, weight = torch.randn(12, 5, dtype=torch.double), torch.randn(12, 5, dtype=torch.double)
-    zeros, found = torch.zeros(4, 5, dtype=torch.double), []
-    for run in (
-        lambda x: own(x, sizes, zeros, zeros)[0],
-        lambda x: theirs(torch.nn.utils.rnn.PackedSequence(x, torch.tensor(sizes)))[0].data,
-    ):
-        given = x.clone().requires_grad_()
-        (run(given) * weight).sum().backward()
-        found.append(given.grad)
-    torch.testing.assert_close(*found)
-    for name, value in own.named_parameters():
-        torch.testing.assert_close(value.grad, theirs.get_parameter(f"{name}_l0").grad)
+    theirs, sizes = [torch.nn.LSTM(5, 5).double() for _ in range(2)], [4, 4, 3, 1]
+    by_name = zip(*(module.parameters() for module in theirs), strict=True)
+    weights = [torch.stack(own).detach().requires_grad_() for own in by_name]
+    x, weight = (torch.randn(2, 12, 5, dtype=torch.double) for _ in range(2))
+    own = x.clone().requires_grad_()
+    found = lstm(own, sizes, *weights)
+    (found * weight).sum().backward()
+    for seed, module in enumerate(theirs):
+        given = x[seed].clone().requires_grad_()
+        expected = module(torch.nn.utils.rnn.PackedSequence(given, torch.tensor(sizes)))[0].data
+        (expected * weight[seed]).sum().backward()
+        torch.testing.assert_close(found[seed], expected)
+        torch.testing.assert_close(own.grad[seed], given.grad)
+        for value, other in zip(weights, module.parameters(), strict=True):
+            torch.testing.assert_close(value.grad[seed], other.grad)
 
 
 def test_embedding_is_normalised_inside():
@@ -170,6 +181,15 @@ def test_embedding_is_normalised_inside():
     once, again = (detector.step(signals, embedding * scale, state)[0] for scale in (1, 100))
     torch.testing.assert_close(once, again)
     assert torch.isfinite(detector.step(signals, embedding * 0, state)[0]).all()
+
+
+@pytest.mark.parametrize("changes", [{}, {"kind": "evidential", "classes": 2, "decision": "youden"}])
+def test_a_decision_never_leaves_the_device(changes):
+    """Tensors of the meta device have no values: whatever asks for one (item, tolist, bool, cpu) raises."""
+    detector = Detector(replace(SMALL, **changes), 8).to("meta")
+    detector.thresholds["youden"] = 0.5
+    p, state = detector.step(torch.rand(2, 1), torch.randn(2, 8), detector.initial_state(2))
+    assert [x.device.type for x in (p, *state, detector.distrusts(p))] == ["meta"] * 4
 
 
 def test_decision_is_the_larger_failure_against_correct():
@@ -192,6 +212,105 @@ def test_two_classes_report_uncertain_as_hallucinated():
 def test_a_detector_needs_an_input():
     with pytest.raises(UserError, match="at least one input"):
         Detector(replace(SMALL, signals=[], embedding=False), 8)
+
+
+# The reader of a detector
+
+
+@pytest.fixture(scope="module")
+def reader():
+    reader = make_reader()
+    prefill(reader, some_tokens(60))
+    return reader
+
+
+def of(reader: Reader) -> Origin:
+    return Origin(reader.settings.name, reader.identity)
+
+
+def refused(detector: Detector, reader: Reader, why: str) -> None:
+    """Refused before any pass of the model, in one sentence."""
+    memory, passes = prefill(reader, some_tokens(60)), []
+    hook = reader.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    other = f"reader {detector.reader or 'unknown'}"
+    told = rf"^reader {of(reader)} cannot be judged by a detector of {other}: {why}; train one on trajectories of test$"
+    told = told.replace("(", r"\(").replace(")", r"\)")
+    with pytest.raises(UserError, match=told):
+        Decoding(memory, "Who?", 4, Sub(1), detector)
+    with pytest.raises(UserError, match=told):
+        generate(memory, "Who?", budget=4, policy=Sub(1), detector=detector, max_new_tokens=3)
+    hook.remove()
+    assert not passes
+
+
+@pytest.mark.parametrize("trained_for", [None, Origin("wide", "0123")])
+def test_a_detector_of_another_width_is_refused(reader, trained_for):
+    refused(Detector(SMALL, 96, trained_for), reader, "its embeddings are 64 wide, not 96")
+
+
+def test_a_detector_of_another_reader_is_refused_though_as_wide(reader):
+    other = make_reader(seed=1)
+    other.settings.name = "other"
+    refused(Detector(SMALL, 64, of(other)), reader, "it has other weights")
+    without_embedding = replace(SMALL, embedding=False)
+    refused(Detector(without_embedding, 0, of(other)), reader, "it has other weights")
+
+
+def test_a_detector_of_an_unknown_site_is_refused(reader):
+    why = "it has no embedding at site head, but at attention, mlp, residual"
+    refused(Detector(replace(SMALL, site="head"), 64, of(reader)), reader, why)
+    with pytest.raises(UserError, match="no embedding at site head"):
+        Detector(replace(SMALL, site="head"), 64).check(make_reader())
+
+
+def test_a_detector_of_the_right_reader_is_accepted(reader, tmp_path):
+    memory = prefill(reader, some_tokens(60))
+    renamed = Origin("renamed", reader.identity)
+    for bound in (of(reader), renamed, None):
+        Detector(SMALL, 64, bound).save(tmp_path / "model.safetensors")
+        found = load(tmp_path / "model.safetensors")
+        assert (found.reader, found.reader and found.reader.name) == (bound, bound and bound.name)
+        answer = generate(memory, "Who?", budget=4, policy=Sub(1), detector=found, max_new_tokens=3)
+        assert answer.trace[0].gdm is not None
+    Detector(replace(SMALL, embedding=False), 0, of(reader)).check(reader)
+    Detector(SMALL, 64, of(reader)).check(make_reader())
+
+
+def test_identity_is_that_of_the_weights():
+    known = make_reader().identity
+    assert re.fullmatch("[0-9a-f]{16}", known)
+    again = make_reader()
+    again.settings.path, again.settings.name = "elsewhere", "other"
+    again.model.bfloat16()
+    assert again.identity == known
+    others = [make_reader(seed=1), make_reader("qwen2"), make_reader("llama-wide")]
+    assert len({known, *(other.identity for other in others)}) == 4
+
+
+def test_training_binds_every_seed_to_the_reader(splits):
+    trained = train(SMALL, *splits, steps=2, seeds=[0, 1], reader=Origin("a", "1"))
+    assert [str(detector.reader) for detector, _ in trained] == ["a (1)"] * 2
+
+
+def test_parts_of_two_readers_are_refused(tmp_path):
+    trajectories, _ = tables(2, 0)
+
+    def part(name: str, reader: Origin | None) -> Path:
+        path = tmp_path / f"{name}.parquet"
+        write(path, "trajectories", trajectories, schema=trajectories.schema, config="same", reader=reader)
+        return path
+
+    one, same = part("one", Origin("a", "1")), part("same", Origin("b", "1"))
+    two, none = part("two", Origin("a", "2")), part("none", None)
+    assert read([one, same], "trajectories").num_rows == 2 * len(trajectories)
+    assert [reader_of(paths).name for paths in ([one], [one, same], [same, one])] == ["a", "a", "b"]
+    for other, its in ((two, r"a \(2\)"), (none, "unknown")):
+        told = rf"^{one} was made with reader a \(1\), {other} with reader {its}, and they must not be mixed;"
+        for refusing in (lambda paths: read(paths, "trajectories"), reader_of):
+            with pytest.raises(UserError, match=told):
+                refusing([one, same, other])
+    with pytest.raises(UserError, match="does not name the reader that made it"):
+        reader_of([none])
 
 
 # Data
@@ -257,9 +376,11 @@ def test_chains_of_validation_hold_every_token_once_and_part_neighbours():
     assert chained[0].tolist() != data.batch(torch.arange(16), 3).position.tolist()
     torch.manual_seed(0)
     detector = Detector(SMALL, 8)
-    (batch,) = data.batches(len(data), 3)
-    torch.testing.assert_close(detector.logits(data, 3)[batch.position], detector(batch), atol=1e-5, rtol=1e-5)
-    assert (detector.logits(data, 3) - detector.logits(data)).abs().max() > 1e-3, "the LSTM remembers the answer before"
+    (indices,) = data.split(len(data), 3)
+    batch = data.batch(indices[None], 3)
+    chained = token_logits(detector, data, 3)
+    torch.testing.assert_close(chained[batch.position[0]], Network([detector])(batch)[0], atol=1e-5, rtol=1e-5)
+    assert (chained - token_logits(detector, data)).abs().max() > 1e-3, "the LSTM remembers the answer before"
 
 
 def test_a_detector_trained_on_chains_does_not_take_length_for_failure():
@@ -272,7 +393,7 @@ def test_a_detector_trained_on_chains_does_not_take_length_for_failure():
     alarms = {}
     for chain in (1, 6):
         ((detector, _),) = train(replace(settings, chain=chain), data, data, steps=200, seeds=[0])
-        p = detector.probabilities(detector(next(data.batches(len(data), 12))))
+        p = detector.probabilities(token_logits(detector, data, 12))
         alarms[chain] = float(detector.distrusts(p).float().mean())
     assert alarms[1] > 0.8
     assert alarms[6] < 0.5
@@ -394,8 +515,8 @@ def test_evidence_of_the_true_class_is_never_punished():
 )
 def test_learns_a_separable_problem(splits, changes):
     detector, curve = alone(replace(SMALL, **changes), splits, steps=150, seed=0)
-    verdicts, labels = detector.verdicts(splits[1]), splits[1].labels
-    metrics = detection_metrics(verdicts[""].uncertain, labels, verdicts[""].score)
+    found, labels = verdicts(detector, splits[1])[""], splits[1].labels
+    metrics = detection_metrics(found.uncertain, labels, found.score)
     majority = max(metrics["share_uncertain"], 1 - metrics["share_uncertain"])
     assert metrics["macc"] > majority + 0.15
     assert metrics["auroc"] > 0.95
@@ -428,9 +549,11 @@ def test_the_same_seed_gives_the_same_bytes(splits, tmp_path):
 def test_side_by_side_each_seed_is_what_it_is_alone(splits, changes):
     settings = replace(SMALL, **changes)
     singles = [Detector(settings, 8) for _ in range(3)]
-    together = side_by_side(singles).logits(splits[1])
-    for single, logits in zip(singles, together, strict=True):
-        torch.testing.assert_close(logits, single.logits(splits[1]), atol=1e-5, rtol=1e-5)
+    together = Network(singles)
+    for place, (single, logits) in enumerate(zip(singles, together.logits(splits[1]), strict=True)):
+        torch.testing.assert_close(logits, token_logits(single, splits[1]), atol=1e-5, rtol=1e-5)
+        for name, value in together.detector(place).state_dict().items():
+            assert torch.equal(value, single.state_dict()[name])
     # Order and dropout too are each seed's own, whatever the company.
     seeds = [4, 0, 7]
     for (detector, curve), seed in zip(train(settings, *splits, steps=12, seeds=seeds), seeds, strict=True):
@@ -480,6 +603,11 @@ def test_one_sided_data_is_refused(splits, only, message):
         fit_heuristics(one_sided)
 
 
+def test_a_threshold_for_a_budget_needs_the_policy(splits):
+    with pytest.raises(UserError, match=r"give sub\.16 as update"):
+        train(replace(SMALL, decision="budget"), *splits, steps=1, seeds=[0])
+
+
 def test_impossible_weights_are_refused(splits):
     with pytest.raises(UserError, match="class_weights"):
         alone(replace(SMALL, class_weights=[1.0, 0.05]), splits, steps=1, seed=0)
@@ -494,9 +622,23 @@ def test_save_and_load(trained, splits, tmp_path):
     found = load(tmp_path / "model.safetensors")
     assert (found.settings, found.input_width, found.facts) == (detector.settings, 8, detector.facts)
     assert found.thresholds == detector.thresholds
-    np.testing.assert_array_equal(found.verdicts(splits[1])[""].score, detector.verdicts(splits[1])[""].score)
+    np.testing.assert_array_equal(verdicts(found, splits[1])[""].score, verdicts(detector, splits[1])[""].score)
     found.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
+
+
+def test_detectors_of_earlier_versions_are_refused(tmp_path, trained):
+    path, detector = tmp_path / "model.safetensors", trained[0]
+    detector.save(path)
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["utaca.detector"])
+    tensors = dict(detector.state_dict())
+    bound_to_nothing = {key: value for key, value in about.items() if key != "reader"}
+    renamed = {name.removesuffix("_l0"): value for name, value in tensors.items()}
+    for own, weights in ((bound_to_nothing, tensors), (about, renamed)):
+        save_file(weights, path, metadata={"utaca.detector": json.dumps(own)})
+        with pytest.raises(UserError, match=r"^.*model.safetensors is not a detector of this version of utaca; .*$"):
+            load(path)
 
 
 def test_foreign_files_are_refused(tmp_path):
@@ -509,8 +651,8 @@ def test_foreign_files_are_refused(tmp_path):
         load(tmp_path / "text")
     with pytest.raises(UserError, match="no thresholds"):
         load_heuristics(tmp_path / "text")
-    (tmp_path / "text").write_text('{"x": {"signal": "x", "threshold": 1, "validation": {}}}')
-    with pytest.raises(UserError, match="unknown signal x"):
+    (tmp_path / "text").write_text('{"x": {"statistic": "x", "threshold": 1, "validation": {}}}')
+    with pytest.raises(UserError, match="unknown statistic x"):
         load_heuristics(tmp_path / "text")
 
 
@@ -524,7 +666,7 @@ def test_foreign_files_are_refused(tmp_path):
 )
 def test_detections_follow_the_online_decisions(splits, changes):
     (detector, _), data = alone(replace(SMALL, **changes), splits, steps=60, seed=1), splits[1]
-    table = detections(detector.verdicts(data)[""], data, "utaca", 3)
+    table = detections(verdicts(detector, data)[""], data, "utaca", 3)
     assert table.schema == SCHEMAS["detections"]
     assert table.num_rows == data.n_tokens
     assert table["label"].null_count == data.n_failed
@@ -546,18 +688,18 @@ def test_read_outs_and_their_thresholds(splits):
         for changes in ({}, {"kind": "evidential", "classes": 2, "decision": "youden"})
     )
     label = splits[1].labels
-    found = softmax.verdicts(splits[1])
+    found = verdicts(softmax, splits[1])
     assert list(found) == ["", "youden"]
     assert softmax.thresholds["argmax"] == 0
     p = found[""].probabilities
     np.testing.assert_allclose(found["youden"].score, np.log(p[:, 0] + p[:, 2]) - np.log(p[:, 1]), rtol=1e-4, atol=1e-5)
-    evidential_found = net.verdicts(splits[1])
+    evidential_found = verdicts(net, splits[1])
     assert list(evidential_found) == ["", "mass"]
     assert ((evidential_found["mass"].score > 0) & (evidential_found["mass"].score <= 1)).all()
-    for verdicts in (found["youden"], *evidential_found.values()):
-        quality = detection_metrics(verdicts.uncertain, label)["balanced_accuracy"]
-        for other in np.quantile(verdicts.score, np.linspace(0, 1, 40)):
-            assert detection_metrics(verdicts.score > other, label)["balanced_accuracy"] <= quality + 1e-9
+    for said in (found["youden"], *evidential_found.values()):
+        quality = detection_metrics(said.uncertain, label)["balanced_accuracy"]
+        for other in np.quantile(said.score, np.linspace(0, 1, 40)):
+            assert detection_metrics(said.score > other, label)["balanced_accuracy"] <= quality + 1e-9
 
 
 # Thresholds
@@ -617,7 +759,7 @@ def simulated(flags: list[list[bool]], k_max: int, policy) -> float:
                 used.append(k)
             else:
                 used.append(k)
-                k = policy.update(k, k_max)
+                k = policy.update(k, k_max, None)
     return sum(used) / len(used)
 
 
@@ -636,15 +778,15 @@ def test_threshold_for_a_mean_budget(answers, policy, aim):
 
     def budget(tau):
         expected = simulated([[s > tau for s in own] for own in answers], 8, policy)
-        assert mean_budget(score > tau, position, 8, policy) == pytest.approx(expected)
+        assert mean_budget(score > tau, position, 8, policy.update) == pytest.approx(expected)
         return expected
 
     target = schema.Target(budget=aim, k_max=8, policy="sub.1")
     if budget(np.inf) > aim:
         with pytest.raises(UserError, match="out of reach"):
-            for_budget(score, position, target, policy)
+            for_budget(score, position, target, policy.update)
         return
-    tau = for_budget(score, position, target, policy)
+    tau = for_budget(score, position, target, policy.update)
     assert budget(tau) <= aim
     wider = [(a + b) / 2 for a, b in itertools.pairwise(sorted(set(score))) if (a + b) / 2 < tau]
     assert all(budget(other) > aim for other in wider)

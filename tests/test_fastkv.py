@@ -12,7 +12,8 @@ from test_methods import steps
 from torch import Tensor
 
 from utaca.errors import UserError
-from utaca.methods import Answers, build
+from utaca.generation.answers import Answers
+from utaca.methods import build
 
 
 @pytest.mark.parametrize("case", range(12))
@@ -80,7 +81,7 @@ def test_kept_and_propagated_tokens_and_logits_equal_a_loop(case: int) -> None:
     assert attended[1:] == [min(n, budget) + 1 + i for i in range(4)]
     again = max(0, window - n_prompt)
     state = method.state(method.read(reader, tokens[:-n_prompt], n_prompt), again, n_prompt + again)
-    state.run(tokens[n - n_prompt - again :])
+    state.advance(tokens[n - n_prompt - again :])
     assert state.reached.tolist() == reached
     assert [chosen.expand(loop.groups, -1).tolist() for chosen in state.chosen] == ids
 

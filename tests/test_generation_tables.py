@@ -30,17 +30,20 @@ def made(folder, given_points):
     rng = np.random.default_rng(5)
     answers, scores = [], []
     for method, budget, policy, seed, tokens, chance in given_points:
-        name = schema.Point(method, budget, policy, seed=seed).label
+        method, _, base = method.partition("-")
+        point = schema.Point(method, budget, policy, seed=seed, base=base)
+        name = point.label
         rows, judged = [], []
         for d in range(N):
             rows.append(
                 {
-                    "document": f"d{d}", "suite": "test", "point": name, "method": method, "budget": budget,
+                    "document": f"d{d}", "suite": "test", "point": name, "method": point.decoder, "budget": budget,
                     "policy": policy, "detector": "utaca" if method == "utaca" else "",
                     "seed": seed if seed >= 0 else None, "question": "?", "text": "", "n_context": 900, "dropped": 100,
                     "n_generated": 10 + d, "finish": "eos", "selected": tokens * (1 + 0.02 * d),
                     "attended": tokens + 288,
                     "selected_with_tentative": 2.0 * tokens, "attended_with_tentative": 2.0 * tokens, "rollbacks": d,
+                    "effective_rollbacks": d // 2,
                     "prefill_seconds": 1.0, "decode_seconds": 1.0, "peak_bytes": 1,
                 }
             )  # fmt: skip
@@ -119,7 +122,11 @@ def test_seeds_have_a_row_each_and_their_mean(tmp_path, config) -> None:
     table = generation.seeds(*made(tmp_path, FIXED + ORACLES + seeds), config)
     assert list(table.frame["seed"]) == ["0", "1", "2", "3", "mean ± sd of 4"]
     each, over = table.frame[:4], table.frame.iloc[4]
-    for column in ("cas_pct", "mtokens", "rollbacks_pct", "gap_closed_pct"):
+    # Rollbacks of the documents are 0, 1, ..., 6, and every second of them changed the blocks.
+    generated = sum(10 + d for d in range(N))
+    assert list(each["rollbacks_pct"]) == pytest.approx([100 * 21 / generated] * 4)
+    assert list(each["effective_rollbacks_pct"]) == pytest.approx([100 * 9 / generated] * 4)
+    for column in ("cas_pct", "mtokens", "rollbacks_pct", "effective_rollbacks_pct", "gap_closed_pct"):
         assert over[column] == pytest.approx(each[column].mean())
         assert over[f"{column}_sd"] == pytest.approx(each[column].std(ddof=1))
     assert each["cas_pct_low"].le(each["cas_pct"]).all()

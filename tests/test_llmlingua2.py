@@ -15,9 +15,9 @@ from torch import Tensor
 from transformers import BertConfig, BertForTokenClassification, BertTokenizer
 
 from utaca.errors import UserError
-from utaca.methods import Answers, build
+from utaca.generation.answers import Answers
+from utaca.methods import build
 from utaca.methods.llmlingua2 import _undisturbed
-from utaca.readers.prompts import SEPARATOR
 
 WORDS = [f"w{i}{'xyz'[: i % 4]}" for i in range(200)]
 
@@ -65,11 +65,11 @@ def test_kept_words_and_logits_equal_a_statement_of_the_rule(case: int, classifi
     reading = method.read(reader, document, 50)
     rate = given.get("rate", given.get("budget", 0) / len(document))
     forced = "" if "budget" in given else forced
-    expected = reader.encode(reader.before + " ".join(kept(classifier, words, rate, forced)).replace(" .", "."))
+    expected = reader.encode_document(" ".join(kept(classifier, words, rate, forced)).replace(" .", "."))
     assert reader.tokenizer.decode(reading.tokens.tolist()) == reader.tokenizer.decode(expected.tolist())
     assert reading.dropped == 0
     answer = Answers(reader, document).answer(method, "what is it", 4)
-    prompt = reader.encode(SEPARATOR + "what is it" + reader.after)
+    prompt = reader.encode_question("what is it")
     loop = Loop(reader)
     chosen = loop.run(torch.cat((expected, prompt)), loop.full)[-1].argmax()
     assert answer.generation.trace[0].token == chosen

@@ -9,9 +9,10 @@ from configs import reference_config
 from matplotlib.axes import Axes
 from small import make_reader
 from test_generation_tables import ADAPTIVE, FIXED, brute, made
+from test_trajectories import methods_of
 
+from utaca.generation.suites import Decoded, decode_suites
 from utaca.methods import METHODS
-from utaca.methods.suites import decode_methods
 from utaca.records import read, write
 from utaca.records.journal import Journal
 from utaca.reporting import methods, statistics
@@ -27,6 +28,10 @@ def config() -> schema.Config:
     return reference_config(
         scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300), detectors={"utaca": schema.Detector()}
     )
+
+
+def decoded_by_methods(reader, documents, suites, settings, journal) -> Decoded:
+    return decode_suites(reader, documents, suites, methods_of(suites, settings), {}, journal)
 
 
 def both(folder, own=OWN):
@@ -69,6 +74,18 @@ def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config) -
     assert row["read_pct"] == pytest.approx(90), "100 of 1,000 tokens were cut"
     assert row["paper_cas_pct"] == 23.43
     assert np.isnan(rows.loc["UT-ACA", "Kmax=64, Sub.16"]["difference_pct"])
+
+
+def test_a_trigger_on_another_method_is_a_row_of_its_own(tmp_path, config) -> None:
+    name = "utaca-retrieval_attention"
+    files, _, own, decoded = both(tmp_path, [*OWN, (name, 512, "sub.128", 0, 300.0, 0.5)])
+    rows = methods.methods(own, decoded, METHODS, config).frame.set_index("method")
+    row = rows.loc["UT-ACA on RetrievalAttention"]
+    assert (row["setting"], row["prefill"]) == ("Kmax=512 tokens, Sub.128", "quadratic")
+    assert row["cas_pct"] == pytest.approx(100 * brute(*files, f"{name}-512-sub128-seed0", range(7))[1])
+    assert row["nearest_utaca"] == "Kmax=64, Sub.16", "it is held against UT-ACA as the others are"
+    assert np.isnan(row["paper_cas_pct"])
+    assert "UT-ACA on RetrievalAttention" not in set(methods.equal_budgets(own, decoded, config).frame["method"])
 
 
 def test_the_papers_figures_beside_are_those_of_the_same_reader(tmp_path, config) -> None:
@@ -187,7 +204,7 @@ def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:
         {"id": f"d{i}", "text": "the cat sat " * (30 + i), "person": "Ann Lee", "facts": [{"attribute": "major"}]}
         for i in range(2)
     ]
-    found = decode_methods(reader, documents, suites, settings, Journal(tmp_path, "x"))
+    found = decoded_by_methods(reader, documents, suites, settings, Journal(tmp_path, "x"))
     frame = pd.concat([table.to_pandas() for table in found.answers.values()])
     assert set(zip(frame["suite"], frame["point"], frame["budget"], strict=True)) == {
         ("methods", "window", 0), ("methods", "full", 0), ("budgets", "window-40", 40), ("budgets", "window-60", 60),
@@ -198,7 +215,7 @@ def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:
     answer = found.answers["methods", "full"].to_pandas()
     assert len(trace) == answer["n_generated"].sum()
     assert (trace.groupby("document")["attended"].first() > answer.set_index("document")["n_context"]).all()
-    again = decode_methods(reader, documents, suites, settings, Journal(tmp_path, "x"))
+    again = decoded_by_methods(reader, documents, suites, settings, Journal(tmp_path, "x"))
     assert again.answers["methods", "full"].equals(found.answers["methods", "full"]), "journaled, times included"
 
 
@@ -211,7 +228,7 @@ def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_
     settings = {"window": {"budget": 40, "n_init": 4}, "full": {}}
 
     def journaled() -> int:
-        decode_methods(make_reader(), [document], suites, settings, Journal(tmp_path / "j", "x"))
+        decoded_by_methods(make_reader(), [document], suites, settings, Journal(tmp_path / "j", "x"))
         return len(list((tmp_path / "j").rglob("*.parquet")))
 
     assert journaled() == 2
@@ -223,7 +240,7 @@ def test_a_method_that_lacks_something_gives_rows_that_say_so(tmp_path) -> None:
     settings = {"llmlingua2": {"model": str(tmp_path / "nowhere")}}
     document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
     points_ = {"methods": [schema.Point("llmlingua2")]}
-    found = decode_methods(make_reader(), [document], points_, settings, Journal(tmp_path / "j", "x"))
+    found = decoded_by_methods(make_reader(), [document], points_, settings, Journal(tmp_path / "j", "x"))
     (row,) = found.answers["methods", "llmlingua2"].to_pylist()
     assert row["finish"].startswith("not run: needs")
     assert row["n_generated"] == 0
@@ -232,12 +249,12 @@ def test_a_method_that_lacks_something_gives_rows_that_say_so(tmp_path) -> None:
 
 def test_what_a_method_cannot_do_with_a_document_loses_no_row(tmp_path, monkeypatch) -> None:
     def refuse(self, *_: object) -> None:
-        self.demand(False, "budget=40 is too small for this document")
+        self.require(False, "budget=40 is too small for this document")
 
     monkeypatch.setattr("utaca.methods.window.WindowOnly.read", refuse)
     document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
     points_ = {"methods": [schema.Point("window"), schema.Point("full")]}
-    found = decode_methods(make_reader(), [document], points_, {"window": {}, "full": {}}, Journal(tmp_path, "x"))
+    found = decoded_by_methods(make_reader(), [document], points_, {"window": {}, "full": {}}, Journal(tmp_path, "x"))
     (row,) = found.answers["methods", "window"].to_pylist()
     assert row["finish"] == "not run: method window: budget=40 is too small for this document"
     assert found.answers["methods", "full"]["n_generated"][0].as_py() > 0

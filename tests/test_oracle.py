@@ -50,6 +50,6 @@ def test_the_kept_tokens_are_kvpresss(kind: str, floor: float | None, answers: d
     adaptive = {"floor": floor, "safeguard": "least"}
     method = build("snapkv", settings) if floor is None else build("adakv", settings | adaptive)
     state = method.state(method.read(reader, tokens[:280], 20), 0, 20)
-    state.run(tokens[280:])
+    state.advance(tokens[280:])
     found = [[[t for t in row if t >= 0] for row in chosen.tolist()] for chosen in state.chosen]
     assert found == answers[kind, floor]

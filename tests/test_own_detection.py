@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from test_reporting import N_DOCUMENTS, config, detections
 
-from utaca.detection.metrics import calibration_error, detection_metrics
+from utaca.detection.training.metrics import calibration_error, detection_metrics
 from utaca.errors import UserError
 from utaca.judging.traces import label_traces
 from utaca.records import write

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from small import make_reader
 from test_generation_tables import config  # noqa: F401
-from test_trajectories import EveryThird, documents
+from test_trajectories import EveryThird, documents, methods_of
 
-from utaca.decoding import suites as suites_module
-from utaca.decoding.generate import generate
+from utaca.decoding.loop import generate
 from utaca.decoding.policies import Sub
-from utaca.decoding.replays import Replays, decisions
-from utaca.decoding.suites import Trigger, decode_suites
-from utaca.decoding.trajectories import ask
 from utaca.errors import UserError
+from utaca.generation.replays import Replays, decisions
+from utaca.generation.suites import Trigger, decode_suites
+from utaca.generation.trajectories import ask
 from utaca.memory import prefill
+from utaca.methods import infllm as infllm_module
 from utaca.records import SCHEMAS, write
 from utaca.records.journal import Journal
 from utaca.reporting import replays
@@ -23,6 +23,7 @@ from utaca.settings.schema import Memory, Point
 
 POINT = Point("utaca", 6, "sub.2")
 TRIGGERS = {POINT.label: Trigger(EveryThird(), "", "utaca", 0)}
+METHODS = methods_of({"test": [Point("infllm", 2), POINT]})
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def reader():
 
 def test_every_decision_is_replayed_from_one_prefill(reader, tmp_path, monkeypatch) -> None:
     given, prefills = documents(2), []
-    monkeypatch.setattr(suites_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
+    monkeypatch.setattr(infllm_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
     journal, suites = Journal(tmp_path, "x"), {"test": [Point("infllm", 2), POINT]}
-    found = decode_suites(reader, given, suites, TRIGGERS, journal, replays=Replays(POINT.label, 99, 0))
+    found = decode_suites(reader, given, suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 99, 0))
     assert len(prefills) == 2
     assert found.replays.schema.equals(SCHEMAS["replays"])
     rows = found.replays.to_pylist()
@@ -66,11 +67,11 @@ def test_every_decision_is_replayed_from_one_prefill(reader, tmp_path, monkeypat
             if rank == 1:
                 assert row["logprob_before"] == pytest.approx(compact.logprob, abs=1e-5)
     assert {row["expanded"] for row in rows} == {True, False}
-    fewer = decode_suites(reader, given, suites, TRIGGERS, journal, replays=Replays(POINT.label, 1, 0)).replays
+    fewer = decode_suites(reader, given, suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 1, 0)).replays
     assert len(prefills) == 2, "fewer replays are taken from the journal"
     assert all(row in rows for row in fewer.to_pylist())
     assert len(fewer) == 4
-    again = decode_suites(reader, given, suites, TRIGGERS, journal, replays=Replays(POINT.label, 1, 0)).replays
+    again = decode_suites(reader, given, suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 1, 0)).replays
     assert again.equals(fewer)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from configs import reference_config
 
-from utaca.detection.metrics import detection_metrics
+from utaca.detection.training.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import write
 from utaca.records.tables import provenance

@@ -7,12 +7,14 @@ import random
 import pytest
 import torch
 from brute_methods import Loop, turned
-from small import make_reader, some_tokens
+from small import in_float64, make_reader, some_tokens
 from test_methods import steps
 from torch import Tensor
 
+from utaca.decoding.loop import generate
 from utaca.errors import UserError
 from utaca.methods import Method, build
+from utaca.methods.dense import Continuation
 
 ANSWER = 5
 
@@ -155,15 +157,36 @@ def test_infllm_v2_equals_a_loop(number: int) -> None:
     assert attended == [(top + local) * block - gap for gap in missing]
     document, prompt = case.tokens[: case.asked + 1 - case.prompt], case.tokens[case.asked + 1 - case.prompt : -ANSWER]
     state = method.state(method.read(case.reader, document, case.prompt), 0, case.prompt)
-    state.run(prompt[:-1])
-    state.run(prompt[-1:])
+    state.advance(prompt[:-1])
+    state.advance(prompt[-1:])
     assert {layer: rows.tolist() for layer, rows in state.blocks.items()} == {
         layer: [selected[layer, case.asked, group] for group in range(case.loop.groups)] for layer in range(3)
     }
 
 
+@pytest.mark.parametrize("budget", [32, 20, 8, 4, 1])
+def test_infllm_v2_attends_to_the_present_token_under_any_budget(budget: int, monkeypatch) -> None:
+    """A step's budget may be below the first blocks', which are then left out, and not the latest."""
+    settings = {"budget": 32, "window": 16, "block": 8, "kernel": 4, "stride": 2, "initial": 2, "dense_below": 0}
+    reading, attended = build("infllm_v2", settings).read(make_reader(), some_tokens(200), 60), []
+    plain = Continuation.attend_to
+
+    def attend_to(self, layer, query, tokens, scaling):
+        last = self.start + len(self.later[layer]) - 1
+        attended.append((tokens == last).any(1).all())
+        assert (tokens >= 0).sum(1).max() <= budget // 8 * 8 + 16
+        return plain(self, layer, query, tokens, scaling)
+
+    monkeypatch.setattr(Continuation, "attend_to", attend_to)
+    found = generate(reading, "Who?", budget=budget, max_new_tokens=5)
+    assert {token.k for token in found.trace} == {budget // 8 * 8}
+    assert len(attended) == 5 * 3
+    assert all(attended)
+
+
 def test_infllm_v2_is_dense_in_short_contexts() -> None:
     reader, tokens = make_reader(), some_tokens(90)
+    in_float64(reader, rotary=False)
     given = (reader, tokens[:60], tokens[60:70], tokens[70:])
     sizes = {"budget": 8, "window": 8, "block": 8, "kernel": 4, "stride": 2}
     method = build("infllm_v2", {**sizes, "dense_below": 80})

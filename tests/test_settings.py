@@ -76,7 +76,7 @@ def test_reader_brings_its_suites_unless_told_otherwise(root: Path) -> None:
 def test_every_method_is_compared_beside_the_points_of_either_reader(root: Path) -> None:
     llama, qwen = (compose({"suites": name}, root)["suites"] for name in ("methods", "methods_qwen"))
     assert (llama["methods"], llama["budgets"]) == (qwen["methods"], qwen["budgets"])
-    assert len(llama["methods"]["points"]) == 12
+    assert len(llama["methods"]["points"]) == 13
     assert {point["budget"] for point in qwen["test"]["points"] if point["method"] == "utaca"} == {16, 32, 48}
 
 
@@ -108,9 +108,10 @@ def test_scale_chooses_the_detectors_unless_they_are_chosen(root: Path) -> None:
 
 def test_suite_of_ones_own(root: Path) -> None:
     own = {"split": "test", "points": [{"method": "utaca", "budget": "3", "policy": "sub.1"}]}
+    unset = {"detector": "", "seed": -1, "base": ""}
     suites = compose({"suites": {"own": own}}, root)["suites"]
     assert set(suites) == {"validation", "test", "chained", "own"}
-    assert suites["own"]["points"] == [{"method": "utaca", "budget": 3, "policy": "sub.1", "detector": "", "seed": -1}]
+    assert suites["own"]["points"] == [{"method": "utaca", "budget": 3, "policy": "sub.1"} | unset]
 
 
 @pytest.mark.parametrize(("reader", "label"), [("tiny", "utaca-K64-sub16"), ("qwen2_7b", "utaca-K48-sub8")])
@@ -145,7 +146,7 @@ def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
             {"detectors": {"mine": {"dropout": "3"}}},
             "detectors.mine.dropout is 3.0 but must be a number at least 0.0 and at most 0.99",
         ),
-        ({"reader": {"dtype": "int4"}}, 'reader.dtype is \'int4\' but must be one of "float32", "bfloat16"'),
+        ({"reader": {"dtype": "int4"}}, 'reader.dtype is \'int4\' but must be one of "auto", "float32", "bfloat16"'),
         ({"scale": {"test": {"tokens": ["9", "3"]}}}, "scale.test.tokens is [9, 3]"),
         ({"scale": {"train": {"tokens": ["9"]}}}, "scale.train.tokens"),
         ({"scale": {"use": "paper", "test": {"shards": "200"}}}, "scale.test.shards is 200"),
@@ -199,10 +200,16 @@ def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: 
         ([("oracle", 3, "sub.1", "", 0)], "seed is set but method oracle has no detector"),
         ([("utaca", 3, "sub.1", "other")], "detector is 'other' but must be"),
         ([("utaca", 3, "sub.1", "", 8)], "seed is 8 but must be below"),
+        ([("infllm", 3, "", "", -1, "full")], "base is 'full' but method infllm is its own"),
+        ([("utaca", 3, "sub.1", "", -1, "infllm")], "base is 'infllm' but must be one of"),
+        ([("utaca", 0, "sub.1", "", -1, "full")], "budget is 0 but must be at least 1, in tokens"),
+        ([("utaca", 9, "sub.1", "", -1, "full")], "holds method utaca-full but its table is generation"),
     ],
 )
 def test_impossible_points(config: dict[str, Any], points: list[tuple[Any, ...]], said: str) -> None:
-    rows = [dict(zip(("method", "budget", "policy", "detector", "seed"), point, strict=False)) for point in points]
+    rows = [
+        dict(zip(("method", "budget", "policy", "detector", "seed", "base"), point, strict=False)) for point in points
+    ]
     with pytest.raises(UserError, match=said):
         validate({**config, "suites": {"own": {"split": "test", "points": rows}}})
 

@@ -85,7 +85,7 @@ def test_h2o_equals_a_loop_that_evicts(number: int) -> None:
     assert all(size <= budget + 1 for size in attended[1:])
     state = method.state(method.read(case.reader, case.document, 99), 0, 99)
     for tokens in (case.prompt, *case.answer[:, None]):
-        state.run(tokens)
+        state.advance(tokens)
     for layer, kept in enumerate(state.tokens):
         assert kept.tolist() == [list(mass[layer, group]) for group in range(case.loop.groups)]
 
@@ -127,7 +127,7 @@ def test_tokenselect_equals_a_loop_that_votes(number: int) -> None:
     assert attended == [min(n + i, n_init + budget + n_local) for i in range(ANSWER + 1)]
     state = method.state(method.read(case.reader, case.document, 99), 0, 99)
     for part in (case.prompt, *case.answer[:, None]):
-        state.run(part)
+        state.advance(part)
     assert {layer: tokens.tolist() for layer, tokens in state.chosen.items()} == elected
 
 
@@ -172,7 +172,7 @@ def test_freqkv_equals_a_loop_token_by_token(number: int) -> None:
     state = method.state(method.read(case.reader, case.document, 99), 0, 99)
     n, sawtooth = len(case.document), []
     for part in (case.prompt, *case.answer[:, None]):
-        state.run(part)
+        state.advance(part)
         n += len(part)
         sawtooth.append(n if n <= size else budget + (n - size - 1) % (size - budget) + 1)
         assert method.nominal(state) == sawtooth[-1]

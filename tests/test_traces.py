@@ -151,7 +151,7 @@ def test_blocks_agree_with_the_shipped_tokenizer():
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "data" / "readers" / "tiny")
     before, _ = frame(tokenizer)
     text = "Emma was born on April 18, 1861.  She\n\nlikes “Rock climbing” and 1,234 cafés.\n" * 3
-    encoded = encoder(tokenizer, before)(text)
+    encoded = encoder(tokenizer)(text)
     ids = tokenizer(before + text, add_special_tokens=False)["input_ids"]
     assert len(encoded.offsets) == len(ids)
     cuts = [max(0, start) for start, _ in encoded.offsets[8::8]]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 import torch
 from small import make_reader
 
-from utaca.decoding import suites as suites_module
-from utaca.decoding import trajectories as trajectories_module
-from utaca.decoding.generate import generate
-from utaca.decoding.suites import Trigger, decode_suites
-from utaca.decoding.trajectories import ask, trajectories
+from utaca.decoding.loop import generate
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
+from utaca.generation import answers as answers_module
+from utaca.generation import trajectories as trajectories_module
+from utaca.generation.suites import Trigger, decode_suites
+from utaca.generation.trajectories import ask, trajectories
 from utaca.memory import prefill
+from utaca.methods import infllm as infllm_module
+from utaca.methods.method import Method
+from utaca.methods.registry import method_of
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
 from utaca.records.journal import Journal
@@ -29,6 +35,12 @@ class EveryThird:
     def initial_state(self, batch: int) -> int:
         return 0
 
+    def check(self, reader: Reader) -> None:
+        """It judges the tokens of any reader."""
+
+    def to(self, device: torch.device) -> EveryThird:
+        return self
+
     def distrusts(self, p: torch.Tensor) -> torch.Tensor:
         return p[..., 0] > p[..., 1]
 
@@ -36,11 +48,17 @@ class EveryThird:
         return torch.tensor([[0.9, 0.1, 0.0] if state % 3 == 2 else [0.1, 0.9, 0.0]]), state + 1
 
 
+def methods_of(suites: Mapping[str, Sequence[Point]], settings: Mapping[str, Any] | None = None) -> dict[str, Method]:
+    """The method of every point of the suites, by label."""
+    return {point.label: method_of(point, settings or {}) for points in suites.values() for point in points}
+
+
 def documents(n: int) -> list[dict]:
-    prose = "The canal was dug by hand and flooded twice before the war. "
+    # No sentence twice: blocks that are alike have scores alike, and rounding would choose between them.
+    prose = [f"Canal {n} was dug by hand in {1613 + 71 * n} and flooded {3 * n} times. " for n in range(3 + n)]
     fact = {"attribute": "hobby", "value": "Chess"}
     return [
-        {"id": f"train-{i:04d}", "person": f"Ann {i}", "facts": [fact], "text": f"Ann {i}. " + prose * (3 + i)}
+        {"id": f"train-{i:04d}", "person": f"Ann {i}", "facts": [fact], "text": f"Ann {i}. " + "".join(prose[: 3 + i])}
         for i in range(n)
     ]
 
@@ -75,7 +93,8 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
                     assert torch.allclose(
                         torch.tensor(row[f"embedding_{site}"]), token.embeddings[site], atol=1e-2, rtol=1e-3
                     )
-                assert (row["logprob"], row["retrieval"]) == pytest.approx((token.logprob, token.retrieval), abs=2e-5)
+                measured = token.logprob, token.signals["retrieval"]
+                assert (row["logprob"], row["retrieval"]) == pytest.approx(measured, abs=2e-5)
                 assert row["expanded_token"] == token.probe.token
                 assert row["expanded_logprob"] == pytest.approx(token.probe.logprob, abs=2e-5)
                 assert row["selected"] == [ids.tolist() for ids in token.selected]
@@ -124,10 +143,10 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     triggers = {"utaca-K6-sub2": Trigger(detectors[0], "a", "utaca", 0)}
     triggers |= {f"utaca-K6-sub2-seed{n}": Trigger(detectors[n], "ab"[n], "utaca", n) for n in (0, 1)}
     prefills, decoded = [], []
-    monkeypatch.setattr(suites_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
-    monkeypatch.setattr(suites_module, "generate", lambda *g, **o: decoded.append(o) or generate(*g, **o))
+    monkeypatch.setattr(infllm_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
+    monkeypatch.setattr(answers_module, "generate", lambda *g, **o: decoded.append(o) or generate(*g, **o))
     given = documents(2)
-    found = decode_suites(reader, given, suites, triggers, Journal(tmp_path, "x"))
+    found = decode_suites(reader, given, suites, methods_of(suites), triggers, Journal(tmp_path, "x"))
     assert [label for _, label in found.answers] == [
         "infllm-K2", "infllm-K5", "utaca-K6-sub2", "oracle-K6-sub2", "utaca-K6-sub2-seed0", "utaca-K6-sub2-seed1"
     ]  # fmt: skip
@@ -149,7 +168,7 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
             assert row["text"] == "".join(t["text"] for t in trace)
             assert row["peak_bytes"] > 0
     more = {"test": [*suites["test"], Point("infllm", 1)]}
-    again = decode_suites(reader, given, more, triggers, Journal(tmp_path, "x"))
+    again = decode_suites(reader, given, more, methods_of(more), triggers, Journal(tmp_path, "x"))
     assert len(prefills) == 4, "a new point prefills again"
     key = "test", "infllm-K2"
     assert again.answers[key].equals(found.answers[key]), "the others are taken from the journal"
@@ -164,7 +183,9 @@ def test_a_suite_decoded_in_pairs_gives_the_same_tokens(reader, tmp_path, monkey
     for paired in (False, True):
         rows.clear()
         journal = Journal(tmp_path / str(paired), "x")
-        found.append(decode_suites(reader, documents(2), {"test": points}, triggers, journal, paired=paired))
+        suites = {"test": points}
+        given = documents(2), suites, methods_of(suites), triggers, journal
+        found.append(decode_suites(reader, *given, paired=paired))
         assert set(rows) == ({1, 2} if paired else {1})
     for point in points:
         key = "test", point.label

@@ -464,7 +464,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
         jobs = smoke(finished)
         assert {"score_validation", "score_test"} <= set(jobs)
         assert not {"pad", "decode_trajectories", "label", "train_utaca", "generate_test"} & set(jobs)
-    with edited(source / "detection" / "metrics.py"):
+    with edited(source / "detection" / "training" / "metrics.py"):
         jobs = smoke(finished)
         assert {"train_utaca", "fit_baselines"} <= set(jobs)
         assert not {"corpus", "draw_biographies", "write_biographies", "pad"} & set(jobs)

@@ -4,8 +4,9 @@ The public API, imported on first use so that ``import utaca`` costs nothing::
 
     reader = utaca.load_reader("tiny")
     memory = utaca.prefill(reader, document)
-    fixed = utaca.generate(memory, question, budget=32)
-    adaptive = utaca.generate(memory, question, budget=64, policy=utaca.Sub(16), detector=utaca.load_detector(path))
+    fixed = utaca.generate(memory, "Where was she born?", budget=32)
+    detector = utaca.load_detector(path)
+    adaptive = utaca.generate(memory, "Where was she born?", budget=64, policy=utaca.Sub(16), detector=detector)
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "Decoding": "utaca.decoding.generate",
+    "Decoding": "utaca.decoding.loop",
+    "Detector": "utaca.detection.detector",
+    "Generation": "utaca.trace",
+    "Memory": "utaca.settings.schema",
+    "Policy": "utaca.decoding.policies",
     "Sampling": "utaca.decoding.sampling",
     "Set": "utaca.decoding.policies",
     "Sub": "utaca.decoding.policies",
+    "Token": "utaca.trace",
     "UserError": "utaca.errors",
-    "generate": "utaca.decoding.generate",
-    "generate_together": "utaca.decoding.generate",
+    "generate": "utaca.decoding.loop",
+    "generate_together": "utaca.decoding.loop",
     "load_detector": ("utaca.detection.detector", "load"),
     "load_reader": "utaca.readers.shelf",
-    "prefill": "utaca.memory.blocks",
-    "question": "utaca.readers.prompts",
-    "stream": "utaca.decoding.generate",
+    "prefill": "utaca.memory.prefill",
+    "stream": "utaca.decoding.loop",
 }
 
 __all__ = sorted(_HOMES)

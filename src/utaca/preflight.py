@@ -36,7 +36,7 @@ def check(settings: schema.Config, rules: Collection[str]) -> None:
 
         check_reader(settings.reader)
     if "compare" in stages:
-        from utaca.methods.suites import method_of
+        from utaca.methods.registry import method_of
 
         for suite in settings.suites.values():
             for point in suite.points:

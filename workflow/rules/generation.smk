@@ -17,7 +17,14 @@ for split, suites in BLOCKS.items():
         input:
             documents=f"{OUT}/documents/{split}.parquet",
             reader=READER_FILES,
-            detectors=sorted({path for _, _, path in TRIGGERS[split].values()}),
+            detectors=sorted(
+                {
+                    TRIGGERS[point.label][2]
+                    for points in suites.values()
+                    for point in points
+                    if point.label in TRIGGERS
+                }
+            ),
             modules=MODULES["generate"],
         output:
             answers=[
@@ -52,7 +59,13 @@ for split, suites in BLOCKS.items():
                 suite: [asdict(point) for point in points]
                 for suite, points in suites.items()
             },
-            triggers=TRIGGERS[split],
+            methods={},
+            triggers={
+                point.label: TRIGGERS[point.label]
+                for points in suites.values()
+                for point in points
+                if point.label in TRIGGERS
+            },
             paired=SETTINGS.generation.paired,
             replays=(
                 [SETTINGS.replays_of, SETTINGS.scale.replays, SETTINGS.seed]

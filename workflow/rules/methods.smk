@@ -28,7 +28,15 @@ for split, suites in METHODS.items():
             documents=f"{OUT}/documents/{split}.parquet",
             reader=READER_FILES,
             classifier=CLASSIFIER,
-            modules=MODULES["compare"],
+            detectors=sorted(
+                {
+                    TRIGGERS[point.label][2]
+                    for points in suites.values()
+                    for point in points
+                    if point.label in TRIGGERS
+                }
+            ),
+            modules=MODULES["generate"],
         output:
             answers=[
                 f"{OUT}/generations/{suite}/{point.label}/answers-{{shard}}.parquet"
@@ -57,11 +65,20 @@ for split, suites in METHODS.items():
                 for suite, points in suites.items()
             },
             methods={
-                point.method: SETTINGS.methods[point.method]
+                name: SETTINGS.methods[name]
                 for points in suites.values()
                 for point in points
+                for name in [point.base or point.method]
             },
+            triggers={
+                point.label: TRIGGERS[point.label]
+                for points in suites.values()
+                for point in points
+                if point.label in TRIGGERS
+            },
+            paired=SETTINGS.generation.paired,
+            replays=[],
             shards=SCALE[split]["shards"],
             journal=f"{OUT}/journal/methods",
         script:
-            "../scripts/compare.py"
+            "../scripts/generate.py"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from utaca.detection.benchmark import LENGTHS, measure
+from utaca.benchmarks.detectors import LENGTHS, measure
 from utaca.records.logs import stage_log
 from utaca.reporting.render import number
 from utaca.reporting.tables import Column, Table, save

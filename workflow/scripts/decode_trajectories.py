@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.decoding.trajectories import trajectories
+from utaca.generation.trajectories import trajectories
 from utaca.readers.load import load as load_reader
 from utaca.records.fingerprint import fingerprint
 from utaca.records.journal import Journal
 from utaca.records.logs import stage_log
 from utaca.records.schemas import trajectory_schema
-from utaca.records.tables import rows, write
+from utaca.records.tables import Origin, rows, write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
 
@@ -35,6 +35,7 @@ with stage_log(snakemake.log[0]):
         table,
         schema=trajectory_schema(reader.width, recorded.sites),
         config=settings,
+        reader=Origin(reader.settings.name, reader.identity),
     )
     # The part holds all of it now.
     shutil.rmtree(folder)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import torch
 
-from utaca.detection.data import Sequences, columns, detections, sequences
 from utaca.detection.detector import load
-from utaca.detection.heuristics import load_heuristics
+from utaca.detection.training.data import Sequences, columns, sequences
+from utaca.detection.training.heuristics import load_heuristics
+from utaca.detection.training.verdicts import detections, verdicts
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, write
 from utaca.settings import schema
@@ -37,11 +38,11 @@ with stage_log(snakemake.log[0]):
         detectors = [load(path) for path in files.detectors[place * seeds :][:seeds]]
         shown = traces(detectors[0].settings)
         for seed, detector in enumerate(detectors):
-            for readout, verdicts in detector.verdicts(shown).items():
+            for readout, said in verdicts(detector, shown).items():
                 # Compared with the baselines under their rule is the main variant alone.
                 if readout != "youden" or variant == params.main:
                     name = f"{variant}_{readout}" if readout else variant
-                    tables.append(detections(verdicts, shown, name, seed))
+                    tables.append(detections(said, shown, name, seed))
     made_from = [*files.trajectories, files.labels, *files.detectors, *files.baselines]
     config = digest(dict(params.items()))
     write(snakemake.output[0], "detections", pa.concat_tables(tables), config=config, made_from=made_from)

@@ -1,12 +1,13 @@
-"""Answers of a shard of documents at every operating point of a split's suites, and replays of their decisions."""
+"""Answers of a shard of documents at the operating points of a split's suites, and replays of their decisions."""
 
 from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.decoding.replays import Replays
-from utaca.decoding.suites import Trigger, decode_suites
 from utaca.detection.detector import load as load_detector
+from utaca.generation.replays import Replays
+from utaca.generation.suites import Trigger, decode_suites
+from utaca.methods.registry import method_of
 from utaca.readers.load import load as load_reader
 from utaca.records.fingerprint import fingerprint
 from utaca.records.journal import Journal
@@ -23,8 +24,9 @@ with stage_log(snakemake.log[0]):
     params, files, output = snakemake.params, snakemake.input, snakemake.output
     reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
     suites = {suite: [build(schema.Point, point) for point in own] for suite, own in params.suites.items()}
+    methods = {point.label: method_of(point, params.methods) for own in suites.values() for point in own}
     triggers = {
-        label: Trigger(load_detector(path).to(reader.device), fingerprint("", [path]), variant, seed)
+        label: Trigger(load_detector(path), fingerprint("", [path]), variant, seed)
         for label, (variant, seed, path) in params.triggers.items()
     }
     documents = rows(files.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
@@ -32,8 +34,9 @@ with stage_log(snakemake.log[0]):
     common = digest({"reader": params.reader, "paired": params.paired})
     journal = Journal(params.journal, fingerprint(common, [files.documents, *files.reader, *files.modules]))
     replays = Replays(*params.replays) if params.replays else None
-    found = decode_suites(reader, documents, suites, triggers, journal, paired=params.paired, replays=replays)
-    settings = digest({key: value for key, value in params.items() if key not in ("suites", "triggers", "replays")})
+    found = decode_suites(reader, documents, suites, methods, triggers, journal, paired=params.paired, replays=replays)
+    changing = ("suites", "methods", "triggers", "replays")
+    settings = digest({key: value for key, value in params.items() if key not in changing})
     points = [(suite, point.label) for suite, own in suites.items() for point in own]
     for point, answers_path, traces_path in zip(points, output.answers, output.traces, strict=True):
         made_from = [files.documents, *params.triggers.get(point[1], [])[2:]]

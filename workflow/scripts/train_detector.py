@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.detection.data import Sequences, columns, sequences
-from utaca.detection.training import train
+from utaca.decoding.policies import parse
+from utaca.detection.training.data import Sequences, columns, sequences
+from utaca.detection.training.training import train
 from utaca.records.logs import stage_log
-from utaca.records.tables import atomic_path, read
+from utaca.records.tables import atomic_path, read, reader_of
 from utaca.settings import schema
 from utaca.settings.checks import build
 
@@ -33,6 +34,8 @@ with stage_log(snakemake.log[0]):
         shown(files.validation, files.validation_labels),
         steps=snakemake.params.steps,
         seeds=range(len(output.models)),
+        reader=reader_of([*files.train, *files.validation]),
+        update=parse(settings.target.policy).update,
         description=snakemake.rule,
     )
     for (detector, curve), model_path, curve_path in zip(trained, output.models, output.curves, strict=True):

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from transformers import AutoTokenizer
 
-from utaca.readers.prompts import frame
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows
@@ -22,7 +21,7 @@ with stage_log(snakemake.log[0]):
         snakemake.input.answers,
         snakemake.input.traces,
         snakemake.input.scores,
-        encoder(tokenizer, frame(tokenizer)[0]),
+        encoder(tokenizer),
         config,
     )
     with atomic_path(snakemake.output[0]) as scratch:

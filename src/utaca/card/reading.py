@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from utaca.card.material import Document
-from utaca.decoding.generate import generate
+from utaca.decoding.loop import generate
 from utaca.memory import BlockMemory, prefill
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question
@@ -48,7 +48,7 @@ def _answers(memory: BlockMemory, cell: str, document: Document, budget: int | N
         answer = generate(
             memory,
             question([attribute for attribute, _ in asked.facts], asked.person, reader.settings.prompt),
-            budget=max(1, memory.layout.blocks) if budget is None else budget,
+            budget=max(1, memory.layout.blocks(len(memory))) if budget is None else budget,
             max_new_tokens=reader.settings.max_new_tokens * len(asked.facts),
         )
         common = {"cell": cell, "document": document.id, "question": number, "budget": budget}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from utaca.card.material import Document
-from utaca.decoding.generate import stream
+from utaca.decoding.loop import stream
 from utaca.memory import prefill
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question
@@ -29,7 +29,7 @@ def measure(reader: Reader, document: Document) -> dict[str, Any]:
     Asks the document's first question. A prefill of the document's beginning goes before, as warm-up;
     ``decode_milliseconds`` is None where the answer ends with it.
     """
-    tokens = reader.encode(reader.before + document.text())
+    tokens = reader.encode_document(document.text())
     memory = prefill(reader, tokens[: 4 * reader.settings.memory.prefill_chunk])
     prefills = []
     for number in range(PREFILLS):

@@ -1,40 +1,55 @@
-"""Update policies: how the budget shrinks after an accepted token (paper, section 4.3)."""
+"""Update policies: how the budget goes on after a token (paper, section 4.3)."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Protocol
 
 from utaca.errors import UserError
 from utaca.settings.schema import POLICY
+from utaca.trace import Token
 
 
-class Policy(Protocol):
-    """An update policy; write a class with this one method to bring your own."""
+class Policy:
+    """An update policy; derive from it and write :meth:`update` to bring your own.
 
-    def update(self, k: int, k_max: int) -> int:
-        """Budget of the next token, at least 1, after a token was accepted under budget ``k``."""
+    A policy is pure: what it returns depends on its arguments alone, and it keeps nothing from call to call. The token
+    is the accepted one, or the one just distrusted, with its margin, GDM and all else that is known of it; its GDM is
+    None where no detector judges, as under the oracle. The token is None where budgets are worked out without an
+    answer, as for a threshold that aims at a mean budget. Decoding raises :class:`UserError` for a budget out of range.
+    """
+
+    def update(self, k: int, k_max: int, token: Token | None) -> int:
+        """Budget of the next token, from 1 to ``k_max``, after ``token`` was accepted under budget ``k``."""
+        raise TypeError(f"{type(self).__name__} must have a method update(k, k_max, token)")
+
+    def expand(self, k: int, k_max: int, token: Token | None) -> int:
+        """Budget, above ``k`` and at most ``k_max``, under which a ``token`` distrusted at ``k`` is generated again."""
+        return k_max
 
 
 @dataclass(frozen=True)
-class Set:
+class Set(Policy):
     """Set.n: the next token gets ``n`` blocks."""
 
     n: int
 
-    def update(self, k: int, k_max: int) -> int:
+    def update(self, k: int, k_max: int, token: Token | None) -> int:
         return min(self.n, k_max)
 
 
 @dataclass(frozen=True)
-class Sub:
+class Sub(Policy):
     """Sub.n: the next token gets ``n`` blocks less, at least 1."""
 
     n: int
 
-    def update(self, k: int, k_max: int) -> int:
+    def update(self, k: int, k_max: int, token: Token | None) -> int:
         return max(1, k - self.n)
+
+
+POLICIES: dict[str, type[Policy]] = {"set": Set, "sub": Sub}
+"""By the name that config gives them, before a dot and their number."""
 
 
 def parse(text: str) -> Policy:
@@ -44,4 +59,4 @@ def parse(text: str) -> Policy:
         raise UserError(
             f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, as in sub.16"
         )
-    return {"set": Set, "sub": Sub}[match[1]](int(match[2]))
+    return POLICIES[match[1]](int(match[2]))

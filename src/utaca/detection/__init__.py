@@ -1,1 +1,1 @@
-"""The uncertainty detector, its training, the logit baselines and their metrics (paper, section 3.1, appendix B)."""
+"""The uncertainty detector (paper, section 3.1, appendix B); :mod:`.training` makes and measures it."""

@@ -1,113 +1,140 @@
 """The uncertainty detector: signals and embedding of each token in, probabilities of its label out.
 
-Architecture of the paper's appendix "Architecture of Uncertainty Detector", decision of its section 3.1.
+Architecture of the paper's appendix "Architecture of Uncertainty Detector", decision of its section 3.1. This is the
+network as decoding runs it; dropout and training are in :mod:`utaca.detection.training`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
-from utaca.detection.data import Batch, Sequences, Verdicts
-from utaca.detection.layers import LSTM, Linear, Noise
 from utaca.errors import UserError
-from utaca.records import atomic_path
+from utaca.records import Origin, atomic_path
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.settings import schema
 from utaca.settings.checks import build, check_detector
 
+if TYPE_CHECKING:
+    from utaca.readers.load import Reader
 
-class State(NamedTuple):
-    """What the LSTM remembers of the tokens so far."""
 
-    hidden: torch.Tensor  # [B, width]
-    cell: torch.Tensor  # [B, width]
+class DetectorState(NamedTuple):
+    """State of the LSTM after the tokens so far of ``B`` answers."""
+
+    hidden: Tensor  # [B, width]
+    cell: Tensor  # [B, width]
 
 
 class ResidualBlock(nn.Module):
-    """h + Dropout(W2 Dropout(GELU(W1 h)))."""
+    """h + W2 GELU(W1 h + b1) + b2."""
 
     def __init__(self, width: int, expansion: int) -> None:
         super().__init__()
-        self.wide, self.back = Linear(width, expansion * width), Linear(expansion * width, width)
+        self.wide, self.back = nn.Linear(width, expansion * width), nn.Linear(expansion * width, width)
 
-    def forward(self, hidden: torch.Tensor, noise: Noise | None, rate: float) -> torch.Tensor:
-        inner = _drop(functional.gelu(self.wide(hidden)), noise, rate)
-        return hidden + _drop(self.back(inner), noise, rate)
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + self.back(functional.gelu(self.wide(hidden)))
 
 
 class Detector(nn.Module):
-    """Encoders of the embedding and of each signal, an LSTM over the answer's tokens, and a residual head.
+    """Encoders of the embedding and of each signal, an LSTM over the sums of what they give, and a residual head.
 
     Classes are (hallucinated, correct, unknown), or (uncertain, correct) where ``settings.classes`` is 2.
-    ``input_width`` is D, the width of the reader's embedding. ``facts`` tells of the training; ``thresholds`` are those
-    of the decision rules, by rule, on their scores. Raises :class:`UserError` for settings without any input.
-
-    Weights may be those of several seeds side by side (:func:`side_by_side`); tensors then have a first dimension S.
+    ``input_width`` is D, the width of the reader's embedding. ``reader`` is the one whose tokens it was trained on, the
+    only one that it fits (:meth:`check`); None where it was built by hand. ``thresholds`` are those of the decision
+    rules, by rule; ``facts`` say how it was trained. Raises :class:`UserError` for settings without any input.
     """
 
-    def __init__(self, settings: schema.Detector, input_width: int) -> None:
+    def __init__(self, settings: schema.Detector, input_width: int, reader: Origin | None = None) -> None:
         super().__init__()
         check_detector(settings, "the detector")
-        self.settings, self.input_width = settings, input_width
-        self.facts: dict[str, Any] = {}
+        self.settings, self.input_width, self.reader = settings, input_width, reader
         self.thresholds = {"argmax": 0.0}
-        width = settings.width
+        self.facts: dict[str, Any] = {}
+        width, inner = settings.width, settings.signal_width
         if settings.embedding:
-            self.embedding_encoder = Linear(input_width, width)
+            self.embedding_encoder = nn.Sequential(nn.Linear(input_width, width), nn.GELU())
         self.signal_encoders = nn.ModuleDict(
-            {
-                name: nn.ModuleList([Linear(1, settings.signal_width), Linear(settings.signal_width, width)])
-                for name in settings.signals
-            }
+            {name: nn.Sequential(nn.Linear(1, inner), nn.GELU(), nn.Linear(inner, width)) for name in settings.signals}
         )
         if settings.lstm:
-            self.lstm = LSTM(width)
-        self.blocks = nn.ModuleList(ResidualBlock(width, settings.expansion) for _ in range(settings.blocks))
-        self.head = Linear(width, settings.classes)
+            self.lstm = nn.LSTM(width, width, batch_first=True)
+        self.blocks = nn.Sequential(*(ResidualBlock(width, settings.expansion) for _ in range(settings.blocks)))
+        self.head = nn.Linear(width, settings.classes)
 
-    def forward(self, batch: Batch, noise: Noise | None = None) -> torch.Tensor:
-        """Class logits [M, C] of a batch of whole sequences. Dropout takes place where ``noise`` is given."""
-        state = self.initial_state(batch.sizes[0])
-        return self._run(batch.signals, batch.embedding, batch.sizes, state, noise)[0]
+    def check(self, reader: Reader) -> None:
+        """Raise :class:`UserError` where this detector cannot judge the tokens of ``reader``.
 
-    @property
-    def dropped_width(self) -> int:
-        """Elements of a token that dropout is drawn for."""
-        s = self.settings
-        embedding = s.width if s.embedding and s.embedding_dropout else 0
-        return embedding + (
-            (len(s.signals) * s.signal_width + s.blocks * (s.expansion + 1) * s.width) if s.dropout else 0
+        That is another reader than it was trained for, or one whose embeddings are of another width or another site.
+        """
+        embedding, site = self.settings.embedding, self.settings.site
+        # A reader holds no embeddings before its first pass.
+        sites = list(reader.embeddings()) or list(schema.SITES)
+        if embedding and reader.width != self.input_width:
+            why = f"its embeddings are {reader.width} wide, not {self.input_width}"
+        elif embedding and site not in sites:
+            why = f"it has no embedding at site {site}, but at {', '.join(sites)}"
+        elif self.reader is not None and self.reader.identity != reader.identity:
+            why = "it has other weights"
+        else:
+            return
+        other, own = Origin(reader.settings.name, reader.identity), self.reader or "unknown"
+        raise UserError(
+            f"reader {other} cannot be judged by a detector of reader {own}: {why}; train one on trajectories of "
+            f"{other.name}"
         )
 
-    def initial_state(self, batch: int) -> State:
+    def encode(self, signals: Tensor, embedding: Tensor) -> Tensor:
+        """z [..., width], the sum of the encoded ``embedding`` [..., D] and of the encoded ``signals`` [..., n].
+
+        Both are brought to the detector's device and precision; embeddings are normalised to length 1.
+        """
+        signals, parts = signals.to(self.head.weight), []
+        if self.settings.embedding:
+            parts.append(self.embedding_encoder(functional.normalize(embedding.to(self.head.weight), dim=-1)))
+        for place, encoder in enumerate(self.signal_encoders.values()):
+            parts.append(encoder(signals[..., place : place + 1]))
+        return sum(parts[1:], parts[0])
+
+    def forward(self, signals: Tensor, embedding: Tensor) -> Tensor:
+        """Class logits [B, T, C] of whole answers: ``signals`` [B, T, n], ``embedding`` [B, T, D].
+
+        Shorter answers are padded at their end with anything; their logits there mean nothing.
+        """
+        hidden = self.encode(signals, embedding)
+        if self.settings.lstm:
+            hidden, _ = self.lstm(hidden)
+        return self.head(self.blocks(hidden))
+
+    def initial_state(self, batch: int) -> DetectorState:
         """The state before the first token of ``batch`` answers."""
-        zeros = self.head.weight.new_zeros(*self.head.weight.shape[:-2], batch, self.settings.width)
-        return State(zeros, zeros)
+        zeros = self.head.weight.new_zeros(batch, self.settings.width)
+        return DetectorState(zeros, zeros)
 
     @torch.no_grad()
-    def step(self, signals: torch.Tensor, embedding: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
-        """One token a row: ``signals`` [B, n], ``embedding`` [B, D] -> ``p`` [B, 3] and the state after the token.
+    def step(self, signals: Tensor, embedding: Tensor, state: DetectorState) -> tuple[Tensor, DetectorState]:
+        """The next token of B answers: ``signals`` [B, n], ``embedding`` [B, D] -> ``p`` [B, 3] and the state after it.
 
-        ``state`` is left as it was, so a rejected token is undone by not taking the new one. ``p`` is
-        (hallucinated, correct, unknown) whatever the number of classes. What is given is brought to the detector's
-        device, where its results stay.
+        ``state`` is left as it was, so a rejected token is undone by going on from the state before it. ``p`` is
+        (hallucinated, correct, unknown) whatever the number of classes. Results stay on the detector's device.
         """
-        device = self.head.weight.device
-        logits, state = self._run(signals.to(device), embedding.to(device), [len(signals)], state, None)
-        return self.probabilities(logits), state
+        hidden = self.encode(signals, embedding)
+        if self.settings.lstm:
+            # The module's own call takes a quarter longer for one token.
+            state = DetectorState(*torch.lstm_cell(hidden, state, *self.lstm.all_weights[0]))
+            hidden = state.hidden
+        return self.probabilities(self.head(self.blocks(hidden))), state
 
-    def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+    def probabilities(self, logits: Tensor) -> Tensor:
         """``logits`` [..., C] as probabilities [..., 3]; of two classes, "uncertain" counts as hallucinated.
 
         Those of an evidential detector are the means of its Dirichlet distribution.
@@ -119,63 +146,21 @@ class Detector(nn.Module):
             p = logits.softmax(dim=-1)
         return p if self.settings.classes == 3 else functional.pad(p, (0, 1))
 
-    def distrust(self, p: torch.Tensor) -> torch.Tensor:
-        """What is held against the threshold, of ``p`` [..., 3]: the log odds of the two failures against "correct".
-
-        The failures count together, but each alone where the decision is the paper's (argmax): then
-        max(p_hal, p_unk) > p_cor is a score above 0.
-        """
+    def distrust(self, p: Tensor) -> Tensor:
+        """The score [...] of ``p`` [..., 3] that the decision compares with its threshold, see :func:`distrust`."""
         return distrust(p, self.settings.decision)
 
-    def distrusts(self, p: torch.Tensor) -> torch.Tensor:
-        """The decision for ``p`` [..., 3]; boolean [...]."""
+    def distrusts(self, p: Tensor) -> Tensor:
+        """The decision for ``p`` [..., 3]; boolean [...], on the device of ``p``."""
         return self.distrust(p) > self.thresholds[self.settings.decision]
 
-    @torch.no_grad()
-    def logits(self, sequences: Sequences, chain: int = 1) -> torch.Tensor:
-        """Class logits [n, C] of all tokens, in their flat order, of sequences alone or in chains."""
-        weight = self.head.weight
-        stack = weight.shape[:-2]
-        found = weight.new_empty(*stack, sequences.n_tokens + 1, self.settings.classes)
-        for batch in sequences.batches(chain=chain):
-            signals, embedding = (
-                x.to(weight.device).expand(*stack, *x.shape) for x in (batch.signals, batch.embedding)
-            )
-            found[..., batch.position, :] = self(batch._replace(signals=signals, embedding=embedding))
-        return found[..., :-1, :].cpu()
-
-    def verdicts(self, sequences: Sequences) -> dict[str, Verdicts]:
-        """Decisions on whole sequences, by read-out: "" is the detector's own.
-
-        A detector with the paper's decision is read by the threshold with the best balanced accuracy too ("youden"), an
-        evidential one by its lack of evidence, K over the sum of the concentrations ("mass").
-        """
-        logits = self.logits(sequences)
-        p = self.probabilities(logits)
-        found = {"": self._verdicts(self.distrust(p), self.settings.decision, p)}
-        if self.settings.decision == "argmax":
-            found["youden"] = self._verdicts(distrust(p, "youden"), "youden", p)
-        if self.settings.kind == "evidential":
-            found["mass"] = self._verdicts(vacuity(logits), "mass", None)
-        return found
-
-    def _verdicts(self, score: torch.Tensor, rule: str, p: torch.Tensor | None) -> Verdicts:
-        decided = score > self.thresholds[rule]
-        return Verdicts(decided.numpy(), score.numpy(), None if p is None else p.numpy())
-
-    def alone(self, seed: int) -> Detector:
-        """The detector at place ``seed`` of several side by side."""
-        found = deepcopy(self)
-        for own in found.parameters():
-            own.data = own.data[seed].clone()
-        return found
-
     def save(self, path: str | Path) -> None:
-        """Write weights, settings, thresholds and facts as safetensors; the same detector gives the same bytes."""
+        """Write weights, settings, reader, thresholds and facts as safetensors; the same detector, the same bytes."""
         # One metadata entry: the order of several is not fixed.
         about = {
             "settings": asdict(self.settings),
             "input_width": self.input_width,
+            "reader": asdict(self.reader) if self.reader else None,
             "thresholds": self.thresholds,
             "facts": self.facts,
         }
@@ -183,57 +168,24 @@ class Detector(nn.Module):
         with atomic_path(path) as scratch:
             save_file(tensors, scratch, metadata={"utaca.detector": json.dumps(about, sort_keys=True)})
 
-    def _run(
-        self, signals: torch.Tensor, embedding: torch.Tensor, sizes: list[int], state: State, noise: Noise | None
-    ) -> tuple[torch.Tensor, State]:
-        """``signals`` [M, n], ``embedding`` [M, D] -> logits [M, C] and the state after the last step."""
-        settings, dtype, parts = self.settings, self.head.weight.dtype, []
-        if settings.embedding:
-            embedding = embedding.to(dtype)
-            length = torch.linalg.vector_norm(embedding, dim=-1, keepdim=True).clamp_min(1e-12)
-            encoded = self.embedding_encoder(embedding, 1 / length)
-            parts.append(_drop(functional.gelu(encoded), noise, settings.embedding_dropout))
-        for place, name in enumerate(settings.signals):
-            narrow, wide = self.signal_encoders[name]
-            inner = functional.gelu(narrow(signals[..., place : place + 1].to(dtype)))
-            parts.append(wide(_drop(inner, noise, settings.dropout)))
-        hidden = sum(parts[1:], parts[0])
-        if settings.lstm:
-            hidden, last, cell = self.lstm(hidden, sizes, *state)
-            state = State(last, cell)
-        for block in self.blocks:
-            hidden = block(hidden, noise, settings.dropout)
-        return self.head(hidden), state
 
+def distrust(p: Tensor, decision: str) -> Tensor:
+    """Log odds [...] of failure against "correct", of ``p`` [..., 3].
 
-def _drop(x: torch.Tensor, noise: Noise | None, rate: float) -> torch.Tensor:
-    return x if noise is None or rate == 0 else noise(x, rate)
-
-
-def distrust(p: torch.Tensor, decision: str) -> torch.Tensor:
-    """Log odds of failure of ``p`` [..., 3], see :meth:`Detector.distrust`."""
+    Under the paper's decision (argmax) failure is the likelier of hallucinated and unknown, so that a score above 0 is
+    max(p_hal, p_unk) > p_cor. Under the other decisions it is the two together.
+    """
     hallucinated, unknown, least = p[..., HALLUCINATED], p[..., UNKNOWN], torch.finfo(p.dtype).tiny
     failed = torch.maximum(hallucinated, unknown) if decision == "argmax" else hallucinated + unknown
     return failed.clamp_min(least).log() - p[..., CORRECT].clamp_min(least).log()
 
 
-def concentration(logits: torch.Tensor) -> torch.Tensor:
-    """Dirichlet concentrations alpha = e + 1 of ``logits`` [..., K]; evidence e = softplus, which never goes dead as
-    Sensoy et al.'s ReLU can."""
+def concentration(logits: Tensor) -> Tensor:
+    """Dirichlet concentrations alpha = e + 1 of ``logits`` [..., C], with evidence e = softplus(logit).
+
+    Sensoy et al. (2018) have e = ReLU(logit), whose gradient is zero for every negative logit.
+    """
     return functional.softplus(logits) + 1
-
-
-def vacuity(logits: torch.Tensor) -> torch.Tensor:
-    """u = K / S in (0, 1] of ``logits`` [..., K]: how much evidence lacks for any class."""
-    return logits.shape[-1] / concentration(logits).sum(-1)
-
-
-def side_by_side(detectors: Sequence[Detector]) -> Detector:
-    """Detectors of one shape as one with a first dimension; :meth:`Detector.alone` takes one out again."""
-    found = deepcopy(detectors[0])
-    for name, own in found.named_parameters():
-        own.data = torch.stack([detector.get_parameter(name).data for detector in detectors])
-    return found
 
 
 def load(path: str | Path) -> Detector:
@@ -247,9 +199,11 @@ def load(path: str | Path) -> Detector:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["utaca.detector"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        detector = Detector(build(schema.Detector, about["settings"]), about["input_width"])
+        reader = Origin(**about["reader"]) if about["reader"] else None
+        detector = Detector(build(schema.Detector, about["settings"]), about["input_width"], reader)
         detector.thresholds, detector.facts = about["thresholds"], about["facts"]
         detector.load_state_dict(tensors)
     except (UserError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{path} is not a detector of this version of utaca; train it again ({error})") from error
+        why = " ".join(str(error).split())
+        raise UserError(f"{path} is not a detector of this version of utaca; train it again ({why})") from error
     return detector

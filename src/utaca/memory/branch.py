@@ -1,207 +1,389 @@
-"""Decoding state that forks from a sealed document memory.
+"""A sealed document, and the branches that decode from it.
 
-A branch owns a short tail of keys and values behind the document. A step attends first and is committed afterwards;
-a step that is never committed leaves no trace, which is all that a rollback is (paper, algorithm 1). Steps of any
-branches, of one document or several, may share a pass of the model (:func:`run`).
+A branch holds the tokens behind the document. A step attends first and is committed afterwards; a step that is never
+committed leaves no trace, which is all that a rollback is (paper, algorithm 1). Like the document's, the tokens of a
+branch form blocks, which are represented when they leave the window and can be retrieved from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from utaca.memory.blocks import (
-    BlockMemory,
-    Segment,
-    best_blocks,
-    causal_mask,
-    diffuseness,
-    joint_attention,
-)
-from utaca.memory.static import StaticPass
+from utaca.memory.attention import Segment, attention, best, block_scores, relevance, represented
+from utaca.memory.layout import Layout
+from utaca.memory.store import Store
+from utaca.readers.load import Reader
+from utaca.settings.schema import Memory
+
+Capture = Callable[[Tensor, "int | Tensor", float], Tensor]
+"""What a signal keeps of a layer's retrieval, see :class:`utaca.detection.signal.Signal`."""
+
+
+@dataclass
+class BlockMemory:
+    """A document that was read, sealed: nothing writes to it any more.
+
+    ``settings`` are those that it was read with. Of each layer it keeps keys and values (``stores``) and the
+    representative keys of the far blocks (``representatives`` [G * D, blocks], in float32 at least; along the blocks,
+    scores of a long document are found fastest). ``given`` [G, n] is the relevance of the window's tokens so far, by
+    which the window's blocks will be represented once they have left it (:func:`utaca.memory.attention.relevance`).
+    ``clipped``: far keys are at one distance, as InfLLM has it; otherwise every key is at its true position, and
+    attention to all blocks is full attention. ``branches`` is the class of its branches.
+    """
+
+    reader: Reader
+    settings: Memory
+    tokens: Tensor
+    clipped: bool
+    layout: Layout
+    branches: type[Branch]
+    stores: list[Store] = field(default_factory=list)
+    representatives: list[Tensor] = field(default_factory=list)
+    given: list[Tensor] = field(default_factory=list)
+
+    dropped: ClassVar[int] = 0
+    adjustable: ClassVar[bool] = True
+    budget: ClassVar[None] = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def block_size(self) -> int:
+        return self.layout.block_size
+
+    def begin(
+        self, prompt: Tensor, new: int, most: int, captures: Mapping[str, Capture]
+    ) -> tuple[Branch, list[tuple[Tensor, int]], Tensor]:
+        """A branch for a ``prompt`` [T] and ``new`` tokens after it; other arguments as of :class:`Branch`.
+
+        Also the pieces of the prompt that it must read first, each with its budget, and the last token, which the first
+        step of decoding passes: it is decoded under K_max (paper, algorithm 1).
+        """
+        branch = self.branches(self, len(prompt) + new, most, captures)
+        pieces = prompt[:-1].split(self.settings.prefill_chunk) if len(prompt) > 1 else ()
+        return branch, [(piece, self.settings.prefill_budget) for piece in pieces], prompt[-1:]
+
+    def placed(self, pairs: Tensor, tokens: Tensor) -> Tensor:
+        """Keys and values [2, G, n, D] of far ``tokens`` [n] as queries meet them.
+
+        Unrotated, keys are at the clipped distance of a query at position ``n_local - 1``; without clipping they are
+        rotated to their true positions.
+        """
+        return pairs if self.clipped else torch.stack((self.reader.rotary(pairs[0], tokens), pairs[1]))
+
+    def placed_blocks(self, pairs: Tensor, blocks: Tensor) -> Tensor:
+        """As :meth:`placed`, of ``pairs`` [2, G, k, block_size, D] of ``blocks`` [k], [2, G, k * block_size, D]."""
+        if self.clipped:
+            return pairs.flatten(2, 3)
+        tokens = self.layout.first_token(blocks[:, None]) + torch.arange(self.block_size, device=blocks.device)
+        return self.placed(pairs.flatten(2, 3), tokens.flatten())
 
 
 class Branch:
     """A continuation of a document: ``length`` tokens committed so far, of ``capacity`` that it may take.
 
-    ``keys`` and ``values`` [layers, G, capacity, D] are those of the committed tokens; ``near`` is a copy of the window
-    and of them, a segment a layer, keys rotated. It is made anew where the window moves, in tensors that stay. What
-    lies behind the committed tokens is finite. ``measured`` branches measure their steps' retrieval.
+    ``window`` [layers, 2, G, n, D] holds rotated keys, and values, of the document's last window and of the committed
+    tokens, from token ``start`` of the text on. No key is rotated twice: only distances count, so that they are placed
+    from ``start`` on and stay there while the local window moves over them. What lies behind the committed tokens is
+    finite. Steps may retrieve ``most`` blocks. ``captures`` are what signals keep of the layers' retrieval, by name.
+
+    Blocks that leave the window here are the branch's own: their ``representatives`` [layers, G * D, blocks], what
+    their tokens were ``given`` [layers, G, tokens], and the unrotated ``tail`` [layers, 2, G, blocks, block_size, D] of
+    those that are not whole blocks of the document.
     """
 
-    def __init__(self, memory: BlockMemory, capacity: int, measured: bool = False) -> None:
-        self.memory, self.capacity, self.length, self.measured = memory, capacity, 0, measured
-        memory.reserve(capacity)
-        longest = len(memory) - memory.layout.window(len(memory)) + capacity
-        self.keys, self.values, self._near_keys, self._near_values = (
-            torch.stack([store.blank(length) for store in stores])
-            for length in (capacity, longest)
-            for stores in (memory.keys, memory.values)
-        )
-        self.near = [Segment(*pair) for pair in zip(self._near_keys, self._near_values, strict=True)]
-        self._window = -1
-        self._static: dict[int, StaticPass] = {}
+    def __init__(
+        self, memory: BlockMemory, capacity: int, most: int = 0, captures: Mapping[str, Capture] | None = None
+    ) -> None:
+        self.memory, self.capacity, self.length, self.most, self.captures = memory, capacity, 0, most, captures or {}
+        layout, n = memory.layout, len(memory)
+        layers, heads, groups, width = memory.reader.shape
+        self.start, self.scale = layout.window_start(n), heads * width**0.5
+        self.base = 0 if memory.clipped else self.start
+        local, rotary = n - self.start, memory.reader.rotary
+        rotary.reserve(max(memory.settings.n_local, self.base + local + capacity))
+        # Blocks with representatives in the document; with one here or there in the end; whole in the document.
+        self.sealed, self.last, self.whole = layout.n_far(n), layout.n_far(n + capacity - 1), layout.blocks(n)
+        self.represented, self.offset = self.sealed, layout.first_token(self.sealed) - self.start
+        own, like = self.last - self.sealed, memory.stores[0].initial
+        self.window = like.new_zeros(layers, 2, groups, local + capacity, width)
+        self.representatives = memory.representatives[0].new_zeros(layers, groups * width, own)
+        self.given = self.representatives.new_zeros(layers, groups, own * layout.block_size)
+        self.tail = like.new_zeros(layers, 2, groups, max(0, self.last - self.whole), layout.block_size, width)
+        self.initial = like.new_zeros(layers, 2, groups, layout.n_init, width)
+        known = max(0, min(self.given.shape[2], local - self.offset))
+        self._pending: list[Step] = []
+        for layer, store in enumerate(memory.stores):
+            keys, values = store.window(self.start, n)
+            self.window[layer, 0, :, :local] = rotary(keys, range(self.base, self.base + local))
+            self.window[layer, 1, :, :local] = values
+            self.given[layer, :, :known] = memory.given[layer][:, self.offset : self.offset + known]
+            self._keep(layer, 0, store.initial)
+            self._keep(layer, layout.first_token(self.whole), store.window(layout.first_token(self.whole), n))
+
+    @property
+    def position(self) -> int:
+        """Position of the next token."""
+        return len(self.memory) + self.length
+
+    def plan(self, tokens: Tensor, budget: int) -> Step:
+        """A step that passes ``tokens`` [T] behind the branch under a ``budget`` of blocks, not yet run."""
+        return Step(self, tokens, budget)
 
     def step(self, tokens: Tensor, budget: int) -> Step:
-        """Run ``tokens`` [T] behind the branch, each layer retrieving ``budget`` blocks; nothing is committed."""
-        step = Step(self, tokens, budget)
-        run([step])
+        """As :meth:`plan`, run; nothing is committed."""
+        step = self.plan(tokens, budget)
+        self.run([step])
         return step
+
+    @staticmethod
+    @torch.inference_mode()
+    def run(steps: Sequence[Step]) -> None:
+        """Run steps of one size, on branches of one reader, in one pass of the model; nothing is committed.
+
+        A row's results equal those of the step run alone up to the rounding of larger matrix products.
+        """
+        groups = [list(group) for _, group in groupby(steps, key=lambda step: id(step.branch))]
+        reader, rows = steps[0].branch.memory.reader, _Rows([Tries(group) for group in groups], list(map(len, groups)))
+        hidden = reader.forward(torch.stack([step.tokens for step in steps]), rows)
+        embeddings = {site: own.split(rows.sizes) for site, own in reader.embeddings().items()}
+        for place, (group, own) in enumerate(zip(groups, hidden.split(rows.sizes), strict=True)):
+            rows.tries[place].outcome(own, {site: parts[place] for site, parts in embeddings.items()}).deal(group)
+
+    def recompute(self, step: Step) -> None:
+        """Run a step once more by the modules of the model, whatever runs it otherwise."""
+        Branch.run([self.plan(step.tokens, step.budget)])
 
     @torch.inference_mode()
     def commit(self, step: Step) -> None:
         """Make a step part of the branch."""
-        new, near = slice(self.length, self.length + step.size), slice(step.behind, step.behind + step.size)
-        values = torch.stack(step.values)
-        self.keys[:, :, new], self.values[:, :, new] = torch.stack(step.keys), values
-        self._near_keys[:, :, near], self._near_values[:, :, near] = torch.stack(step.rotated), values
+        at, layout = slice(step.behind, step.behind + step.size), self.memory.layout
+        self.window[:, 0, :, at], self.window[:, 1, :, at] = step.rotated, step.values
         self.length += step.size
+        own = self.last > self.whole
+        if own or step.position < layout.n_init:
+            for layer, pairs in enumerate(zip(step.keys, step.values, strict=True)):
+                self._keep(layer, step.position, torch.stack(pairs))
+        self._pending.append(step)
+        if own or step.size > 1 or layout.n_far(self.position) > step.n_far:
+            self._give()
+            self._represent()
 
-    @torch.inference_mode()
-    def move(self, window: int) -> None:
-        """Have ``near`` begin with the document's token ``window``."""
-        if window == self._window:
+    def scores(self, layer: int, query: Tensor, n_far: int) -> Tensor:
+        """Retrieval scores [R, n_far] of the far blocks for queries [R, H, D] at the clipped distance."""
+        parts = [self.memory.representatives[layer][:, :n_far]]
+        if n_far > self.sealed:
+            parts.append(self.representatives[layer][:, : n_far - self.sealed])
+        return block_scores(query, *parts)
+
+    def fetch(self, layer: int, ids: Tensor) -> Tensor:
+        """Keys and values [2, G, k * block_size, D] of the blocks ``ids`` [k], as queries meet them."""
+        store, own = self.memory.stores[layer], self.tail[layer]
+        if not own.shape[2]:
+            pairs = store.blocks(ids)
+        else:
+            pairs = own[:, :, (ids - self.whole).clamp(min=0)]
+            if self.whole:
+                sealed = store.blocks(ids.clamp(max=self.whole - 1))
+                pairs = torch.where((ids < self.whole)[:, None, None], sealed, pairs)
+        return self.memory.placed_blocks(pairs, ids)
+
+    def _keep(self, layer: int, first: int, pairs: Tensor) -> None:
+        """Keep unrotated ``pairs`` [2, G, T, D], from token ``first`` of the text on, where they will be needed."""
+        layout, end = self.memory.layout, first + pairs.shape[2]
+        if first < layout.n_init:
+            tokens = torch.arange(first, min(end, layout.n_init), device=pairs.device)
+            self.initial[layer][:, :, first:end] = self.memory.placed(pairs[:, :, : len(tokens)], tokens)
+        start = layout.first_token(self.whole)
+        tail = self.tail[layer].flatten(2, 3)[:, :, max(0, first - start) : max(0, end - start)]
+        tail.copy_(pairs[:, :, max(0, start - first) :][:, :, : tail.shape[2]])
+
+    def _give(self) -> None:
+        """Add what the latest steps give to the tokens that will be in blocks of the branch.
+
+        Those are tokens of the window; where blocks are not the document's alone, they are those of the one step too.
+        """
+        step, m, offset, end = self._pending[0], self.memory.settings, self.offset, self.offset + self.given.shape[2]
+        query, lse = (torch.cat([getattr(each, name) for each in self._pending], 2) for name in ("query", "lse"))
+        self._pending = []
+        if m.representatives == "mean":
             return
-        memory, behind = self.memory, len(self.memory) - window
-        base, end = 0 if memory.clipped else window, behind + self.length
-        for layer, near in enumerate(self.near):
-            keys = (memory.keys[layer].near(window, len(memory)), self.keys[layer, :, : self.length])
-            near.keys[:, :end] = memory.reader.rotary(torch.cat(keys, 1), range(base, base + end))
-            near.values[:, :behind] = memory.values[layer].near(window, len(memory))
-            near.values[:, behind:end] = self.values[layer, :, : self.length]
-        self._window = window
+        # A single token sees itself; several see each other in part.
+        before, after = step.behind + (step.size == 1), step.behind + step.size
+        for first, last, keys, causal in (
+            (max(step.start, offset), min(before, end), slice(max(step.start, offset), min(before, end)), False),
+            (max(before, offset), min(after, end), slice(before, after), True),
+        ):
+            if first < last:
+                own, at = self.window[:, 0, :, keys], keys.start - step.behind
+                given = relevance(m, query, own, at, lse, step.scaling, causal=causal)
+                self.given[:, :, first - offset : last - offset] += given[:, :, first - keys.start : last - keys.start]
 
-    def static(self, budget: int) -> StaticPass:
-        """The branch's pass of fixed shapes under ``budget``, made where it is first asked for."""
-        if budget not in self._static:
-            self._static[budget] = StaticPass(self, budget)
-        return self._static[budget]
+    def _represent(self) -> None:
+        """Represent the blocks that the committed tokens have made far."""
+        memory, layout, size = self.memory, self.memory.layout, self.memory.block_size
+        for block in range(self.represented, min(self.last, layout.n_far(self.position))):
+            place, first = block - self.sealed, layout.first_token(block)
+            if block < self.whole:
+                keys = torch.stack([store.window(first, first + size)[0] for store in memory.stores])
+            else:
+                keys = self.tail[:, 0, :, block - self.whole]
+            given = self.given[:, :, None, place * size : (place + 1) * size]
+            self.representatives[:, :, place] = represented(memory.settings, keys[:, :, None], given).flatten(1)
+            self.represented = block + 1
 
 
 class Step:
-    """One pass of ``tokens`` [T] behind a branch.
+    """One pass of ``tokens`` [T] behind a branch under a ``budget`` of blocks a layer; nothing is committed.
 
-    Once run: ``hidden`` [T, D] are the last hidden states and ``embeddings`` the last token's, [D] a site; ``keys``,
-    those ``rotated``, and ``values`` are the tokens' own, [G, T, D] a layer; ``selected`` are the ids of the blocks
-    attended to, ascending, and ``scores`` what each of them scored, both [k], a tensor a layer; ``found`` [far] a layer
-    is what all far blocks scored, of a measured branch where there are any. Of the branch's ``near``, ``behind`` keys
-    are in the window of the first token, which is rotated to position ``place``. Raises :class:`ValueError` where the
-    branch has no room for the tokens.
-
-    From step to step the tail grows by a token, and whenever a block leaves the window, the window shrinks by it and
-    one more is scored; :class:`utaca.memory.static.StaticPass` does the same in shapes that stay.
+    Once run: ``hidden`` [T, D] are the last hidden states and ``embeddings`` the last token's, [D] a site. ``selected``
+    [layers, k] are the blocks attended to, ascending, ``scores`` [layers, k] what each of them scored, and ``captured``
+    [layers] what each signal kept. ``keys``, those ``rotated``, and ``values`` [layers, G, T, D] are the tokens' own.
+    ``query`` [layers, H, T, D] is rotated like them, and ``lse`` [layers, H, T] the log-sum-exp of its logits, which
+    were scaled by ``scaling``. Raises :class:`ValueError` where the branch has no room.
     """
 
     hidden: Tensor
     embeddings: dict[str, Tensor]
+    selected: Tensor
+    scores: Tensor
+    captured: dict[str, Tensor]
+    keys: Tensor
+    rotated: Tensor
+    values: Tensor
+    query: Tensor
+    lse: Tensor
+    scaling: float
 
     def __init__(self, branch: Branch, tokens: Tensor, budget: int) -> None:
         self.branch, self.tokens, self.budget, self.size = branch, tokens, budget, len(tokens)
         if branch.length + self.size > branch.capacity:
             room = branch.capacity - branch.length
             raise ValueError(f"the branch has room for {room} more tokens, not for {self.size}")
-        self.keys: list[Tensor] = []
-        self.rotated: list[Tensor] = []
-        self.values: list[Tensor] = []
-        self.selected: list[Tensor] = []
-        self.scores: list[Tensor] = []
-        self.found: list[Tensor] = []
-        layout = branch.memory.layout
-        self.position = layout.length + branch.length
-        self.far = layout.far(self.position)
-        self.window = layout.window(self.position)
-        self.behind = self.position - self.window
-        self.place = place = self.behind if branch.memory.clipped else self.position
-        kind, rotary = branch.keys.dtype, branch.memory.reader.rotary
-        self._to_place = rotary.at(range(place, place + self.size), kind)
-        if self.far:
-            self._to_edge = rotary.at(range(layout.n_local - 1, layout.n_local), kind)
-
-    @property
-    def k(self) -> int:
-        """Blocks retrieved by each layer: the budget, or all far blocks where there are fewer."""
-        return min(self.budget, self.far)
-
-    @property
-    def retrieval(self) -> Tensor | None:
-        """The retrieval signal, a scalar: the mean over layers of :func:`utaca.memory.blocks.diffuseness`, of all far
-        blocks, not the chosen alone; 0 where none is far, None where the branch is not measured."""
-        if not self.branch.measured:
-            return None
-        if not self.found:
-            return self.hidden.new_zeros(())
-        heads, width = self.branch.memory.reader.model.config.num_attention_heads, self.branch.keys.shape[-1]
-        return diffuseness(torch.stack(self.found), heads, width).mean()
+        layout, self.position = branch.memory.layout, branch.position
+        self.n_far = layout.n_far(self.position)
+        self.k = min(budget, self.n_far)
+        # Of the branch's window, the step sees the tokens from ``start`` to ``behind``.
+        self.start, self.behind = layout.window_start(self.position) - branch.start, self.position - branch.start
 
     @property
     def attended(self) -> int:
         """Keys that the last token attended to: initial tokens, retrieved blocks, window, itself."""
         layout = self.branch.memory.layout
-        initial = layout.n_init if self.far else 0
-        return initial + self.k * layout.block_size + self.behind + self.size
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """Attention output [H, T, D] of query [H, T, D], key and value [G, T, D]."""
-        branch, memory = self.branch, self.branch.memory
-        local_query, own_key = self._to_place(torch.cat((query, key))).split((len(query), len(key)))
-        self.keys.append(key)
-        self.rotated.append(own_key)
-        self.values.append(value)
-        near = branch.near[layer]
-        # The branch is not written to, so its window and the step's own tokens are joined anew.
-        queries, keys = [local_query], [torch.cat((near.keys[:, : self.behind], own_key), 1)]
-        values = [near.values[:, : self.behind], value]
-        if self.far:
-            far_query = self._to_edge(query)
-            found = memory.score(layer, far_query.mean(1), self.far)
-            chosen, scores = best_blocks(found, self.budget)
-            if branch.measured:
-                self.found.append(found)
-            distant = Segment.far(memory, layer, chosen)
-            queries = [far_query if memory.clipped else local_query, *queries]
-            keys, values = [distant.keys, *keys], [distant.values, *values]
-        else:
-            chosen, scores = torch.arange(0, device=query.device), query.new_zeros(0)
-        self.selected.append(chosen)
-        self.scores.append(scores)
-        mask = causal_mask(self.size, sum(k.shape[1] for k in keys), query.device) if self.size > 1 else None
-        return joint_attention(queries, keys, values, mask, scaling)[0]
+        initial = layout.n_init if self.n_far else 0
+        return initial + self.k * layout.block_size + self.behind - self.start + self.size
 
 
-class _Rows:
-    """Steps that share a pass, a batch row each."""
+class Outcome(NamedTuple):
+    """What R steps of one branch give, their layers in one tensor each.
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self.steps = steps
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        rows = [step.attend(layer, query[row], key[row], value[row], scaling) for row, step in enumerate(self.steps)]
-        return torch.stack(rows)
-
-
-def run(steps: Sequence[Step]) -> None:
-    """Run steps of one size, on branches of one reader, in one pass of the model; nothing is committed.
-
-    A row's results equal those of the step run alone up to the rounding of larger matrix products. With
-    ``reader.graphs`` steps of one token run one after another, each by its branch's :class:`StaticPass`.
+    ``hidden`` [R, T, D]; ``embeddings`` [R, D] a site; ``keys``, those ``rotated``, and ``values`` [layers, R, G, T,
+    D]; ``query`` [layers, R, H, T, D] and ``lse`` [layers, R, H, T]; ``chosen`` [layers, R, K] blocks, best first, and
+    their ``scores``; ``captured`` [layers, R] a signal.
     """
-    reader = steps[0].branch.memory.reader
-    if reader.settings.graphs and steps[0].size == 1:
-        for step in steps:
-            step.branch.static(step.budget).run(step)
-    else:
-        compute(steps)
+
+    hidden: Tensor
+    embeddings: dict[str, Tensor]
+    keys: Tensor
+    rotated: Tensor
+    values: Tensor
+    query: Tensor
+    lse: Tensor
+    chosen: Tensor
+    scores: Tensor
+    captured: dict[str, Tensor]
+    scaling: float
+
+    def deal(self, steps: Sequence[Step]) -> None:
+        """Hand each step its row."""
+        for row, step in enumerate(steps):
+            step.hidden, step.embeddings = self.hidden[row], {site: x[row] for site, x in self.embeddings.items()}
+            step.keys, step.rotated, step.values = self.keys[:, row], self.rotated[:, row], self.values[:, row]
+            step.query, step.lse, step.scaling = self.query[:, row], self.lse[:, row], self.scaling
+            step.selected, order = self.chosen[:, row, : step.k].sort(-1)
+            step.scores = self.scores[:, row].gather(1, order)
+            step.captured = {name: x[:, row] for name, x in self.captured.items()} if step.n_far else {}
 
 
-@torch.inference_mode()
-def compute(steps: Sequence[Step]) -> None:
-    """:func:`run` as it is written, whatever ``reader.graphs`` says: the modules of the model are called."""
-    for step in steps:
-        step.branch.move(step.window)
-    reader = steps[0].branch.memory.reader
-    hidden = reader.forward(torch.stack([step.tokens for step in steps]), _Rows(steps))
-    embeddings = reader.embeddings()
-    for row, step in enumerate(steps):
-        step.hidden, step.embeddings = hidden[row], {site: rows[row] for site, rows in embeddings.items()}
+class Tries:
+    """Steps of one branch that share a pass, a batch row each: from the same position, each under its own budget.
+
+    Rows see the same window. A layer brings as many blocks as the widest budget wants, and hides from a row those that
+    are beyond its own.
+    """
+
+    in_window: Tensor | None = None
+    """Which tokens of the branch's window are seen, of those in ``span``; None: all."""
+    has_far: Tensor | None = None
+    """Whether the initial tokens are seen apart from the window; None: where any block is far."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        step, branch, self.steps, self.branch = steps[0], steps[0].branch, steps, steps[0].branch
+        self.blocks, self.n_far, self.most = step.n_far, step.n_far, max(one.k for one in steps)
+        self.span, self.behind, place = slice(step.start, step.behind), step.behind, branch.base + step.behind
+        rotary, dtype, edge = branch.memory.reader.rotary, branch.window.dtype, branch.memory.settings.n_local - 1
+        self.to_place = rotary.at(range(place, place + step.size), dtype)
+        self.to_edge = rotary.at(range(edge, edge + 1), dtype)
+        self.layers: list[tuple[Tensor | None, ...]] = []
+
+    def scores(self, layer: int, query: Tensor) -> Tensor:
+        """Retrieval scores [R, blocks] for queries [R, H, D]."""
+        return self.branch.scores(layer, query, self.blocks)
+
+    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The best blocks [R, K] by ``scores`` [R, blocks], and which of them each row sees; None: all."""
+        chosen = best(scores, self.most)
+        if all(step.k == self.most for step in self.steps):
+            return chosen, None
+        budgets = torch.tensor([[step.k] for step in self.steps], device=scores.device)
+        return chosen, torch.arange(self.most, device=scores.device) < budgets
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Attention output [R, H, T, D] of query [R, H, T, D], key and value [R, G, T, D]."""
+        branch, memory, rows = self.branch, self.branch.memory, len(query)
+        local, rotated = self.to_place(torch.cat((query, key), 1)).split((query.shape[1], key.shape[1]), 1)
+        window = branch.window[layer, :, None, :, self.span].expand(-1, rows, -1, -1, -1)
+        segments = [Segment(local, *window, self.in_window), Segment(local, rotated, value, causal=True)]
+        captured: list[Tensor] = []
+        if not self.blocks:
+            chosen, scores = memory.tokens.new_zeros(rows, 0), branch.given.new_zeros(rows, 0)
+        else:
+            edge = self.to_edge(query)
+            scores = self.scores(layer, edge.mean(2))
+            chosen, seen = self.choose(scores)
+            captured = [capture(scores, self.n_far, branch.scale) for capture in branch.captures.values()]
+            distant = edge if memory.clipped else local
+            pairs = branch.fetch(layer, chosen.flatten()).unflatten(2, (rows, -1)).transpose(1, 2)
+            seen = None if seen is None else seen.repeat_interleave(memory.block_size, 1)[:, None, None]
+            initial = branch.initial[layer, :, None].expand(-1, rows, -1, -1, -1)
+            segments += [Segment(distant, *initial, self.has_far), Segment(distant, *pairs, seen)]
+            scores = scores.gather(1, chosen)
+        out, lse = attention(segments, scaling)
+        self.layers.append((key, rotated, value, local, lse, chosen, scores, *captured))
+        self.scaling = scaling
+        return out
+
+    def outcome(self, hidden: Tensor, embeddings: dict[str, Tensor]) -> Outcome:
+        """What the pass gave, once all layers have attended."""
+        columns = [torch.stack(column) for column in zip(*self.layers, strict=True)]
+        captured = dict(zip(self.branch.captures, columns[7:], strict=False))
+        return Outcome(hidden, embeddings, *columns[:7], captured, self.scaling)
+
+
+@dataclass
+class _Rows:
+    """The rows of a pass by branch, so many each."""
+
+    tries: list[Tries]
+    sizes: list[int]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        rows = zip(self.tries, *(x.split(self.sizes) for x in (query, key, value)), strict=True)
+        return torch.cat([tries.attend(layer, *own, scaling) for tries, *own in rows])

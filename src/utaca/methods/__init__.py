@@ -1,7 +1,6 @@
 """Every context-management method of the paper's long-context table behind one interface."""
 
-from utaca.methods.answers import Answer, Answers
 from utaca.methods.method import Method, Reading, State
 from utaca.methods.registry import METHODS, build
 
-__all__ = ["METHODS", "Answer", "Answers", "Method", "Reading", "State", "build"]
+__all__ = ["METHODS", "Method", "Reading", "State", "build"]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from utaca.methods.attention import best
+from utaca.memory.attention import best
 from utaca.methods.snapkv import SnapKV, before_window
 
 
@@ -30,13 +30,13 @@ class AdaKV(SnapKV):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.demand(0 <= self.floor <= 1, f"floor={self.floor} must be between 0 and 1")
-        self.demand(self.safeguard in ("mixed", "least"), f"safeguard={self.safeguard} must be mixed or least")
+        self.require(0 <= self.floor <= 1, f"floor={self.floor} must be between 0 and 1")
+        self.require(self.safeguard in ("mixed", "least"), f"safeguard={self.safeguard} must be mixed or least")
 
     def keep(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        votes, even = self.votes(query, keys, scaling), self.budget - query.shape[1]
+        votes, even = self.votes(query, keys, scaling), self.budget - query.shape[2]
         if self.safeguard == "least":
-            safe = best(votes, max(0, int(self.budget * self.floor) - query.shape[1]))
+            safe = best(votes, max(0, int(self.budget * self.floor) - query.shape[2]))
             votes = votes.scatter(1, safe, torch.inf)
         shared = best(votes.reshape(1, -1), even * len(votes))[0]
         counts = torch.bincount(shared // votes.shape[1], minlength=len(votes)).double()

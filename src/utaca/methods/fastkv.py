@@ -8,14 +8,12 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
-from utaca.methods.attention import Pairs, Part, attention, best
-from utaca.methods.dense import Dense, Whole, check_room
-from utaca.methods.method import State
+from utaca.memory.attention import attention, best
+from utaca.methods.dense import Dense, Whole
+from utaca.methods.method import Pairs, State
 from utaca.methods.snapkv import Compressed, SnapKV, before_window
 from utaca.readers.load import Reader
-from utaca.readers.onednn import onednn
 
 
 @dataclass
@@ -48,15 +46,15 @@ class FastKV(SnapKV):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.demand(self.heads == "kv", f"heads={self.heads} must be kv")
+        self.require(self.heads == "kv", f"heads={self.heads} must be kv")
         within = self.tsp_length >= self.budget
-        self.demand(within, f"tsp_length={self.tsp_length} must be at least budget={self.budget}")
+        self.require(within, f"tsp_length={self.tsp_length} must be at least budget={self.budget}")
         within = 0 <= self.tsp_layer < self.depth - 1
-        self.demand(within, f"tsp_layer={self.tsp_layer} must be before the last of depth={self.depth} layers")
+        self.require(within, f"tsp_layer={self.tsp_layer} must be before the last of depth={self.depth} layers")
 
     def check(self, reader: Reader) -> None:
-        layers = reader.model.config.num_hidden_layers
-        self.demand(self.full(layers) < layers, f"no layer of a reader with {layers} lies behind the full ones")
+        layers = reader.shape[0]
+        self.require(self.full(layers) < layers, f"no layer of a reader with {layers} lies behind the full ones")
 
     def full(self, layers: int) -> int:
         """How many of so many layers see the whole prompt."""
@@ -69,56 +67,42 @@ class FastKV(SnapKV):
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Lower:
         tokens, dropped = self.tokens(reader, document, room)
-        check_room(reader, len(tokens))
-        reader.rotary.reserve(len(tokens) + room)
-        layers: list[Pairs] = []
-        full = slice(self.full(reader.model.config.num_hidden_layers))
-        hidden = _through(reader, full, reader.model.model.embed_tokens(tokens), Whole(reader, layers))
-        return Lower(reader, tokens, dropped, layers, hidden)
+        whole, full = Whole(reader, len(tokens), room), slice(self.full(reader.shape[0]))
+        hidden = reader.through(full, reader.embed(tokens), whole)
+        return Lower(reader, tokens, dropped, self, whole.layers, hidden)
 
-    def state(self, reading: Lower, again: int, room: int) -> State:
-        return Propagating(self, reading, again, room)
-
-
-def _through(reader: Reader, layers: slice, hidden: Tensor, attending: object) -> Tensor:
-    """Hidden states [T, D] behind some of the reader's layers, as :meth:`Reader.forward` calls all of them."""
-    core, hidden = reader.model.model, hidden[None]
-    zero = torch.zeros(1, 1, dtype=torch.long, device=hidden.device)
-    still = core.rotary_emb(hidden, zero)
-    with onednn(hidden.shape[1] > 1):
-        for layer in core.layers[layers]:
-            hidden = layer(hidden, position_ids=zero, position_embeddings=still, use_cache=False, attending=attending)
-    return hidden[0]
+    def state(self, reading: Lower, repeated: int, room: int) -> State:
+        return Propagating(reading, repeated, room)
 
 
 class Propagating(Compressed):
     """``reached``: ids of the prompt's tokens that reach the deeper layers, ascending."""
 
-    def __init__(self, method: FastKV, reading: Lower, again: int, room: int) -> None:
-        super().__init__(method, reading, again, room)
-        self.full, self._hidden = len(reading.layers), reading.hidden
+    def __init__(self, reading: Lower, repeated: int, room: int) -> None:
+        super().__init__(reading, repeated, room)
+        self.full, self.hidden = len(reading.layers), reading.hidden
+        self.later += [self.later[0]] * (self.reader.shape[0] - self.full)
         self.reached = torch.arange(0)
 
-    @torch.inference_mode()
-    def run(self, tokens: Tensor) -> Tensor:
+    def advance(self, tokens: Tensor) -> Tensor:
         if self.kept:
-            return super().run(tokens)
-        self.attended.clear()
-        core = self.reader.model.model
-        own = _through(self.reader, slice(self.full), core.embed_tokens(tokens), self)
+            return super().advance(tokens)
+        self.attended = []
+        own = self.reader.through(slice(self.full), self.reader.embed(tokens), self)
         early = self.reached[self.reached < self.start]
-        hidden = torch.cat((self._hidden[early], own[self.reached[len(early) :] - self.start]))
-        hidden = _through(self.reader, slice(self.full, None), hidden, self)
+        hidden = torch.cat((self.hidden[early], own[self.reached[len(early) :] - self.start]))
+        hidden = self.reader.through(slice(self.full, None), hidden, self)
         self.length += len(tokens)
-        return core.norm(hidden)
+        return self.reader.norm(hidden)
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         if layer == len(self.kept) == self.full - 1:
-            keys, asking = self.since(layer, 0).keys, query[:, -self.method.window :]
-            self.reached = torch.arange(keys.shape[1], device=keys.device)
+            keys, asking = self.since(layer, 0).keys, query[:, :, -self.method.window :]
+            self.reached = torch.arange(keys.shape[2], device=keys.device)
             if len(self.reached) > self.method.tsp_length:
                 votes = self.method.votes(asking, keys, scaling).sum(0, keepdim=True)
-                self.reached = before_window(best(votes, self.method.tsp_length - asking.shape[1]), asking, keys)[0]
+                chosen = best(votes, self.method.tsp_length - asking.shape[2]).sort().values
+                self.reached = before_window(chosen, asking, keys)[0]
         return super().look(layer, query, scaling)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
@@ -126,13 +110,12 @@ class Propagating(Compressed):
             return super().attend(layer, query, key, value, scaling)
         prompt = layer == len(self.kept)
         rotate = self.reader.rotary.at(self.reached if prompt else range(self.length, self.length + 1), key.dtype)
-        query, pairs = rotate(query[0]), Pairs(rotate(key[0]), value[0])
+        query, pairs = rotate(query), Pairs(rotate(key), value)
         if not prompt:
             self.kept[layer] = self.kept[layer].then(pairs)
             self.attended.append(len(self.kept[layer]))
-            return attention([Part(query, self.kept[layer])], scaling)[None]
+            return attention([self.kept[layer].under(query)], scaling)[0]
         self.compress(pairs, query, scaling)
         self.chosen[layer] = self.reached[self.chosen[layer]]
         self.attended.append(len(pairs))
-        queries, keys, values = query[None], pairs.keys[None], pairs.values[None]
-        return scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scaling, enable_gqa=True)
+        return attention([pairs.under(query, causal=True)], scaling)[0]

@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from utaca.methods.attention import Pairs, Part, attention, causal
-from utaca.methods.method import State
-from utaca.methods.streaming import Cache, StreamingMethod
+from utaca.memory.attention import attention
+from utaca.methods.method import Pairs, Reading, State
+from utaca.methods.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
@@ -36,14 +36,14 @@ class FreqKV(StreamingMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.demand(self.sink >= 0, "sink must not be negative")
-        self.demand(self.budget > self.sink, f"budget={self.budget} must exceed sink={self.sink}")
-        self.demand(0 < self.ratio < 1, f"ratio={self.ratio} must be above 0 and below 1")
-        self.demand(self.size > self.budget, f"ratio={self.ratio} compresses budget={self.budget} by no entry")
+        self.require(self.sink >= 0, "sink must not be negative")
+        self.require(self.budget > self.sink, f"budget={self.budget} must exceed sink={self.sink}")
+        self.require(0 < self.ratio < 1, f"ratio={self.ratio} must be above 0 and below 1")
+        self.require(self.size > self.budget, f"ratio={self.ratio} compresses budget={self.budget} by no entry")
 
     def check(self, reader: Reader) -> None:
-        longest = reader.model.config.max_position_embeddings
-        self.demand(
+        longest = reader.positions
+        self.require(
             self.size <= longest,
             f"budget={self.budget} means a cache of {self.size}, which exceeds the {longest} positions of the reader",
         )
@@ -53,25 +53,25 @@ class FreqKV(StreamingMethod):
         """Entries of the full cache."""
         return self.sink + round((self.budget - self.sink) / self.ratio)
 
-    def cache(self, reader: Reader) -> Cache:
-        return _Frequencies(self, reader)
+    def cache(self, reading: Reading) -> State:
+        return _Frequencies(reading, 0)
 
     def nominal(self, state: State) -> float:
         return len(state.kept[0])
 
 
-class _Frequencies(Cache):
-    """``kept``: the cache, unrotated, [G, n, D] a layer."""
+class _Frequencies(State):
+    """``kept``: the cache, unrotated, a layer each."""
 
-    def __init__(self, method: FreqKV, reader: Reader) -> None:
-        super().__init__(reader, 0)
-        self.method = method
-        self.kept: list[Pairs | None] = [None] * reader.model.config.num_hidden_layers
-        self._lowest = lowest(method.size - method.sink, method.budget - method.sink).float().to(reader.device)
-        reader.rotary.reserve(method.size)
+    def __init__(self, reading: Reading, length: int) -> None:
+        super().__init__(reading, length)
+        method = self.method
+        self.kept: list[Pairs | None] = [None] * self.reader.shape[0]
+        self._lowest = lowest(method.size - method.sink, method.budget - method.sink).float().to(self.reader.device)
+        self.reader.rotary.reserve(method.size)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        passing, rotary, size = Pairs(key[0], value[0]), self.reader.rotary, self.method.size
+        passing, rotary, size = Pairs(key, value), self.reader.rotary, self.method.size
         kept, rows, start = self.kept[layer] if self.length else passing[:0], [], 0
         while start < len(passing):
             if len(kept) == size:
@@ -80,12 +80,13 @@ class _Frequencies(Cache):
             kept = kept.then(passing[start:end])
             new, n = end - start, len(kept)
             rotated = Pairs(rotary(kept.keys, range(n)), kept.values)
-            turned = rotary(query[0, :, start:end], range(n - new, n))
-            rows.append(attention([Part(turned, rotated, causal(new, n, key.device))], scaling))
+            turned = rotary(query[:, :, start:end], range(n - new, n))
+            own = rotated[n - new :].under(turned, causal=True)
+            rows.append(attention([rotated[: n - new].under(turned), own], scaling)[0])
             start = end
         self.kept[layer] = kept
         self.attended.append(len(kept))
-        return torch.cat(rows, 1)[None]
+        return torch.cat(rows, 2)
 
     def _compress(self, kept: Pairs) -> Pairs:
         sink, rest = kept[: self.method.sink], kept[self.method.sink :]

@@ -23,10 +23,10 @@ class FullAttention(DenseMethod):
     budget: int = 0
 
     def __post_init__(self) -> None:
-        self.demand(self.budget == 0, "it attends to everything and takes no budget; leave budget out")
+        self.require(self.budget == 0, "it attends to everything and takes no budget; leave budget out")
 
-    def state(self, reading: Dense, again: int, room: int) -> State:
-        return Everything(reading, again, room)
+    def state(self, reading: Dense, repeated: int, room: int) -> State:
+        return Everything(reading, repeated, room)
 
     def nominal(self, state: State) -> float:
         return state.length

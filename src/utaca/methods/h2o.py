@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from utaca.methods.attention import Pairs, Part, best, causal, mixed, probabilities
-from utaca.methods.streaming import Cache, StreamingMethod
+from utaca.memory.attention import best, causal_mask, mixed, probabilities
+from utaca.methods.method import Pairs, Reading, State
+from utaca.methods.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
@@ -27,44 +28,42 @@ class H2O(StreamingMethod):
 
     name: ClassVar[str] = "h2o"
     positions: ClassVar[str] = "rolling"
-    alone: ClassVar[bool] = False
+    last_alone: ClassVar[bool] = False
 
     budget: int = 1024
     heavy: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.demand(
+        self.require(
             0 <= self.heavy < 1, f"heavy={self.heavy} must be at least 0 and below 1: a token attends to itself"
         )
 
     def check(self, reader: Reader) -> None:
-        longest, pass_ = reader.model.config.max_position_embeddings, self.budget + self.chunk
-        self.demand(pass_ <= longest, f"budget and chunk, {pass_}, exceed the {longest} positions of the reader")
+        longest, pass_ = reader.positions, self.budget + self.chunk
+        self.require(pass_ <= longest, f"budget and chunk, {pass_}, exceed the {longest} positions of the reader")
 
     @property
     def recent(self) -> int:
         """The latest tokens that are always kept."""
         return self.budget - int(self.budget * self.heavy)
 
-    def cache(self, reader: Reader) -> Cache:
-        return HeavyHitters(self, reader)
+    def cache(self, reading: Reading) -> State:
+        return HeavyHitters(reading, 0)
 
 
-class HeavyHitters(Cache):
+class HeavyHitters(State):
     """``kept``: the pairs that are left, [G, n, D], ``tokens``: their ids, ``mass``: what they were given, [G, n]."""
 
-    def __init__(self, method: H2O, reader: Reader) -> None:
-        super().__init__(reader, 0)
-        self.method = method
-        layers = reader.model.config.num_hidden_layers
-        self.kept: list[Pairs | None] = [None] * layers
-        self.tokens: list[Tensor | None] = [None] * layers
-        self.mass: list[Tensor | None] = [None] * layers
+    def __init__(self, reading: Reading, length: int) -> None:
+        super().__init__(reading, length)
+        self.kept: list[Pairs | None] = [None] * self.reader.shape[0]
+        self.tokens: list[Tensor | None] = [None] * self.reader.shape[0]
+        self.mass: list[Tensor | None] = [None] * self.reader.shape[0]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         new, heads, rotary = query.shape[2], key.shape[1], self.reader.rotary
-        pairs = Pairs(key[0], value[0])
+        pairs = Pairs(key, value)
         tokens = torch.arange(self.length, self.length + new, device=key.device).expand(heads, -1)
         mass = torch.zeros(tokens.shape, device=key.device)
         if self.length:
@@ -74,14 +73,15 @@ class HeavyHitters(Cache):
         n = len(pairs)
         rotary.reserve(n)
         rotated = Pairs(rotary(pairs.keys, range(n)), pairs.values)
-        part = Part(rotary(query[0], range(n - new, n)), rotated, causal(new, n, key.device))
-        given = probabilities([part], scaling)
-        mass = mass + given.sum(1).unflatten(0, (heads, -1)).sum(1)
+        seen = causal_mask(new, n, key.device)
+        segments = [rotated.under(rotary(query, range(n - new, n)), seen)]
+        given = probabilities(segments, scaling)
+        mass = mass + given[0].sum(1).unflatten(0, (heads, -1)).sum(1)
         self.attended.append(n)
         if n > self.method.budget:
             before, recent = n - self.method.recent, torch.arange(n - self.method.recent, n, device=key.device)
-            heavy = best(mass[:, :before], self.method.budget - self.method.recent)
+            heavy = best(mass[:, :before], self.method.budget - self.method.recent).sort().values
             left = torch.cat((heavy, recent.expand(heads, -1)), 1)
             pairs, tokens, mass = pairs.at(left), tokens.gather(1, left), mass.gather(1, left)
         self.kept[layer], self.tokens[layer], self.mass[layer] = pairs, tokens, mass
-        return mixed(given, [part])[None]
+        return mixed(given, segments)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from utaca.methods.attention import best, products
+from utaca.memory.attention import best, products
 from utaca.methods.dense import Continuation, Dense, DenseMethod
 from utaca.methods.method import State
 
@@ -28,6 +28,7 @@ class InfLLMV2(DenseMethod):
     """
 
     name: ClassVar[str] = "infllm_v2"
+    adjustable: ClassVar[bool] = True
 
     budget: int = 1024
     window: int = 2048
@@ -40,15 +41,18 @@ class InfLLMV2(DenseMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("window", "block", "kernel", "stride"):
-            self.demand(getattr(self, name) >= 1, f"{name} must be at least 1")
+            self.require(getattr(self, name) >= 1, f"{name} must be at least 1")
         for name, part in (("budget", "block"), ("window", "block"), ("block", "stride"), ("kernel", "stride")):
             whole, unit = getattr(self, name), getattr(self, part)
-            self.demand(whole % unit == 0, f"{name}={whole} must be a multiple of {part}={unit}")
+            self.require(whole % unit == 0, f"{name}={whole} must be a multiple of {part}={unit}")
         room = self.budget // self.block
-        self.demand(0 <= self.initial <= room, f"initial={self.initial} must be within the budget's {room} blocks")
+        self.require(0 <= self.initial <= room, f"initial={self.initial} must be within the budget's {room} blocks")
 
-    def state(self, reading: Dense, again: int, room: int) -> State:
-        return _Blocks(self, reading, again, room)
+    def state(self, reading: Dense, repeated: int, room: int) -> State:
+        return _Blocks(reading, repeated, room)
+
+    def nominal(self, state: State) -> float:
+        return min(state.budget // self.block * self.block, state.length)
 
     def rank(self, kernels: Tensor, blocks: int) -> Tensor:
         """Scores [G, blocks] of blocks from what the heads give each kernel, [G, kernels]."""
@@ -60,26 +64,26 @@ class InfLLMV2(DenseMethod):
 
 
 class _Blocks(Continuation):
-    """``kernels``: the kernels of all tokens so far, [G, kernels, D] a layer; ``blocks``: those chosen by the latest
+    """``kernels``: the kernels of all tokens so far, [1, G, kernels, D] a layer; ``blocks``: those chosen by the latest
     pass, [G, k] a layer where it was sparse."""
 
-    def __init__(self, method: InfLLMV2, reading: Dense, again: int, room: int) -> None:
-        super().__init__(reading, again, room)
-        self.method = method
-        self.kernels = [pairs.keys[:, :0] for pairs in reading.layers]
+    def __init__(self, reading: Dense, repeated: int, room: int) -> None:
+        super().__init__(reading, repeated, room)
+        self.kernels = [pairs.keys[:, :, :0] for pairs in reading.layers]
         self.blocks: dict[int, Tensor] = {}
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        m, n = self.method, self.start + len(self.own(layer))
-        blocks, local, count = -(-n // m.block), m.window // m.block, (m.budget + m.window) // m.block
-        if query.shape[1] > 1 or n < m.dense_below or blocks <= count:
+        m, n = self.method, self.start + len(self.later[layer])
+        blocks, local, count = -(-n // m.block), m.window // m.block, (self.budget + m.window) // m.block
+        if query.shape[2] > 1 or n < m.dense_below or blocks <= count:
             return self.everything(layer, query, scaling)
         kernels = self._extend(layer, n)
-        shares = (products(query, kernels)[:, 0].float() * scaling).softmax(-1)
-        scores = m.rank(shares.unflatten(0, (len(kernels), -1)).sum(1), blocks)
-        scores[:, : m.initial] = torch.inf
+        shares = (products(query, kernels)[0, :, 0] * scaling).softmax(-1)
+        scores = m.rank(shares.unflatten(0, (kernels.shape[1], -1)).sum(1), blocks)
+        # A step's budget may be too small for the first blocks; the latest ones are in whatever it is.
+        scores[:, : min(m.initial, count - local)] = torch.inf
         scores[:, blocks - local :] = torch.inf
-        self.blocks[layer] = best(scores, count)
+        self.blocks[layer] = best(scores, count).sort().values
         tokens = self.blocks[layer][..., None] * m.block + torch.arange(m.block, device=query.device)
         tokens = tokens.flatten(1)
         self.attended.append(tokens.shape[1] - (blocks * m.block - n))
@@ -87,9 +91,9 @@ class _Blocks(Continuation):
 
     def _extend(self, layer: int, n: int) -> Tensor:
         """The kernels of a layer, those added that the first ``n`` tokens have completed."""
-        m, have = self.method, self.kernels[layer].shape[1]
+        m, have = self.method, self.kernels[layer].shape[2]
         if n >= have * m.stride + m.kernel:
             keys = self.since(layer, have * m.stride).keys
-            new = keys.unfold(1, m.kernel, m.stride).mean(-1, dtype=torch.float32).to(keys.dtype)
-            self.kernels[layer] = torch.cat((self.kernels[layer], new), 1)
+            new = keys.unfold(2, m.kernel, m.stride).mean(-1, dtype=torch.float32).to(keys.dtype)
+            self.kernels[layer] = torch.cat((self.kernels[layer], new), 2)
         return self.kernels[layer]

@@ -48,9 +48,9 @@ class LLMLingua2(DenseMethod):
     force_tokens: tuple[str, ...] = ("\n", "?", "!", ".")
 
     def __post_init__(self) -> None:
-        self.demand(self.budget >= 0, "budget must not be negative; 0 means the rate")
+        self.require(self.budget >= 0, "budget must not be negative; 0 means the rate")
         # The package counts in whole hundredths and keeps one less.
-        self.demand(0.01 < self.rate <= 1, f"rate={self.rate} must be above 0.01 and at most 1")
+        self.require(0.01 < self.rate <= 1, f"rate={self.rate} must be above 0.01 and at most 1")
 
     @property
     def reading(self) -> LLMLingua2:
@@ -70,17 +70,17 @@ class LLMLingua2(DenseMethod):
         return sorted(path for path in Path(self.model).glob("*") if path.is_file())
 
     def check(self, reader: Reader) -> None:
-        self.demand(not self.missing(), self.missing())
+        self.require(not self.missing(), self.missing())
         if self.budget or self.rate < 1:
             kind = _kind(self.model)
-            self.demand(kind in KINDS, f"model={self.model} is of type {kind}; known are {', '.join(KINDS)}")
+            self.require(kind in KINDS, f"model={self.model} is of type {kind}; known are {', '.join(KINDS)}")
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
         whole = reader.encode(document) if isinstance(document, str) else document
         tokens, dropped = self.tokens(reader, whole, room)
         rate = self.budget / len(tokens) if self.budget else self.rate
-        self.demand(
+        self.require(
             rate > 0.01, f"budget={self.budget} is not above a hundredth of the document's {len(tokens)} tokens"
         )
         if rate >= 1:
@@ -99,8 +99,8 @@ class LLMLingua2(DenseMethod):
             found = compressor.compress_prompt_llmlingua2([text], rate=rate, force_tokens=forced)
         return found["compressed_prompt"]
 
-    def state(self, reading: Dense, again: int, room: int) -> State:
-        return Everything(reading, again, room)
+    def state(self, reading: Dense, repeated: int, room: int) -> State:
+        return Everything(reading, repeated, room)
 
     def nominal(self, state: Everything) -> float:
         return state.start

@@ -1,82 +1,186 @@
 """The interface of every context-management method.
 
-A method reads a document once (:meth:`Method.read`) and answers any number of questions from that reading, each by a
-state of its own (:meth:`Method.state`). A state is what the model attends to while tokens pass: first the question's,
-then those of the answer, one by one (:mod:`utaca.methods.answers`).
+A method reads a document once (:meth:`Method.read`) and answers any number of questions from that reading. An answer is
+decoded from a state (:meth:`Method.state`): what the model attends to while tokens pass, first the question's, then
+those of the answer, one by one (:mod:`utaca.decoding.loop`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from utaca.detection.detector import Detector
 from utaca.errors import UserError
+from utaca.memory.attention import Segment
 from utaca.readers.load import Reader
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Keys and values of some tokens, [1, G, n, D] each; replaced, never written to."""
+
+    keys: Tensor
+    values: Tensor
+
+    def __len__(self) -> int:
+        return self.keys.shape[2]
+
+    def __getitem__(self, tokens: slice) -> Pairs:
+        return Pairs(self.keys[:, :, tokens], self.values[:, :, tokens])
+
+    def then(self, other: Pairs) -> Pairs:
+        """These tokens and then the others."""
+        return Pairs(torch.cat((self.keys, other.keys), 2), torch.cat((self.values, other.values), 2))
+
+    def at(self, chosen: Tensor) -> Pairs:
+        """The tokens ``chosen`` [R, m]: one row for all heads, or a row for each key-value head, which gives
+        [1, G, m, D], or for each query head, which gives [1, H, m, D]."""
+        heads, rows = self.keys.shape[1], chosen if len(chosen) > 1 else chosen.expand(self.keys.shape[1], -1)
+        head = torch.arange(len(rows), device=rows.device)[:, None] * heads // len(rows)
+        return Pairs(self.keys[:, head, rows], self.values[:, head, rows])
+
+    def under(self, query: Tensor, seen: Tensor | None = None, *, causal: bool = False) -> Segment:
+        """A segment of attention: these tokens under rotated queries [1, H, T, D]."""
+        return Segment(query, self.keys, self.values, seen, causal)
 
 
 @dataclass
 class Reading:
-    """A document that was read: ``tokens`` [N] as they were, after ``dropped`` of them were cut."""
+    """A document that ``method`` has read: ``tokens`` [N] as they were, after ``dropped`` of them were cut."""
 
     reader: Reader
     tokens: Tensor
     dropped: int
+    method: Method
+
+    block_size: ClassVar[int] = 1
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def adjustable(self) -> bool:
+        return self.method.adjustable
+
+    @property
+    def budget(self) -> int:
+        """The budget of steps that ask for none."""
+        return self.method.budget
+
+    def begin(
+        self, prompt: Tensor, new: int, most: int, captures: Mapping[str, Any]
+    ) -> tuple[State, list[tuple[Tensor, int]], Tensor]:
+        """See :class:`utaca.decoding.loop.Reading`."""
+        method = self.method
+        repeated = min(max(0, method.observation - len(prompt)), len(self))
+        state = method.state(self, repeated, repeated + len(prompt) + new)
+        passing = torch.cat((self.tokens[len(self) - repeated :], prompt))
+        if method.last_alone and len(passing) > 1:
+            return state, [(passing[:-1], method.budget)], passing[-1:]
+        return state, [], passing
 
 
 class State(ABC):
     """What one answer attends to, at ``length`` tokens so far, those of the document included.
 
-    ``attended`` are the keys that the last token of the latest pass attended to, the mean over heads, a number a layer.
-    A method's subclass appends to it whenever a layer attends.
+    Steps run on a copy each, which takes the place of the state where the step is committed. So lists, an item a layer,
+    hold what is replaced and never written to. ``budget`` is that of the present step, and ``attended`` the keys that
+    its last token attended to, the mean over heads, an item a layer: a subclass appends to it whenever a layer attends.
     """
 
-    def __init__(self, reader: Reader, length: int) -> None:
-        self.reader, self.length = reader, length
+    def __init__(self, reading: Reading, length: int) -> None:
+        self.reader, self.method, self.length, self.budget = reading.reader, reading.method, length, reading.budget
         self.attended: list[float] = []
 
-    @torch.inference_mode()
-    def run(self, tokens: Tensor) -> Tensor:
+    def copy(self) -> State:
+        """A state that goes on from here and leaves this one as it is."""
+        other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, list | dict):
+                setattr(other, name, value.copy())
+        return other
+
+    def advance(self, tokens: Tensor) -> Tensor:
         """Let ``tokens`` [T] pass, the prompt's rest together or one of the answer; the last hidden states [T, D]."""
-        self.attended.clear()
+        self.attended = []
         hidden = self.reader.forward(tokens[None], self)[0]
         self.length += len(tokens)
         return hidden
+
+    def plan(self, tokens: Tensor, budget: int) -> Step:
+        return Step(self, tokens, budget)
+
+    @staticmethod
+    @torch.inference_mode()
+    def run(steps: Sequence[Step]) -> None:
+        """Run steps one after another: their states need not be alike."""
+        for step in steps:
+            step.run()
+
+    def recompute(self, step: Step) -> None:
+        self.run([self.plan(step.tokens, step.budget)])
+
+    def commit(self, step: Step) -> None:
+        vars(self).update(vars(step.after))
 
     @abstractmethod
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See :class:`utaca.readers.attention.Attending`; one row, B = 1. ``length`` is still that before the pass."""
 
 
+class Step:
+    """A pass of ``tokens`` [T] behind a state under a ``budget``; see :class:`utaca.decoding.loop.Step`."""
+
+    hidden: Tensor
+    embeddings: dict[str, Tensor]
+    k: int
+    attended: float
+    selected = scores = None
+    captured: ClassVar[dict[str, Tensor]] = {}
+
+    def __init__(self, state: State, tokens: Tensor, budget: int) -> None:
+        self.state, self.tokens, self.budget, self.size = state, tokens, budget, len(tokens)
+
+    def run(self) -> None:
+        after = self.after = self.state.copy()
+        after.budget = self.budget
+        self.hidden = after.advance(self.tokens)
+        self.embeddings = {site: rows[0] for site, rows in after.reader.embeddings().items()}
+        self.k = round(after.method.nominal(after))
+        self.attended = sum(after.attended) / len(after.attended)
+
+
 @dataclass(frozen=True)
 class Method(ABC):
     """A context-management method under its parameters.
 
-    ``budget`` is its nominal number of tokens, the paper's mTokens. Class constants say how it is called, how its
-    prefill grows with the document, where it puts keys and queries (``absolute``: at their true positions; ``rolling``:
-    at their places in its cache; ``clipped``: far ones at one distance), and whether the last token of the prompt
-    passes alone, as the first step of decoding, or with the prompt, whose pass then gives the first token.
+    ``budget`` is its nominal number of tokens, the paper's mTokens; where it may be 0, other parameters say how many.
+    Class constants say how it is called, how its prefill grows with the document, where it puts keys and queries
+    (``absolute``: at their true positions; ``rolling``: at their places in its cache; ``clipped``: far ones at one
+    distance), whether a step may have another budget than the last one (``adjustable``), and whether the last token of
+    the prompt passes alone, as the first step of decoding, or with the prompt, whose pass then gives the first token.
     """
 
     name: ClassVar[str]
     prefill: ClassVar[Literal["linear", "quadratic"]]
     positions: ClassVar[Literal["absolute", "rolling", "clipped"]]
-    alone: ClassVar[bool] = True
+    adjustable: ClassVar[bool] = False
+    last_alone: ClassVar[bool] = True
 
     budget: int
 
     def __post_init__(self) -> None:
-        self.demand(self.budget >= 1, "budget must be at least 1")
+        self.require(self.budget >= 1, "budget must be at least 1")
 
-    def demand(self, holds: bool, sentence: str) -> None:
+    def require(self, holds: bool, sentence: str) -> None:
         """Raise :class:`UserError` with the sentence unless it ``holds``."""
         if not holds:
             raise UserError(f"method {self.name}: {sentence}")
@@ -93,14 +197,22 @@ class Method(ABC):
         return []
 
     @property
-    def observes(self) -> int:
+    def observation(self) -> int:
         """Tokens at the prompt's end whose queries it must see together, be they the document's."""
         return 0
 
     @property
     def reading(self) -> Hashable:
-        """Methods whose ``reading`` is equal may answer from each other's readings."""
+        """Methods whose ``reading`` is equal may answer from each other's readings (:meth:`bind`)."""
         return self
+
+    def bind(self, reading: Reading) -> Reading:
+        """A reading that this method can share, for its own answers."""
+        return replace(reading, method=self)
+
+    def options(self, detector: Detector | None = None) -> dict[str, Any]:
+        """How its answers are decoded, fields of :class:`utaca.decoding.loop.Decoding`."""
+        return {}
 
     def longest(self, reader: Reader, room: int) -> int | None:
         """The most tokens of a document that it reads with ``room`` more to come; None: any number.
@@ -114,12 +226,12 @@ class Method(ABC):
 
         Both ends stay, as LongBench cuts: instructions stand there. Raises :class:`UserError` where nothing is left.
         """
-        tokens = reader.encode(reader.before + document) if isinstance(document, str) else document.to(reader.device)
+        tokens = reader.encode_document(document) if isinstance(document, str) else document.to(reader.device)
         longest = self.longest(reader, room)
         if longest is None or len(tokens) <= longest:
-            self.demand(len(tokens) > 0, "the document is empty; give at least one token of text")
+            self.require(len(tokens) > 0, "the document is empty; give at least one token of text")
             return tokens, 0
-        self.demand(
+        self.require(
             longest > 1,
             f"question and answer take {room} tokens, and reader {reader.settings.name} has "
             f"{reader.positions} positions; ask a shorter question or lower max_new_tokens",
@@ -132,10 +244,10 @@ class Method(ABC):
         """Read a document, its text or token ids [N]; question and answer will have ``room`` tokens."""
 
     @abstractmethod
-    def state(self, reading: Reading, again: int, room: int) -> State:
-        """A state behind the document, or before the last ``again`` tokens of it, which will pass once more together
-        with the question because the method :attr:`observes` them; ``room`` tokens may pass in all."""
+    def state(self, reading: Reading, repeated: int, room: int) -> State:
+        """A state behind the document, or before the last ``repeated`` tokens of it, which will pass once more together
+        with the question because the method observes them; ``room`` tokens may pass in all."""
 
     def nominal(self, state: State) -> float:
         """Tokens of the budget that the latest pass of ``state`` used: no more than there were."""
-        return min(self.budget, state.length)
+        return min(state.budget, state.length)

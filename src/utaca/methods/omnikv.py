@@ -27,6 +27,7 @@ class OmniKV(DenseMethod):
     """
 
     name: ClassVar[str] = "omnikv"
+    adjustable: ClassVar[bool] = True
 
     budget: int = 0
     share: float = 0.067
@@ -35,15 +36,15 @@ class OmniKV(DenseMethod):
     depth: int = 32
 
     def __post_init__(self) -> None:
-        self.demand(self.budget >= 0, "budget must not be negative; 0 means the share of the prompt")
-        self.demand(0 < self.share <= 1, f"share={self.share} must be above 0 and at most 1")
+        self.require(self.budget >= 0, "budget must not be negative; 0 means the share of the prompt")
+        self.require(0 < self.share <= 1, f"share={self.share} must be above 0 and at most 1")
         within = bool(self.filters) and all(0 <= layer < self.depth for layer in self.filters)
-        self.demand(within, f"filters={list(self.filters)} must be layers below depth={self.depth}, one at least")
-        self.demand(self.wait >= 0, "wait must not be negative")
+        self.require(within, f"filters={list(self.filters)} must be layers below depth={self.depth}, one at least")
+        self.require(self.wait >= 0, "wait must not be negative")
 
     def check(self, reader: Reader) -> None:
-        layers = reader.model.config.num_hidden_layers
-        self.demand(
+        layers = reader.shape[0]
+        self.require(
             len(self.sparse(layers)) > 0, f"no layer of a reader with {layers} is left sparse; name fewer filters"
         )
 
@@ -57,36 +58,36 @@ class OmniKV(DenseMethod):
         dense = {*range(min(filters)), *(layer + i for layer in filters for i in range(wait + 1))}
         return set(range(layers)) - dense
 
-    def tokens_of(self, prompt: int) -> int:
-        """How many of a prompt's tokens the sparse layers attend to."""
-        return min(prompt, self.budget or max(1, int(self.share * prompt)))
+    def state(self, reading: Dense, repeated: int, room: int) -> State:
+        return _Filtered(reading, repeated, room)
 
-    def state(self, reading: Dense, again: int, room: int) -> State:
-        return _Filtered(self, reading, again, room)
-
-    def nominal(self, state: State) -> float:
-        return self.tokens_of(state.prompt)
+    def nominal(self, state: _Filtered) -> float:
+        return state.count
 
 
 class _Filtered(Continuation):
     """``prompt``: tokens that had passed before the first that passed alone; ``best``: those chosen of them, [k]."""
 
-    def __init__(self, method: OmniKV, reading: Dense, again: int, room: int) -> None:
-        super().__init__(reading, again, room)
-        self.method, self.prompt = method, self.start
-        layers = self.reader.model.config.num_hidden_layers
-        self._filters, self._sparse = method.filtering(layers), method.sparse(layers)
+    def __init__(self, reading: Dense, repeated: int, room: int) -> None:
+        super().__init__(reading, repeated, room)
+        self.prompt, layers = self.start, self.reader.shape[0]
+        self.filters, self.sparse = self.method.filtering(layers), self.method.sparse(layers)
         self.best = torch.arange(0)
 
+    @property
+    def count(self) -> int:
+        """How many of the prompt's tokens the sparse layers attend to."""
+        return min(self.prompt, self.budget or max(1, int(self.method.share * self.prompt)))
+
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        n = self.start + len(self.own(layer))
-        if query.shape[1] > 1:
+        n = self.start + len(self.later[layer])
+        if query.shape[2] > 1:
             self.prompt = n
             return self.everything(layer, query, scaling)
-        if layer in self._filters:
+        if layer in self.filters:
             ranked = self.scores(layer, query)[:, : self.prompt].amax(0)
-            self.best = ranked.topk(self.method.tokens_of(self.prompt)).indices
-        if layer not in self._sparse:
+            self.best = ranked.topk(self.count).indices
+        if layer not in self.sparse:
             return self.everything(layer, query, scaling)
         tokens = torch.cat((self.best, torch.arange(self.prompt, n, device=query.device)))
         self.attended.append(len(tokens))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from utaca.errors import UserError
 from utaca.methods.adakv import AdaKV
@@ -12,6 +11,7 @@ from utaca.methods.fastkv import FastKV
 from utaca.methods.freqkv import FreqKV
 from utaca.methods.full import FullAttention
 from utaca.methods.h2o import H2O
+from utaca.methods.infllm import InfLLM
 from utaca.methods.infllm_v2 import InfLLMV2
 from utaca.methods.llmlingua2 import LLMLingua2
 from utaca.methods.method import Method
@@ -19,7 +19,10 @@ from utaca.methods.omnikv import OmniKV
 from utaca.methods.retrieval_attention import RetrievalAttention
 from utaca.methods.snapkv import SnapKV
 from utaca.methods.tokenselect import TokenSelect
+from utaca.methods.utaca import UTACA, Oracle
 from utaca.methods.window import WindowOnly
+from utaca.settings import checks
+from utaca.settings.schema import Point
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -36,6 +39,9 @@ METHODS: dict[str, type[Method]] = {
         FreqKV,
         FastKV,
         LLMLingua2,
+        InfLLM,
+        UTACA,
+        Oracle,
     )
 }
 
@@ -48,22 +54,17 @@ def build(name: str, settings: Mapping[str, Any]) -> Method:
     """
     if name not in METHODS:
         raise UserError(f"there is no method {name!r}; known are {', '.join(METHODS)}")
-    method = METHODS[name]
-    kinds = get_type_hints(method)
-    known = [field.name for field in fields(method)]
-    for key, value in settings.items():
-        if key not in known:
-            raise UserError(f"method {name} has no setting {key!r}; it has {', '.join(known)}")
-        if not _suits(value, kinds[key]):
-            kind = kinds[key]
-            wanted = str(kind) if get_origin(kind) else kind.__name__
-            raise UserError(f"method {name}: {key}={value!r} must be of type {wanted}")
-    return method(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()})
+    return checks.build(METHODS[name], settings, f"methods.{name}")
 
 
-def _suits(value: Any, kind: Any) -> bool:
-    if get_origin(kind) is tuple:
-        return isinstance(value, list | tuple) and all(_suits(each, get_args(kind)[0]) for each in value)
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
+def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method:
+    """The method of an operating point: its settings of the config, and the point's budget where it names one.
+
+    Raises :class:`UserError` for settings that the method does not know and budgets that it cannot meet.
+    """
+    if point.in_blocks:
+        return METHODS[point.method](*filter(None, (point.budget, point.policy)))
+    budget = {"budget": point.budget} if point.budget else {}
+    if not point.base:
+        return build(point.method, {**methods[point.method], **budget})
+    return METHODS[point.method](point.budget, point.policy, build(point.base, methods[point.base]))

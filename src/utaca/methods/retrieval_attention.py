@@ -24,6 +24,7 @@ class RetrievalAttention(DenseMethod):
     """
 
     name: ClassVar[str] = "retrieval_attention"
+    adjustable: ClassVar[bool] = True
 
     budget: int = 2048
     initial: int = 128
@@ -31,24 +32,20 @@ class RetrievalAttention(DenseMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.demand(self.initial >= 0, "initial must not be negative")
-        self.demand(self.recent >= 1, "recent must be at least 1: a token attends to itself")
+        self.require(self.initial >= 0, "initial must not be negative")
+        self.require(self.recent >= 1, "recent must be at least 1: a token attends to itself")
 
-    def state(self, reading: Dense, again: int, room: int) -> State:
-        return _Retrieving(self, reading, again, room)
+    def state(self, reading: Dense, repeated: int, room: int) -> State:
+        return _Retrieving(reading, repeated, room)
 
 
 class _Retrieving(Continuation):
-    def __init__(self, method: RetrievalAttention, reading: Dense, again: int, room: int) -> None:
-        super().__init__(reading, again, room)
-        self.method = method
-
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        m, n = self.method, self.start + len(self.own(layer))
-        if query.shape[1] > 1 or n <= m.initial + m.budget + m.recent:
+        m, n = self.method, self.start + len(self.later[layer])
+        if query.shape[2] > 1 or n <= m.initial + self.budget + m.recent:
             return self.everything(layer, query, scaling)
         between = self.scores(layer, query)[:, m.initial : n - m.recent]
-        found = m.initial + between.topk(m.budget).indices
+        found = m.initial + between.topk(self.budget).indices
         kept = torch.arange(m.initial + m.recent, device=found.device)
         ends = kept.where(kept < m.initial, kept + n - m.initial - m.recent)
         tokens = torch.cat((found, ends.expand(len(found), -1)), 1)

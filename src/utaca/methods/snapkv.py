@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool1d, max_pool1d
 
-from utaca.methods.attention import Pairs, Part, attention, best, causal, probabilities
+from utaca.memory.attention import Segment, attention, best, causal_mask, probabilities
 from utaca.methods.dense import Continuation, Dense, DenseMethod
-from utaca.methods.method import State
+from utaca.methods.method import Pairs, State
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class SnapKV(DenseMethod):
     """
 
     name: ClassVar[str] = "snapkv"
-    alone: ClassVar[bool] = False
+    last_alone: ClassVar[bool] = False
 
     budget: int = 1024
     window: int = 32
@@ -36,26 +36,26 @@ class SnapKV(DenseMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.demand(self.window >= 1, "window must be at least 1")
-        self.demand(self.budget > self.window, f"budget={self.budget} must exceed window={self.window}")
-        self.demand(self.kernel % 2 == 1, f"kernel={self.kernel} must be odd")
-        self.demand(self.pooling in ("avg", "max"), f"pooling={self.pooling} must be avg or max")
-        self.demand(self.heads in ("query", "kv"), f"heads={self.heads} must be query or kv")
+        self.require(self.window >= 1, "window must be at least 1")
+        self.require(self.budget > self.window, f"budget={self.budget} must exceed window={self.window}")
+        self.require(self.kernel % 2 == 1, f"kernel={self.kernel} must be odd")
+        self.require(self.pooling in ("avg", "max"), f"pooling={self.pooling} must be avg or max")
+        self.require(self.heads in ("query", "kv"), f"heads={self.heads} must be query or kv")
 
     @property
-    def observes(self) -> int:
+    def observation(self) -> int:
         return self.window
 
-    def state(self, reading: Dense, again: int, room: int) -> State:
-        return Compressed(self, reading, again, room)
+    def state(self, reading: Dense, repeated: int, room: int) -> State:
+        return Compressed(reading, repeated, room)
 
     def votes(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        """What each key before the window is worth to the window's queries [H, window, D], the last of all ``keys``
-        [G, n, D]: [H or G, n - window]."""
-        seen = causal(query.shape[1], keys.shape[1], query.device)
-        mass = probabilities([Part(query, Pairs(keys, keys), seen)], scaling)[..., : -query.shape[1]].sum(1)
+        """What each key before the window is worth to the window's queries [1, H, window, D], the last of all ``keys``
+        [1, G, n, D]: [H or G, n - window]."""
+        seen = causal_mask(query.shape[2], keys.shape[2], query.device)
+        mass = probabilities([Segment(query, keys, keys, seen)], scaling)[0, ..., : -query.shape[2]].sum(1)
         if self.heads == "kv":
-            mass = mass.unflatten(0, (len(keys), -1)).mean(1)
+            mass = mass.unflatten(0, (keys.shape[1], -1)).mean(1)
         pool = {"avg": avg_pool1d, "max": max_pool1d}[self.pooling]
         return pool(mass[None], self.kernel, stride=1, padding=self.kernel // 2)[0]
 
@@ -64,42 +64,43 @@ class SnapKV(DenseMethod):
 
         Where heads keep different numbers, -1 stands for none.
         """
-        return before_window(best(self.votes(query, keys, scaling), self.budget - query.shape[1]), query, keys)
+        chosen = best(self.votes(query, keys, scaling), self.budget - query.shape[2])
+        return before_window(chosen.sort().values, query, keys)
 
 
 def before_window(chosen: Tensor, query: Tensor, keys: Tensor) -> Tensor:
     """The ids ``chosen`` [R, k] and then those of the window, whose queries these are."""
-    n = keys.shape[1]
-    window = torch.arange(n - query.shape[1], n, device=keys.device)
+    n = keys.shape[2]
+    window = torch.arange(n - query.shape[2], n, device=keys.device)
     return torch.cat((chosen, window.expand(len(chosen), -1)), 1)
 
 
 class Compressed(Continuation):
     """``kept``: the prompt's pairs that are left, ``chosen`` their ids, a layer each once the prompt has passed."""
 
-    def __init__(self, method: SnapKV, reading: Dense, again: int, room: int) -> None:
-        super().__init__(reading, again, room)
-        self.method, self.prompt = method, 0
+    def __init__(self, reading: Dense, repeated: int, room: int) -> None:
+        super().__init__(reading, repeated, room)
+        self.prompt = 0
         self.kept: list[Pairs] = []
         self.chosen: list[Tensor] = []
-        self._counts: list[float] = []
+        self.counts: list[float] = []
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         if layer == len(self.kept):
-            self.prompt = len(self.own(layer))
+            self.prompt = len(self.later[layer])
             self.compress(self.since(layer, 0), query, scaling)
             return self.everything(layer, query, scaling)
-        answer, chosen = self.own(layer)[self.prompt :], self.chosen[layer]
-        self.attended.append(self._counts[layer] + len(answer))
-        seen = (chosen >= 0).repeat_interleave(len(query) // len(chosen), 0)[:, None]
-        return attention([Part(query, self.kept[layer], seen), Part(query, answer)], scaling)
+        answer, chosen = self.later[layer][self.prompt :], self.chosen[layer]
+        self.attended.append(self.counts[layer] + len(answer))
+        seen = (chosen >= 0).repeat_interleave(query.shape[1] // len(chosen), 0)[:, None]
+        return attention([self.kept[layer].under(query, seen), answer.under(query)], scaling)[0]
 
     def compress(self, prompt: Pairs, query: Tensor, scaling: float) -> None:
-        """Choose what the next layer keeps of a prompt, whose last tokens have these queries [H, T, D]."""
+        """Choose what the next layer keeps of a prompt, whose last tokens have these queries [1, H, T, D]."""
         if len(prompt) > self.method.budget:
-            chosen = self.method.keep(query[:, -self.method.window :], prompt.keys, scaling)
+            chosen = self.method.keep(query[:, :, -self.method.window :], prompt.keys, scaling)
         else:
             chosen = torch.arange(len(prompt), device=query.device)[None]
         self.chosen.append(chosen)
         self.kept.append(prompt.at(chosen.clamp(min=0)))
-        self._counts.append(float((chosen >= 0).sum(1).double().mean()))
+        self.counts.append(float((chosen >= 0).sum(1).double().mean()))

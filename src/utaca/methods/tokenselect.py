@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from utaca.methods.attention import Pairs, Part, attention, causal
-from utaca.methods.dense import Continuation, Dense, head_size
-from utaca.methods.method import Method, State
+from utaca.memory.attention import attention
+from utaca.methods.dense import Continuation, Dense
+from utaca.methods.method import Method, Pairs, State
 from utaca.readers.load import Reader
 
 
@@ -32,7 +32,8 @@ class TokenSelect(Method):
     name: ClassVar[str] = "tokenselect"
     prefill: ClassVar[str] = "linear"
     positions: ClassVar[str] = "rolling"
-    alone: ClassVar[bool] = False
+    adjustable: ClassVar[bool] = True
+    last_alone: ClassVar[bool] = False
 
     budget: int = 1024
     n_init: int = 128
@@ -41,68 +42,61 @@ class TokenSelect(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.demand(self.n_init >= 0, "n_init must not be negative")
+        self.require(self.n_init >= 0, "n_init must not be negative")
         within = 1 <= self.chunk <= self.n_local
-        self.demand(within, f"chunk={self.chunk} must be at least 1 and at most n_local={self.n_local}")
+        self.require(within, f"chunk={self.chunk} must be at least 1 and at most n_local={self.n_local}")
 
     def check(self, reader: Reader) -> None:
-        longest = reader.model.config.max_position_embeddings
-        self.demand(
-            self.attended <= longest,
-            f"budget, n_init and n_local, {self.attended}, exceed the {longest} positions of the reader",
+        longest = reader.positions
+        attended = self.n_init + self.budget + self.n_local
+        self.require(
+            attended <= longest, f"budget, n_init and n_local, {attended}, exceed the {longest} positions of the reader"
         )
-
-    @property
-    def attended(self) -> int:
-        """The most tokens that are attended to at a time."""
-        return self.n_init + self.budget + self.n_local
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
         tokens, dropped = self.tokens(reader, document, room)
-        config, some = reader.model.config, next(reader.model.parameters())
-        none = some.new_empty(config.num_key_value_heads, 0, head_size(reader))
-        state = Voting(
-            self, Dense(reader, tokens[:0], 0, [Pairs(none, none)] * config.num_hidden_layers), 0, len(tokens)
-        )
-        state.run(tokens)
-        return Dense(reader, tokens, dropped, [state.own(layer) for layer in range(config.num_hidden_layers)])
+        layers, _, groups, width = reader.shape
+        none = torch.empty(1, groups, 0, width, dtype=reader.dtype, device=reader.device)
+        state = Voting(Dense(reader, tokens[:0], 0, self, [Pairs(none, none)] * layers), 0, len(tokens))
+        state.advance(tokens)
+        return Dense(reader, tokens, dropped, self, state.later)
 
-    def state(self, reading: Dense, again: int, room: int) -> State:
-        return Voting(self, reading, again, room)
+    def state(self, reading: Dense, repeated: int, room: int) -> State:
+        return Voting(reading, repeated, room)
 
 
 class Voting(Continuation):
     """All pairs unrotated; ``chosen``: ids of the tokens that the latest chunk attended to, [k] a layer."""
 
-    def __init__(self, method: TokenSelect, reading: Dense, again: int, room: int) -> None:
-        super().__init__(reading, again, room)
-        self.method = method
+    def __init__(self, reading: Dense, repeated: int, room: int) -> None:
+        super().__init__(reading, repeated, room)
         self.chosen: dict[int, Tensor] = {}
-        self.reader.rotary.reserve(method.n_local + method.chunk)
+        self.reader.rotary.reserve(self.method.n_local + self.method.chunk)
 
-    def run(self, tokens: Tensor) -> Tensor:
-        return torch.cat([super(Voting, self).run(chunk) for chunk in tokens.split(self.method.chunk)])
+    def advance(self, tokens: Tensor) -> Tensor:
+        return torch.cat([super(Voting, self).advance(chunk) for chunk in tokens.split(self.method.chunk)])
 
     def placed(self, positions: range, kind: torch.dtype) -> Callable[[Tensor], Tensor]:
         return lambda x: x
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        document, own, new = self.document(layer), self.own(layer), query.shape[1]
-        tokens = self._elect(layer, query, self.start + len(own))
+        document, later, new = self.document(layer), self.later[layer], query.shape[2]
+        tokens = self._elect(layer, query, self.start + len(later))
         there = tokens[tokens < self.start]
-        pairs = document.at(there[None]).then(own.at(tokens[len(there) :][None] - self.start))
+        pairs = document.at(there[None]).then(later.at(tokens[len(there) :][None] - self.start))
         self.chosen[layer], k, rotary = tokens, len(tokens), self.reader.rotary
         self.attended.append(k)
-        rotated = Pairs(rotary(pairs.keys, range(k)), pairs.values)
-        return attention([Part(rotary(query, range(k - new, k)), rotated, causal(new, k, query.device))], scaling)
+        rotated, query = Pairs(rotary(pairs.keys, range(k)), pairs.values), rotary(query, range(k - new, k))
+        own = rotated[k - new :].under(query, causal=True)
+        return attention([rotated[: k - new].under(query), own], scaling)[0]
 
     def _elect(self, layer: int, query: Tensor, n: int) -> Tensor:
         """Ids of the tokens to attend to, of ``n``, ascending."""
         method, every = self.method, torch.arange(n, device=query.device)
-        if n <= method.attended:
+        if n <= method.n_init + self.budget + method.n_local:
             return every
-        asking = self.reader.rotary(query, range(method.n_local, method.n_local + query.shape[1])).mean(1, keepdim=True)
-        votes = self.scores(layer, asking)[:, method.n_init : n - method.n_local].float().softmax(-1).sum(0)
-        elected = method.n_init + votes.topk(method.budget).indices.sort().values
+        asking = self.reader.rotary(query, range(method.n_local, method.n_local + query.shape[2])).mean(2, keepdim=True)
+        votes = self.scores(layer, asking)[:, method.n_init : n - method.n_local].softmax(-1).sum(0)
+        elected = method.n_init + votes.topk(self.budget).indices.sort().values
         return torch.cat((every[: method.n_init], elected, every[n - method.n_local :]))

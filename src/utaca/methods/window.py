@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from utaca.methods.attention import Pairs, Part, attention
-from utaca.methods.streaming import Cache, StreamingMethod
+from utaca.memory.attention import attention
+from utaca.methods.method import Pairs, Reading, State
+from utaca.methods.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
@@ -29,28 +30,27 @@ class WindowOnly(StreamingMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.demand(self.n_init >= 0, "n_init must not be negative")
-        self.demand(self.budget > self.n_init, f"budget={self.budget} must exceed n_init={self.n_init}")
+        self.require(self.n_init >= 0, "n_init must not be negative")
+        self.require(self.budget > self.n_init, f"budget={self.budget} must exceed n_init={self.n_init}")
 
     def check(self, reader: Reader) -> None:
-        longest = reader.model.config.max_position_embeddings
-        self.demand(self.budget <= longest, f"budget={self.budget} exceeds the {longest} positions of the reader")
+        longest = reader.positions
+        self.require(self.budget <= longest, f"budget={self.budget} exceeds the {longest} positions of the reader")
 
-    def cache(self, reader: Reader) -> Cache:
-        return _Window(self, reader)
+    def cache(self, reading: Reading) -> State:
+        return _Window(reading, 0)
 
 
-class _Window(Cache):
-    def __init__(self, method: WindowOnly, reader: Reader) -> None:
-        super().__init__(reader, 0)
-        self.method, self.window = method, method.budget - method.n_init
-        layers = reader.model.config.num_hidden_layers
-        self.first: list[Pairs | None] = [None] * layers
-        self.latest: list[Pairs | None] = [None] * layers
+class _Window(State):
+    def __init__(self, reading: Reading, length: int) -> None:
+        super().__init__(reading, length)
+        self.window = self.method.budget - self.method.n_init
+        self.first: list[Pairs | None] = [None] * self.reader.shape[0]
+        self.latest: list[Pairs | None] = [None] * self.reader.shape[0]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         new, start, end = query.shape[2], self.length, self.length + query.shape[2]
-        pairs = Pairs(key[0], value[0])
+        pairs = Pairs(key, value)
         near = self.latest[layer].then(pairs) if start else pairs
         first = self.first[layer].then(pairs) if start else pairs
         first = first[: self.method.n_init] if len(first) > self.method.n_init else first
@@ -59,13 +59,13 @@ class _Window(Cache):
         rotary.reserve(max(len(near), self.method.budget))
         at = torch.arange(start, end, device=query.device)[:, None]
         # The window's tokens count from its start; distances within it are true ones.
-        local = rotary(query[0], range(len(near) - new, len(near)))
+        local = rotary(query, range(len(near) - new, len(near)))
         rotated = Pairs(rotary(near.keys, range(len(near))), near.values)
         distance = at - torch.arange(end - len(near), end, device=query.device)
         within = (distance >= 0) & (distance < self.window)
         # The first tokens stand before the window once they have left it.
-        far = rotary(query[0], at[:, 0].clamp(max=self.method.budget - 1))
+        far = rotary(query, at[:, 0].clamp(max=self.method.budget - 1))
         kept = Pairs(rotary(first.keys, range(len(first))), first.values)
         left = at - torch.arange(len(first), device=query.device) >= self.window
         self.attended.append(min(end, self.method.budget))
-        return attention([Part(far, kept, left), Part(local, rotated, within)], scaling)[None]
+        return attention([kept.under(far, left), rotated.under(local, within)], scaling)[0]

@@ -1,1 +1,1 @@
-"""Readers: the language models that answer, their prompts and their signals."""
+"""Readers: the language models that answer, their families, prompts and attention."""

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from utaca.errors import UserError
+from utaca.readers.families import parts
 from utaca.readers.onednn import onednn
 
 ATTENTION = "utaca"
@@ -39,10 +41,29 @@ def _attention(
     *,
     scaling: float,
     attending: Attending,
-    **_: Any,
+    # What transformers always sends and nobody here needs: positions are all zero, nothing is cached by it, and hidden
+    # states are collected outside of the attention.
+    position_ids: object = None,
+    use_cache: object = None,
+    output_hidden_states: object = None,
+    **others: Any,
 ) -> tuple[Tensor, None]:
+    _refuse_others(module, attention_mask=attention_mask, **others)
     with onednn(True):
         return attending.attend(module.layer_idx, query, key, value, scaling).transpose(1, 2), None
+
+
+def _refuse_others(module: nn.Module, **arguments: Any) -> None:
+    """Raise :class:`UserError` where a model asks for attention of another kind, such as a window or a softcap.
+
+    None, False and 0 ask for nothing.
+    """
+    for name, value in arguments.items():
+        if value is not None and not (isinstance(value, bool | int | float) and value == 0):
+            raise UserError(
+                f"a {module.config.model_type} model gives its attention {name}, which block memory does not support; "
+                "use a model without it"
+            )
 
 
 AttentionInterface.register(ATTENTION, _attention)
@@ -57,7 +78,7 @@ class Rotary:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._embedding = model.model.rotary_emb
+        self._embedding = parts(model).rotary
         self._device = next(model.parameters()).device
         self._tables = self._compute(1024)
 
@@ -67,14 +88,14 @@ class Rotary:
             self._tables = self._compute(length)
 
     def _compute(self, length: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [length, D], the sines' signs as :class:`Rotation` wants them."""
+        """Cosines and sines [length, R] of the R dimensions that turn, the sines' signs as :class:`Rotation` wants."""
         x = torch.zeros(1, dtype=torch.float32, device=self._device)
         cos, sin = self._embedding(x, torch.arange(length, device=self._device)[None])
         scale, half = self._embedding.attention_scaling, cos.shape[-1] // 2
         sin = torch.cat((-sin[..., :half], sin[..., half:]), -1)
         return cos[0] / scale, sin[0] / scale
 
-    def at(self, positions: Tensor | range, kind: torch.dtype) -> Rotation:
+    def at(self, positions: Tensor | range, dtype: torch.dtype) -> Rotation:
         """The rotation to ``positions``: a range, or integers, [T] or broadcastable to a tensor's [..., T].
 
         Raises :class:`IndexError` for positions that were not reserved (a GPU reports those of a tensor by a failed
@@ -85,7 +106,7 @@ class Rotary:
                 if positions.stop > len(self._tables[0]):
                     raise IndexError
                 positions = slice(positions.start, positions.stop)
-            cos, sin = (table[positions].to(kind) for table in self._tables)
+            cos, sin = (table[positions].to(dtype) for table in self._tables)
         except IndexError as error:
             raise IndexError(f"a position is beyond the {len(self._tables[0])} reserved; call reserve first") from error
         return Rotation(cos, sin)
@@ -96,15 +117,18 @@ class Rotary:
 
 
 class Rotation:
-    """A rotation to given positions, for several tensors, by cosines and signed sines [..., T, D]."""
+    """A rotation to given positions, for several tensors, by cosines and signed sines [..., T, R]."""
 
     def __init__(self, cos: Tensor, sin: Tensor) -> None:
-        self._cos, self._sin, self._half = cos, sin, cos.shape[-1] // 2
+        self._cos, self._sin = cos, sin
 
     def take(self, places: Tensor) -> Rotation:
         """The rotation to the positions at ``places`` [n], integers, among its own."""
         return Rotation(self._cos.index_select(0, places), self._sin.index_select(0, places))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Rotate ``x`` [..., T, D]."""
-        return torch.addcmul(x * self._cos, x.roll(self._half, -1), self._sin)
+        """Rotate ``x`` [..., T, D]: its first R dimensions turn, the others stay."""
+        turning = self._cos.shape[-1]
+        if turning < x.shape[-1]:
+            return torch.cat((self(x[..., :turning]), x[..., turning:]), -1)
+        return torch.addcmul(x * self._cos, x.roll(turning // 2, -1), self._sin)

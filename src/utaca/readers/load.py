@@ -1,10 +1,14 @@
-"""Loading a reader: any Llama, Qwen2, Qwen3 or Mistral of Hugging Face, by hub id or folder."""
+"""Loading a reader: any model of a known family of Hugging Face's, by hub id or folder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,80 +16,173 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import cached_file
 
 from utaca.errors import UserError
-from utaca.readers.attention import ATTENTION, Rotary
+from utaca.readers.attention import ATTENTION, Attending, Rotary
+from utaca.readers.families import FAMILIES
 from utaca.readers.onednn import onednn
-from utaca.readers.prompts import frame
+from utaca.readers.prompts import Prompts, frame
 from utaca.settings.machine import keep_freed_memory
-from utaca.settings.schema import SITES
 from utaca.settings.schema import Reader as ReaderSettings
-
-SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
 
 # Rotary types whose frequencies do not depend on the positions seen, so that we may place keys as we like.
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 
 
-@dataclass
+class Shape(NamedTuple):
+    """How many layers, query heads and key-value heads a model has, and how wide a head is."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+
+
 class Reader:
-    """A loaded model with its tokenizer, ready for block memory."""
+    """A loaded model with its tokenizer, ready for block memory.
 
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    settings: ReaderSettings
+    ``family`` is the adapter of the model's family, ``shape`` and ``width`` (of the residual stream, and so of an
+    embedding) are its sizes. ``before`` and ``after`` are what its chat template writes around a user's text.
+    """
 
-    def __post_init__(self) -> None:
-        self.rotary = Rotary(self.model)
-        self.before, self.after = frame(self.tokenizer)
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: ReaderSettings) -> None:
+        self.model, self.tokenizer, self.settings = model, tokenizer, settings
+        config = model.config
+        self.family = FAMILIES[config.model_type]
+        self._parts = self.family.parts(model)
+        self.width: int = config.hidden_size
+        heads: int = config.num_attention_heads
+        self.shape = Shape(
+            layers=len(self._parts.layers),
+            heads=heads,
+            kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+            head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        )
+        self.rotary = Rotary(model)
+        self.prompts = Prompts(tokenizer)
+        self.before, self.after = self.prompts.before, self.prompts.after
         self._embeddings: dict[str, Tensor] = {}
-        last = self.model.model.layers[-1]
-        for site, module in zip(SITES, (last.self_attn.o_proj, last.mlp, last), strict=True):
+        for site, module in self._parts.sites.items():
             module.register_forward_hook(partial(self._keep, site))
 
     def _keep(self, site: str, _module: object, _inputs: object, output: Tensor) -> None:
-        self._embeddings[site] = output[:, -1]
-
-    @property
-    def width(self) -> int:
-        """Width of the residual stream, and so of the embedding."""
-        return self.model.config.hidden_size
+        # A view would keep the whole pass's rows alive.
+        self._embeddings[site] = output[:, -1].clone()
 
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    @cached_property
-    def head(self) -> Tensor:
-        """The output projection in float32: margins of bfloat16 logits would be quantised to an eighth."""
-        return self.model.lm_head.weight.detach().float()
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights, and so of keys, values and hidden states."""
+        return next(self.model.parameters()).dtype
 
-    @cached_property
-    def stop_tokens(self) -> frozenset[int]:
-        """Tokens that end an answer."""
-        configured = self.model.generation_config.eos_token_id
-        ids = configured if isinstance(configured, list) else [configured, self.tokenizer.eos_token_id]
-        return frozenset(i for i in ids if i is not None)
+    @property
+    def layers(self) -> torch.nn.ModuleList:
+        """The model's layers, first to last."""
+        return self._parts.layers
 
     @property
     def positions(self) -> int:
         """Positions that it was trained for, see ``reader.positions``."""
         return self.settings.positions or self.model.config.max_position_embeddings
 
+    @cached_property
+    def stop_tokens(self) -> frozenset[int]:
+        """Tokens that end an answer: those of the generation config, of the tokenizer and of the chat template."""
+        configured = self.model.generation_config.eos_token_id
+        ids = configured if isinstance(configured, list) else [configured]
+        return self.prompts.stop_tokens.union(i for i in ids if i is not None)
+
+    @cached_property
+    def identity(self) -> str:
+        """16 hex digits that name model and weights, wherever they lie and in whatever type they are computed with.
+
+        Of every weight a few rows count, rounded to bfloat16: enough to tell any training from another, and no more
+        than some megabytes of a large model.
+        """
+        config = self.model.config
+        sizes = {
+            "type": config.model_type,
+            "width": self.width,
+            "vocabulary": config.vocab_size,
+            **self.shape._asdict(),
+        }
+        digest = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
+        with torch.no_grad():
+            rows = [weight.reshape(-1, weight.shape[-1]) for weight in self.model.parameters()]
+            some = torch.cat([each[:: max(1, len(each) // 2)].to(torch.bfloat16).flatten() for each in rows])
+        digest.update(some.cpu().view(torch.int16).numpy().tobytes())
+        return digest.hexdigest()[:16]
+
     def encode(self, text: str) -> Tensor:
-        """Token ids [T] of text that already carries its special tokens."""
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        """Token ids [T] of a plain text: no control token comes out, whatever the text says."""
+        return self._tensor(self.prompts.text(text))
+
+    def encode_document(self, text: str) -> Tensor:
+        """Token ids [N] of the chat template's opening and a document: control tokens are the template's alone."""
+        return self._tensor(self.prompts.document(text))
+
+    def encode_question(self, text: str) -> Tensor:
+        """Token ids [T] of a question with the chat template's closing, as they follow a document's."""
+        return self._tensor(self.prompts.question(text))
+
+    def _tensor(self, ids: list[int]) -> Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self.device)
 
-    def forward(self, tokens: Tensor, attending: object) -> Tensor:
+    def forward(self, tokens: Tensor, attending: Attending) -> Tensor:
         """Last hidden states [B, T, D] of tokens [B, T] under the given attention."""
         positions = tokens.new_zeros(1, tokens.shape[1])
         with onednn(tokens.numel() > 1):
-            return self.model.model(
+            return self._parts.body(
                 tokens, position_ids=positions, use_cache=False, attending=attending
             ).last_hidden_state
 
+    def embed(self, tokens: Tensor) -> Tensor:
+        """What the first layer is given for tokens [T]: [T, D]."""
+        return self._parts.embedding(tokens)
+
+    def through(self, layers: slice, hidden: Tensor, attending: Attending) -> Tensor:
+        """Hidden states [T, D] behind some of the layers, given those before, as :meth:`forward` calls all of them."""
+        hidden = hidden[None]
+        zero = torch.zeros(1, 1, dtype=torch.long, device=hidden.device)
+        unturned = self._parts.rotary(hidden, zero)
+        with onednn(hidden.shape[1] > 1):
+            for layer in self.layers[layers]:
+                hidden = layer(
+                    hidden, position_ids=zero, position_embeddings=unturned, use_cache=False, attending=attending
+                )
+        return hidden[0]
+
+    def norm(self, hidden: Tensor) -> Tensor:
+        """Last hidden states [T, D] from what the last layer gave."""
+        return self._parts.norm(hidden)
+
     def logits(self, hidden: Tensor) -> Tensor:
-        """Float32 logits [..., V] of hidden states [..., D]."""
-        return hidden.float() @ self.head.T
+        """Float32 logits [..., V] of hidden states [..., D]: margins of bfloat16 logits would be quantised."""
+        weight = self._parts.head.weight
+        if weight.is_cuda and weight.dtype == torch.bfloat16:
+            flat = torch.mm(hidden.reshape(-1, self.width), weight.T, out_dtype=torch.float32)
+            return flat.view(*hidden.shape[:-1], -1)
+        return hidden.float() @ self._float32_head.T
+
+    @cached_property
+    def _float32_head(self) -> Tensor:
+        return self._parts.head.weight.detach().float()
+
+    def first_not_finite(self, run: Callable[[], None]) -> int:
+        """The first layer whose output is not finite when ``run`` calls the model; the number of layers if none is."""
+        faulty: list[int] = []
+
+        def note(layer: int) -> Callable[[object, object, Tensor], None]:
+            return lambda _module, _inputs, output: None if output.isfinite().all() else faulty.append(layer)
+
+        hooks = [layer.register_forward_hook(note(number)) for number, layer in enumerate(self.layers)]
+        try:
+            run()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return min(faulty, default=len(self.layers))
 
     def embeddings(self) -> dict[str, Tensor]:
         """Embeddings [B, D] of the last tokens of the latest pass, by site (paper, appendix B.3)."""
@@ -117,8 +214,8 @@ def check(settings: ReaderSettings) -> None:
                 "folder (a gated model also needs HF_TOKEN)"
             ) from error
     config = AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
-    if config.model_type not in SUPPORTED:
-        raise UserError(f"{where} is a {config.model_type} model; supported are {', '.join(SUPPORTED)}")
+    if config.model_type not in FAMILIES:
+        raise UserError(f"{where} is a {config.model_type} model; supported are {', '.join(FAMILIES)}")
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     if rope not in FIXED_ROTARY:
         raise UserError(f"{where} uses {rope} rotary scaling; supported are {', '.join(FIXED_ROTARY)}")
@@ -136,15 +233,27 @@ def resolve_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+def resolved(settings: ReaderSettings) -> ReaderSettings:
+    """The settings with what ``auto`` stands for here, as device and as dtype."""
+    device, dtype = resolve_device(settings.device), settings.dtype
+    if dtype == "auto":
+        dtype = "bfloat16" if device == "cuda" else "float32"
+    return replace(settings, device=device, dtype=dtype)
+
+
 def load(settings: ReaderSettings) -> Reader:
-    """Load a reader for inference. Raises :class:`UserError` as :func:`check` does, before reading weights."""
+    """Load a reader for inference.
+
+    Raises :class:`UserError` as :func:`check` and :func:`utaca.readers.prompts.frame` do, before weights are read.
+    """
     check(settings)
-    device = resolve_device(settings.device)
-    if device == "cpu":
+    settings = resolved(settings)
+    if settings.device == "cpu":
         keep_freed_memory()
     revision = settings.revision or None
     tokenizer = AutoTokenizer.from_pretrained(settings.path, revision=revision)
+    frame(tokenizer)
     model = AutoModelForCausalLM.from_pretrained(
         settings.path, revision=revision, dtype=getattr(torch, settings.dtype), attn_implementation=ATTENTION
     )
-    return Reader(model.to(device).eval().requires_grad_(False), tokenizer, settings)
+    return Reader(model.to(settings.device).eval().requires_grad_(False), tokenizer, settings)

@@ -1,12 +1,18 @@
-"""What a reader is asked, and how document and question are framed by its chat template."""
+"""What a reader is asked, and the tokens of documents and questions, framed by its chat template."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from transformers import PreTrainedTokenizerBase
+import json
+import re
+from collections.abc import Mapping, Sequence
+from secrets import token_hex
+from typing import TYPE_CHECKING
 
 from utaca.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
 
 SEPARATOR = "\n\n"
 
@@ -16,6 +22,18 @@ _INSTRUCT = (
     'order given and exactly in the form "The <attribute> of {person} is <value>.", with nothing before or after. '
     'Where the text does not give the value, write "unknown" in its place.'
 )
+
+_DAY = (
+    "{% macro strftime_now(format) %}{{ format"
+    " | replace('%d', '26') | replace('%m', '07') | replace('%b', 'Jul') | replace('%B', 'July')"
+    " | replace('%Y', '2024') | replace('%y', '24') | replace('%A', 'Friday') | replace('%a', 'Fri')"
+    " }}{% endmacro %}{{ '' }}"
+)
+"""Put before a template that may write today's date, so that a prompt is the same tomorrow: it is always the day that
+Llama 3.1 takes by default. The empty text at the end keeps a line break that the template may begin with."""
+
+_LETTER = "x"
+"""What a question is encoded behind, in the place of the document; its tokens are dropped."""
 
 
 def question(attributes: Sequence[str], person: str, style: str) -> str:
@@ -28,16 +46,112 @@ def question(attributes: Sequence[str], person: str, style: str) -> str:
 def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     """What the chat template writes before the user's text and after it, up to the answer.
 
-    The prompt of a document and a question is ``before + document + SEPARATOR + question + after``.
-    Raises :class:`UserError` where the tokenizer has no chat template.
+    The prompt of a document and a question is ``before + document + SEPARATOR + question + after``. Models that can
+    think aloud are asked not to. Raises :class:`UserError` where the tokenizer has no chat template, or one that does
+    not write the user's text once.
     """
     if not tokenizer.chat_template:
         raise UserError(
             f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; use an instruction-tuned reader"
         )
     mark = "<<utaca>>"
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": mark}], tokenize=False, add_generation_prompt=True
+    parts = _rendered(tokenizer, [mark], answered=False).split(mark)
+    if len(parts) != 2:
+        raise UserError(
+            f"the chat template of {tokenizer.name_or_path!r} writes a user's text {len(parts) - 1} times; use a "
+            "reader whose template writes it once"
+        )
+    return parts[0], parts[1]
+
+
+def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[str], *, answered: bool) -> str:
+    """What the chat template makes of messages of user and assistant in turn, asking for an answer or not."""
+    roles = ("user", "assistant")
+    return tokenizer.apply_chat_template(
+        [{"role": roles[number % 2], "content": message} for number, message in enumerate(messages)],
+        chat_template=_DAY + tokenizer.get_chat_template(),
+        tokenize=False,
+        add_generation_prompt=not answered,
+        # Templates that do not know it ignore it.
+        enable_thinking=False,
     )
-    before, after = text.split(mark)
-    return before, after
+
+
+class Prompts:
+    """Tokens of documents and questions in which control tokens are the chat template's alone.
+
+    A control token is an added token of the tokenizer, special or not, that is more than white space. Texts are encoded
+    by a copy of the tokenizer that knows its control tokens by secret names. Where the template's strings are written
+    under these names, a text gets the tokens that Hugging Face gives for the joint string, and whatever it says is
+    encoded as the characters that it is.
+
+    ``before`` and ``after`` are those of :func:`frame`; ``stop_tokens`` are the tokenizer's end token and the control
+    token that the template writes after an assistant's message. Raises :class:`UserError` as :func:`frame` does, and
+    for a tokenizer that is not one of the library ``tokenizers``.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise UserError(
+                f"the tokenizer of {tokenizer.name_or_path!r} is not a fast one; use a reader with a tokenizer.json"
+            )
+        self.before, self.after = frame(tokenizer)
+        controls = {
+            token.content: number
+            for number, token in tokenizer.added_tokens_decoder.items()
+            if token.special or token.content.strip()
+        }
+        # As the tokenizer searches: the longest of those that begin at a place.
+        search = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or "(?!)")
+        names = {text: f"<{token_hex(16)}>" for text in controls}
+        self._tokenizer = _renamed(backend, names)
+        self._before, self._after = (search.sub(lambda match: names[match[0]], x) for x in (self.before, self.after))
+        answer = "<<answer>>"
+        ending = search.search(_rendered(tokenizer, ["-", answer], answered=True).partition(answer)[2])
+        ends = {tokenizer.eos_token_id, controls[ending[0]] if ending else None}
+        self.stop_tokens = frozenset(ends - {None})
+
+    def text(self, text: str) -> list[int]:
+        """Token ids of a text by itself."""
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def document(self, text: str) -> list[int]:
+        """Token ids of a document behind what the template writes before it."""
+        return self._tokenizer.encode(self._before + text, add_special_tokens=False).ids
+
+    def document_offsets(self, text: str) -> list[tuple[int, int]]:
+        """Where in ``text`` the tokens of :meth:`document` begin and end; below 0 in what the template writes."""
+        offsets = self._tokenizer.encode(self._before + text, add_special_tokens=False).offsets
+        return [(start - len(self._before), end - len(self._before)) for start, end in offsets]
+
+    def question(self, text: str) -> list[int]:
+        """Token ids of the separator, a question and what the template writes after it, as they follow a document.
+
+        Tokenizers of the SentencePiece kind mark the first word of a text, which a question behind a document has not.
+        Raises :class:`UserError` for a tokenizer that joins the separator to the letter before it.
+        """
+        encoding = self._tokenizer.encode(_LETTER + SEPARATOR + text + self._after, add_special_tokens=False)
+        if any(start < len(_LETTER) < end for start, end in encoding.offsets):
+            raise UserError("the reader's tokenizer joins line breaks to the letter before them; use another reader")
+        return encoding.ids[sum(end <= len(_LETTER) for _, end in encoding.offsets) :]
+
+
+def _renamed(tokenizer: Tokenizer, names: Mapping[str, str]) -> Tokenizer:
+    """A copy of a tokenizer that has some of its tokens under other names and makes no other out of parts of theirs."""
+    from tokenizers import Tokenizer
+
+    settings = json.loads(tokenizer.to_str())
+    settings |= {"truncation": None, "padding": None, "post_processor": None}
+    for token in settings["added_tokens"]:
+        token["content"] = names.get(token["content"], token["content"])
+    model = settings["model"]
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {names.get(piece, piece): number for piece, number in model["vocab"].items()}
+    else:
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in model["vocab"]]
+    if "merges" in model:
+        model["merges"] = [(a, b) for a, b in model["merges"] if not names.keys() & {a, b, a + b}]
+    if "unk_token" in model:
+        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    return Tokenizer.from_str(json.dumps(settings))

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from utaca.readers.load import Reader, load
 from utaca.settings import schema
+from utaca.settings.checks import build_reader
+from utaca.settings.compose import compose, groups
 
-ROOT = Path(__file__).resolve().parents[3]
+if TYPE_CHECKING:
+    import torch
+
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def load_reader(name: str, memory: schema.Memory | None = None) -> Reader:
+def root() -> Path:
+    """The folder that holds ``config/`` and ``data/``: the checkout, or their copy in an installed package."""
+    installed = _PACKAGE / "shipped"
+    return installed if installed.is_dir() else _PACKAGE.parents[1]
+
+
+def load_reader(
+    name_or_path: str | Path,
+    *,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    memory: schema.Memory | None = None,
+    graphs: bool | None = None,
+) -> Reader:
     """Load a reader by the name of its config (``tiny``, ``llama31_8b``, ...), Hugging Face id or folder.
 
-    ``memory`` replaces the block memory of its config (of a bare id or folder: InfLLM's). Raises
-    :class:`utaca.errors.UserError` where the reader cannot be had or is not supported.
+    ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory,
+    ``graphs`` whether it decodes by CUDA graphs. What is left out is as the config says; a bare id or folder is loaded
+    in bfloat16 onto CUDA where there is one, else in float32 onto the CPU, with InfLLM's block memory. Raises
+    :class:`utaca.errors.UserError`, before weights are read, where the reader cannot be had or is not supported, and
+    for values out of range.
     """
-    if (ROOT / "config" / "reader" / f"{name}.yaml").is_file():
-        from utaca.settings.checks import build
-        from utaca.settings.compose import compose
-
-        settings = build(schema.Reader, compose({"scale": "paper", "reader": name}, ROOT)["reader"], "reader")
-        if (ROOT / settings.path).is_dir():
-            settings = replace(settings, path=str(ROOT / settings.path))
+    name = str(name_or_path)
+    if name in groups(root())["reader"]:
+        settings: dict[str, Any] = compose({"scale": "paper", "reader": name}, root())["reader"]
+        if (shipped := root() / settings["path"]).is_dir():
+            settings["path"] = str(shipped)
     else:
-        settings = schema.Reader(name=Path(name).name, path=name, prompt="instruct")
-    return load(replace(settings, memory=memory) if memory else settings)
+        settings = {"name": Path(name).name, "path": name, "prompt": "instruct"}
+    overrides = {
+        "dtype": dtype if dtype is None else str(dtype).removeprefix("torch."),
+        "device": device if device is None else str(device),
+        "memory": memory if memory is None else asdict(memory),
+        "graphs": graphs,
+    }
+    return load(build_reader(settings | {key: value for key, value in overrides.items() if value is not None}))

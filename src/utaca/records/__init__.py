@@ -2,17 +2,19 @@
 
 from utaca.records.progress import progress
 from utaca.records.schemas import CORRECT, HALLUCINATED, SCHEMAS, UNKNOWN, trajectory_schema
-from utaca.records.tables import atomic_path, check_source, read, rows, write
+from utaca.records.tables import Origin, atomic_path, check_source, read, reader_of, rows, write
 
 __all__ = [
     "CORRECT",
     "HALLUCINATED",
     "SCHEMAS",
     "UNKNOWN",
+    "Origin",
     "atomic_path",
     "check_source",
     "progress",
     "read",
+    "reader_of",
     "rows",
     "trajectory_schema",
     "write",

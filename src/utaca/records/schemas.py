@@ -96,7 +96,8 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     # An answer under one operating point; `detector` ("": none) and `seed` are its detector's. Means are per generated
     # token, in tokens: selected = retrieved blocks x block size (the paper's mTokens), attended = every key attended;
-    # `*_with_tentative` count the passes too that were not accepted. Seconds and bytes are measurements; all else is
+    # `*_with_tentative` count the passes too that were not accepted. Rollbacks are effective where the token was
+    # generated again from another set of blocks. Seconds and bytes are measurements; all else is
     # reproducible.
     "answers": pa.schema(
         [
@@ -119,6 +120,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("selected_with_tentative", pa.float32()),
             ("attended_with_tentative", pa.float32()),
             ("rollbacks", pa.int32()),
+            ("effective_rollbacks", pa.int32()),
             ("prefill_seconds", pa.float64()),
             ("decode_seconds", pa.float64()),
             ("peak_bytes", pa.int64()),
@@ -229,7 +231,7 @@ def trajectory_schema(width: int, sites: Sequence[str] = ("attention",)) -> pa.S
     """Schema of a trajectory part: one generated token under a fixed compact budget.
 
     ``width`` is the reader's residual width, ``sites`` those of the embeddings. A column a signal of
-    :mod:`utaca.decoding.signals` follows ``logprob``. ``expanded_token`` and its log-probability are what the expanded
+    :mod:`utaca.detection.signals` follows ``logprob``. ``expanded_token`` and its log-probability are what the expanded
     pass gives for the same prefix, null where it was not run. ``selected`` lists block ids, sorted, a list a layer;
     ``finish`` is empty but on the last token of an answer ("eos" or "length").
     """

@@ -1,7 +1,7 @@
 """Reading and writing of stage files: checked against their schema, written atomically, never mixed.
 
 A file carries two digests: of the settings that made it, and of the files that it was made from
-(:func:`provenance`), each of which carries the same of its own.
+(:func:`provenance`), each of which carries the same of its own. Trajectories name the reader that decoded them, too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,20 @@ import pyarrow.parquet as pq
 
 from utaca.errors import UserError
 from utaca.records.schemas import SCHEMAS
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The reader that made a file, or that a detector was trained for; equal where the identity is.
+
+    ``identity`` is :attr:`utaca.readers.load.Reader.identity`, ``name`` the reader's in the config.
+    """
+
+    name: str = field(compare=False)
+    identity: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.identity})"
 
 
 @contextmanager
@@ -44,16 +59,19 @@ def write(
     schema: pa.Schema | None = None,
     config: str = "",
     made_from: Sequence[str | Path] = (),
+    reader: Origin | None = None,
 ) -> None:
     """Write rows as Parquet under the schema ``kind``, atomically.
 
     ``schema`` is needed where it depends on the reader (``kind="trajectories"``); ``config`` is the digest of the
-    settings that made the file, ``made_from`` the files whose contents made it. Raises ``pyarrow.ArrowInvalid`` where a
-    row does not fit the schema.
+    settings that made the file, ``made_from`` the files whose contents made it, ``reader`` what :func:`reader_of` is to
+    find. Raises ``pyarrow.ArrowInvalid`` where a row does not fit the schema.
     """
     schema = schema or SCHEMAS[kind]
     table = data.cast(schema) if isinstance(data, pa.Table) else pa.Table.from_pylist(list(data), schema=schema)
     about = {"utaca.kind": kind, "utaca.config": config, "utaca.source": provenance(made_from)}
+    if reader is not None:
+        about |= {"utaca.reader": reader.name, "utaca.reader_identity": reader.identity}
     table = table.replace_schema_metadata(about)
     with atomic_path(path) as scratch:
         pq.write_table(table, scratch, compression="zstd")
@@ -63,10 +81,11 @@ def read(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[s
     """Read one stage file, or several parts in order, checking kind and columns.
 
     Raises :class:`UserError` naming the file that is missing or is not what it should be, or two parts that were made
-    with different settings.
+    with different readers or settings.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
     found = pa.concat_tables([_read(Path(p), kind, columns) for p in paths])
+    _shared_reader(paths)
     configs = [_about(p).get("utaca.config", "") for p in paths]
     for other, config in zip(paths, configs, strict=True):
         if config != configs[0]:
@@ -74,6 +93,17 @@ def read(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[s
                 f"{paths[0]} and {other} were made with different settings and must not be mixed; remove the older one "
                 "and make it again"
             )
+    return found
+
+
+def reader_of(paths: Sequence[str | Path]) -> Origin:
+    """The reader that made all of these stage files.
+
+    Raises :class:`UserError` where they do not name one, or different ones.
+    """
+    found = _shared_reader(paths)
+    if found is None:
+        raise UserError(f"{paths[0]} does not name the reader that made it; remove it and make it again")
     return found
 
 
@@ -103,6 +133,22 @@ def check_source(path: str | Path, made_from: Sequence[str | Path]) -> None:
 def _about(path: str | Path) -> dict[str, str]:
     metadata = pq.read_schema(path).metadata or {}
     return {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"utaca.")}
+
+
+def _shared_reader(paths: Sequence[str | Path]) -> Origin | None:
+    found = [_reader(path) for path in paths]
+    for path, reader in zip(paths, found, strict=True):
+        if reader != found[0]:
+            raise UserError(
+                f"{paths[0]} was made with reader {found[0] or 'unknown'}, {path} with reader {reader or 'unknown'}, "
+                "and they must not be mixed; remove the older one and make it again"
+            )
+    return found[0]
+
+
+def _reader(path: str | Path) -> Origin | None:
+    about = _about(path)
+    return Origin(about["utaca.reader"], about["utaca.reader_identity"]) if "utaca.reader" in about else None
 
 
 def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from utaca.detection.metrics import calibration_error, caught, detection_metrics, reliability
+from utaca.detection.training.metrics import calibration_error, caught, detection_metrics, reliability
 from utaca.errors import UserError
 from utaca.records import read
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
@@ -219,9 +219,10 @@ def triggers(data: Detections, config: schema.Config) -> Table:
 
 
 def reliability_bins(data: Detections) -> pd.DataFrame:
-    """Reliability of p_N of every detector that has one, a row a bin (:func:`utaca.detection.metrics.reliability`).
+    """Reliability of p_N of every detector that has one, a row a bin.
 
-    Columns ``detector``, ``low``, ``high``, ``tokens``, ``mean_p``, ``share_uncertain``; seeds are pooled.
+    Bins are those of :func:`utaca.detection.training.metrics.reliability`. Columns ``detector``, ``low``, ``high``,
+    ``tokens``, ``mean_p``, ``share_uncertain``; seeds are pooled.
     """
     frames = []
     for name, runs in data.runs.items():

@@ -18,7 +18,7 @@ from utaca.settings import schema
 _UNITS = (
     "mTokens is the mean of tokens selected by retrieval a generated token, attended all keys attended, both of the "
     "accepted pass; CAS is the judge's conceptual accuracy over attributes, failed judgements left out; string match "
-    "is token F1."
+    "is token F1. A rollback is effective where the expanded pass had other blocks than the compact one."
 )
 _COMPARED = (
     "CAS difference: to the InfLLM point nearest in mTokens; CAS gain: to InfLLM's CAS at equal mTokens, interpolated "
@@ -74,6 +74,7 @@ def generation(split: str, answers: Sequence[str | Path], scores: Sequence[str |
         Column("CAS %", figure("cas_pct", 2)),
         Column("String match %", _rounded("string_match_pct", 2)),
         Column("Rollbacks a token %", _rounded("rollbacks_pct", 1)),
+        Column("effective %", _rounded("effective_rollbacks_pct", 1)),
         Column("Failed judgements", plain("n_failed_judgements")),
         Column("Time a token s", _rounded("seconds_per_token", 4)),
         Column(f"paper mTokens ({paper.NAMES[reference]})", _rounded("paper_mtokens", 0)),
@@ -104,6 +105,7 @@ def _row(point: Point, counts: np.ndarray, config: schema.Config) -> Row:
     spread(row, "string_match_pct", statistics.ratio_interval(*point.pair("string_match", "attributes"), counts), 100)
     return row | {
         "rollbacks_pct": 100 * mean("rollbacks", "n_generated"),
+        "effective_rollbacks_pct": 100 * mean("effective_rollbacks", "n_generated"),
         "n_judgements": int(point.sums["attributes"].sum()),
         "n_failed_judgements": point.n_failed,
         "seconds_per_token": mean("decode_seconds", "n_generated"),
@@ -210,6 +212,7 @@ def seeds(answers: Sequence[str | Path], scores: Sequence[str | Path], config: s
         Column("mTokens", shown("mtokens", 1)),
         Column("mTokens with all passes", shown("mtokens_with_tentative", 1)),
         Column("Rollbacks a token %", shown("rollbacks_pct", 1)),
+        Column("effective %", shown("effective_rollbacks_pct", 1)),
         Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING),
         Column("CAS difference", shown("difference_pct", 2)),
         Column("CAS gain", shown("gain_pct", 2)),
@@ -223,7 +226,8 @@ def seeds(answers: Sequence[str | Path], scores: Sequence[str | Path], config: s
 
 
 _SEED_FIGURES = (
-    "cas_pct", "mtokens", "mtokens_with_tentative", "rollbacks_pct", "difference_pct", "gain_pct", "gap_closed_pct",
+    "cas_pct", "mtokens", "mtokens_with_tentative", "rollbacks_pct", "effective_rollbacks_pct", "difference_pct",
+    "gain_pct", "gap_closed_pct",
 )  # fmt: skip
 
 

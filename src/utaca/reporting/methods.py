@@ -43,7 +43,6 @@ def methods(
     ``own`` are the points of :mod:`utaca.methods`, ``blocks`` those decoded from block memory, of the same documents;
     ``kinds`` are the methods' classes, whose defaults are the settings of the sources.
     """
-    prefill = {name: kind.prefill for name, kind in kinds.items()}
     found = [*own, *compared(blocks, config)]
     counts = _counts(found, config)
     adaptive = [point for point in found if point.key[0] == "utaca"]
@@ -60,7 +59,7 @@ def methods(
         if point.lacks:
             # All figures stay empty.
             counted = {"n_documents": 0, "n_memory": 0, "n_incoherent": 0}
-            about = {"setting": NOT_RUN, "prefill": prefill.get(name, ""), "nearest_utaca": ""}
+            about = {"setting": NOT_RUN, "prefill": _prefill(name, kinds), "nearest_utaca": ""}
             rows.append({"method": point.method, "lacks": point.lacks, **about, **counted, **reference})
             continue
         nearest = min(adaptive, key=lambda other: abs(np.log2(_tokens(other) / max(mtokens, 1))), default=None)
@@ -68,7 +67,7 @@ def methods(
             "method": point.method,
             "setting": _setting(point, kinds, config),
             "n_documents": len(point.documents),
-            "prefill": prefill.get(name, "linear"),
+            "prefill": _prefill(name, kinds),
             "read_pct": 100 * float(statistics.ratio(point.sums["n_context"], _length(point))),
             "n_memory": int(point.sums["memory"].sum()),
             "n_incoherent": int(point.sums["incoherent"].sum()),
@@ -117,6 +116,7 @@ def methods(
         "paper's budgets but for those that column Setting names. mTokens is the nominal budget a generated token, "
         "attended the keys really attended to, the mean over layers and heads. Document read: methods with true "
         "positions read documents cut in the middle to the reader's positions, question and answer counted in. "
+        "UT-ACA on another method has that method's budgets, in tokens, and the detector trained on block memory. "
         "Difference: to the UT-ACA point nearest in mTokens, "
         f"paired by document. {_FAILURES} {_WHOLE} †: the paper leaves such samples out. "
         f"{' '.join([*_classifier(config), *absent])}"
@@ -133,7 +133,7 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
     counts = _counts([*own, *blocks], config)
     budgets = sorted({point.key[1] for point in own if point.key[1]})
     size = config.reader.memory.block_size
-    own = [point for point in own if not point.lacks]
+    own = [point for point in own if not point.lacks and not point.key[2]]
     adaptive = [point for point in blocks if point.key[0] == "utaca" and usual(point, config)]
     curve = Curve.of(adaptive, counts) if adaptive else None
     named: dict[str, dict[int, Point]] = {}
@@ -191,13 +191,18 @@ def compared(blocks: Sequence[Point], config: schema.Config) -> list[Point]:
 
 def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:
     """What a point is called, and its method's settings that are not its source's."""
-    name, budget, _ = point.key
+    name, budget = point.key[0].rpartition("-")[2], point.key[1]
     source = {field.name: field.default for field in fields(kinds[name])} if name in kinds else {}
     others = {key: value for key, value in config.methods.get(name, {}).items() if _plain(source[key]) != _plain(value)}
     if budget:
         others.pop("budget", None)
     words = [setting_in_words(point, config), *(f"{key}={value}" for key, value in others.items())]
     return ", ".join(words[1:] if words[0] == render.MISSING and others else words)
+
+
+def _prefill(name: str, kinds: Mapping[str, type[Method]]) -> str:
+    """How a method's prefill grows with the document; that of the method that it is given to, if any."""
+    return getattr(kinds.get(name.rpartition("-")[2]), "prefill", "linear")
 
 
 def _plain(value: Any) -> Any:

@@ -33,7 +33,16 @@ METHODS = {
 }
 """Methods as tables call them; another one goes by its own name."""
 _MEANS = ("selected", "attended", "selected_with_tentative", "attended_with_tentative")
-_TOTALS = ("n_context", "dropped", "n_generated", "rollbacks", "prefill_seconds", "decode_seconds", "peak_bytes")
+_TOTALS = (
+    "n_context",
+    "dropped",
+    "n_generated",
+    "rollbacks",
+    "effective_rollbacks",
+    "prefill_seconds",
+    "decode_seconds",
+    "peak_bytes",
+)
 
 
 @dataclass(frozen=True)
@@ -52,14 +61,17 @@ class Point:
 
     @property
     def method(self) -> str:
-        return METHODS.get(self.key[0], self.key[0])
+        own, _, base = self.key[0].partition("-")
+        return METHODS.get(own, own) + (f" on {METHODS.get(base, base)}" if base else "")
 
     @property
     def setting(self) -> str:
         method, budget, policy = self.key
-        if method not in BLOCK_METHODS:
-            return f"{budget} tokens" if budget else render.MISSING
-        return f"Kmax={budget}, {policy.capitalize()}" if policy else f"K={budget}"
+        if policy:
+            return f"Kmax={budget}{'' if method in BLOCK_METHODS else ' tokens'}, {policy.capitalize()}"
+        if method in BLOCK_METHODS:
+            return f"K={budget}"
+        return f"{budget} tokens" if budget else render.MISSING
 
     def pair(self, above: str, below: str) -> tuple[np.ndarray, np.ndarray]:
         return self.sums[above], self.sums[below]

@@ -1,7 +1,7 @@
 """What single decisions of the detector did: tables of its replays (paper, appendix "Additional Results").
 
-A replay turns one decision and lets everything else run on (:mod:`utaca.decoding.replays`). What a decision did is the
-answer as it was minus the answer with it turned.
+A replay turns one decision and lets everything else run on (:mod:`utaca.generation.replays`). What a decision did is
+the answer as it was minus the answer with it turned.
 """
 
 from __future__ import annotations

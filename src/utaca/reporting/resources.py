@@ -99,7 +99,7 @@ def answered(
     data = data.drop_duplicates(point)
     once = data.drop_duplicates("document")["n_context"].sum()
     generated = data["n_generated"].sum() + data["rollbacks"].sum()
-    compared = data[data["method"] == "oracle"].drop_duplicates(["document", "point"])
+    compared = data[data["method"].str.startswith("oracle")].drop_duplicates(["document", "point"])
     if len(compared):
         tried = read(traces, "traces", ["document", "point", "step", "k", "rolled_back"]).to_pandas()
         tried = tried.drop_duplicates(["document", "point", "step"]).merge(compared, on=["document", "point"])

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from utaca.errors import UserError
 from utaca.pages import fill
+from utaca.readers.prompts import Prompts
 from utaca.records import SCHEMAS, read
 from utaca.reporting.people import run_in_words
 from utaca.settings import schema
@@ -46,12 +47,12 @@ class Text:
         self.offsets, self.piece = offsets, piece
 
 
-def encoder(tokenizer: Any, before: str) -> Callable[[str], Text]:
-    """Texts in the tokens of a fast tokenizer, behind what its chat template writes ``before`` a document."""
+def encoder(tokenizer: Any) -> Callable[[str], Text]:
+    """Texts in a tokenizer's tokens, as documents behind what its chat template writes."""
+    prompts = Prompts(tokenizer)
 
     def encode(text: str) -> Text:
-        found = tokenizer(before + text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-        offsets = [(start - len(before), end - len(before)) for start, end in found]
+        offsets = prompts.document_offsets(text)
         return Text(offsets, lambda token: tokenizer.decode([token], clean_up_tokenization_spaces=False))
 
     return encode

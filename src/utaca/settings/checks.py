@@ -117,12 +117,12 @@ def _value(kind: Any, value: Any, path: str) -> Any:
     if value == schema.MISSING:
         raise UserError(f"{path} is missing; set it.")
     if is_dataclass(kind) and isinstance(kind, type):
-        return build(kind, value, path)
-    if get_origin(kind) is list:
-        (item,) = get_args(kind)
+        return value if isinstance(value, kind) else build(kind, value, path)
+    if get_origin(kind) in (list, tuple):
         if not isinstance(value, list | tuple):
             raise UserError(f"{path} must be a list, not {value!r}.")
-        return [_value(item, element, f"{path}[{number}]") for number, element in enumerate(value)]
+        item = get_args(kind)[0]
+        return get_origin(kind)(_value(item, element, f"{path}[{number}]") for number, element in enumerate(value))
     if get_origin(kind) is dict:
         if not isinstance(value, Mapping):
             raise UserError(f"{path} must be a mapping of names to values, not {value!r}.")
@@ -173,6 +173,14 @@ def _check_split(split: schema.SplitSize, path: str) -> None:
         )
     if not split.budgets or min(split.budgets) < 1 or sorted(set(split.budgets)) != split.budgets:
         raise UserError(f"{path}.budgets is {split.budgets} but must be ascending, distinct, and at least 1 each.")
+
+
+def build_reader(data: Mapping[str, Any]) -> schema.Reader:
+    """A reader's settings from a plain dict; raises :class:`UserError` as :func:`build` does, and where they do not fit
+    together."""
+    reader = build(schema.Reader, data, "reader")
+    _check_reader(reader)
+    return reader
 
 
 def _check_reader(reader: schema.Reader) -> None:
@@ -320,7 +328,7 @@ def _check_suites(config: schema.Config) -> None:
         compares = suite.table in ("methods", "budgets")
         if compares and suite.split != "test":
             raise UserError(f"{path}.table is {suite.table} but its split is {suite.split}; use split: test.")
-        if not compares and (foreign := [point.method for point in suite.points if not point.in_blocks]):
+        if not compares and (foreign := [point.decoder for point in suite.points if not point.in_blocks]):
             raise UserError(
                 f"{path} holds method {foreign[0]} but its table is {suite.table}; use table: methods or budgets."
             )
@@ -358,12 +366,18 @@ def _check_trigger(point: schema.Point, path: str, config: schema.Config) -> Non
 
 
 def _check_point(point: schema.Point, path: str, config: schema.Config) -> None:
-    if not point.in_blocks and point.method not in config.methods:
+    adaptive = point.method in ("utaca", "oracle")
+    if point.base and not adaptive:
+        raise UserError(f"{path}.base is {point.base!r} but method {point.method} is its own; remove it.")
+    if point.base and point.base not in config.methods:
+        raise UserError(f"{path}.base is {point.base!r} but must be one of {', '.join(config.methods)}.")
+    if point.method not in (*schema.BLOCK_METHODS, *config.methods):
         known = ", ".join([*schema.BLOCK_METHODS, *config.methods])
         raise UserError(f"{path}.method is {point.method!r} but must be one of {known}.")
-    if point.in_blocks and point.budget < 1:
-        raise UserError(f"{path}.budget is {point.budget} but must be at least 1, in blocks.")
-    if point.method not in ("utaca", "oracle"):
+    if (point.in_blocks or adaptive) and point.budget < 1:
+        unit = "tokens" if point.base else "blocks"
+        raise UserError(f"{path}.budget is {point.budget} but must be at least 1, in {unit}.")
+    if not adaptive:
         if point.policy:
             raise UserError(
                 f"{path}.policy is {point.policy!r} but a fixed budget (method {point.method}) has no policy; "

@@ -48,8 +48,7 @@ snakemake --cores all --config 'detectors={mine: {signals: [margin, retrieval], 
 snakemake --cores all --config 'detectors={mine: {decision: youden}}' detector=mine -- results/tables
 ```
 
-A signal of one's own is a function of a token in `src/utaca/decoding/signals.py` and its name in `SIGNALS` of the typed
-config.
+A signal of one's own is a file in `src/utaca/detection/signals`, named like the signal; `docs/extending.md` shows one.
 
 A file beside an option, say `config/reader/mine.yaml`, is a new option: `reader=mine`. An unknown key, a wrong type or
 an impossible value stops the run before its first job. Keys marked *transport* never change a result: a change of them

@@ -86,6 +86,9 @@ def _imports(path: Path, module: str, source: Path, *, lazy: bool) -> frozenset[
         ):
             # the name of a module that is loaded by importlib
             found.add(node.value)
+        elif isinstance(node, ast.JoinedStr) and ast.unparse(node).startswith("f'{__name__}."):
+            # a package that loads every module in its folder
+            found.update(f"{module}.{file.stem}" for file in path.parent.glob("[!_]*.py"))
     return frozenset(found - {module})
 
 

@@ -8,6 +8,7 @@ their ``help`` texts (:mod:`utaca.settings.document`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 MISSING = "???"
@@ -15,12 +16,12 @@ MISSING = "???"
 SITES = ("attention", "mlp", "residual")
 """Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
 
-SIGNALS = ("margin", "retrieval")
-"""Signals of a token, one number each, that trajectories record; :mod:`utaca.decoding.signals` defines them."""
+SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detection" / "signals").glob("[!_]*.py")))
+"""Signals of a token, one number each, that trajectories record: the files of :mod:`utaca.detection.signals`."""
 
 
 BLOCK_METHODS = ("infllm", "utaca", "oracle")
-"""Methods that decode from block memory, their budgets in blocks; the others are those of :mod:`utaca.methods`."""
+"""Methods that decode from block memory unless a point says otherwise, their budgets in blocks."""
 
 
 NOT_RUN = "not run: "
@@ -35,10 +36,10 @@ def setting(default: Any, help: str, **checks: Any) -> Any:
     """
     metadata = {"help": help, **checks}
     # What is resumed by an object's repr goes on under another transport.
-    told = not checks.get("transport", False)
+    shown = not checks.get("transport", False)
     if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
-        return field(default_factory=lambda: _copy(default), metadata=metadata, repr=told)
-    return field(default=default, metadata=metadata, repr=told)
+        return field(default_factory=lambda: _copy(default), metadata=metadata, repr=shown)
+    return field(default=default, metadata=metadata, repr=shown)
 
 
 def _copy(value: Any) -> Any:
@@ -129,14 +130,18 @@ class Reader:
     name: str = setting(MISSING, "name used in result paths")
     path: str = setting(MISSING, "Hugging Face id or local folder")
     revision: str = setting("", "revision on the hub; empty: default branch")
-    dtype: str = setting("float32", "compute type", choices=["float32", "bfloat16"])
+    dtype: str = setting(
+        "auto",
+        "compute type: float32, bfloat16, or auto: bfloat16 on cuda, float32 on a cpu",
+        choices=["auto", "float32", "bfloat16"],
+    )
     device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one", choices=["auto", "cpu", "cuda"])
     prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
     graphs: bool = setting(
         False,
-        "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph for each budget of an "
-        "answer, captured when it is first used (not yet tried on one); elsewhere uncaptured, which is slower; "
+        "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph of each answer, captured "
+        "at its first token (not yet tried on one); elsewhere uncaptured, which is slower; "
         "blocks must lie on the device (memory.storage=device); the same tokens, up to rounding",
     )
     memory: Memory = setting(Memory(), "block memory of this reader")
@@ -304,17 +309,26 @@ class Point:
     policy: str = setting("", "update policy of an adaptive budget: set.N or sub.N")
     detector: str = setting("", "detector variant (method utaca); empty: the config's")
     seed: int = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
+    base: str = setting(
+        "",
+        "the one of `methods` whose steps an adaptive budget is given to, in its tokens; empty: infllm, in blocks",
+    )
 
     @property
     def in_blocks(self) -> bool:
         """Whether it is decoded from block memory."""
-        return self.method in BLOCK_METHODS
+        return self.method in BLOCK_METHODS and not self.base
+
+    @property
+    def decoder(self) -> str:
+        """The method, and the one it is given to, as in ``utaca-retrieval_attention``."""
+        return "-".join(filter(None, [self.method, self.base]))
 
     @property
     def label(self) -> str:
         """The point's name in paths and tables, as in ``infllm-K8``, ``utaca-K64-sub16-seed3`` or ``snapkv-1024``."""
         budget = f"K{self.budget}" if self.in_blocks else str(self.budget or "")
-        parts = [self.method, budget, self.policy.replace(".", ""), self.detector]
+        parts = [self.decoder, budget, self.policy.replace(".", ""), self.detector]
         return "-".join([*filter(None, parts), *([f"seed{self.seed}"] if self.seed >= 0 else [])])
 
 
@@ -405,7 +419,7 @@ class Config:
         """Points of the test split that a detector triggers."""
         tested = [suite for suite in self.suites.values() if suite.split == "test"]
         points = [point for suite in tested for point in suite.ran(self.scale.detector_seeds)]
-        return [point for point in points if point.method == "utaca"]
+        return [point for point in points if point.method == "utaca" and point.in_blocks]
 
     @property
     def replays_of(self) -> str:

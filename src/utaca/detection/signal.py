@@ -1,0 +1,35 @@
+"""What a signal is: one number a token that a detector may look at beside the embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Seen(NamedTuple):
+    """What a signal is made from.
+
+    ``logits`` [10] are a token's ten best, best first, ``hidden`` [D] is the reader's last hidden state, and
+    ``captured`` [layers] what the signal kept of each layer, None where no layer retrieved.
+    """
+
+    logits: Tensor
+    hidden: Tensor
+    captured: Tensor | None
+
+
+@dataclass(frozen=True)
+class Signal:
+    """How a signal is measured; on the device, without waiting for it.
+
+    ``value`` gives the number [] of a token. ``capture``, where there is one, is called in every layer that retrieves:
+    ``capture(scores [R, blocks], n_far, scale)`` gives [R] numbers to keep. The first ``n_far`` blocks (an int, or a
+    tensor [1]) are far, all others score -inf. ``scale`` is the number of query heads times the square root of their
+    width: a score over it is the mean head's, scaled as attention scales it.
+    """
+
+    value: Callable[[Seen], Tensor]
+    capture: Callable[[Tensor, int | Tensor, float], Tensor] | None = None

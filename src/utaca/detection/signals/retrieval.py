@@ -1,0 +1,27 @@
+"""How little any block stands out among all far blocks: 0, one does; 1, none.
+
+The entropy of the softmax over blocks of the mean head's score, over the entropy of blocks that are all alike; the mean
+over layers, 0 where fewer than two blocks are far.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from utaca.detection.signal import Seen, Signal
+
+
+def diffuseness(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
+    """Of a layer's scores [R, blocks] of the first ``n_far`` blocks: [R]."""
+    logs = (scores / scale).log_softmax(-1)
+    entropy = -(logs.exp() * logs.clamp(min=torch.finfo(logs.dtype).min)).sum(-1)
+    count = torch.as_tensor(n_far, dtype=logs.dtype, device=logs.device)
+    return torch.where(count > 1, entropy / count.clamp(min=2).log(), 0.0)
+
+
+def _value(seen: Seen) -> Tensor:
+    return seen.hidden.new_zeros(()) if seen.captured is None else seen.captured.mean()
+
+
+SIGNAL = Signal(value=_value, capture=diffuseness)

@@ -1,0 +1,273 @@
+"""Labelled trajectories as sequences that a detector learns from or is measured on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch.nn import functional
+
+from utaca.errors import UserError
+from utaca.records.schemas import CORRECT, HALLUCINATED, embedding_column
+from utaca.settings import schema
+
+KEYS = ["document", "budget", "step"]
+
+
+class Batch(NamedTuple):
+    """Sequences packed, the longest first: the tokens of step 0 of all of them, then those of step 1 and so on.
+
+    In S batches side by side, whose tensors are [S, M, ...], a batch with fewer tokens in a step than another is padded
+    there: signals and embedding with 0, label with -1.
+    """
+
+    signals: torch.Tensor  # [M, number of signals] float32
+    embedding: torch.Tensor  # [M, D] float32
+    label: torch.Tensor  # [M] int64, -1 where the labeller failed or the token is padding
+    position: torch.Tensor  # [M] int64, the token's row in the flat tensors of Sequences; n for padding
+    sizes: list[int]  # tokens of each step; their sum is M
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Trajectories, one for each document and budget, sorted by these two and by step; with the signals, the embedding
+    and the labels that one variant of the detector uses.
+
+    The ``n`` tokens of all ``N`` trajectories lie end to end in flat tensors, so that padding costs no memory and
+    embeddings keep the float16 of their file. Each flat tensor ends in one extra row, which stands for padding.
+    """
+
+    document: tuple[str, ...]  # N
+    budget: tuple[int, ...]  # N
+    length: torch.Tensor  # [N] int64
+    position: torch.Tensor  # [N, T] int64, row of the flat tensors; n where padded
+    step: np.ndarray  # [n] int32
+    top10: np.ndarray  # [n, 10] float32, the ten largest logits
+    signals: torch.Tensor  # [n + 1, number of signals] float32
+    embedding: torch.Tensor  # [n + 1, D] float16; D is 0 for detectors without embedding
+    label: torch.Tensor  # [n + 1] int64, -1 where the labeller failed
+    needed: np.ndarray  # [n] int8, 1 where the expanded pass gives another token, 0 where not, -1 where not recorded
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    @property
+    def width(self) -> int:
+        """D, the width of an embedding."""
+        return self.embedding.shape[1]
+
+    @property
+    def n_tokens(self) -> int:
+        """All tokens, failed labels included."""
+        return len(self.step)
+
+    @property
+    def n_failed(self) -> int:
+        """Tokens without a label because the labeller failed; loss and metrics leave them out."""
+        return int((self.label[:-1] < 0).sum())
+
+    @property
+    def labels(self) -> np.ndarray:
+        """[n] int64 labels of the tokens in flat order, -1 where the labeller failed."""
+        return self.label[:-1].numpy()
+
+    def padded(self, indices: torch.Tensor, chain: int = 1) -> torch.Tensor:
+        """Which rows of the flat tensors hold the tokens of the sequences ``indices`` [..., B]: [..., C, T].
+
+        Every ``chain`` of the sequences, in their order, are put end to end as one, so that C is B / ``chain``, rounded
+        up. Shorter ones are padded at their end.
+        """
+        position = self.position[indices]
+        if chain > 1:
+            lacking = -indices.shape[-1] % chain
+            position = functional.pad(position, (0, 0, 0, lacking), value=self.n_tokens)
+            position = position.unflatten(-2, (-1, chain)).flatten(-2)
+            # Padding between them goes to the end.
+            position = position.gather(-1, (position == self.n_tokens).sort(dim=-1, stable=True).indices)
+        return position[..., : int((position < self.n_tokens).sum(-1).max())]
+
+    def batch(self, indices: torch.Tensor, chain: int = 1) -> Batch:
+        """The sequences ``indices`` [B], in chains as in :meth:`padded`; of [S, B], S batches side by side."""
+        position = self.padded(indices, chain)
+        length, order = (position < self.n_tokens).sum(-1).sort(dim=-1, descending=True, stable=True)
+        sizes = (length[..., None] > torch.arange(position.shape[-1])).sum(-2).view(-1, position.shape[-1]).amax(0)
+        step = torch.arange(len(sizes)).repeat_interleave(sizes)
+        place = torch.arange(len(step)) - (sizes.cumsum(0) - sizes)[step]
+        position = position.gather(-2, order[..., None].expand_as(position))[..., place, step]
+        return Batch(
+            self.signals[position],
+            self.embedding[position].float(),
+            self.label[position],
+            position,
+            sizes.tolist(),
+        )
+
+    def split(self, size: int = 256, chain: int = 1) -> tuple[torch.Tensor, ...]:
+        """The indices of all sequences, ``size`` at a time.
+
+        They are in order, but shuffled, always in the same way, where they are to be chained: neighbours are answers
+        about one document, and a chain is to be of several.
+        """
+        order = torch.arange(len(self))
+        if chain > 1:
+            order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
+        return order.split(size)
+
+    def batches(self, size: int = 256, chain: int = 1) -> Iterator[Batch]:
+        """All sequences as batches of :meth:`split`."""
+        for indices in self.split(size, chain):
+            yield self.batch(indices, chain)
+
+
+def columns(settings: schema.Detector) -> list[str]:
+    """Columns of the trajectories that :func:`sequences` needs for a detector; embeddings are most of a file."""
+    embedding = [embedding_column(settings.site)] if settings.embedding else []
+    return [*KEYS, "token", "top10", "expanded_token", *settings.signals, *embedding]
+
+
+def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.Detector) -> Sequences:
+    """Trajectories and their labels as a detector of these settings needs them.
+
+    ``trajectories`` follows :func:`utaca.records.trajectory_schema`, of which :func:`columns` are enough; ``labels``
+    follows the schema "labels". A detector whose ``settings.label`` is "needed" learns from the trajectories alone, and
+    ``labels`` may be None: the label of a token is 0 where the expanded pass gives another token, 1 where it gives the
+    same. Raises :class:`UserError` where the two tables do not hold exactly the same tokens, where a trajectory has a
+    gap or a number that is not finite, or where it does not hold what the detector needs.
+    """
+    if not trajectories.num_rows:
+        raise UserError("the trajectories hold no token; decode the split again with at least one document")
+    if missing := sorted(set(columns(settings)) - set(trajectories.column_names)):
+        raise UserError(
+            f"the trajectories hold no {missing[0]}; list its site in trajectories.sites, decode them again"
+        )
+    order, keyed = _sorted(trajectories, "trajectories")
+    needed = _needed(trajectories, order)
+    if settings.label == "judged":
+        label = _judged(keyed, labels)
+    elif (needed < 0).any():
+        raise UserError(
+            f"{_token(keyed, int((needed < 0).argmax()))} was not tried under an expanded budget, which the label "
+            "needed is made of; set trajectories.expanded, decode the split again"
+        )
+    else:
+        label = np.where(needed == 1, HALLUCINATED, CORRECT).astype(np.int64)
+
+    document = pc.dictionary_encode(keyed["document"].combine_chunks()).indices.to_numpy()
+    budget, step = keyed["budget"].to_numpy(), keyed["step"].to_numpy()
+    fresh = np.r_[True, (document[1:] != document[:-1]) | (budget[1:] != budget[:-1])]
+    gaps = np.flatnonzero(~fresh[1:] & (np.diff(step) != 1))
+    if len(gaps):
+        raise UserError(f"{_token(keyed, gaps[0] + 1)} does not follow its predecessor by one; decode the split again")
+    starts = np.flatnonzero(fresh)
+    length = np.diff(np.r_[starts, len(step)])
+    offset = np.arange(length.max())
+    position = np.where(offset < length[:, None], starts[:, None] + offset, len(step))
+
+    top10 = _lists(trajectories["top10"], order, "top10")[:-1]
+    signals = np.zeros((len(step) + 1, len(settings.signals)), np.float32)
+    for place, name in enumerate(settings.signals):
+        signals[:-1, place] = pc.fill_null(trajectories[name], math.nan).to_numpy()[order]
+    embedding = np.zeros((len(step) + 1, 0), np.float16)
+    if settings.embedding:
+        name = embedding_column(settings.site)
+        embedding = _lists(trajectories[name], order, name)
+    broken = ~np.isfinite(signals[:-1]).all(axis=1) | ~np.isfinite(top10).all(axis=1) | ~_finite_rows(embedding[:-1])
+    if broken.any():
+        raise UserError(
+            f"{_token(keyed, int(broken.argmax()))} has a signal, logit or embedding that is not finite; "
+            "decode the split again, in float32 if it was bfloat16"
+        )
+    return Sequences(
+        document=tuple(keyed["document"].take(pa.array(starts)).to_pylist()),
+        budget=tuple(budget[starts].tolist()),
+        length=torch.from_numpy(length),
+        position=torch.from_numpy(position),
+        step=step.astype(np.int32),
+        top10=top10,
+        signals=torch.from_numpy(signals),
+        embedding=torch.from_numpy(embedding),
+        label=torch.from_numpy(np.append(label, -1)),
+        needed=needed,
+    )
+
+
+def _judged(keyed: pa.Table, labels: pa.Table | None) -> np.ndarray:
+    """[n] int64 labels of the labeller, -1 where it failed."""
+    if labels is None:
+        raise UserError("a detector that learns from judged labels needs them; label the split first")
+    order, label_keyed = _sorted(labels, "labels")
+    if not keyed.equals(label_keyed):
+        raise UserError(_mismatch(keyed, label_keyed))
+    label = pc.fill_null(labels["label"], -1).to_numpy()[order].astype(np.int64)
+    if len(wrong := np.flatnonzero((label < -1) | (label > 2))):
+        raise UserError(f"{_token(keyed, wrong[0])} has label {label[wrong[0]]}; labels are 0, 1, 2 or null")
+    return label
+
+
+def _needed(trajectories: pa.Table, order: np.ndarray) -> np.ndarray:
+    """[n] int8, see :class:`Sequences`."""
+    needed = pc.cast(pc.not_equal(trajectories["token"], trajectories["expanded_token"]), pa.int8())
+    return pc.fill_null(needed, -1).to_numpy()[order].astype(np.int8)
+
+
+def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
+    """The order of the rows by :data:`KEYS`, and keys and tokens in that order; every key must be unique."""
+    keyed = table.select([*KEYS, "token"])
+    order = pc.sort_indices(keyed, sort_keys=[(key, "ascending") for key in KEYS])
+    keyed = keyed.take(order).combine_chunks()
+    if keyed.num_rows > 1:
+        head, tail = keyed.slice(0, keyed.num_rows - 1), keyed.slice(1)
+        same = np.logical_and.reduce([pc.equal(head[key], tail[key]).to_numpy() for key in KEYS])
+        if same.any():
+            raise UserError(f"the {name} hold {_token(keyed, int(same.argmax()))} twice; make them again")
+    return order.to_numpy(), keyed
+
+
+def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
+    """A fixed-size list column as [n + 1, size] in ``order``; the last row is 0."""
+    if not pa.types.is_fixed_size_list(column.type) or column.null_count:
+        raise UserError(f"column {name} of the trajectories must hold a list of one fixed size a token; decode again")
+    size = column.type.list_size
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), dtype=order.dtype)
+    rows = np.zeros((len(order) + 1, size), column.type.value_type.to_pandas_dtype())
+    done = 0
+    for chunk in column.chunks:
+        rows[place[done : done + len(chunk)]] = chunk.flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
+        done += len(chunk)
+    return rows
+
+
+def _finite_rows(values: np.ndarray) -> np.ndarray:
+    # A row with an infinity or NaN has it as its largest or least value; a mask of all elements would be large.
+    return np.isfinite(values.max(axis=1, initial=0)) & np.isfinite(values.min(axis=1, initial=0))
+
+
+def _token(keyed: pa.Table, row: int) -> str:
+    document, budget, step = (keyed[key][int(row)].as_py() for key in KEYS)
+    return f"step {step} of document {document} under budget {budget}"
+
+
+def _mismatch(trajectories: pa.Table, labels: pa.Table) -> str:
+    for name, other, left, right in [
+        ("trajectories", "labels", trajectories, labels),
+        ("labels", "trajectories", labels, trajectories),
+    ]:
+        alone = left.join(right.select(KEYS), keys=KEYS, join_type="left anti")
+        if alone.num_rows:
+            alone = alone.sort_by([(key, "ascending") for key in KEYS])
+            return (
+                f"labels do not match their trajectories: {alone.num_rows} tokens are in the {name} but not in the "
+                f"{other}, first {_token(alone, 0)}; label the split again"
+            )
+    other = pc.not_equal(trajectories["token"], labels["token"]).to_numpy()
+    return (
+        f"labels do not match their trajectories: {_token(trajectories, int(other.argmax()))} is another token in "
+        "the labels; label the split again"
+    )

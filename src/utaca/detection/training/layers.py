@@ -1,0 +1,107 @@
+"""Layers of S networks of one shape, computed together.
+
+Weights, inputs and outputs have a first dimension S; row s of an output is what network s alone gives, up to rounding.
+Tokens are packed: those of step 0 of all sequences, then those of step 1 and so on (:class:`.data.Batch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_LEAST = -(2**15)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``x`` W^T + b of ``x`` [S, M, I], ``weight`` [S, O, I], ``bias`` [S, O]: [S, M, O]."""
+    return torch.baddbmm(bias[:, None], x, weight.mT)
+
+
+def lstm(
+    x: Tensor, sizes: Sequence[int], weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor
+) -> Tensor:
+    """Hidden states [S, M, W] of a standard LSTM layer over packed ``x`` [S, M, W], from a state of zeros.
+
+    ``sizes`` are the tokens of each step, descending: the first so many sequences go on. Weights are [S, 4 W, W] and
+    [S, 4 W], the gates (input, forget, cell, output) in the order of torch's LSTM.
+    """
+    inputs = x @ weight_ih.mT + (bias_ih + bias_hh)[:, None]
+    return _Recurrence.apply(inputs, weight_hh, list(sizes))
+
+
+class _Recurrence(torch.autograd.Function):
+    """The recurrent part of :func:`lstm`: what the inputs give to the gates [S, M, 4 W] -> hidden states [S, M, W].
+
+    Automatic differentiation would add up the gradient of the recurrent weights step by step; here it is one product.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
+        hidden = cell = inputs.new_zeros(len(inputs), sizes[0], weight.shape[-1])
+        recurrent, steps = weight.mT, []
+        for gates, size in zip(inputs.split(sizes, 1), sizes, strict=True):
+            hidden_before, cell_before = hidden[:, :size], cell[:, :size]
+            gates = gates + hidden_before @ recurrent
+            i, f, _, o = gates.sigmoid().chunk(4, -1)
+            g = gates.chunk(4, -1)[2].tanh()
+            cell = f * cell_before + i * g
+            cell_tanh = cell.tanh()
+            hidden = o * cell_tanh
+            steps.append((hidden, hidden_before, cell_before, cell_tanh, i, f, g, o))
+        states, *rest = (torch.cat(column, 1) for column in zip(*steps, strict=True))
+        ctx.sizes = sizes
+        ctx.save_for_backward(weight, *rest)
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        weight, hidden_before, cell_before, cell_tanh, i, f, g, o = ctx.saved_tensors
+        found = grad.new_empty(*grad.shape[:-1], 4, grad.shape[-1])
+        # Derivatives of the cell by what the gates i, f and g are given; of the hidden state by that of o, by the cell.
+        cell_by_gates = torch.stack((g * i * (1 - i), cell_before * f * (1 - f), i * (1 - g * g)), -2)
+        hidden_by_gate, hidden_by_cell = cell_tanh * o * (1 - o), o * (1 - cell_tanh * cell_tanh)
+        # What the step after it gives to a step's hidden state and cell, in the sequences that go on.
+        end, to_hidden, to_cell = grad.shape[1], None, None
+        for size in reversed(ctx.sizes):
+            step = (slice(None), slice(end - size, end))
+            hidden, end = grad[step], end - size
+            if to_hidden is not None:
+                hidden = hidden.clone()
+                hidden[:, : to_hidden.shape[1]] += to_hidden
+            cell = hidden * hidden_by_cell[step]
+            if to_cell is not None:
+                cell[:, : to_cell.shape[1]] += to_cell
+            gates = found[step]
+            gates[..., :3, :] = cell[..., None, :] * cell_by_gates[step]
+            gates[..., 3, :] = hidden * hidden_by_gate[step]
+            to_hidden, to_cell = gates.flatten(-2) @ weight, cell * f[step]
+        found = found.flatten(-2)
+        return found, found.mT @ hidden_before, None
+
+
+class Noise:
+    """Dropout in one training pass of S networks.
+
+    Each network has a generator of its own, and draws for its own tokens alone, so that it drops the same elements
+    whichever networks are trained beside it. ``own`` [S, M] is False where a token is padding; ``width`` is the number
+    of elements of a token that are dropped from in all layers together: each call takes the next columns.
+    """
+
+    def __init__(self, generators: Sequence[torch.Generator], own: Tensor, width: int) -> None:
+        # Sixteen random bits an element, four elements a draw.
+        self._drawn = torch.full((*own.shape, width), _LEAST, dtype=torch.int16)
+        for bits, rows, generator in zip(self._drawn, own, generators, strict=True):
+            count = int(rows.sum()) * width
+            drawn = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+            bits[rows] = drawn.view(torch.int16)[:count].view(-1, width)
+        self._used = 0
+
+    def __call__(self, x: Tensor, rate: float) -> Tensor:
+        """Drop elements of ``x`` [S, M, W] at ``rate`` and scale the others by 1 / (1 - ``rate``)."""
+        columns = slice(self._used, self._used + x.shape[-1])
+        self._used = columns.stop
+        keep = (self._drawn[..., columns] >= _LEAST + round(rate * 2**16)).to(x.dtype)
+        return x * keep.mul_(1 / (1 - rate))

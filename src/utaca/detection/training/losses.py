@@ -1,0 +1,67 @@
+"""Losses of a detector over labelled tokens: weighted cross-entropy, and the evidential loss of Sensoy et al. (2018).
+
+Each token is weighted by its label, and a loss is divided by the sum of these weights. With two classes the target is
+uncertain (0) or correct (1); the weight is still that of the label, one of three.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn import functional
+
+from utaca.detection.detector import concentration
+from utaca.records.schemas import CORRECT
+
+ANNEALING = 10
+"""Passes over the training data until the evidential regulariser has its full weight."""
+
+
+def cross_entropy(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Weighted cross-entropy (paper, appendix "Training Details").
+
+    ``logits`` [..., M, C], ``label`` [..., M] (negative: no part of the loss), ``weights`` [3] of hallucinated, correct
+    and unknown. Returns [...], zero for a batch without labels.
+    """
+    target = _targets(label, logits.shape[-1])
+    loss = functional.cross_entropy(logits.flatten(0, -2), target.flatten(), reduction="none").view(label.shape)
+    return _weighted(loss, label, weights)
+
+
+def evidential(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor, passes: int) -> torch.Tensor:
+    """Bayes risk of the squared error, plus lambda times the divergence of the misleading evidence from none.
+
+    Misleading is the evidence for the wrong classes. Shapes as in :func:`cross_entropy`. lambda grows with the complete
+    ``passes`` over the training data, to 1 after ten.
+    """
+    alpha = concentration(logits)
+    target = functional.one_hot(_targets(label, logits.shape[-1]), logits.shape[-1]).to(alpha.dtype)
+    misleading = divergence(target + (1 - target) * alpha)
+    loss = bayes_risk(alpha, target) + min(1.0, passes / ANNEALING) * misleading
+    return _weighted(loss, label, weights)
+
+
+def bayes_risk(alpha: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Expected squared error of Dir(``alpha``) against a one-hot ``target``, both [..., C]: that of its mean, plus its
+    variance."""
+    total = alpha.sum(-1, keepdim=True)
+    p = alpha / total
+    return ((target - p) ** 2 + p * (1 - p) / (total + 1)).sum(-1)
+
+
+def divergence(alpha: torch.Tensor) -> torch.Tensor:
+    """KL(Dir(``alpha``) || Dir(1)) of ``alpha`` [..., C]."""
+    total = alpha.sum(-1, keepdim=True)
+    constant = total[..., 0].lgamma() - alpha.lgamma().sum(-1) - math.lgamma(alpha.shape[-1])
+    return constant + ((alpha - 1) * (alpha.digamma() - total.digamma())).sum(-1)
+
+
+def _targets(label: torch.Tensor, classes: int) -> torch.Tensor:
+    """Class of each token; an arbitrary one where there is no label, whose weight is 0."""
+    return label.clamp_min(0) if classes == 3 else (label == CORRECT).long()
+
+
+def _weighted(loss: torch.Tensor, label: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    weight = weights[label.clamp_min(0)] * (label >= 0)
+    return (weight * loss).sum(-1) / weight.sum(-1).clamp_min(torch.finfo(weight.dtype).tiny)

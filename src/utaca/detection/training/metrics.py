@@ -1,0 +1,113 @@
+"""Metrics of uncertainty detection; N is the uncertain class (hallucinated or unknown), P the correct one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from utaca.records.schemas import CORRECT
+
+BINS = 10
+"""Bins of the reliability curve."""
+
+
+def detection_metrics(
+    uncertain_pred: np.ndarray, label: np.ndarray, score: np.ndarray | None = None
+) -> dict[str, float | int]:
+    """Score the decisions on ``n`` tokens.
+
+    ``uncertain_pred`` [n] are the decisions, ``label`` [n] the integers 0 hallucinated, 1 correct, 2 unknown
+    (negative: the labeller failed; such tokens are left out and counted), ``score`` [n] grows with distrust.
+
+    ``macc`` is micro accuracy over tokens, as in the paper's table, so
+    ``macc = share_uncertain * recall_n + (1 - share_uncertain) * recall_p``; ``share_uncertain`` is the share
+    of N among the labels. ``auroc`` counts ties as half, ``auprc`` is average precision of N over the distinct
+    scores. All are fractions; NaN where undefined (no token of a class, no score).
+    """
+    label = np.asarray(label)
+    known = label >= 0
+    flagged = np.asarray(uncertain_pred, dtype=bool)[known]
+    negative = label[known] != CORRECT
+    n_tokens, n_uncertain = len(negative), int(negative.sum())
+    n_correct = n_tokens - n_uncertain
+    hits, false_alarms = int((flagged & negative).sum()), int((flagged & ~negative).sum())
+    recall_n = _ratio(hits, n_uncertain)
+    recall_p = _ratio(n_correct - false_alarms, n_correct)
+    auroc, auprc = (np.nan, np.nan) if score is None else _areas(np.asarray(score)[known], negative)
+    return {
+        "macc": _ratio(hits + n_correct - false_alarms, n_tokens),
+        "recall_n": recall_n,
+        "recall_p": recall_p,
+        "balanced_accuracy": (recall_n + recall_p) / 2,
+        "f1_n": _ratio(2 * hits, hits + false_alarms + n_uncertain),
+        "auroc": auroc,
+        "auprc": auprc,
+        "share_uncertain": _ratio(n_uncertain, n_tokens),
+        "n_tokens": n_tokens,
+        "n_failed": int((~known).sum()),
+    }
+
+
+def reliability(p: np.ndarray, label: np.ndarray) -> dict[str, np.ndarray]:
+    """The reliability curve: how often tokens are uncertain that a detector calls so with a probability of about p_N.
+
+    ``p`` [n] is p_N, the probability of the uncertain class; ``label`` as in :func:`detection_metrics`. Tokens fall
+    into ten bins of equal width, (low, high], the first with its lower end. Returns for each bin ``low``, ``high``,
+    ``tokens``, ``mean_p`` and ``share_uncertain``, the last two NaN where it is empty.
+    """
+    known = label >= 0
+    p, negative = p[known].astype(np.float64), label[known] != CORRECT
+    edges = np.linspace(0, 1, BINS + 1)
+    place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
+    tokens = np.bincount(place, minlength=BINS)
+    with np.errstate(invalid="ignore"):
+        mean_p = np.bincount(place, p, minlength=BINS) / tokens
+        share = np.bincount(place, negative, minlength=BINS) / tokens
+    return {"low": edges[:-1], "high": edges[1:], "tokens": tokens, "mean_p": mean_p, "share_uncertain": share}
+
+
+def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
+    """Expected calibration error: the mean over tokens of |share_uncertain - mean_p| in their bin."""
+    bins = reliability(p, label)
+    gaps = np.abs(bins["share_uncertain"] - bins["mean_p"])
+    return _ratio(float(np.nansum(gaps * bins["tokens"])), int(bins["tokens"].sum()))
+
+
+def caught(score: np.ndarray, needed: np.ndarray) -> float:
+    """Share of the oracle's expansions that a detector makes too, if it expands as many tokens as the oracle.
+
+    The oracle expands the tokens that an expansion changes, ``needed`` [n] bool; the detector those with the largest
+    ``score`` [n]. Where not all tokens of one score can be expanded, the mean over them counts. NaN where no expansion
+    changes a token.
+    """
+    budget = int(needed.sum())
+    if not budget:
+        return float("nan")
+    edge = np.sort(score)[::-1][budget - 1]
+    above, tied = score > edge, score == edge
+    hits = needed[above].sum() + needed[tied].mean() * (budget - above.sum())
+    return float(hits / budget)
+
+
+def _ratio(part: float, whole: int) -> float:
+    return part / whole if whole else float("nan")
+
+
+def _areas(score: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
+    """Areas under the ROC and the precision-recall curve of N; each distinct score gives a point of the curve."""
+    n_uncertain = int(negative.sum())
+    n_correct = len(negative) - n_uncertain
+    if not n_uncertain:
+        return float("nan"), float("nan")
+    order = np.argsort(-score, kind="stable")
+    ranked = score[order]
+    ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
+    hits = np.cumsum(negative[order])[ends].astype(np.float64)
+    false_alarms = ends + 1 - hits
+    gained = np.diff(hits, prepend=0.0)
+    auprc = float((gained * hits / (ends + 1)).sum() / n_uncertain)
+    if not n_correct:
+        return float("nan"), auprc
+    # A trapezoid between two curve points gives half of the pairs that tie in the score.
+    wrong = np.diff(false_alarms, prepend=0.0)
+    auroc = float((wrong * (hits - gained / 2)).sum() / (n_uncertain * n_correct))
+    return auroc, auprc

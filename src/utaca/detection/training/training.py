@@ -1,0 +1,188 @@
+"""Training of the detector (paper, appendix "Training Details")."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from utaca.detection.detector import Detector, distrust
+from utaca.detection.training.data import Sequences
+from utaca.detection.training.layers import Noise
+from utaca.detection.training.losses import cross_entropy, evidential
+from utaca.detection.training.metrics import detection_metrics
+from utaca.detection.training.network import Network
+from utaca.detection.training.thresholds import Update, for_budget, youden
+from utaca.detection.training.verdicts import token_logits, vacuity
+from utaca.errors import UserError
+from utaca.records import Origin, progress
+from utaca.records.schemas import CORRECT
+from utaca.settings import schema
+
+
+def train(
+    settings: schema.Detector,
+    train: Sequences,
+    validation: Sequences,
+    *,
+    steps: int,
+    seeds: Sequence[int],
+    update: Update | None = None,
+    reader: Origin | None = None,
+    description: str = "detector",
+) -> list[tuple[Detector, list[dict[str, Any]]]]:
+    """Train a detector for every seed, all of them side by side, on the CPU.
+
+    Adam without weight decay, its rate annealed to 0 by a cosine over ``steps``; no early stopping. A batch is
+    ``settings.batch_size`` trajectories, every ``settings.chain`` of them put end to end as one. The training set is
+    gone through again and again, each time in a new random order; a batch may hold the end of one pass and the start of
+    the next. Validation, in chains too, takes place every ``settings.evaluate_every`` steps and after the last. A seed
+    keeps its weights with the best validation F1 of the uncertain class, the earliest of equals; for these, thresholds
+    are chosen on the validation set (:mod:`utaca.detection.training.thresholds`).
+
+    ``update`` is the policy that ``settings.target`` names, needed where the decision is made for a mean budget.
+    ``reader`` is the one that decoded the trajectories; detectors refuse others (:meth:`Detector.check`).
+
+    Returns for each seed the detector and its curve, one row a validation: ``step``, ``loss`` (mean over the steps
+    since the row before), ``learning_rate`` (of the last step), ``f1`` and other validation metrics, and ``kept``
+    (whether these weights are the best so far). Initial weights, order and dropout of a seed are drawn from random
+    numbers of its own, so that its result does not depend on the other seeds, up to rounding; the same seeds give the
+    same bytes. The caller's random state is untouched. Raises :class:`UserError` where a set has no uncertain or no
+    correct tokens, where the embeddings of the two are not equally wide, or where the loss is not finite.
+    """
+    if settings.decision == "budget" and update is None:
+        raise UserError(
+            f"a threshold for a mean budget needs its update policy; give {settings.target.policy} as update"
+        )
+    _check(train, validation)
+    weights = torch.tensor(settings.class_weights, dtype=torch.float32)
+    order = torch.stack([_order(len(train), steps * settings.batch_size, seed) for seed in seeds])
+    order = order.view(len(seeds), steps, settings.batch_size)
+    network = Network([_initial(settings, train.width, reader, seed) for seed in seeds])
+    generators = [_generator(seed, "dropout") for seed in seeds]
+    optimiser = torch.optim.Adam(network.weights.values(), lr=settings.learning_rate, fused=True)
+    curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
+    best: list[Kept] = [Kept() for _ in seeds]
+    losses = []
+    for done in progress(range(1, steps + 1), total=steps, unit="step", description=description):
+        rate = settings.learning_rate * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
+        optimiser.param_groups[0]["lr"] = rate
+        batch = train.batch(order[:, done - 1], settings.chain)
+        logits = network(batch, Noise(generators, batch.position < train.n_tokens, network.dropped_width))
+        if settings.kind == "evidential":
+            passes = (done - 1) * settings.batch_size // len(train)
+            loss = evidential(logits, batch.label, weights, passes)
+        else:
+            loss = cross_entropy(logits, batch.label, weights)
+        optimiser.zero_grad()
+        loss.sum().backward()
+        optimiser.step()
+        losses.append(loss.detach())
+        if done % settings.evaluate_every == 0 or done == steps:
+            mean = torch.stack(losses).double().mean(0).tolist()
+            found = _evaluate(network, validation)
+            for place, curve, kept in zip(range(len(seeds)), curves, best, strict=True):
+                if not math.isfinite(mean[place]):
+                    raise UserError(f"the detector's loss is not finite by step {done}; lower its learning_rate")
+                row = {"step": done, "loss": mean[place], "learning_rate": rate, **found[place]}
+                row["kept"] = row["f1"] > kept.f1
+                if row["kept"]:
+                    kept.f1, kept.step, kept.detector = row["f1"], done, network.detector(place)
+                curve.append(row)
+            losses = []
+    return [
+        (_finished(kept, seed, steps, train, validation, update), curve)
+        for kept, seed, curve in zip(best, seeds, curves, strict=True)
+    ]
+
+
+@dataclass
+class Kept:
+    """The detector of a seed with the best validation F1 so far, and the step that it is of."""
+
+    f1: float = -1.0
+    step: int = 0
+    detector: Detector | None = None
+
+
+def _initial(settings: schema.Detector, width: int, reader: Origin | None, seed: int) -> Detector:
+    """A detector with random weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return Detector(settings, width, reader)
+
+
+def _finished(
+    kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences, update: Update | None
+) -> Detector:
+    """The kept detector with its thresholds and facts."""
+    detector = kept.detector
+    assert detector is not None, "an F1 is at least 0"
+    logits = token_logits(detector, validation, detector.settings.chain)
+    p, label = detector.probabilities(logits), validation.labels
+    detector.thresholds["youden"] = youden(distrust(p, "youden").numpy(), label)
+    if detector.settings.kind == "evidential":
+        detector.thresholds["mass"] = youden(vacuity(logits).numpy(), label)
+    if detector.settings.decision == "budget":
+        score, target = distrust(p, "budget").numpy(), detector.settings.target
+        detector.thresholds["budget"] = for_budget(score, validation.position.numpy(), target, update)
+    detector.facts = {
+        "seed": seed,
+        "steps": steps,
+        "kept_step": kept.step,
+        "validation_f1": kept.f1,
+        "train_trajectories": len(train),
+        "train_tokens": train.n_tokens,
+        "train_failed": train.n_failed,
+        "validation_trajectories": len(validation),
+        "validation_tokens": validation.n_tokens,
+        "validation_failed": validation.n_failed,
+    }
+    return detector
+
+
+def _order(count: int, total: int, seed: int) -> torch.Tensor:
+    """``total`` indices below ``count``: one shuffled pass over all of them after another."""
+    generator = _generator(seed, "order")
+    passes = [torch.randperm(count, generator=generator) for _ in range(-(-total // count))]
+    return torch.cat(passes)[:total]
+
+
+def _generator(seed: int, purpose: str) -> torch.Generator:
+    return torch.Generator().manual_seed(random.Random(f"{seed}:{purpose}").getrandbits(63))
+
+
+def _evaluate(network: Network, validation: Sequences) -> list[dict[str, Any]]:
+    """Validation metrics of each seed, under the decision rule of the settings.
+
+    Of detectors that decide for a mean budget they are those of the paper's rule: the threshold is chosen in the end.
+    """
+    p = network.probabilities(network.logits(validation, network.settings.chain))
+    rule = "youden" if network.settings.decision == "youden" else "argmax"
+    names = ["balanced_accuracy", "macc", "recall_n", "recall_p", "auroc", "auprc"]
+    found = []
+    for score in distrust(p, rule).numpy():
+        threshold = youden(score, validation.labels) if rule == "youden" else 0.0
+        metrics = detection_metrics(score > threshold, validation.labels, score)
+        found.append({"f1": metrics["f1_n"], **{name: metrics[name] for name in names}})
+    return found
+
+
+def _check(train: Sequences, validation: Sequences) -> None:
+    if train.width != validation.width:
+        raise UserError(
+            f"embeddings are {train.width} wide in the training split and {validation.width} in the validation split; "
+            "decode both with the same reader"
+        )
+    for name, split in [("train", train), ("validation", validation)]:
+        correct = int((split.labels == CORRECT).sum())
+        if correct in (0, split.n_tokens - split.n_failed):
+            lack, budget = ("correct", "larger") if not correct else ("uncertain", "smaller")
+            raise UserError(
+                f"the {name} split has no token labelled {lack} among {split.n_tokens} ({split.n_failed} failed), "
+                f"so no detector can be trained; enlarge scale.{name} or add a {budget} budget to it"
+            )

@@ -1,0 +1,1 @@
+"""What the pipeline decodes: trajectories, suites of operating points, replays of single decisions."""

@@ -1,0 +1,111 @@
+"""Answers of any method about a document."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from utaca.decoding.loop import Reading, generate
+from utaca.detection.detector import Detector
+from utaca.generation.peak import PeakMemory
+from utaca.memory.store import NoRoomError
+from utaca.methods.method import Method
+from utaca.readers.load import Reader
+from utaca.readers.prompts import question
+from utaca.settings.machine import return_freed_memory
+from utaca.trace import Generation
+
+LONGEST_CYCLE, LOOPED = 16, 48
+"""An answer that was not ended by the reader is incoherent where its last ``LOOPED`` tokens are one cycle of at most
+``LONGEST_CYCLE`` tokens, over and over."""
+
+
+@dataclass
+class Answer:
+    """What a method answered.
+
+    ``generation.finish`` is ``eos``, ``length``, ``incoherent`` (see :data:`LOOPED`) or ``memory``, the machine's being
+    too small: no token then. ``n_context`` are the document's tokens that were read, ``dropped`` those that were cut;
+    ``prefill_seconds`` is the time of the document's reading, also where it was shared.
+    """
+
+    generation: Generation
+    n_context: int
+    dropped: int
+    prefill_seconds: float
+    peak_bytes: int
+
+
+class Answers:
+    """Answers about one document, its text or token ids [N].
+
+    The latest reading is kept, for the next method that can share it (:attr:`Method.reading`) and for no longer, so
+    that no method's peak memory counts another's reading.
+    """
+
+    def __init__(self, reader: Reader, document: str | Tensor) -> None:
+        self._reader, self._document = reader, document
+        self._kept: tuple[Hashable, Reading, float, int] | None = None
+
+    def answer(
+        self, method: Method, question: str, max_new_tokens: int, detector: Detector | None = None, **options: Any
+    ) -> Answer:
+        """The answer to a question, of at most so many tokens, the end token included.
+
+        Adaptive methods need a ``detector``; ``options`` are further fields of :class:`utaca.decoding.loop.Decoding`,
+        and go before the method's own.
+        """
+        method.check(self._reader)
+        options = {**method.options(detector), **options, "max_new_tokens": max_new_tokens}
+        reading, seconds, peak = None, 0.0, 0
+        try:
+            room = len(self._reader.encode_question(question)) + max_new_tokens
+            reading, seconds, peak = self._read(method, room)
+            with PeakMemory(self._reader.device) as decoding:
+                generation = generate(method.bind(reading), question, **options)
+            peak = max(peak, decoding.bytes)
+            if generation.finish == "length" and loops([token.token for token in generation.trace]):
+                generation.finish = "incoherent"
+        except (MemoryError, RuntimeError, NoRoomError) as error:
+            if not _out_of_memory(error):
+                raise
+            generation, self._kept = Generation(1, finish="memory"), None
+        n_context, dropped = (len(reading), reading.dropped) if reading else (0, 0)
+        return Answer(generation, n_context, dropped, seconds, peak)
+
+    def _read(self, method: Method, room: int) -> tuple[Reading, float, int]:
+        # A reading leaves a certain room, so one for another room may be cut elsewhere.
+        key = method.reading, room
+        if self._kept is None or self._kept[0] != key:
+            self._kept = None
+            return_freed_memory()
+            started = time.perf_counter()
+            with PeakMemory(self._reader.device) as peak:
+                reading = method.read(self._reader, self._document, room)
+            self._kept = key, reading, time.perf_counter() - started, peak.bytes
+        return self._kept[1:]
+
+
+def ask(reader: Reader, document: Mapping[str, Any]) -> tuple[str, int]:
+    """The question about all facts of a document (a row of schema "documents"), and the longest answer in tokens."""
+    attributes = [fact["attribute"] for fact in document["facts"]]
+    text = question(attributes, document["person"], reader.settings.prompt)
+    return text, reader.settings.max_new_tokens * len(attributes)
+
+
+def loops(tokens: Sequence[int]) -> bool:
+    """Whether an answer's end goes in a circle, see :data:`LOOPED`."""
+    end = list(tokens[-LOOPED:])
+    return len(end) == LOOPED and any(end[period:] == end[:-period] for period in range(1, LONGEST_CYCLE + 1))
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """PyTorch tells of a lack of main memory by a mere RuntimeError."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError | NoRoomError) or "can't allocate memory" in str(
+        error
+    )

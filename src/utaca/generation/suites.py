@@ -1,0 +1,260 @@
+"""Suites: all operating points of a document, by any methods, and replays of its decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from utaca.detection.detector import Detector
+from utaca.errors import UserError
+from utaca.generation.answers import Answer, Answers, ask
+from utaca.generation.replays import Replays, replay_row
+from utaca.methods.method import Method
+from utaca.readers.load import Reader
+from utaca.records import SCHEMAS, progress
+from utaca.records.fingerprint import fingerprint
+from utaca.records.journal import Journal
+from utaca.settings.checks import digest
+from utaca.settings.schema import NOT_RUN, Point
+from utaca.trace import Generation, NotFiniteError, Token
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """The detector of an operating point: its variant and seed, and the digest of the file it was read from."""
+
+    detector: Detector
+    digest: str
+    variant: str
+    seed: int
+
+
+@dataclass
+class Decoded:
+    """Answers and traces (schemas of the same names) by suite and label, and replays (schema "replays")."""
+
+    answers: dict[tuple[str, str], pa.Table] = field(default_factory=dict)
+    traces: dict[tuple[str, str], pa.Table] = field(default_factory=dict)
+    replays: pa.Table | None = None
+
+
+def decode_suites(
+    reader: Reader,
+    documents: Sequence[Mapping[str, Any]],
+    suites: Mapping[str, Sequence[Point]],
+    methods: Mapping[str, Method],
+    triggers: Mapping[str, Trigger],
+    journal: Journal,
+    *,
+    paired: bool = False,
+    replays: Replays | None = None,
+) -> Decoded:
+    """Answers and traces of every point of the suites, and the decisions of one of them replayed the other way.
+
+    ``methods`` holds the method of every point by label, ``triggers`` the detector of every point of method utaca. A
+    point that several suites share is decoded once, and methods that can share a reading of the document follow each
+    other. ``paired`` runs a token's compact and expanded pass as one (:class:`utaca.decoding.loop.Decoding`).
+
+    An answer that a machine's memory does not suffice for, or whose method lacks something (:meth:`Method.missing`) or
+    cannot do with the document, is a row too, without tokens; its ``finish`` says so. Of block memory it raises
+    :class:`UserError` instead, as does a method that cannot work with this reader.
+    """
+    points = {(suite, point.label): point for suite, own in suites.items() for point in own}
+    for method in methods.values():
+        if not method.missing():
+            method.check(reader)
+    readings = list(dict.fromkeys(method.reading for method in methods.values()))
+    order = sorted(points, key=lambda key: readings.index(methods[key[1]].reading))
+    found: dict[tuple[str, str], list[Answered]] = {key: [] for key in points}
+    replayed = [SCHEMAS["replays"].empty_table()]
+    for given in progress(documents, total=len(documents), unit="document", description=f"suites {', '.join(suites)}"):
+        document = _Document(reader, given, journal, paired)
+        for suite, label in order:
+            answer = document.answer(points[suite, label], methods[label], triggers.get(label), suite)
+            found[suite, label].append(answer)
+        if replays is not None:
+            (key, point), *_ = ((key, point) for key, point in points.items() if point.label == replays.label)
+            trace, trigger = found[key][-1].trace.to_pylist(), triggers[replays.label]
+            for step, of in replays.drawn(trace, point, given["id"]):
+                replayed.append(document.replay(point, methods[replays.label], trigger, trace, step, of))
+    return Decoded(
+        {key: pa.concat_tables(one.answer for one in own) for key, own in found.items()},
+        {key: pa.concat_tables(one.trace for one in own) for key, own in found.items()},
+        pa.concat_tables(replayed) if replays is not None else None,
+    )
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer (schema "answers", one row) and its trace (schema "traces")."""
+
+    answer: pa.Table
+    trace: pa.Table
+
+
+class _Document:
+    """A document's answers, journaled; it is read when the first one that is not journaled yet is asked for."""
+
+    def __init__(self, reader: Reader, document: Mapping[str, Any], journal: Journal, paired: bool) -> None:
+        self._id, self._journal, self._paired = document["id"], journal, paired
+        self._answers, (self._question, self._longest) = Answers(reader, document["text"]), ask(reader, document)
+
+    def answer(self, point: Point, method: Method, trigger: Trigger | None, suite: str) -> Answered:
+        about: dict[str, str | int] = {"suite": suite, "point": point.label, "budget": point.budget}
+        if trigger is not None:
+            about |= {"detector": trigger.variant, "seed": trigger.seed}
+        missing = method.missing()
+        # What is missing now may be there next time.
+        pair = (
+            self._packed(_not_run(missing), point)
+            if missing
+            else self._table("answer", method, trigger, lambda: self._decode(point, method, trigger))
+        )
+        return unpacked(pair, about)
+
+    def replay(
+        self, point: Point, method: Method, trigger: Trigger, trace: Sequence[Mapping[str, Any]], step: int, of: int
+    ) -> pa.Table:
+        """The answer with one decision of the trace turned, a row of schema "replays"."""
+
+        def make() -> pa.Table:
+            turned = self._generate(method, trigger, {step: not trace[step]["rolled_back"]}).generation
+            return pa.Table.from_pylist([replay_row(trace, step, turned)], SCHEMAS["replays"])
+
+        table = self._table(f"replay of {step}", method, trigger, make)
+        return with_columns(table, document=self._id, point=point.label, of=of)
+
+    def _table(self, what: str, method: Method, trigger: Trigger | None, make: Any) -> pa.Table:
+        # Suites and names of detectors are no part of an answer.
+        identity = fingerprint(digest(repr(method)), method.files())
+        return self._journal.table(f"{what}/{identity}/{trigger.digest if trigger else ''}/{self._id}", make)
+
+    def _generate(self, method: Method, trigger: Trigger | None, interventions: Mapping[int, bool]) -> Answer:
+        options = {"interventions": interventions, "paired": self._paired}
+        return self._answers.answer(
+            method, self._question, self._longest, trigger.detector if trigger else None, **options
+        )
+
+    def _decode(self, point: Point, method: Method, trigger: Trigger | None) -> pa.Table:
+        try:
+            answer = self._generate(method, trigger, {})
+        except UserError as error:
+            if point.in_blocks or isinstance(error, NotFiniteError):
+                raise
+            # What a method cannot do with this document, as LLMLingua-2 with a budget far below its length.
+            answer = _not_run(str(error))
+        return self._packed(answer, point)
+
+    def _packed(self, answer: Answer, point: Point) -> pa.Table:
+        return packed(
+            answer.generation,
+            point,
+            document=self._id,
+            question=self._question,
+            n_context=answer.n_context,
+            dropped=answer.dropped,
+            prefill_seconds=answer.prefill_seconds,
+            peak_bytes=answer.peak_bytes,
+        )
+
+
+def _not_run(why: str) -> Answer:
+    """The answer of a method that was not run."""
+    return Answer(Generation(1, finish=NOT_RUN + why), 0, 0, float("nan"), 0)
+
+
+def packed(generation: Generation, point: Point, **about: Any) -> pa.Table:
+    """One answer as a table that a journal can hold: a row a token, one at least, with the answer beside each.
+
+    ``about`` are the columns of schema "answers" that neither the answer nor the point tell.
+    """
+    answer = about | {
+        "method": point.decoder,
+        "budget": point.budget,
+        "policy": point.policy,
+        "text": generation.text,
+        "n_generated": len(generation.trace),
+        "finish": generation.finish,
+        "selected": generation.mean_selected_tokens,
+        "attended": generation.mean_attended_tokens,
+        "selected_with_tentative": generation.mean_selected_with_tentative,
+        "attended_with_tentative": generation.mean_attended_with_tentative,
+        "rollbacks": generation.rollbacks,
+        "effective_rollbacks": generation.effective_rollbacks,
+        "decode_seconds": generation.seconds,
+    }
+    trace = list(_trace_rows(about["document"], generation)) or [None]
+    return pa.table(
+        {
+            "answer": pa.array([answer] * len(trace), pa.struct(SCHEMAS["answers"])),
+            "trace": pa.array(trace, pa.struct(SCHEMAS["traces"])),
+        }
+    )
+
+
+def unpacked(pair: pa.Table, about: Mapping[str, str | int]) -> Answered:
+    """What :func:`packed` holds, in the place where it is used: its suite, its point, its detector."""
+    answer = pa.table(pair["answer"][:1].combine_chunks().flatten(), SCHEMAS["answers"])
+    trace = pa.table(pair["trace"].drop_null().combine_chunks().flatten(), SCHEMAS["traces"])
+    answer = with_columns(answer, **({"detector": ""} | about))
+    return Answered(answer, with_columns(trace, point=about["point"]))
+
+
+def with_columns(table: pa.Table, **values: str | int) -> pa.Table:
+    """``table`` with columns of one value each in the place of its own."""
+    for name, value in values.items():
+        kind = table.schema.field(name)
+        table = table.set_column(table.schema.get_field_index(name), kind, pa.array([value] * len(table), kind.type))
+    return table
+
+
+def on_host(tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
+    """Tensors of two dimensions as lists, with one transfer from the device for all of them."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors]).tolist() if tensors else []
+    rows, start = [], 0
+    for tensor in tensors:
+        height, width = tensor.shape
+        rows.append([flat[start + row * width : start + (row + 1) * width] for row in range(height)])
+        start += height * width
+    return rows
+
+
+def _trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]]:
+    retrieved = [token for token in generation.trace if token.selected is not None]
+    selected, scores = (on_host([getattr(token, name) for token in retrieved]) for name in ("selected", "scores"))
+    by_token = {id(token): pair for token, *pair in zip(retrieved, selected, scores, strict=True)}
+    for step, token in enumerate(generation.trace):
+        first: Token = token.tentative or token
+        hallucinated, correct, unknown = token.gdm or (None, None, None)
+        blocks, block_scores = by_token.get(id(token), ([], []))
+        yield {
+            "document": document,
+            "point": "",
+            "step": step,
+            "token": token.token,
+            "text": token.text,
+            "k": token.k,
+            "margin": token.margin,
+            "logprob": token.logprob,
+            "rolled_back": token.rolled_back,
+            "intervened": token.intervened,
+            "tentative_token": first.token,
+            "tentative_k": first.k,
+            "tentative_margin": first.margin,
+            "tentative_logprob": first.logprob,
+            "p_hallucinated": hallucinated,
+            "p_correct": correct,
+            "p_unknown": unknown,
+            "attended": token.attended,
+            "top_tokens": token.top_tokens,
+            "top_logits": token.top_logits,
+            "tentative_top_tokens": first.top_tokens,
+            "tentative_top_logits": first.top_logits,
+            "selected": blocks,
+            "scores": block_scores,
+        }

@@ -1,0 +1,75 @@
+"""Trajectories: answers under fixed compact budgets, with the signals that the detector learns from.
+
+Paper, section 4.1: the context window is constrained during decoding, logits and embeddings are recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from utaca.decoding.loop import Decoding, generate_together
+from utaca.generation.answers import ask
+from utaca.generation.suites import on_host
+from utaca.memory import prefill
+from utaca.readers.load import Reader
+from utaca.records import progress, trajectory_schema
+from utaca.records.journal import Journal
+from utaca.settings import schema
+from utaca.settings.schema import Trajectories
+from utaca.trace import Generation
+
+
+def trajectories(
+    reader: Reader,
+    documents: Sequence[Mapping[str, Any]],
+    budgets: Sequence[int],
+    recorded: Trajectories,
+    journal: Journal,
+) -> pa.Table:
+    """One answer a document and budget, a row a token (:func:`utaca.records.trajectory_schema`)."""
+
+    def decode(document: Mapping[str, Any]) -> pa.Table:
+        memory = prefill(reader, document["text"])
+        text, longest = ask(reader, document)
+        options = {"max_new_tokens": longest, "expanded": recorded.expanded, "measured": True}
+        # Budgets share their passes: a pass of three rows takes little more than one of a single row.
+        answers = generate_together([Decoding(memory, text, budget, **options) for budget in budgets])
+        return pa.concat_tables(
+            _table(reader, document["id"], budget, answer, recorded.sites)
+            for budget, answer in zip(budgets, answers, strict=True)
+        )
+
+    bar = progress(documents, total=len(documents), unit="document", description="trajectories")
+    return pa.concat_tables([journal.table(document["id"], lambda d=document: decode(d)) for document in bar])
+
+
+def _table(reader: Reader, document: str, budget: int, generation: Generation, sites: Sequence[str]) -> pa.Table:
+    trace = generation.trace
+    finish = [""] * (len(trace) - 1) + [generation.finish]
+
+    def embedding(site: str) -> pa.Array:
+        rows = torch.stack([token.embeddings[site] for token in trace]).float().cpu().to(torch.float16)
+        return pa.FixedSizeListArray.from_arrays(pa.array(rows.flatten().numpy()), reader.width)
+
+    expanded = [token.probe for token in trace]
+    logits = [logit for token in trace for logit in token.top_logits]
+    columns = [
+        pa.array([document] * len(trace)),
+        pa.array([budget] * len(trace), pa.int32()),
+        pa.array(range(len(trace)), pa.int32()),
+        pa.array([token.token for token in trace], pa.int32()),
+        pa.array([token.text for token in trace]),
+        pa.array([token.logprob for token in trace], pa.float32()),
+        *(pa.array([token.signals[name] for token in trace], pa.float32()) for name in schema.SIGNALS),
+        pa.FixedSizeListArray.from_arrays(pa.array(logits, pa.float32()), 10),
+        *(embedding(site) for site in sites),
+        pa.array([one and one.token for one in expanded], pa.int32()),
+        pa.array([one and one.logprob for one in expanded], pa.float32()),
+        pa.array(on_host([token.selected for token in trace]), pa.list_(pa.list_(pa.int32()))),
+        pa.array(finish),
+    ]
+    return pa.Table.from_arrays(columns, schema=trajectory_schema(reader.width, sites))

@@ -1,0 +1,267 @@
+"""Attention over segments of keys under one softmax, and the choice of the best blocks.
+
+A segment has queries of its own, because InfLLM rotates queries towards far keys otherwise than towards near ones. Each
+segment goes through the device's fused attention, which also gives the logarithm of its softmax's denominator; with
+these the outputs are merged exactly. Segments with a mask go through materialised logits instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from utaca.settings.schema import Memory
+
+_FLASH = torch.ops.aten._scaled_dot_product_flash_attention
+_FLASH_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
+TILE = 256
+"""Queries whose probabilities are materialised at once."""
+_FEW, _LARGE = 64, 256.0
+"""Up to so many queries, and from such a bound on, products are made in float32."""
+_PAD = 8
+"""Fused kernels on a GPU want the width of a head to be a multiple of this."""
+
+
+class Segment(NamedTuple):
+    """Queries [B, H, T, D] as they are rotated towards the keys [B, G, n, D], and these keys' values.
+
+    ``seen`` is a bool tensor that broadcasts to [B, H, T, n]: which keys each query sees. ``causal`` says that the last
+    T keys are those of the queries' own tokens, each of which sees itself and those before it. G divides H.
+    """
+
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+    seen: Tensor | None = None
+    causal: bool = False
+
+
+def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tensor]:
+    """Output [B, H, T, D] and log-sum-exp of the scaled logits [B, H, T], in float32 at least."""
+    segments = [segment for segment in segments if segment.keys.shape[2]]
+    if any(segment.seen is not None for segment in segments):
+        logits = _logits(segments, scaling)
+        return mixed(logits.softmax(-1), segments), logits.logsumexp(-1)
+    parts = [fused(segment, scaling) for segment in segments]
+    if len(parts) == 1:
+        return parts[0]
+    lse = reduce(torch.logaddexp, (own for _, own in parts))
+    return sum(out * (own - lse).exp()[..., None] for out, own in parts).to(parts[0][0].dtype), lse
+
+
+def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
+    """:func:`attention` over one segment without a mask, which must have a key."""
+    query, keys, values = segment[:3]
+    b, h, t, d = query.shape
+    shared = h // keys.shape[1]
+    if segment.causal:
+        keys, values = (x[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2) for x in (keys, values))
+        if t == 1:
+            return values, (query.to(torch.promote_types(query.dtype, torch.float32)) * keys).sum(-1) * scaling
+    else:
+        # Without a mask, the heads that share keys are as good as further queries.
+        query = query.reshape(b, h // shared, shared * t, d)
+    out, lse = _kernel(query, keys, values, segment.causal, scaling)
+    return out.reshape(b, h, t, d), lse.reshape(b, h, t)
+
+
+def attention_and_mass(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[Tensor, list[Tensor]]:
+    """Output [B, H, T, D], and of the last ``watched`` segments the attention mass [B, G, n] that each key gets.
+
+    Segments must have a key and no mask. A GPU gets the mass by a second fused pass. On a CPU the materialised
+    probabilities, in tiles of queries, are the faster way, and their sums are the mass.
+    """
+    first = len(segments) - watched
+    if segments[0].query.is_cuda:
+        out, lse = attention(segments, scaling)
+        return out, [received(x.query, x.keys, lse, scaling, causal=x.causal) for x in segments[first:]]
+    precise = torch.promote_types(segments[0].query.dtype, torch.float32)
+    mass = [x.keys.new_zeros(x.keys.shape[:3], dtype=precise) for x in segments[first:]]
+    outputs, length = [], segments[0].query.shape[2]
+    for start in range(0, length, TILE):
+        rows = slice(start, min(start + TILE, length))
+        tile = [x._replace(query=x.query[:, :, rows]) for x in segments]
+        tile = [
+            x._replace(keys=x.keys[:, :, : rows.stop], values=x.values[:, :, : rows.stop]) if x.causal else x
+            for x in tile
+        ]
+        given = probabilities(tile, scaling)
+        outputs.append(mixed(given, tile))
+        for total, share in zip(mass, given.split([x.keys.shape[2] for x in tile], -1)[first:], strict=True):
+            total[..., : share.shape[-1]] += _by_group(share, total).sum(2)
+    return torch.cat(outputs, 2), mass
+
+
+def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal: bool = False) -> Tensor:
+    """Attention mass [B, G, n] that each key [B, G, n, D] gets from all queries [B, H, T, D] together.
+
+    ``lse`` [B, H, T] is what :func:`attention` gave. The mass of a key is the sum over queries of
+    exp(q·k scaling - lse): the softmax denominator of an attention in which the keys ask, the queries answer, and
+    -lse / scaling is one more coordinate of each query. That coordinate is split over three, whose sum keeps float32's
+    precision in any type. With ``causal`` the keys are the queries' own tokens; time is then reversed, so that the
+    later tokens, which see a key, come before it.
+    """
+    g, shared, rest, coordinates = keys.shape[1], query.shape[1] // keys.shape[1], -lse / scaling, []
+    if query.shape[2] == 1:
+        return (products(query, keys, scaling) - lse[..., None]).exp()[:, :, 0].unflatten(1, (g, shared)).sum(2)
+    for _ in range(3):
+        coordinates.append(rest.to(query.dtype))
+        rest = rest - coordinates[-1]
+    query = torch.cat((query, torch.stack(coordinates, -1), query.new_zeros(*query.shape[:3], _PAD - 3)), -1)
+    keys = torch.cat((keys, keys.new_ones(*keys.shape[:3], 3), keys.new_zeros(*keys.shape[:3], _PAD - 3)), -1)
+    if not causal:
+        query = query.reshape(len(query), g, -1, query.shape[-1])
+        return _kernel(keys, query, query, False, scaling, only_lse=True)[1].exp()
+    query, keys = query.flip(2), keys.repeat_interleave(shared, 1).flip(2)
+    mass = _kernel(keys, query, query, True, scaling, only_lse=True)[1].exp()
+    return mass.flip(2).unflatten(1, (g, shared)).sum(2)
+
+
+def probabilities(segments: Sequence[Segment], scaling: float) -> Tensor:
+    """What each query gives each key of all segments, [B, H, T, sum of n], in float32 at least."""
+    logits = _logits(segments, scaling)
+    return torch.softmax(logits, -1, out=logits)
+
+
+def mixed(given: Tensor, segments: Sequence[Segment]) -> Tensor:
+    """The values of all segments, mixed by the probabilities ``given``: [B, H, T, D]."""
+    shares = given.to(segments[0].query.dtype).split([segment.keys.shape[2] for segment in segments], -1)
+    return sum(
+        (_by_group(share, segment.values) @ segment.values).view(segment.query.shape)
+        for share, segment in zip(shares, segments, strict=True)
+    )
+
+
+def products(query: Tensor, keys: Tensor, scaling: float = 1.0) -> Tensor:
+    """Scaled dot products [B, H, T, n] of queries [B, H, T, D] and keys [B, G, n, D], in float32 at least.
+
+    Products of bfloat16 that are rounded to bfloat16 are the fastest on a CPU. They are taken for many queries whose
+    products are small; from 128 on, as key biases make them, they would be rounded to whole numbers.
+    """
+    grouped = _by_group(query, keys)
+    if grouped.is_cuda and grouped.dtype in (torch.bfloat16, torch.float16):
+        found = torch.bmm(grouped.flatten(0, 1), keys.flatten(0, 1).mT, out_dtype=torch.float32) * scaling
+    else:
+        precise = torch.promote_types(grouped.dtype, torch.float32)
+        if grouped.dtype != precise and grouped.shape[2] > _FEW and _bound(grouped, keys, scaling) < _LARGE:
+            found = (grouped * scaling) @ keys.mT
+        else:
+            found = (grouped.to(precise) * scaling) @ keys.to(precise).mT
+    return found.view(*query.shape[:3], keys.shape[2])
+
+
+def causal_mask(new: int, total: int, device: torch.device) -> Tensor:
+    """Which of ``total`` keys each of the last ``new`` tokens sees: itself and those before it, [new, total]."""
+    return torch.ones(new, total, dtype=torch.bool, device=device).tril(total - new)
+
+
+def best(scores: Tensor, count: int) -> Tensor:
+    """Places [..., count] of the best of ``scores`` [..., n], best first; of equals the lower place first.
+
+    All n where ``count`` is more. Scores that are not numbers come first, so that they reach the logits, where they are
+    reported. No shape depends on a score, so that nothing waits for the device.
+    """
+    count = min(count, scores.shape[-1])
+    if count == 0:
+        return scores.new_empty(*scores.shape[:-1], 0, dtype=torch.long)
+    values, found = scores.topk(count)
+    # topk leaves open which of the places at the least score it takes: the first are wanted, the i-th of which is where
+    # the running count of such places reaches i. A full sort of a long document's blocks would cost far more.
+    least = values[..., -1:]
+    tied = values == least
+    first = torch.searchsorted((scores == least).cumsum(-1), tied.cumsum(-1))
+    chosen = torch.where(tied, first, found).sort(-1).values
+    return chosen.gather(-1, scores.gather(-1, chosen).argsort(dim=-1, descending=True, stable=True))
+
+
+def relevance(
+    m: Memory, query: Tensor, keys: Tensor, first: int | Tensor, lse: Tensor, scaling: float, *, causal: bool = False
+) -> Tensor:
+    """What the queries [B, H, T, D] give each key [B, G, n, D]: [B, G, n]. A block's best tokens represent it.
+
+    By ``m.representatives``: the attention mass of InfLLM's code, or the linear form of its paper, a key's dot product
+    with the sum of the queries that follow it within the window. ``first`` is the first key's position relative to the
+    first query's. With ``causal`` the keys are the queries' own tokens.
+    """
+    if not keys.shape[2]:
+        return lse.new_zeros(*keys.shape[:3])
+    if m.representatives == "attention_mass":
+        return received(query, keys, lse, scaling, causal=causal)
+    grouped = query.to(lse.dtype).unflatten(1, (keys.shape[1], -1)).sum(2)
+    sums = pad(grouped.cumsum(2), (0, 0, 1, 0))
+    position, length = first + torch.arange(keys.shape[2], device=keys.device), query.shape[2]
+    followers = sums[:, :, (position + 1 + m.n_local).clamp(0, length)] - sums[:, :, (position + 1).clamp(0, length)]
+    return (keys.to(lse.dtype) * followers).sum(-1)
+
+
+def represented(m: Memory, keys: Tensor, given: Tensor) -> Tensor:
+    """Representative keys [..., blocks, D] of blocks' keys [..., blocks, size, D], in float32 at least.
+
+    The mean of the ``n_representatives`` keys that were ``given`` [..., blocks, size] most, or of all.
+    """
+    if m.representatives != "mean":
+        chosen = given.topk(min(m.n_representatives, m.block_size), -1).indices
+        keys = keys.gather(-2, chosen[..., None].expand(*chosen.shape, keys.shape[-1]))
+    return keys.to(torch.promote_types(keys.dtype, torch.float32)).mean(-2)
+
+
+def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
+    """Retrieval scores [R, blocks] for queries [R, H, D] at the clipped distance (InfLLM, section 3.2).
+
+    One score for all heads: the sum over query heads of the dot product with the block's representative, of their
+    key-value head. ``representatives`` [G * D, blocks] may come in parts.
+    """
+    heads = len(representatives[0]) // query.shape[-1]
+    grouped = query.to(representatives[0].dtype).unflatten(1, (heads, -1)).sum(2).flatten(1)
+    parts = [grouped @ part for part in representatives]
+    return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
+
+def _logits(segments: Sequence[Segment], scaling: float) -> Tensor:
+    """Scaled logits [B, H, T, sum of n], -inf where a query does not see a key."""
+    query, start = segments[0].query, 0
+    total = sum(segment.keys.shape[2] for segment in segments)
+    precise = torch.promote_types(query.dtype, torch.float32)
+    logits = torch.empty(*query.shape[:3], total, dtype=precise, device=query.device)
+    for segment in segments:
+        own = logits[..., start : start + segment.keys.shape[2]]
+        own.copy_(products(segment.query, segment.keys, scaling))
+        if segment.causal:
+            new, length = own.shape[2:]
+            own += torch.full((new, length), -math.inf, dtype=precise, device=own.device).triu(1 + length - new)
+        elif segment.seen is not None:
+            own.masked_fill_(~segment.seen, -math.inf)
+        start += own.shape[-1]
+    return logits
+
+
+def _bound(query: Tensor, keys: Tensor, scaling: float) -> float:
+    """No product is larger."""
+    return float(query.norm(dim=-1).max() * keys.norm(dim=-1).max()) * scaling
+
+
+def _by_group(rows: Tensor, keys: Tensor) -> Tensor:
+    """Rows [B, H, T, x] as [B, G, H / G * T, x], for products with keys or values of G heads."""
+    return rows.reshape(len(rows), keys.shape[1], -1, rows.shape[-1])
+
+
+def _kernel(
+    query: Tensor, keys: Tensor, values: Tensor, causal: bool, scaling: float, *, only_lse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The device's fused attention of as many key heads as query heads: output, log-sum-exp [B, H, T]."""
+    if not query.is_cuda:
+        return _FLASH_CPU(query, keys, values, 0.0, causal, scale=scaling)
+    if query.dtype in (torch.bfloat16, torch.float16) and not only_lse:
+        return _FLASH(query, keys, values, 0.0, causal, scale=scaling)[:2]
+    # This kernel takes values of another width, and float32. It pads the log-sum-exp.
+    out, lse = _EFFICIENT(
+        query, keys, values[..., :_PAD] if only_lse else values, None, True, 0.0, causal, scale=scaling
+    )[:2]
+    return out, lse[..., : query.shape[2]]

@@ -1,0 +1,36 @@
+"""Where InfLLM's rule puts the tokens of a text (InfLLM, arXiv 2402.04617, section 3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Initial tokens, blocks and local window, by position alone.
+
+    The first ``n_init`` tokens are always attended to. The tokens after them form blocks of ``block_size``. A token
+    also attends to its local window: the last ``n_local`` tokens, itself included, and back to the nearest block edge.
+    A block that lies wholly outside the window is far: it is attended to only where it is retrieved.
+    """
+
+    n_init: int
+    n_local: int
+    block_size: int
+
+    def blocks(self, length: int) -> int:
+        """Whole blocks among the first ``length`` tokens."""
+        return max(0, (length - self.n_init) // self.block_size)
+
+    def first_token(self, block: int) -> int:
+        """Position of the first token of a block."""
+        return self.n_init + block * self.block_size
+
+    def n_far(self, position: int) -> int:
+        """Far blocks of the token at ``position``: the first so many."""
+        return self.blocks(position + 1 - self.n_local)
+
+    def window_start(self, position: int) -> int:
+        """First token of the window of the token at ``position``; 0 where no block is far, initial tokens included."""
+        n_far = self.n_far(position)
+        return self.first_token(n_far) if n_far else 0

@@ -1,0 +1,203 @@
+"""Reading a document into block memory, chunk by chunk (InfLLM, arXiv 2402.04617; code thunlp/InfLLM).
+
+Differences from InfLLM's code (``inf_llm/attention/context_manager.py``):
+
+* The window reaches back to a block edge. So it holds up to ``block_size - 1`` tokens more than ``n_local`` while
+  decoding, and up to a chunk more while reading, all at their true distances.
+* Representative tokens are chosen for each key-value head, not for each query head.
+* A chunk of ``prefill_chunk`` tokens retrieves once, by its mean query. InfLLM retrieves anew every 512 tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from utaca.errors import UserError
+from utaca.memory.attention import (
+    TILE,
+    Segment,
+    attention,
+    attention_and_mass,
+    best,
+    block_scores,
+    relevance,
+    represented,
+)
+from utaca.memory.branch import BlockMemory, Branch
+from utaca.memory.graph import GraphBranch
+from utaca.memory.layout import Layout
+from utaca.memory.store import Store, check_room
+from utaca.readers.load import Reader
+from utaca.records.progress import counter
+from utaca.settings.machine import return_freed_memory
+from utaca.settings.schema import Memory
+
+TOGETHER = 4096
+"""Most tokens of chunks that go through the model in one pass where none of them retrieves blocks."""
+
+
+@torch.inference_mode()
+def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, description: str = "") -> BlockMemory:
+    """Read a document once into a sealed block memory, which serves any number of questions, budgets and policies.
+
+    ``document`` is its text, or token ids [N] that begin with what the chat template puts before it. How it is read
+    depends on ``reader.settings.memory`` alone, which the memory keeps. A ``description`` shows a progress bar. Raises
+    :class:`UserError` for an empty document, for token ids outside the vocabulary, and where the document does not fit
+    into the memory that is free.
+    """
+    tokens = reader.encode_document(document) if isinstance(document, str) else document.to(reader.device)
+    m = replace(reader.settings.memory)
+    _check(tokens, reader.model.config.vocab_size)
+    layout, length = Layout(m.n_init, m.n_local, m.block_size), len(tokens)
+    chunks = max(1, TOGETHER // m.prefill_chunk) if m.prefill_budget == 0 and clipped else 1
+    _check_room(reader, m, layout, length, chunks)
+    layers, _, heads, width = reader.shape
+    like = torch.empty(0, dtype=reader.dtype, device=reader.device)
+    memory = BlockMemory(reader, m, tokens, clipped, layout, GraphBranch if reader.settings.graphs else Branch)
+    for _ in range(layers):
+        memory.stores.append(Store(layout, length, heads, width, like, host=m.storage == "host"))
+        precise = torch.promote_types(like.dtype, torch.float32)
+        memory.representatives.append(like.new_zeros(heads * width, layout.n_far(length), dtype=precise))
+        memory.given.append(like.new_zeros(heads, 0, dtype=precise))
+    most = m.n_init + m.n_local + m.block_size + chunks * m.prefill_chunk
+    reader.rotary.reserve(max(m.n_local, min(length, most) if clipped else length))
+    bar = counter(total=length, done=0, unit="token", description=description) if description else None
+    start = 0
+    while start < length:
+        whole = (length - start) // m.prefill_chunk
+        # Side by side go whole chunks of which each leaves the window at a block edge and sees far tokens.
+        alike = chunks > 1 and m.prefill_chunk % m.block_size == 0 and layout.n_far(start) > 0
+        count = min(chunks, whole) if alike and whole else 1
+        piece = tokens[start : start + count * m.prefill_chunk]
+        reader.forward(piece[None], Chunks(memory, start, len(piece), count))
+        start += len(piece)
+        if bar is not None:
+            bar.update(len(piece))
+    if bar is not None:
+        bar.close()
+    return_freed_memory()
+    return memory
+
+
+class Chunks:
+    """Attention of ``count`` prefill chunks of the same size, which go into the memory.
+
+    Each attends to the initial tokens, to the blocks it retrieves, to the window that ends where it begins, and to
+    itself. Several go side by side only where none retrieves; the result is that of one after another.
+    """
+
+    def __init__(self, memory: BlockMemory, start: int, length: int, count: int) -> None:
+        self.memory, self.start, self.end, self.count, self.size = memory, start, start + length, count, length // count
+        self.n_far, self.window_start = memory.layout.n_far(start), memory.layout.window_start(start)
+        self.next_start = memory.layout.window_start(self.end)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        memory, m, rotary = self.memory, self.memory.settings, self.memory.reader.rotary
+        store, before = memory.stores[layer], self.start - self.window_start
+        count, size = self.count, self.size
+        store.write(self.start, key[0], value[0])
+        keys, values = store.window(self.window_start, self.end)
+        base = 0 if memory.clipped else self.window_start
+        keys = rotary(keys, range(base, base + keys.shape[1]))
+        local = rotary(query, range(base + before, base + before + query.shape[2]))
+        local, own_keys, own_values = (self._chunks(x) for x in (local[0], keys[:, before:], values[:, before:]))
+        old_keys, old_values = (self._windows(x, before) for x in (keys, values))
+        segments = []
+        if self.n_far:
+            edge = rotary(query, range(m.n_local - 1, m.n_local))
+            distant = self._chunks(edge[0]) if memory.clipped else local
+            for pairs in self._retrieved(layer, edge):
+                segments.append(Segment(distant, *pairs[:, None].expand(-1, count, -1, -1, -1)))
+        segments += [Segment(local, old_keys, old_values), Segment(local, own_keys, own_values, causal=True)]
+        segments = [segment for segment in segments if segment.keys.shape[2]]
+        total = memory.given[layer] = pad(memory.given[layer], (0, count * size))
+        if m.representatives == "attention_mass":
+            out, given = attention_and_mass(segments, 1 + bool(before), scaling)
+        else:
+            out, lse = attention(segments, scaling)
+            near = [] if m.representatives == "mean" else [(old_keys, -before), (own_keys, 0)]
+            given = [relevance(m, local, keys, first, lse, scaling) for keys, first in near]
+        for chunk, part in enumerate(torch.cat(given, -1) if given else ()):
+            total[:, chunk * size : (chunk + 1) * size + before] += part
+        self._leave(layer)
+        return out.transpose(0, 1).reshape(query.shape)
+
+    def _chunks(self, x: Tensor) -> Tensor:
+        """Tokens [heads, count * size, D] as [count, heads, size, D]."""
+        return x.unflatten(1, (self.count, self.size)).transpose(0, 1)
+
+    def _windows(self, x: Tensor, before: int) -> Tensor:
+        """Tokens [G, n, D] from the first chunk's window on, as the ``before`` of each chunk: [count, G, before, D]."""
+        if self.count == 1:
+            return x[None, :, :before]
+        return x[:, : -self.size].unfold(1, before, self.size).permute(1, 0, 3, 2)
+
+    def _retrieved(self, layer: int, query: Tensor) -> list[Tensor]:
+        """Keys and values [2, G, n, D] of the initial tokens, and of the blocks that the chunk retrieves."""
+        memory, m, initial = self.memory, self.memory.settings, self.memory.stores[layer].initial
+        pairs = [memory.placed(initial, torch.arange(initial.shape[2], device=initial.device))]
+        if m.prefill_budget or not memory.clipped:
+            scores = block_scores(query.mean(2), memory.representatives[layer][:, : self.n_far])[0]
+            ids = best(scores, m.prefill_budget if memory.clipped else self.n_far)
+            pairs.append(memory.placed_blocks(memory.stores[layer].blocks(ids), ids))
+        return pairs
+
+    def _leave(self, layer: int) -> None:
+        """Represent the blocks that the next chunk's window leaves behind."""
+        memory, m, store = self.memory, self.memory.settings, self.memory.stores[layer]
+        layout, n_far = memory.layout, memory.layout.n_far(self.end)
+        if n_far > self.n_far:
+            first, end = layout.first_token(self.n_far), layout.first_token(n_far)
+            keys = store.window(first, end)[0].unflatten(1, (-1, m.block_size))
+            given = memory.given[layer][:, first - self.window_start : end - self.window_start].unflatten(
+                1, (-1, m.block_size)
+            )
+            chosen = represented(m, keys, given)
+            memory.representatives[layer][:, self.n_far : n_far] = chosen.mT.flatten(0, 1)
+        memory.given[layer] = memory.given[layer][:, self.next_start - self.window_start :].clone()
+        store.leave(self.next_start)
+
+
+def _check_room(reader: Reader, m: Memory, layout: Layout, length: int, chunks: int) -> None:
+    """Raise where a document's memory and the passes of ``chunks`` chunks that read it do not fit into what is free.
+
+    A pass holds the residual stream, its sum and its norm, and then three tensors as wide as the MLP; or, of a layer's
+    attention, six as wide as the query heads, the rotated and the widened keys of its window, and on a CPU two tiles of
+    logits.
+    """
+    layers, heads, kv_heads, width = reader.shape
+    item, config = reader.dtype.itemsize, reader.model.config
+    token, passing = 2 * kv_heads * width * item, min(chunks * m.prefill_chunk, length)
+    far = m.n_init + m.prefill_budget * m.block_size
+    attending = 6 * passing * heads * width * item + 3 * (far + m.n_local + passing) * token
+    if reader.device.type == "cpu" and m.representatives == "attention_mass":
+        attending += 2 * 4 * heads * min(passing, chunks * TILE) * (far + m.n_local + m.block_size + m.prefill_chunk)
+    kept = layers * (layout.n_far(length) * kv_heads * width + (m.n_local + passing) * kv_heads) * max(item, 4)
+    working = 3 * passing * config.hidden_size * item + max(3 * passing * config.intermediate_size * item, attending)
+    needed = Counter({reader.device.type: kept + working})
+    if m.storage == "host":
+        needed[reader.device.type] += layers * (m.n_init + min(length, m.n_init + m.n_local + m.block_size)) * token
+        stored = length * token
+        # PyTorch rounds pinned memory up to a power of two.
+        needed["cpu"] += layers * (1 << (stored - 1).bit_length() if reader.device.type == "cuda" else stored)
+    else:
+        needed[reader.device.type] += layers * length * token
+    ways = ["set reader.memory.storage=host"] if reader.device.type == "cuda" and m.storage == "device" else []
+    ways += ["set reader.dtype=bfloat16"] if reader.dtype == torch.float32 else []
+    check_room("the document's keys and values need", needed, reader.device, [*ways, "shorten the document"])
+
+
+def _check(tokens: Tensor, vocabulary: int) -> None:
+    if len(tokens) == 0:
+        raise UserError("the document is empty; give at least one token of text")
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= vocabulary:
+        raise UserError(
+            f"the document has token id {low if low < 0 else high}, but the reader's vocabulary has {vocabulary} "
+            "entries; encode it with the reader's own tokenizer"
+        )

@@ -1,0 +1,102 @@
+"""Where a document's keys and values lie: on the reader's device, or in host memory (``reader.memory.storage``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from utaca.errors import UserError
+from utaca.memory.layout import Layout
+from utaca.settings.machine import free_memory, return_freed_memory
+
+
+class Store:
+    """Unrotated keys and values of a document's tokens in one layer.
+
+    ``tokens`` [2, G, N, D] holds all of them, keys first, and ``initial`` [2, G, n_init, D] those of the initial
+    tokens, on the device. In host memory (``host``), pinned for a GPU, the device holds a copy of the present local
+    window beside it, and is given the blocks that are asked for. The host must know which, so that each such request
+    waits for the device.
+    """
+
+    def __init__(self, layout: Layout, length: int, heads: int, width: int, like: Tensor, *, host: bool) -> None:
+        self._host, self._device = host, like.device
+        self._pinned = host and like.is_cuda
+        place = torch.device("cpu") if host else like.device
+        # Empty places before the first token and behind the last one make each block a row of one matrix.
+        before, size = -layout.n_init % layout.block_size, layout.block_size
+        rows = -(-(before + length) // size)
+        self._rows = torch.empty(2 * heads * rows, size, width, dtype=like.dtype, device=place, pin_memory=self._pinned)
+        self._first = (torch.arange(2 * heads, device=place) * rows + (before + layout.n_init) // size)[:, None]
+        self.tokens = self._rows.view(2, heads, -1, width)[:, :, before : before + length]
+        self.initial = self.tokens[:, :, : layout.n_init]
+        self._window, self._start = self.tokens, 0
+        if host:
+            self._n_init = layout.n_init
+            self.initial = self._window = torch.empty(2, heads, 0, width, dtype=like.dtype, device=like.device)
+
+    def write(self, start: int, keys: Tensor, values: Tensor) -> None:
+        """Take in tokens [G, T, D], which follow the ``start`` that came before."""
+        new, end = torch.stack((keys, values)), start + keys.shape[1]
+        if not self._host:
+            self.tokens[:, :, start:end] = new
+            return
+        # Head by head both sides are contiguous, and a copy into pinned memory need not be waited for.
+        for target, head in zip(self.tokens[:, :, start:end].flatten(0, 1), new.flatten(0, 1), strict=True):
+            target.copy_(head, non_blocking=True)
+        self.initial = torch.cat((self.initial, new[:, :, : self._n_init - self.initial.shape[2]]), 2)
+        self._window = torch.cat((self._window, new), 2)
+
+    def leave(self, window_start: int) -> None:
+        """The window has moved on to ``window_start``: let go of the copies before it."""
+        if self._host:
+            self._window, self._start = self._window[:, :, window_start - self._start :].clone(), window_start
+
+    def window(self, start: int, end: int) -> Tensor:
+        """Tokens ``start`` to ``end`` [2, G, n, D] on the device, all of the present window or written since."""
+        return self._window[:, :, start - self._start : end - self._start]
+
+    def blocks(self, ids: Tensor) -> Tensor:
+        """The blocks ``ids`` [k], in their order, [2, G, k, block_size, D] on the device."""
+        wanted = (self._first + ids.to(self._first.device)).flatten()
+        # By way of pinned memory where the blocks lie in it.
+        found = self._rows.new_empty(len(wanted), *self._rows.shape[1:], pin_memory=self._pinned)
+        torch.index_select(self._rows, 0, wanted, out=found)
+        found = found.to(self._device, non_blocking=True)
+        return found.view(*self.tokens.shape[:2], len(ids), *self._rows.shape[1:])
+
+
+class NoRoomError(UserError):
+    """A machine's memory does not suffice."""
+
+
+def check_room(what: str, needed: Mapping[str, int], device: torch.device, ways: Sequence[str]) -> None:
+    """Raise :class:`NoRoomError` where ``needed`` bytes, by type of device, are not free.
+
+    The sentence says ``what`` needs them and offers ``ways`` out. The system would rather end the process than say so.
+    """
+    for place, size in needed.items():
+        free = _free_on_gpu(device) if place == "cuda" else _free_in_main_memory(size) if place == "cpu" else None
+        if free is not None and size > free:
+            raise NoRoomError(
+                f"{what} {size / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are free on {place}; {', or '.join(ways)}"
+            )
+
+
+def _free_on_gpu(device: torch.device) -> int:
+    """Free bytes of a GPU, those included that PyTorch keeps for tensors to come."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
+
+
+def _free_in_main_memory(wanted: int) -> int | None:
+    """Free bytes of main memory; what this process has freed but kept is given back first where more is wanted."""
+    free = free_memory()
+    if free is not None and free < wanted:
+        return_freed_memory()
+        pinned = torch.cuda.host_memory_stats()
+        kept = pinned.get("allocated_bytes.current", 0) - pinned.get("active_bytes.current", 0)
+        free = (free_memory() or 0) + kept
+    return free

@@ -1,0 +1,46 @@
+"""InfLLM: every token attends to the blocks that suit its query best."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from utaca.detection.detector import Detector
+from utaca.memory import BlockMemory, prefill
+from utaca.methods.method import Method, State
+from utaca.readers.load import Reader
+
+
+@dataclass(frozen=True)
+class InfLLM(Method):
+    """Block memory under one budget for all tokens; :mod:`utaca.memory` says how blocks are made and found.
+
+    Xiao et al., arXiv 2402.04617; thunlp/InfLLM, MIT. ``budget`` counts blocks. Block size, window and the rest are the
+    reader's (``reader.memory``).
+    """
+
+    name: ClassVar[str] = "infllm"
+    prefill: ClassVar[str] = "linear"
+    positions: ClassVar[str] = "clipped"
+    adjustable: ClassVar[bool] = True
+
+    budget: int = 32
+
+    @property
+    def reading(self) -> Hashable:
+        return "blocks"
+
+    def bind(self, reading: BlockMemory) -> BlockMemory:
+        return reading
+
+    def options(self, detector: Detector | None = None) -> dict[str, Any]:
+        return {"budget": self.budget}
+
+    def read(self, reader: Reader, document: str | Tensor, room: int) -> BlockMemory:
+        return prefill(reader, document)
+
+    def state(self, reading: BlockMemory, repeated: int, room: int) -> State:
+        return reading.branches(reading, room, self.budget)

@@ -1,0 +1,115 @@
+"""What decoding says of an answer: a :class:`Token` a step, a :class:`Generation` an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from utaca.errors import UserError
+
+
+@dataclass
+class Token:
+    """A generated token and everything known of the pass that gave it.
+
+    ``k`` is the budget that the pass used: retrieved blocks, or nominal tokens of a method without blocks. ``margin``
+    is the best logit minus the second best; ``top_tokens`` and ``top_logits`` are the ten best tokens and their logits.
+    ``signals`` are the token's signals by name, as far as they were measured. ``embeddings`` are [D] a site of the last
+    layer. ``selected`` and ``scores`` [layers, k] are the retrieved blocks, ascending, and their retrieval scores; None
+    without blocks. ``attended`` counts the keys that the pass attended to, the mean over layers and heads.
+
+    ``gdm`` is the detector's (hallucinated, correct, unknown) for the first pass of the token, ``distrusted`` what it
+    made of this pass; ``intervened`` says that an intervention stood in for its decision. ``tentative`` is the compact
+    pass that was rolled back, None where the first pass was accepted. ``probe`` is an expanded pass that was compared
+    with and not committed.
+    """
+
+    token: int
+    k: int
+    margin: float
+    logprob: float
+    top_tokens: list[int]
+    top_logits: list[float]
+    embeddings: dict[str, Tensor]
+    attended: float
+    signals: dict[str, float] = field(default_factory=dict)
+    selected: Tensor | None = None
+    scores: Tensor | None = None
+    gdm: tuple[float, float, float] | None = None
+    tentative: Token | None = None
+    probe: Token | None = None
+    distrusted: bool = False
+    intervened: bool = False
+    text: str = ""
+
+    @property
+    def rolled_back(self) -> bool:
+        return self.tentative is not None
+
+    @property
+    def effective(self) -> bool:
+        """Whether a rollback led to another set of blocks: no, where the compact pass already had all there are."""
+        return self.tentative is not None and self.tentative.k != self.k
+
+    @property
+    def passes(self) -> list[Token]:
+        """Every pass that the token took, the accepted one first."""
+        return [self, *(other for other in (self.tentative, self.probe) if other is not None)]
+
+
+@dataclass
+class Generation:
+    """An answer: its tokens in order, the end token included.
+
+    ``block_size`` is 1 for methods whose budget counts tokens. ``finish`` is "eos", "length", or a method's own word.
+    """
+
+    block_size: int
+    trace: list[Token] = field(default_factory=list)
+    finish: str = ""
+    seconds: float = 0.0
+
+    @property
+    def text(self) -> str:
+        return "".join(token.text for token in self.trace)
+
+    @property
+    def rollbacks(self) -> int:
+        return sum(token.rolled_back for token in self.trace)
+
+    @property
+    def effective_rollbacks(self) -> int:
+        """Rollbacks that led to another set of blocks."""
+        return sum(token.effective for token in self.trace)
+
+    @property
+    def mean_selected_tokens(self) -> float:
+        """Retrieved tokens a step in the accepted passes: the paper's mTokens."""
+        return self._mean([token.k * self.block_size for token in self.trace])
+
+    @property
+    def mean_attended_tokens(self) -> float:
+        """Keys attended to a step in the accepted passes."""
+        return self._mean([token.attended for token in self.trace])
+
+    @property
+    def mean_selected_with_tentative(self) -> float:
+        """As :attr:`mean_selected_tokens`, with the passes that were not accepted."""
+        return self._mean([sum(one.k for one in token.passes) * self.block_size for token in self.trace])
+
+    @property
+    def mean_attended_with_tentative(self) -> float:
+        """As :attr:`mean_attended_tokens`, with the passes that were not accepted."""
+        return self._mean([sum(one.attended for one in token.passes) for token in self.trace])
+
+    def _mean(self, values: list[float]) -> float:
+        return sum(values) / len(values) if values else 0.0
+
+
+class NotFiniteError(UserError):
+    """The reader's logits are not finite; ``trace`` holds the tokens accepted before."""
+
+    def __init__(self, message: str, trace: list[Token]) -> None:
+        super().__init__(message)
+        self.trace = trace

@@ -1,0 +1,388 @@
+"""What users add, as docs/extending.md shows it: its examples run here, from files outside of the package."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from brute_methods import Loop, turned
+from conftest import ROOT
+from small import full_attention, in_float64, make_reader, some_tokens
+from test_methods import steps
+from test_readers import NEOX
+from torch import Tensor
+
+import utaca
+from utaca.detection.detector import Detector
+from utaca.detection.signals import SIGNALS
+from utaca.errors import UserError
+from utaca.generation.answers import Answers
+from utaca.memory import BlockMemory, prefill
+from utaca.methods import METHODS, build
+from utaca.methods.registry import method_of
+from utaca.readers.families import FAMILIES
+from utaca.readers.load import Reader
+from utaca.records import Origin
+from utaca.settings import schema
+from utaca.settings.checks import load
+from utaca.settings.compose import compose
+from utaca.settings.modules import closure
+from utaca.trace import Generation
+
+QUESTION = "Who is it?"
+
+
+def examples(page: str, heading: str) -> list[str]:
+    """The Python code of a section, block by block."""
+    text = (ROOT / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
+    return re.findall(r"```python\n(.*?)```", re.split(r"^## ", text, flags=re.MULTILINE)[0], re.DOTALL)
+
+
+def imported(heading: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The first example of a section, written to a file and imported from there."""
+    path.write_text(examples("docs/extending.md", heading)[0], encoding="utf-8")
+    spec = spec_from_file_location(path.stem, path)
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def detector_of(reader: Reader, seed: int, **settings: object) -> Detector:
+    """A detector with random weights; its LSTM makes a verdict depend on the tokens accepted before."""
+    torch.manual_seed(seed)
+    return Detector(schema.Detector(**settings), reader.width).eval()
+
+
+def accepted(found: Generation) -> list[tuple[int, int, bool]]:
+    return [(token.token, token.k, token.rolled_back) for token in found.trace]
+
+
+# A method
+
+
+@pytest.fixture
+def method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type:
+    module = imported("A method", tmp_path / "agreed.py", monkeypatch)
+    monkeypatch.setitem(METHODS, "agreed", module.Agreed)
+    return module.Agreed
+
+
+class Agreeing:
+    """The example's rule once more, in float64, query by query and head by head: the tokens behind a prompt."""
+
+    def __init__(self, reader: Reader, document: Tensor) -> None:
+        self.loop = Loop(reader)
+        prompt = torch.cat((document, reader.encode_question(QUESTION)))
+        self.loop.run(prompt[:-1], self.loop.full)
+        self.last = prompt[-1:]
+
+    def run(self, budget: int) -> Tensor:
+        """Logits [V] behind the last token, which attends to at most so many keys; :meth:`undo` takes it back."""
+        return self.loop.run(self.last, lambda *given: self._look(budget, *given))[-1]
+
+    def undo(self) -> None:
+        for passed in (*self.loop.keys, *self.loop.values):
+            passed.pop()
+
+    def _look(self, budget: int, layer: int, at: int, queries: Tensor) -> Tensor:
+        loop, worth = self.loop, [0.0] * at
+        for head in range(loop.heads):
+            (query,) = turned(queries[0, head], [at])
+            for token in range(at):
+                (key,) = turned(loop.keys[layer][token][loop.group(head)], [token])
+                worth[token] += float(query @ key)
+        chosen = sorted(range(at), key=lambda token: -worth[token])[: budget - 1]
+        return loop.over(layer, at, queries, lambda *_: [*chosen, at])
+
+
+def test_a_method_with_a_budget_of_everything_is_full_attention(method: type) -> None:
+    reader, tokens = make_reader(), some_tokens(130)
+    answers = Answers(reader, tokens)
+    found, full = (answers.answer(build(*given), QUESTION, 12) for given in [("agreed", {"budget": 999}), ("full", {})])
+    assert [t.token for t in found.generation.trace] == [t.token for t in full.generation.trace]
+    assert [t.attended for t in found.generation.trace] == [t.attended for t in full.generation.trace]
+    in_float64(reader, rotary=False)
+    logits, attended = steps(build("agreed", {"budget": 999}), reader, tokens[:100], tokens[100:110], tokens[110:])
+    assert (logits - full_attention(reader, tokens)[109:]).abs().max() < 2e-6
+    assert attended == list(range(110, 131))
+
+
+@pytest.mark.parametrize(("kind", "budget"), [("llama", 1), ("llama-wide", 7), ("qwen2-wide", 30), ("llama", 70)])
+def test_a_methods_answer_equals_a_loop(method: type, kind: str, budget: int) -> None:
+    reader, document = make_reader(kind, seed=budget), some_tokens(60, seed=budget)
+    answer = Answers(reader, document).answer(build("agreed", {"budget": budget}), QUESTION, 8)
+    loop = Agreeing(reader, document)
+    n = len(document) + len(reader.encode_question(QUESTION))
+    assert len(answer.generation.trace) > 1
+    for number, token in enumerate(answer.generation.trace):
+        expected = loop.run(budget)
+        assert token.token == expected.argmax()
+        assert token.top_logits == pytest.approx(expected.topk(10).values.tolist(), abs=2e-4)
+        assert token.attended == token.k == min(budget, n + number)
+        loop.last = torch.tensor([token.token])
+    assert (answer.n_context, answer.dropped) == (60, 0)
+    assert answer.generation.mean_selected_tokens == answer.generation.mean_attended_tokens
+    with pytest.raises(UserError, match="method agreed: budget must be at least 1"):
+        build("agreed", {"budget": 0})
+
+
+@pytest.mark.parametrize("name", ["utaca", "oracle"])
+def test_utaca_and_the_oracle_on_a_method_are_algorithm_1(method: type, name: str) -> None:
+    reader, document, k_max, step = make_reader(), some_tokens(60), 40, 15
+    adaptive = build(name, {"base": build("agreed", {}), "budget": k_max, "policy": f"sub.{step}"})
+    detector = detector_of(reader, 3, embedding=False) if name == "utaca" else None
+    found = Answers(reader, document).answer(adaptive, QUESTION, 16, detector).generation
+    loop, k, expected, seen = Agreeing(reader, document), k_max, [], detector and detector.initial_state(1)
+
+    def tried(budget: int) -> tuple[int, object, object]:
+        """The token under a budget, what the detector says of it and its state after it."""
+        best = loop.run(budget).topk(2)
+        margin = (best.values[0] - best.values[1]).float().reshape(1, 1)
+        gdm, after = detector.step(margin, torch.zeros(1, reader.width), seen) if detector else (None, None)
+        return int(best.indices[0]), gdm, after
+
+    for _ in found.trace:
+        token, gdm, after = tried(k)
+        other = token
+        if k < k_max and name == "oracle":
+            loop.undo()
+            other, _, _ = tried(k_max)
+            loop.undo()
+            tried(k)
+        distrusted = detector.distrusts(gdm) if detector else token != other
+        expanded = bool(k < k_max and distrusted)
+        if expanded:
+            loop.undo()
+            token, _, after = tried(k_max)
+            k = k_max
+        expected.append((token, k, expanded))
+        loop.last, seen, k = torch.tensor([token]), after, k if expanded else max(1, k - step)
+    assert accepted(found) == expected
+    assert 0 < found.rollbacks < len(found.trace)
+    assert found.effective_rollbacks == found.rollbacks
+    assert found.mean_selected_tokens == sum(k for _, k, _ in expected) / len(expected)
+
+
+def test_a_method_is_an_operating_point_once_it_has_settings(method: type, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    points = [
+        {"method": "agreed", "budget": 512},
+        {"method": "utaca", "base": "agreed", "budget": 64, "policy": "set.9"},
+    ]
+    suites = {"mine": {"split": "test", "table": "methods", "points": points}}
+    with pytest.raises(UserError, match="method is 'agreed' but must be one of"):
+        compose({"suites": suites}, tmp_path)
+    (tmp_path / "config" / "methods" / "agreed.yaml").write_text("")
+    config = load(compose({"suites": suites}, tmp_path))
+    alone, adaptive = (method_of(point, config.methods) for point in config.suites["mine"].points)
+    assert alone == method(512)
+    assert (adaptive.base, adaptive.budget, adaptive.policy) == (method(64), 64, "set.9")
+
+
+def test_a_method_that_cannot_change_its_budget_takes_no_trigger(method: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(method, "adjustable", False)
+    with pytest.raises(UserError, match="agreed cannot give a step another budget than the last one"):
+        build("utaca", {"base": method()})
+    reading = method().read(make_reader(), some_tokens(60), 40)
+    with pytest.raises(UserError, match="this method cannot give a step another budget"):
+        utaca.generate(reading, QUESTION, budget=[9, 3])
+
+
+def test_the_page_answers_by_the_method(method: type) -> None:
+    reader, said = make_reader(), examples("docs/extending.md", "A method")[1]
+    given = {"reader": reader, "document": some_tokens(60), "question": QUESTION, "detector": detector_of(reader, 3)}
+    exec(said, given)
+    fixed, adaptive = (given[name].generation.trace for name in ("fixed", "adaptive"))
+    assert {token.k for token in fixed} == {32}
+    assert [(token.tentative or token).k for token in adaptive[:2]] == [32, 24]
+    assert all(token.gdm for token in adaptive)
+
+
+# A policy
+
+
+@pytest.fixture
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> utaca.Policy:
+    return imported("A policy", tmp_path / "careful.py", monkeypatch).Careful()
+
+
+@pytest.fixture(scope="module")
+def memory() -> BlockMemory:
+    return prefill(make_reader(), some_tokens(300))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_policy_chooses_by_margin_and_gdm(memory: BlockMemory, policy: utaca.Policy, paired: bool) -> None:
+    k_max, detector = 32, detector_of(memory.reader, 1)
+    options = {"budget": k_max, "policy": policy, "detector": detector, "max_new_tokens": 40, "paired": paired}
+    found = utaca.generate(memory, QUESTION, **options)
+    k, kept, wide, further = k_max, 0, 0, 0
+    for token in found.trace:
+        first = token.tentative or token
+        assert first.k == k
+        hallucinated, correct, unknown = token.gdm
+        if max(hallucinated, unknown) > correct and k < k_max:
+            further += k > 1
+            k = 32 if unknown >= hallucinated else min(32, k + k)
+            wide += k == k_max
+            assert (token.rolled_back, token.k) == (True, k)
+        elif token.margin < 1.0:
+            assert not token.rolled_back
+            kept += k > 1
+        else:
+            assert not token.rolled_back
+            k = {32: 8, 16: 4, 8: 2, 4: 1, 2: 1, 1: 1}[k]
+    # Each of the policy's ways was taken.
+    assert kept
+    assert further
+    assert 0 < wide < found.rollbacks < len(found.trace)
+    replayed = utaca.generate(memory, QUESTION, budget=[token.k for token in found.trace], max_new_tokens=40)
+    assert [token.token for token in replayed.trace] == [token.token for token in found.trace]
+
+
+def test_a_policy_serves_other_methods_and_the_oracle(policy: utaca.Policy, method: type) -> None:
+    reading = method().read(make_reader(), some_tokens(100), 60)
+    found = utaca.generate(reading, QUESTION, budget=64, policy=policy, oracle=True, max_new_tokens=30)
+    k, kept = 64, 0
+    for token in found.trace:
+        assert (token.tentative or token).k == k
+        assert not token.rolled_back or token.k == 64
+        k = token.k if token.rolled_back or token.margin < 1.0 else max(1, k // 4)
+        kept += not token.rolled_back and 1 < k == token.k < 64
+    assert kept
+    assert 0 < found.rollbacks < len(found.trace)
+
+
+def test_a_policy_must_say_how_budgets_go_on(memory: BlockMemory) -> None:
+    class Nothing(utaca.Policy):
+        pass
+
+    with pytest.raises(TypeError, match="Nothing must have a method update"):
+        utaca.generate(memory, QUESTION, budget=4, policy=Nothing(), oracle=True)
+
+
+# A signal
+
+
+@pytest.fixture
+def signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = imported("A signal", tmp_path / "lead.py", monkeypatch)
+    monkeypatch.setitem(SIGNALS, "lead", module.SIGNAL)
+    monkeypatch.setattr(schema, "SIGNALS", (*schema.SIGNALS, "lead"))
+
+
+def lead(scores: Tensor, reader: Reader) -> float:
+    """The example's figure from the scores of the retrieved blocks, [layers, k], which hold the best two of all."""
+    leads = []
+    for layer in scores.tolist():
+        first, second = sorted(layer, reverse=True)[:2] if len(layer) > 1 else (0.0, 0.0)
+        leads.append((first - second) / (reader.shape.heads * reader.shape.head_size**0.5))
+    return sum(leads) / len(leads)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_signal_is_measured_by_its_own_hook(signal: None, graphs: bool) -> None:
+    reader = make_reader()
+    reader.settings.graphs = graphs
+    # While a short document is answered, no block is far, then one, then several.
+    for length in (300, 18):
+        document = prefill(reader, some_tokens(length))
+        found = utaca.generate(document, QUESTION, budget=5, max_new_tokens=40, measured=True)
+        assert len(found.trace) > 25
+        far = [token.selected.shape[1] for token in found.trace]
+        assert min(far) == 5 if length == 300 else {0, 1, 2} <= set(far)
+        for token in found.trace:
+            assert set(token.signals) == {"margin", "retrieval", "lead"}
+            assert token.signals["lead"] == pytest.approx(lead(token.scores, reader), rel=1e-4, abs=1e-6)
+        assert any(token.signals["lead"] > 0.01 for token in found.trace)
+
+
+def test_a_signal_without_retrieval_is_what_the_file_says(signal: None) -> None:
+    answer = Answers(make_reader(), some_tokens(60)).answer(build("full", {}), QUESTION, 3, measured=True)
+    assert [token.signals["lead"] for token in answer.generation.trace] == [0.0] * 3
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_detector_looks_at_a_signal(signal: None, memory: BlockMemory, paired: bool) -> None:
+    reader = memory.reader
+    detector = detector_of(reader, 0, signals=["margin", "lead"], embedding=False)
+    options = {"policy": utaca.Sub(4), "detector": detector, "max_new_tokens": 25, "paired": paired}
+    found = utaca.generate(memory, QUESTION, budget=12, **options)
+    state = detector.initial_state(1)
+    for token in found.trace:
+        assert set(token.signals) == {"margin", "lead"}
+        judged = []
+        for one in (token.tentative or token, token):
+            # Under a budget of one block, the scores are not kept of which the figure is made.
+            if one.k > 1:
+                assert one.signals["lead"] == pytest.approx(lead(one.scores, reader), rel=1e-3, abs=1e-6)
+            signals = torch.tensor([[one.margin, one.signals["lead"]]])
+            judged.append(detector.step(signals, torch.zeros(1, reader.width), state))
+        assert token.gdm == pytest.approx(judged[0][0][0].tolist(), abs=1e-5)
+        # The rejected pass leaves no trace in the detector.
+        state = judged[1][1]
+    assert 0 < found.rollbacks < len(found.trace)
+
+
+INSTALLED = """
+from utaca.detection.detector import Detector
+from utaca.detection.signals import SIGNALS
+from utaca.records import trajectory_schema
+from utaca.settings import schema
+detector = Detector(schema.Detector(signals=["margin", "lead"]), 8)
+print(*sorted(SIGNALS), *trajectory_schema(8, ["attention"]).names, *detector.signal_encoders)
+"""
+
+
+def test_a_signal_is_one_file(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src" / "utaca", tmp_path / "utaca", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "utaca" / "detection" / "signals" / "lead.py"
+    file.write_text(examples("docs/extending.md", "A signal")[0], encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", INSTALLED], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    names = done.stdout.split()
+    assert names[:3] == ["lead", "margin", "retrieval"]
+    assert names.count("lead") == 3
+    for script in ("decode_trajectories.py", "generate.py"):
+        assert str(file) in closure(ROOT / "workflow" / "scripts" / script, tmp_path), script
+
+
+# A model family
+
+
+def test_the_page_has_the_family_that_the_readers_tests_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the example leaves there is taken away again.
+    monkeypatch.setitem(FAMILIES, "gpt_neox", None)
+    exec(examples("docs/extending.md", "A model family")[0], {})
+    assert FAMILIES["gpt_neox"] == NEOX
+
+
+# The README
+
+
+def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    reader = utaca.load_reader("tiny")
+    detector = detector_of(reader, 0)
+    detector.reader = Origin(reader.settings.name, reader.identity)
+    detector.save("results/tiny/detectors/utaca/seed0/model.safetensors")
+    document = "The university of Emma Thompson is Lund University. " + "It was a cold day, and nobody came. " * 200
+    given = {"document": document}
+    code = examples("README.md", "From Python")
+    assert len(code) >= 2
+    for block in code:
+        exec(block, given)
+    assert {token.k for token in given["fixed"].trace} == {32}
+    assert [(token.tentative or token).k for token in given["adaptive"].trace[:2]] == [64, 48]
+    assert given["exact"].dtype == torch.float32
+    assert given["exact"].settings.memory.prefill_budget == 4

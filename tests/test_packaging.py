@@ -1,0 +1,101 @@
+"""The package outside of a checkout: what it declares, and what lies inside it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from packaging.requirements import Requirement
+
+import utaca
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+NAMES = {"hydra": "hydra-core", "markdown_it": "markdown-it-py", "yaml": "pyyaml"}
+"""Distributions that are called otherwise than what is imported of them."""
+
+
+def requirements(*extras: str) -> list[Requirement]:
+    """What is declared for the core and for some extras."""
+    declared = [*PROJECT["project"]["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
+    return [Requirement(line) for line in declared]
+
+
+def imported(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """Distributions that files import from, wherever in them."""
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            for name in {name.split(".")[0] for name in names} - {"utaca"} - set(sys.stdlib_module_names):
+                yield NAMES.get(name, name).lower(), path
+
+
+def test_the_lock_pins_what_is_declared() -> None:
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").split()
+    pins = {name.lower(): version for name, _, version in (line.partition("==") for line in lines)}
+    for requirement in requirements("pipeline", "test"):
+        assert requirement.specifier, f"{requirement.name} has no range"
+        assert requirement.specifier.contains(pins[requirement.name.lower()]), requirement
+
+
+def test_every_import_is_declared() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py")]
+    declared = {requirement.name.lower() for requirement in requirements("pipeline", "llmlingua")}
+    for name, path in imported(sources):
+        assert name in declared, (name, path)
+
+
+INSTALLED = """
+import json, sys
+import utaca
+reader = utaca.load_reader("tiny", dtype="float32")
+memory = utaca.prefill(reader, "The university of Maria Olsson is Lund University. It was a cold day. " * 9)
+answer = utaca.generate(memory, "Summarize the university of Maria Olsson.", budget=8)
+files = [m.__file__ for name, m in sys.modules.items() if name.split(".")[0] == "utaca" and m.__file__]
+assert utaca.Detector and utaca.load_detector
+print(json.dumps({"text": answer.text, "path": reader.settings.path, "files": files}))
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the wheel is unpacked, by what the build backend is told to pack."""
+    folder, wheel = tmp_path_factory.mktemp("site"), PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    packed = {package: Path(package).name for package in wheel["packages"]} | wheel["force-include"]
+    for source, target in packed.items():
+        shutil.copytree(ROOT / source, folder / target, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def test_an_installed_package_reads_and_answers_with_core_dependencies_alone(site: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", INSTALLED], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["text"] == "The university of Maria Olsson is Lund University."
+    assert Path(said["path"]).is_relative_to(site)
+    loaded = [Path(path) for path in said["files"]]
+    assert all(path.is_relative_to(site) for path in loaded)
+    core = {requirement.name.lower() for requirement in requirements()}
+    assert {name for name, _ in imported(loaded)} <= core
+
+
+def test_the_readme_uses_what_is_exported() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From Python")[2]
+    used = set(re.findall(r"utaca\.(\w+)", "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))))
+    assert used <= set(utaca.__all__)
+    assert {"load_reader", "prefill", "generate", "load_detector", "stream"} <= used
