@@ -31,7 +31,7 @@ from utaca.benchmarks.engine.rows import RATIO, Bar, Part, Row
 from utaca.decoding.policies import Sub
 from utaca.errors import UserError
 from utaca.memory import prefill
-from utaca.memory.attention import Segment, attention, received
+from utaca.memory.attention import _in_two_passes
 from utaca.readers.load import Reader
 from utaca.settings.schema import Memory
 
@@ -215,12 +215,6 @@ def test_timed_passes_have_the_rows_that_are_asked_for() -> None:
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
 
-def as_on_a_gpu(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """What :func:`utaca.memory.attention.attention_and_mass` does on a GPU."""
-    out, lse = attention(segments, scaling)
-    return out, [received(x.query, x.keys, lse, scaling, causal=x.causal) for x in segments[-watched:]]
-
-
 def counted_flops(reader: Reader, tokens: torch.Tensor) -> dict[str, int]:
     """What a prefill multiplies and adds, by operator, as the dispatcher sees it."""
 
@@ -254,7 +248,7 @@ def test_flops_on_paper_are_those_of_a_prefill(
     assert paper["attention"] <= plain.get("bmm", 0) + plain.get(FLASH, 0) <= 1.25 * paper["attention"]
     assert paper["attention mass"] == 0
     assert (paper["retrieval"] > 0) == (budget > 0)
-    monkeypatch.setattr(sys.modules["utaca.memory.prefill"], "attention_and_mass", as_on_a_gpu)
+    monkeypatch.setattr(sys.modules["utaca.memory.prefill"], "attention_and_mass", _in_two_passes)
     fused, paper = counted_flops(reader, some_tokens(203)), replace(costs, cuda=True).prefill_flops(203)
     # The CPU's kernel wants values as wide as keys, where a GPU's takes those of eight.
     mass = paper["attention mass"] * 2 * (width + 8) / (width + 16)

@@ -75,13 +75,19 @@ def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
 def attention_and_mass(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[Tensor, list[Tensor]]:
     """Output [B, H, T, D], and of the last ``watched`` segments the attention mass [B, G, n] that each key gets.
 
-    Segments must have a key and no mask. A GPU gets the mass by a second fused pass. On a CPU the materialised
-    probabilities, in tiles of queries, are the faster way, and their sums are the mass.
+    Segments must have a key and no mask. A GPU gets the mass by a second fused pass, a CPU, where that is the faster
+    way, as sums of materialised probabilities.
     """
+    return (_in_two_passes if segments[0].query.is_cuda else _in_tiles)(segments, watched, scaling)
+
+
+def _in_two_passes(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[Tensor, list[Tensor]]:
+    out, lse = attention(segments, scaling)
+    return out, [received(x.query, x.keys, lse, scaling, causal=x.causal) for x in segments[-watched:]]
+
+
+def _in_tiles(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[Tensor, list[Tensor]]:
     first = len(segments) - watched
-    if segments[0].query.is_cuda:
-        out, lse = attention(segments, scaling)
-        return out, [received(x.query, x.keys, lse, scaling, causal=x.causal) for x in segments[first:]]
     precise = torch.promote_types(segments[0].query.dtype, torch.float32)
     mass = [x.keys.new_zeros(x.keys.shape[:3], dtype=precise) for x in segments[first:]]
     outputs, length = [], segments[0].query.shape[2]

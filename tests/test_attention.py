@@ -1,0 +1,125 @@
+"""Attention over segments, its mass, and the choice of blocks, against plain softmax in float64."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import make_reader, some_tokens
+from torch import Tensor
+
+from utaca.memory import prefill
+from utaca.memory.attention import Segment, _in_tiles, _in_two_passes, attention, best, causal_mask, products
+from utaca.settings.schema import Memory
+
+SCALING = 0.3
+BOTH = pytest.mark.parametrize("form", [_in_tiles, _in_two_passes])
+
+
+def segments_of(queries: int, keys: list[int], dtype: torch.dtype = torch.float32, batch: int = 2) -> list[Segment]:
+    """Segments of 4 query heads on 2 key-value heads of width 8, so many keys each, the last one causal."""
+    drawn = torch.Generator().manual_seed(3)
+
+    def random(heads: int, n: int) -> Tensor:
+        return torch.randn(batch, heads, n, 8, generator=drawn).to(dtype)
+
+    near = [Segment(random(4, queries), random(2, n), random(2, n)) for n in keys]
+    return [*near, Segment(random(4, queries), random(2, queries), random(2, queries), causal=True)]
+
+
+def plainly(segments: list[Segment]) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, log-sum-exp and probabilities of a softmax over all keys at once, in float64."""
+    logits, values = [], []
+    for query, keys, own, seen, causal in segments:
+        keys, own = (x.double().repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (keys, own))
+        scores = query.double() @ keys.mT * SCALING
+        if causal:
+            seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(scores.shape[-1] - scores.shape[-2])
+        logits.append(scores if seen is None else scores.where(seen, -torch.inf))
+        values.append(own)
+    joint = torch.cat(logits, -1)
+    return joint.softmax(-1) @ torch.cat(values, 2), joint.logsumexp(-1), joint.softmax(-1)
+
+
+@pytest.mark.parametrize("queries", [1, 5, 70])
+@pytest.mark.parametrize("keys", [[], [3], [9, 0, 2]], ids=str)
+def test_segments_are_attended_to_under_one_softmax(queries: int, keys: list[int]) -> None:
+    segments = segments_of(queries, keys)
+    expected, lse, _ = plainly([segment for segment in segments if segment.keys.shape[2]])
+    found = attention(segments, SCALING)
+    torch.testing.assert_close(found[0].double(), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found[1].double(), lse, atol=1e-5, rtol=1e-5)
+
+
+def test_what_a_mask_hides_is_not_attended_to() -> None:
+    segments = segments_of(5, [9, 4])
+    hidden = torch.rand(2, 1, 5, 9, generator=torch.Generator().manual_seed(0)) < 0.5
+    segments[0] = segments[0]._replace(seen=hidden)
+    segments[1] = segments[1]._replace(seen=torch.tensor(False))
+    expected, lse, _ = plainly(segments)
+    found = attention(segments, SCALING)
+    torch.testing.assert_close(found[0].double(), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found[1].double(), lse, atol=1e-5, rtol=1e-5)
+
+
+@BOTH
+@pytest.mark.parametrize("queries", [1, 5, 300])
+def test_the_mass_is_what_all_queries_give_a_key(form: object, queries: int) -> None:
+    segments = segments_of(queries, [7, 40])
+    expected, _, given_ = plainly(segments)
+    by_key = given_.unflatten(1, (2, -1)).sum((2, 3))[..., 7:].split([40, queries], -1)
+    out, mass = form(segments, 2, SCALING)
+    torch.testing.assert_close(out.double(), expected, atol=1e-5, rtol=1e-5)
+    for own, wanted in zip(mass, by_key, strict=True):
+        torch.testing.assert_close(own.double(), wanted, atol=1e-4, rtol=1e-4)
+
+
+@BOTH
+def test_the_mass_of_half_types_is_not_rounded_to_them(form: object) -> None:
+    """bfloat16 has 8 bits: sums of 300 queries would be off by a hundredth if they were rounded."""
+    segments = segments_of(300, [40], torch.bfloat16)
+    by_key = plainly(segments)[2].unflatten(1, (2, -1)).sum((2, 3)).split([40, 300], -1)
+    for own, wanted in zip(form(segments, 2, SCALING)[1], by_key, strict=True):
+        assert ((own.double() - wanted) / wanted).abs().median() < 2e-3
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_either_form_of_the_mass_represents_blocks_by_the_same_tokens(kind: str, monkeypatch) -> None:
+    """Representatives are means of the keys that were given most: equal where the same keys were chosen."""
+    settings = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=32, prefill_budget=3, n_representatives=2)
+    sealed = []
+    for form in (_in_tiles, _in_two_passes):
+        monkeypatch.setattr(sys.modules["utaca.memory.prefill"], "attention_and_mass", form)
+        sealed.append(prefill(make_reader(kind, memory=settings), some_tokens(600)))
+    tiles, passes = sealed
+    assert tiles.representatives[0].shape[1] > 60
+    for own, other in zip(tiles.representatives, passes.representatives, strict=True):
+        torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("queries", [1, 200])
+def test_large_key_biases_do_not_round_products(queries: int) -> None:
+    """With biases of keys, as Qwen2 has them, products rounded to bfloat16 are whole numbers at best."""
+    drawn = torch.Generator().manual_seed(0)
+    query, keys = (torch.randn(1, 2, n, 64, generator=drawn) for n in (queries, 50))
+    query, keys = (query + 2).bfloat16(), (keys + 30).bfloat16()
+    exact = query.double() @ keys.double().mT * 0.125
+    rounded = ((query * 0.125) @ keys.mT).double()
+    found = products(query, keys, 0.125).double()
+    assert exact.mean() > 256
+    assert (found - exact).abs().max() < 1e-2
+    assert (rounded - exact).abs().max() > 0.5
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(0, 45))
+def test_the_best_are_those_of_a_stable_sort(scores: list[int], count: int) -> None:
+    expected = sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
+    assert best(torch.tensor([scores], dtype=torch.float32), count)[0].tolist() == expected
+
+
+def test_a_causal_mask_lets_a_token_see_itself_and_those_before_it() -> None:
+    seen = causal_mask(3, 5, torch.device("cpu"))
+    assert seen.tolist() == [[key <= query for key in range(5)] for query in range(2, 5)]
