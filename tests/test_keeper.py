@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 from utaca.biographies.people import people
-from utaca.methods import keeper
+from utaca.readers.tiny import keeper
 
 PROSE = [f"qqq {'qq ' * n}qqqq, qq." for n in range(20, 40)]
 """No name, value or wording of a fact holds a q twice."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.methods.keeper import train
+from utaca.readers.tiny.keeper import train
 from utaca.readers.tiny.recipe import paragraphs
 from utaca.records.logs import stage_log
 from utaca.settings import schema
