@@ -52,6 +52,10 @@ def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tens
     parts = [fused(segment, scaling) for segment in segments]
     if len(parts) == 1:
         return parts[0]
+    if len(parts[0][0]) * parts[0][0].shape[2] <= _FEW:
+        # Few queries: the fewest operations are fastest.
+        out, own = (torch.stack(column) for column in zip(*parts, strict=True))
+        return (out * own.softmax(0)[..., None]).sum(0).to(out.dtype), own.logsumexp(0)
     lse = reduce(torch.logaddexp, (own for _, own in parts))
     return sum(out * (own - lse).exp()[..., None] for out, own in parts).to(parts[0][0].dtype), lse
 
@@ -61,14 +65,12 @@ def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
     query, keys, values = segment[:3]
     b, h, t, d = query.shape
     shared = h // keys.shape[1]
-    if segment.causal:
+    if causal := segment.causal and t > 1:
         keys, values = (x[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2) for x in (keys, values))
-        if t == 1:
-            return values, (query.to(torch.promote_types(query.dtype, torch.float32)) * keys).sum(-1) * scaling
     else:
         # Without a mask, the heads that share keys are as good as further queries.
         query = query.reshape(b, h // shared, shared * t, d)
-    out, lse = _kernel(query, keys, values, segment.causal, scaling)
+    out, lse = _kernel(query, keys, values, causal, scaling)
     return out.reshape(b, h, t, d), lse.reshape(b, h, t)
 
 
@@ -169,10 +171,10 @@ def causal_mask(new: int, total: int, device: torch.device) -> Tensor:
 
 
 def best(scores: Tensor, count: int) -> Tensor:
-    """Places [..., count] of the best of ``scores`` [..., n], best first; of equals the lower place first.
+    """Places [..., count] of the best of ``scores`` [..., n], ascending; of equals the lower places.
 
-    All n where ``count`` is more. Scores that are not numbers come first, so that they reach the logits, where they are
-    reported. No shape depends on a score, so that nothing waits for the device.
+    All n where ``count`` is more. Scores that are not numbers are the best, so that they reach the logits, where they
+    are reported. No shape depends on a score, so that nothing waits for the device.
     """
     count = min(count, scores.shape[-1])
     if count == 0:
@@ -183,7 +185,11 @@ def best(scores: Tensor, count: int) -> Tensor:
     least = values[..., -1:]
     tied = values == least
     first = torch.searchsorted((scores == least).cumsum(-1), tied.cumsum(-1))
-    chosen = torch.where(tied, first, found).sort(-1).values
+    return torch.where(tied, first, found).sort(-1).values
+
+
+def ranked(scores: Tensor, chosen: Tensor) -> Tensor:
+    """The places ``chosen`` [..., k], ascending, best first by ``scores`` [..., n]; of equals the lower place first."""
     return chosen.gather(-1, scores.gather(-1, chosen).argsort(dim=-1, descending=True, stable=True))
 
 

@@ -14,8 +14,9 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from utaca.memory.attention import Segment, attention, best, block_scores, relevance, represented
+from utaca.memory.attention import Segment, attention, best, block_scores, ranked, relevance, represented
 from utaca.memory.layout import Layout
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
@@ -285,8 +286,8 @@ class Outcome(NamedTuple):
     """What R steps of one branch give, their layers in one tensor each.
 
     ``hidden`` [R, T, D]; ``embeddings`` [R, D] a site; ``keys``, those ``rotated``, and ``values`` [layers, R, G, T,
-    D]; ``query`` [layers, R, H, T, D] and ``lse`` [layers, R, H, T]; ``chosen`` [layers, R, K] blocks, best first, and
-    their ``scores``; ``captured`` [layers, R] a signal.
+    D]; ``query`` [layers, R, H, T, D] and ``lse`` [layers, R, H, T]; ``chosen`` [layers, R, K] blocks, of
+    which a row saw its first k, and their ``scores``; ``captured`` [layers, R] a signal.
     """
 
     hidden: Tensor
@@ -321,8 +322,8 @@ class Tries:
 
     in_window: Tensor | None = None
     """Which tokens of the branch's window are seen, of those in ``span``; None: all."""
-    has_far: Tensor | None = None
-    """Whether the initial tokens are seen apart from the window; None: where any block is far."""
+    has_far: Tensor | bool = True
+    """Whether any block is far, without which the initial tokens are tokens of the window."""
 
     def __init__(self, steps: list[Step]) -> None:
         step, branch, self.steps, self.branch = steps[0], steps[0].branch, steps, steps[0].branch
@@ -338,12 +339,15 @@ class Tries:
         return self.branch.scores(layer, query, self.blocks)
 
     def choose(self, scores: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The best blocks [R, K] by ``scores`` [R, blocks], and which of them each row sees; None: all."""
+        """The best blocks [R, K] by ``scores`` [R, blocks], and which of them each row sees; None: all.
+
+        They are ranked where a row does not see all.
+        """
         chosen = best(scores, self.most)
         if all(step.k == self.most for step in self.steps):
             return chosen, None
         budgets = torch.tensor([[step.k] for step in self.steps], device=scores.device)
-        return chosen, torch.arange(self.most, device=scores.device) < budgets
+        return ranked(scores, chosen), torch.arange(self.most, device=scores.device) < budgets
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Attention output [R, H, T, D] of query [R, H, T, D], key and value [R, G, T, D]."""
@@ -361,9 +365,11 @@ class Tries:
             captured = [capture(scores, self.n_far, branch.scale) for capture in branch.captures.values()]
             distant = edge if memory.clipped else local
             pairs = branch.fetch(layer, chosen.flatten()).unflatten(2, (rows, -1)).transpose(1, 2)
-            seen = None if seen is None else seen.repeat_interleave(memory.block_size, 1)[:, None, None]
-            initial = branch.initial[layer, :, None].expand(-1, rows, -1, -1, -1)
-            segments += [Segment(distant, *initial, self.has_far), Segment(distant, *pairs, seen)]
+            pairs = torch.cat((branch.initial[layer, :, None].expand(-1, rows, -1, -1, -1), pairs), 3)
+            if seen is not None:
+                seen = pad(seen.repeat_interleave(memory.block_size, 1), (branch.initial.shape[3], 0), value=True)
+                seen = (seen & self.has_far)[:, None, None]
+            segments.append(Segment(distant, *pairs, seen))
             scores = scores.gather(1, chosen)
         out, lse = attention(segments, scaling)
         self.layers.append((key, rotated, value, local, lse, chosen, scores, *captured))

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from utaca.errors import UserError
-from utaca.memory.attention import best
+from utaca.memory.attention import best, ranked
 from utaca.memory.branch import Branch, Outcome, Step, Tries
 
 
@@ -113,5 +113,5 @@ class Graph(Tries):
 
     def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         # Where fewer blocks are far than are brought, others are brought for want of them.
-        chosen = best(scores, self.most)
+        chosen = ranked(scores, best(scores, self.most))
         return chosen, (self._rank < self.budgets) & (chosen < self.n_far)

@@ -61,10 +61,12 @@ class Store:
     def blocks(self, ids: Tensor) -> Tensor:
         """The blocks ``ids`` [k], in their order, [2, G, k, block_size, D] on the device."""
         wanted = (self._first + ids.to(self._first.device)).flatten()
-        # By way of pinned memory where the blocks lie in it.
-        found = self._rows.new_empty(len(wanted), *self._rows.shape[1:], pin_memory=self._pinned)
-        torch.index_select(self._rows, 0, wanted, out=found)
-        found = found.to(self._device, non_blocking=True)
+        if self._pinned:
+            # By way of pinned memory.
+            found = self._rows.new_empty(len(wanted), *self._rows.shape[1:], pin_memory=True)
+            found = torch.index_select(self._rows, 0, wanted, out=found).to(self._device, non_blocking=True)
+        else:
+            found = self._rows.index_select(0, wanted)
         return found.view(*self.tokens.shape[:2], len(ids), *self._rows.shape[1:])
 
 

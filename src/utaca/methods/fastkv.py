@@ -101,7 +101,7 @@ class Propagating(Compressed):
             self.reached = torch.arange(keys.shape[2], device=keys.device)
             if len(self.reached) > self.method.tsp_length:
                 votes = self.method.votes(asking, keys, scaling).sum(0, keepdim=True)
-                chosen = best(votes, self.method.tsp_length - asking.shape[2]).sort().values
+                chosen = best(votes, self.method.tsp_length - asking.shape[2])
                 self.reached = before_window(chosen, asking, keys)[0]
         return super().look(layer, query, scaling)
 

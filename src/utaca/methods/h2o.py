@@ -80,7 +80,7 @@ class HeavyHitters(State):
         self.attended.append(n)
         if n > self.method.budget:
             before, recent = n - self.method.recent, torch.arange(n - self.method.recent, n, device=key.device)
-            heavy = best(mass[:, :before], self.method.budget - self.method.recent).sort().values
+            heavy = best(mass[:, :before], self.method.budget - self.method.recent)
             left = torch.cat((heavy, recent.expand(heads, -1)), 1)
             pairs, tokens, mass = pairs.at(left), tokens.gather(1, left), mass.gather(1, left)
         self.kept[layer], self.tokens[layer], self.mass[layer] = pairs, tokens, mass

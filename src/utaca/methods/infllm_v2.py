@@ -83,7 +83,7 @@ class _Blocks(Continuation):
         # A step's budget may be too small for the first blocks; the latest ones are in whatever it is.
         scores[:, : min(m.initial, count - local)] = torch.inf
         scores[:, blocks - local :] = torch.inf
-        self.blocks[layer] = best(scores, count).sort().values
+        self.blocks[layer] = best(scores, count)
         tokens = self.blocks[layer][..., None] * m.block + torch.arange(m.block, device=query.device)
         tokens = tokens.flatten(1)
         self.attended.append(tokens.shape[1] - (blocks * m.block - n))

@@ -65,7 +65,7 @@ class SnapKV(DenseMethod):
         Where heads keep different numbers, -1 stands for none.
         """
         chosen = best(self.votes(query, keys, scaling), self.budget - query.shape[2])
-        return before_window(chosen.sort().values, query, keys)
+        return before_window(chosen, query, keys)
 
 
 def before_window(chosen: Tensor, query: Tensor, keys: Tensor) -> Tensor:
