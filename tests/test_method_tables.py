@@ -117,8 +117,9 @@ def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config) -> None:
     assert row["setting"] == "not run"
     assert row[["cas_pct", "mtokens", "attended", "peak_gib"]].isna().all()
     assert "LLMLingua-2 was not run: needs model X." in shown.caption
-    equal = methods.equal_budgets(points(*files), decoded, config).frame
-    assert "LLMLingua-2" not in set(equal["method"])
+    equal = methods.equal_budgets(points(*files), decoded, config)
+    assert "LLMLingua-2" not in set(equal.frame["method"])
+    assert "LLMLingua-2 was not run at 0: needs model X." in equal.caption
     draw([point for point in points(*files) if point.lacks], [], tmp_path, config)
     assert (tmp_path / "methods.png").is_file()
 
@@ -245,6 +246,18 @@ def test_a_method_that_lacks_something_gives_rows_that_say_so(tmp_path) -> None:
     assert row["finish"].startswith("not run: needs")
     assert row["n_generated"] == 0
     assert len(found.traces["methods", "llmlingua2"]) == 0
+
+
+def test_a_budget_beyond_the_readers_positions_is_a_row_and_stops_no_other(tmp_path) -> None:
+    reader = make_reader()
+    reader.settings.positions = 700
+    document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
+    points_ = {"budgets": [schema.Point("freqkv", 512), schema.Point("freqkv", 128)]}
+    settings = {"freqkv": {"chunk": 64}}
+    found = decoded_by_methods(reader, [document], points_, settings, Journal(tmp_path, "x"))
+    (row,) = found.answers["budgets", "freqkv-512"].to_pylist()
+    assert row["finish"].startswith("not run: method freqkv: budget=512 means a cache of 1020, which exceeds the 700")
+    assert found.answers["budgets", "freqkv-128"]["n_generated"][0].as_py() > 0
 
 
 def test_what_a_method_cannot_do_with_a_document_loses_no_row(tmp_path, monkeypatch) -> None:

@@ -61,13 +61,10 @@ def decode_suites(
     other. ``paired`` runs a token's compact and expanded pass as one (:class:`utaca.decoding.loop.Decoding`).
 
     An answer that a machine's memory does not suffice for, or whose method lacks something (:meth:`Method.missing`) or
-    cannot do with the document, is a row too, without tokens; its ``finish`` says so. Of block memory it raises
-    :class:`UserError` instead, as does a method that cannot work with this reader.
+    cannot do with the reader or the document, is a row too, without tokens; its ``finish`` says so. Of block memory it
+    raises :class:`UserError` instead.
     """
     points = {(suite, point.label): point for suite, own in suites.items() for point in own}
-    for method in methods.values():
-        if not method.missing():
-            method.check(reader)
     readings = list(dict.fromkeys(method.reading for method in methods.values()))
     order = sorted(points, key=lambda key: readings.index(methods[key[1]].reading))
     found: dict[tuple[str, str], list[Answered]] = {key: [] for key in points}
@@ -101,18 +98,18 @@ class _Document:
     """A document's answers, journaled; it is read when the first one that is not journaled yet is asked for."""
 
     def __init__(self, reader: Reader, document: Mapping[str, Any], journal: Journal, paired: bool) -> None:
-        self._id, self._journal, self._paired = document["id"], journal, paired
+        self._reader, self._id, self._journal, self._paired = reader, document["id"], journal, paired
         self._answers, (self._question, self._longest) = Answers(reader, document["text"]), ask(reader, document)
 
     def answer(self, point: Point, method: Method, trigger: Trigger | None, suite: str) -> Answered:
         about: dict[str, str | int] = {"suite": suite, "point": point.label, "budget": point.budget}
         if trigger is not None:
             about |= {"detector": trigger.variant, "seed": trigger.seed}
-        missing = method.missing()
+        lacking = _lacking(method, self._reader)
         # What is missing now may be there next time.
         pair = (
-            self._packed(_not_run(missing), point)
-            if missing
+            self._packed(_not_run(lacking), point)
+            if lacking
             else self._table("answer", method, trigger, lambda: self._decode(point, method, trigger))
         )
         return unpacked(pair, about)
@@ -161,6 +158,16 @@ class _Document:
             prefill_seconds=answer.prefill_seconds,
             peak_bytes=answer.peak_bytes,
         )
+
+
+def _lacking(method: Method, reader: Reader) -> str:
+    """What a method needs and is not there, or why it cannot work with the reader; "" where it can run."""
+    try:
+        if not (lacking := method.missing()):
+            method.check(reader)
+    except UserError as error:
+        return str(error)
+    return lacking
 
 
 def _not_run(why: str) -> Answer:

@@ -133,6 +133,7 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
     counts = _counts([*own, *blocks], config)
     budgets = sorted({point.key[1] for point in own if point.key[1]})
     size = config.reader.memory.block_size
+    absent = [f"{point.method} was not run at {point.key[1]}: {point.lacks}." for point in own if point.lacks]
     own = [point for point in own if not point.lacks and not point.key[2]]
     adaptive = [point for point in blocks if point.key[0] == "utaca" and usual(point, config)]
     curve = Curve.of(adaptive, counts) if adaptive else None
@@ -179,7 +180,7 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
         "really attended to. UT-ACA's mean budget is an outcome: its CAS is interpolated in log2 mTokens between its "
         f"points, which reach {reach}, beyond them that of the nearest one; the last column is its CAS less the "
         f"method's, mean over budgets, paired by document. Other settings are those of table methods. {_FAILURES} "
-        f"{' '.join(_classifier(config))}"
+        f"{' '.join([*_classifier(config), *absent])}"
     )
     return _table("equal_budgets", "Methods at equal budgets", what, rows, columns, [*own, *blocks], config)
 
