@@ -87,16 +87,16 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
             assert [r["step"] for r in rows] == list(range(len(expected)))
             for row, token in zip(rows, expected, strict=True):
                 # Budgets share passes there, which round otherwise.
-                assert row["margin"] == pytest.approx(token.margin, abs=2e-5)
+                assert row["margin"] == pytest.approx(token.margin, abs=1e-4)
                 assert row["top10"][0] - row["top10"][1] == pytest.approx(row["margin"], abs=1e-5)
                 for site in recorded.sites:
                     assert torch.allclose(
                         torch.tensor(row[f"embedding_{site}"]), token.embeddings[site], atol=1e-2, rtol=1e-3
                     )
                 measured = token.logprob, token.signals["retrieval"]
-                assert (row["logprob"], row["retrieval"]) == pytest.approx(measured, abs=2e-5)
+                assert (row["logprob"], row["retrieval"]) == pytest.approx(measured, abs=1e-4)
                 assert row["expanded_token"] == token.probe.token
-                assert row["expanded_logprob"] == pytest.approx(token.probe.logprob, abs=2e-5)
+                assert row["expanded_logprob"] == pytest.approx(token.probe.logprob, abs=1e-4)
                 assert row["selected"] == [ids.tolist() for ids in token.selected]
             assert [r["finish"] for r in rows[:-1]] == [""] * (len(rows) - 1)
             assert rows[-1]["finish"] in ("eos", "length")
