@@ -10,8 +10,9 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 tables: environment
 	$(BIN)/snakemake --cores all results/tables
 
+# A process a core, each with whole files and one thread.
 test: environment
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: environment
 	$(BIN)/ruff check

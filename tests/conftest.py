@@ -15,6 +15,11 @@ _LEFT_OUT = shutil.ignore_patterns(
 )  # fmt: skip
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The file that takes longest comes first, lest one process is left alone with it in the end."""
+    items.sort(key=lambda item: item.path.name != "test_workflow.py")
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout under test."""
