@@ -17,7 +17,7 @@ from utaca.records import read, write
 from utaca.records.journal import Journal
 from utaca.reporting import methods, statistics
 from utaca.reporting.methods_figure import draw
-from utaca.reporting.points import points
+from utaca.reporting.points import Point, points
 from utaca.settings import schema
 
 OWN = [("snapkv", 128, "", -1, 128.0, 0.4), ("snapkv", 512, "", -1, 512.0, 0.6), ("window", 512, "", -1, 512.0, 0.1)]
@@ -271,3 +271,14 @@ def test_what_a_method_cannot_do_with_a_document_loses_no_row(tmp_path, monkeypa
     (row,) = found.answers["methods", "window"].to_pylist()
     assert row["finish"] == "not run: method window: budget=40 is too small for this document"
     assert found.answers["methods", "full"]["n_generated"][0].as_py() > 0
+
+
+def test_a_method_of_ones_own_keeps_its_name_whatever_is_in_it() -> None:
+    def named(method: str) -> Point:
+        return Point((method, 64, ""), "", -1, (), {})
+
+    assert (named("my-method").method, named("my-method").retriever) == ("my-method", "my-method")
+    assert (named("oracle-my-method").method, named("oracle-my-method").retriever) == (
+        "Oracle on my-method",
+        "my-method",
+    )

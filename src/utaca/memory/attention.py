@@ -24,7 +24,8 @@ _EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
 TILE = 256
 """Queries whose probabilities are materialised at once."""
 _FEW, _LARGE = 64, 256.0
-"""Up to so many queries, and from such a bound on, products are made in float32."""
+"""Up to so many queries, and from such a bound on, products are made in float32. Parts of so few queries are merged
+at once, as the number of operations is what they cost."""
 _PAD = 8
 """Fused kernels on a GPU want the width of a head to be a multiple of this."""
 
@@ -53,7 +54,6 @@ def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tens
     if len(parts) == 1:
         return parts[0]
     if len(parts[0][0]) * parts[0][0].shape[2] <= _FEW:
-        # Few queries: the fewest operations are fastest.
         out, own = (torch.stack(column) for column in zip(*parts, strict=True))
         return (out * own.softmax(0)[..., None]).sum(0).to(out.dtype), own.logsumexp(0)
     lse = reduce(torch.logaddexp, (own for _, own in parts))

@@ -24,7 +24,7 @@ from utaca.methods.window import WindowOnly
 from utaca.settings import checks
 from utaca.settings.schema import Point
 
-METHODS: dict[str, type[Method]] = {
+METHODS: dict[str, type[Method] | type[UTACA]] = {
     method.name: method
     for method in (
         FullAttention,
@@ -46,7 +46,7 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
-def build(name: str, settings: Mapping[str, Any]) -> Method:
+def build(name: str, settings: Mapping[str, Any]) -> Method | UTACA:
     """The method ``name`` under the given settings, its own defaults for the others.
 
     Raises :class:`UserError`, in one sentence, for a method or setting that does not exist, for a value of another
@@ -57,13 +57,13 @@ def build(name: str, settings: Mapping[str, Any]) -> Method:
     return checks.build(METHODS[name], settings, f"methods.{name}")
 
 
-def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method:
+def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method | UTACA:
     """The method of an operating point: its settings of the config, and the point's budget where it names one.
 
     Raises :class:`UserError` for settings that the method does not know and budgets that it cannot meet.
     """
     if point.in_blocks:
-        return METHODS[point.method](*filter(None, (point.budget, point.policy)))
+        return build(point.method, {"budget": point.budget} | ({"policy": point.policy} if point.policy else {}))
     budget = {"budget": point.budget} if point.budget else {}
     if not point.base:
         return build(point.method, {**methods[point.method], **budget})

@@ -59,7 +59,7 @@ def methods(
         if point.lacks:
             # All figures stay empty.
             counted = {"n_documents": 0, "n_memory": 0, "n_incoherent": 0}
-            about = {"setting": NOT_RUN, "prefill": _prefill(name, kinds), "nearest_utaca": ""}
+            about = {"setting": NOT_RUN, "prefill": _prefill(point, kinds), "nearest_utaca": ""}
             rows.append({"method": point.method, "lacks": point.lacks, **about, **counted, **reference})
             continue
         nearest = min(adaptive, key=lambda other: abs(np.log2(_tokens(other) / max(mtokens, 1))), default=None)
@@ -67,7 +67,7 @@ def methods(
             "method": point.method,
             "setting": _setting(point, kinds, config),
             "n_documents": len(point.documents),
-            "prefill": _prefill(name, kinds),
+            "prefill": _prefill(point, kinds),
             "read_pct": 100 * float(statistics.ratio(point.sums["n_context"], _length(point))),
             "n_memory": int(point.sums["memory"].sum()),
             "n_incoherent": int(point.sums["incoherent"].sum()),
@@ -192,7 +192,7 @@ def compared(blocks: Sequence[Point], config: schema.Config) -> list[Point]:
 
 def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:
     """What a point is called, and its method's settings that are not its source's."""
-    name, budget = point.key[0].rpartition("-")[2], point.key[1]
+    name, budget = point.retriever, point.key[1]
     source = {field.name: field.default for field in fields(kinds[name])} if name in kinds else {}
     others = {key: value for key, value in config.methods.get(name, {}).items() if _plain(source[key]) != _plain(value)}
     if budget:
@@ -201,9 +201,9 @@ def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Con
     return ", ".join(words[1:] if words[0] == render.MISSING and others else words)
 
 
-def _prefill(name: str, kinds: Mapping[str, type[Method]]) -> str:
+def _prefill(point: Point, kinds: Mapping[str, type[Method]]) -> str:
     """How a method's prefill grows with the document; that of the method that it is given to, if any."""
-    return getattr(kinds.get(name.rpartition("-")[2]), "prefill", "linear")
+    return getattr(kinds.get(point.retriever), "prefill", "linear")
 
 
 def _plain(value: Any) -> Any:

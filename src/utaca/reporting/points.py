@@ -61,8 +61,14 @@ class Point:
 
     @property
     def method(self) -> str:
-        own, _, base = self.key[0].partition("-")
-        return METHODS.get(own, own) + (f" on {METHODS.get(base, base)}" if base else "")
+        own = METHODS.get(self.retriever, self.retriever)
+        return own if self.retriever == self.key[0] else f"{METHODS[self.key[0].partition('-')[0]]} on {own}"
+
+    @property
+    def retriever(self) -> str:
+        """The method whose steps the budgets are given to: its own, or the one that a trigger was put on."""
+        trigger, _, base = self.key[0].partition("-")
+        return base if base and trigger in BLOCK_METHODS else self.key[0]
 
     @property
     def setting(self) -> str:
