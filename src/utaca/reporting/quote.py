@@ -1,0 +1,196 @@
+"""Figures that the docs quote from runs: kept beside the docs as the run wrote them, and refilled from there.
+
+``python -m utaca.reporting.quote --save RUN`` copies what the pages quote of a run from ``results/{run}`` into
+``docs/snapshots/{run}``, with the run's config and manifest, and refills the pages. Without ``--save`` it refills them
+from what was saved, with ``--check`` it only says which pages differ.
+
+A quotation is text between two comments. The first one holds a YAML mapping that says what the text is made of:
+
+A table of rows and columns of a CSV file, cells as Python format strings over its columns::
+
+    <!-- quote
+    table: quick/test.csv
+    where: method == "infllm"
+    columns:
+      Setting: "{setting}"
+      CAS %: "{cas_pct:.1f} [{cas_pct_low:.1f}, {cas_pct_high:.1f}]"
+    -->
+    <!-- /quote -->
+
+One figure within a sentence, of the one row that is meant::
+
+    <!-- quote {table: quick/test.csv, where: 'setting == "K=8"', text: "{cas_pct:.1f}"} -->58.8<!-- /quote -->
+
+A file of text, as a block of code::
+
+    <!-- quote {file: quick/printed.txt} -->
+    <!-- /quote -->
+
+``where`` is an expression of :meth:`pandas.DataFrame.query`, and ``derive`` a mapping of new columns to expressions of
+:meth:`pandas.DataFrame.eval`. What a run has no figure for is a dash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import string
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from utaca.errors import UserError
+from utaca.records import atomic_path
+from utaca.reporting.render import MISSING
+
+SNAPSHOTS = Path("docs") / "snapshots"
+# What tells of a saved run how it was made.
+ABOUT = ("run.yaml", "manifest.json")
+
+_QUOTE = re.compile(r"(<!-- quote\b(.*?)-->)(.*?)(<!-- /quote -->)", re.DOTALL)
+_LINK = re.compile(r"\]\([^)\s]*?\bsnapshots/([^)\s#]+)\)")
+
+
+def pages(root: Path) -> list[Path]:
+    """The Markdown pages that may quote: those of the project's front and of ``docs``."""
+    return sorted([*root.glob("*.md"), *(root / "docs").glob("*.md")])
+
+
+def quoted(text: str) -> set[str]:
+    """Files of snapshots that a page is made of, ``{run}/{file}``: tables, texts, and figures that it links."""
+    files = {str(_settings(match).get("table") or _settings(match).get("file")) for match in _QUOTE.finditer(text)}
+    return files | set(_LINK.findall(text))
+
+
+def refill(text: str, snapshots: Path) -> str:
+    """A page with every quotation made anew from ``snapshots``.
+
+    Raises :class:`UserError` where a quotation is malformed, or a file, column or row of it is missing.
+    """
+    return _QUOTE.sub(lambda match: match[1] + _render(_settings(match), snapshots) + match[4], text)
+
+
+def save(run: str, root: Path) -> list[Path]:
+    """Copy what the pages quote of a run from its results to the snapshots, and what says how it was made.
+
+    Returns the copies. Raises :class:`UserError` where the run has no such file, or no page quotes it.
+    """
+    names = sorted(
+        name.partition("/")[2]
+        for name in set().union(*(quoted(page.read_text(encoding="utf-8")) for page in pages(root)))
+        if name.partition("/")[0] == run
+    )
+    if not names:
+        raise UserError(f"no page quotes the run {run}; name one of {', '.join(_runs(root))}.")
+    source, copies = root / "results" / run, []
+    for name in [*names, *ABOUT]:
+        found = next((path for path in (source / "tables" / name, source / name) if path.is_file()), None)
+        if found is not None:
+            copies.append(root / SNAPSHOTS / run / name)
+            with atomic_path(copies[-1]) as scratch:
+                shutil.copyfile(found, scratch)
+        elif name in names:
+            raise UserError(f"{source / 'tables' / name} does not exist, but the docs quote it; make the run first.")
+    return copies
+
+
+def _runs(root: Path) -> list[str]:
+    every = set().union(*(quoted(page.read_text(encoding="utf-8")) for page in pages(root)))
+    return sorted({name.partition("/")[0] for name in every})
+
+
+def _settings(match: re.Match[str]) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load(match[2])
+    except yaml.YAMLError as error:
+        raise UserError(f"a quotation is no YAML: {match[1]!r}: {error}") from error
+    if not isinstance(settings, dict) or not ({"file"} == set(settings) or "table" in settings):
+        raise UserError(f"a quotation names no table and no file: {match[1]!r}")
+    return settings
+
+
+def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
+    name = settings.get("table") or settings["file"]
+    path = snapshots / str(name)
+    if not path.is_file():
+        raise UserError(f"{path} does not exist; save it by: make snapshot RUN={path.parent.name}")
+    if "file" in settings:
+        return f"\n\n```text\n{path.read_text(encoding='utf-8').rstrip()}\n```\n\n"
+    rows = _rows(path, settings.get("where"), settings.get("derive", {}))
+    if "text" in settings:
+        if len(rows) != 1:
+            raise UserError(f"{name}: {settings.get('where')!r} is true of {len(rows)} rows, not of one.")
+        return _cell(settings["text"], rows[0], name)
+    columns = settings["columns"]
+    numeric = {header: "{" in cell and ":" in cell for header, cell in columns.items()}
+    lines = [list(columns), ["---:" if numeric[header] else "---" for header in columns]]
+    lines += [[_cell(cell, row, name) for cell in columns.values()] for row in rows]
+    return "\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n\n"
+
+
+def _rows(path: Path, where: str | None, derive: Mapping[str, str]) -> list[dict[str, Any]]:
+    frame = pd.read_csv(path)
+    try:
+        for column, expression in derive.items():
+            frame[column] = frame.eval(expression, engine="python")
+        if where:
+            frame = frame.query(where, engine="python")
+    except Exception as error:  # whatever the expression raises
+        raise UserError(f"{path}: {where or derive!r} cannot be looked up: {error}") from error
+    if frame.empty:
+        raise UserError(f"{path} has no row where {where!r}.")
+    return frame.to_dict("records")
+
+
+class _Formatter(string.Formatter):
+    """Format strings in which a missing figure is a dash, whatever its format."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return MISSING if pd.isna(value) else super().format_field(value, format_spec)
+
+
+def _cell(text: str, row: Mapping[str, Any], name: str) -> str:
+    try:
+        cell = _Formatter().vformat(str(text), (), row)
+    except (KeyError, ValueError) as error:
+        columns = ", ".join(map(str, row))
+        raise UserError(f"{name}: {text!r} cannot be filled in: {error}; its columns are {columns}.") from error
+    # An interval of nothing is nothing.
+    return cell.replace(f" [{MISSING}, {MISSING}]", "").replace("|", "\\|")
+
+
+def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:
+    """Entry point: 0, or 1 where ``--check`` found pages that differ."""
+    parser = argparse.ArgumentParser(prog="python -m utaca.reporting.quote", description=__doc__.partition("\n")[0])
+    parser.add_argument("--save", metavar="RUN", help="first copy what the pages quote of a run from results/RUN")
+    parser.add_argument("--check", action="store_true", help="change nothing, say which pages differ")
+    asked = parser.parse_args(arguments)
+    root = root or Path.cwd()
+    if asked.save:
+        for path in save(asked.save, root):
+            print(f"saved {path.relative_to(root)}")
+    differ = False
+    for page in pages(root):
+        text = page.read_text(encoding="utf-8")
+        anew = refill(text, root / SNAPSHOTS)
+        if anew == text:
+            continue
+        differ = True
+        if asked.check:
+            print(f"{page.relative_to(root)} differs from the saved tables; python -m utaca.reporting.quote refills it")
+        else:
+            page.write_text(anew, encoding="utf-8")
+            print(f"refilled {page.relative_to(root)}")
+    return int(asked.check and differ)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"Error: {error}")
