@@ -92,7 +92,7 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
         oracle = gain("oracle-K64-sub16")
         return 100 * gain("utaca-K64-sub16-seed0") / oracle if oracle > 0 else np.nan
 
-    row = frame.loc["UT-ACA", "Kmax=64, Sub.16"]
+    row = frame.loc["UT-ACA", "K_max=64, Sub.16"]
     assert row["gap_closed_pct"] == pytest.approx(closed(range(N)))
     counts = statistics.resamples(N, 300, 0, "test").astype(int)
     resampled = [closed([d for d in range(N) for _ in range(one[d])]) for one in counts[:40]]
@@ -102,8 +102,8 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     share = [generation._gain(found[i], curve, counts[:40].astype(float))[1] for i in (4, 6)]
     assert 100 * share[0] / share[1] == pytest.approx(resampled)
     assert row["gap_closed_pct_low"] < row["gap_closed_pct"] < row["gap_closed_pct_high"]
-    assert np.isnan(frame.loc["Oracle", "Kmax=64, Sub.16"]["gap_closed_pct"])
-    assert frame.loc["Oracle", "Kmax=64, Sub.16"]["mtokens_with_tentative"] == 600
+    assert np.isnan(frame.loc["Oracle", "K_max=64, Sub.16"]["gap_closed_pct"])
+    assert frame.loc["Oracle", "K_max=64, Sub.16"]["mtokens_with_tentative"] == 600
 
 
 def test_a_share_of_nothing_is_undefined() -> None:

@@ -60,7 +60,7 @@ def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config) -
     assert list(frame["method"]) == ["SnapKV"] * 2 + ["Window only"] + ["InfLLM"] * 3 + ["UT-ACA"] * 2
     row = rows.loc["SnapKV", "512 tokens"]
     assert (row["prefill"], rows.loc["Window only", "512 tokens"]["prefill"]) == ("quadratic", "linear")
-    assert row["nearest_utaca"] == "Kmax=64, Sub.16"
+    assert row["nearest_utaca"] == "K_max=64, Sub.16"
 
     def difference(drawn) -> float:
         mine, other = brute(*files, "snapkv-512", drawn)[1], brute(*blocks, "utaca-K64-sub16-seed0", drawn)[1]
@@ -73,7 +73,7 @@ def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config) -
     assert [row["difference_pct_low"], row["difference_pct_high"]] == pytest.approx([low, high])
     assert row["read_pct"] == pytest.approx(90), "100 of 1,000 tokens were cut"
     assert row["paper_cas_pct"] == 23.43
-    assert np.isnan(rows.loc["UT-ACA", "Kmax=64, Sub.16"]["difference_pct"])
+    assert np.isnan(rows.loc["UT-ACA", "K_max=64, Sub.16"]["difference_pct"])
 
 
 def test_a_trigger_on_another_method_is_a_row_of_its_own(tmp_path, config) -> None:
@@ -81,9 +81,9 @@ def test_a_trigger_on_another_method_is_a_row_of_its_own(tmp_path, config) -> No
     files, _, own, decoded = both(tmp_path, [*OWN, (name, 512, "sub.128", 0, 300.0, 0.5)])
     rows = methods.methods(own, decoded, METHODS, config).frame.set_index("method")
     row = rows.loc["UT-ACA on RetrievalAttention"]
-    assert (row["setting"], row["prefill"]) == ("Kmax=512 tokens, Sub.128", "quadratic")
+    assert (row["setting"], row["prefill"]) == ("K_max=512 tokens, Sub.128", "quadratic")
     assert row["cas_pct"] == pytest.approx(100 * brute(*files, f"{name}-512-sub128-seed0", range(7))[1])
-    assert row["nearest_utaca"] == "Kmax=64, Sub.16", "it is held against UT-ACA as the others are"
+    assert row["nearest_utaca"] == "K_max=64, Sub.16", "it is held against UT-ACA as the others are"
     assert np.isnan(row["paper_cas_pct"])
     assert "UT-ACA on RetrievalAttention" not in set(methods.equal_budgets(own, decoded, config).frame["method"])
 

@@ -164,7 +164,7 @@ def test_the_table_by_definition(judged, detections, config):
     table = detection_own(judged, fixed, config)
     frame = table.frame.set_index("traces")
     assert list(frame.index) == [
-        "own, Kmax=3, Sub.16", "fixed, K=1", "own, Kmax=64, Sub.16", "fixed, K=1", "own, Kmax=32, Sub.16"
+        "own, K_max=3, Sub.16", "fixed, K=1", "own, K_max=64, Sub.16", "fixed, K=1", "own, K_max=32, Sub.16"
     ]  # fmt: skip
     assert list(frame["seeds"]) == [1, 2, 2, 1, 1]
     raw = pd.concat([pd.read_parquet(path) for path in judged[1:]])
@@ -181,7 +181,7 @@ def test_the_table_by_definition(judged, detections, config):
         }
 
     seeds = [raw[(raw["suite"] == "seeds") & (raw["seed"] == seed)] for seed in (0, 1)]
-    row = frame.loc["own, Kmax=64, Sub.16"]
+    row = frame.loc["own, K_max=64, Sub.16"]
     for metric in ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain"):
         assert row[f"{metric}_pct"] == pytest.approx(100 * np.mean([measured(own)[metric] for own in seeds]))
     for metric in ("auroc", "auprc", "ece"):
@@ -191,7 +191,7 @@ def test_the_table_by_definition(judged, detections, config):
     assert row["n_failed_labels"] == 2
     assert row["n_replaced"] == sum(own["replaced"].sum() for own in seeds)
 
-    own, row = raw[raw["budget"] == 32], frame.loc["own, Kmax=32, Sub.16"]
+    own, row = raw[raw["budget"] == 32], frame.loc["own, K_max=32, Sub.16"]
     drawn = [measured(own, weights)["balanced_accuracy"] for weights in counts]
     limits = 100 * np.nanquantile(drawn, [0.025, 0.975])
     assert (row["balanced_accuracy_pct_low"], row["balanced_accuracy_pct_high"]) == pytest.approx(tuple(limits))
@@ -209,7 +209,7 @@ def test_the_table_by_definition(judged, detections, config):
     )
     low, high = (row[f"balanced_accuracy_pct_difference_{end}"] for end in ("low", "high"))
     assert (low, high) == pytest.approx(tuple(limits))
-    assert np.isnan(frame.loc["own, Kmax=3, Sub.16", "auroc_difference"]), "validation has no fixed traces beside it"
+    assert np.isnan(frame.loc["own, K_max=3, Sub.16", "auroc_difference"]), "validation has no fixed traces beside it"
     header, rows = table.cells()
     assert rows[1][header.index("AUROC")].count("±") == 1
     assert "[" in rows[4][header.index("AUROC, own minus fixed")]

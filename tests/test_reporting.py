@@ -247,7 +247,7 @@ def test_detectors_must_share_their_tokens(detections, config, tmp_path):
 
 def test_generation_tables(results, config):
     frame = generation.generation("validation", *results, config).frame
-    assert list(frame["setting"]) == ["K=2", "K=4", "Kmax=4, Sub.1", "Kmax=32, Sub.16"]
+    assert list(frame["setting"]) == ["K=2", "K=4", "K_max=4, Sub.1", "K_max=32, Sub.16"]
     assert (frame["n_documents"] == N_DOCUMENTS).all()
     assert (frame["n_judgements"] == 2 * N_DOCUMENTS).all()
     assert list(frame["n_failed_judgements"]) == [0, 1, 0, 0]

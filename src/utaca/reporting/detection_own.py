@@ -30,7 +30,7 @@ _COMPARED = {"auroc": ("auroc", 1), "balanced_accuracy": ("balanced_accuracy_pct
 def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schema.Config) -> Table:
     """Detection along the answers of the operating points with a detector, and of the same detectors on ``fixed``.
 
-    ``labels`` are files of kind "trace_labels", one a suite; a point that suites share counts once, and one that ran
+    ``labels`` are files of kind "trace_labels"; a point that suites share counts once, and one that ran
     with several detector seeds is one row, a mean over them. ``*_difference`` is a row's figure minus that of the same
     detectors on the fixed traces, paired by document; those of validation chose the detectors and are not shown. Raises
     :class:`UserError` where there are no tokens, or they are of other documents than the fixed traces.
@@ -57,7 +57,7 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
             budgets = ", ".join(map(str, config.scale.test.budgets))
             rows.append({**about, "traces": f"fixed, K={budgets}", **beside[key][0]})
         row, resampled = _figures(list(by_seed.values()), counts)
-        row = {**about, "traces": f"own, Kmax={budget}, {policy.capitalize()}", **row}
+        row = {**about, "traces": f"own, K_max={budget}, {policy.capitalize()}", **row}
         for metric, (column, factor) in _COMPARED.items():
             difference = Estimate(NAN)
             if split == "test":
@@ -83,7 +83,7 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
         Column("Failed labels", plain("n_failed_labels")),
     )
     what = (
-        "Token-level uncertainty detection along UT-ACA's own answers: the tokens that were tried below Kmax, as the "
+        "Token-level uncertainty detection along UT-ACA's own answers: the tokens that were tried below K_max, as the "
         "detector judged them; those it distrusted were rolled back. Above them the same detector on the fixed "
         "compact-budget traces of the test split; those of validation chose it and tell nothing. A token has its label "
         "in the answer; one that another replaced has the label that it has as the end of the answer so far. Figures "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.points import METHODS, Curve, Point, points
+from utaca.reporting.points import METHODS, Curve, Point, points, setting_in_words
 from utaca.reporting.statistics import Estimate
 from utaca.reporting.tables import NAN, Column, Row, Show, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
@@ -24,7 +24,7 @@ _COMPARED = (
     "CAS difference: to the InfLLM point nearest in mTokens; CAS gain: to InfLLM's CAS at equal mTokens, interpolated "
     "in log2 mTokens and clipped to the measured range; both paired by document. The oracle expands exactly where the "
     "token would be another, which it learns from both passes of every token (mTokens with all passes). Gap closed: "
-    "CAS gain as a share of the oracle's at the same Kmax and policy; undefined where the oracle gains nothing, "
+    "CAS gain as a share of the oracle's at the same K_max and policy; undefined where the oracle gains nothing, "
     "without interval where it gains nothing in more than 5% of the resamples."
 )
 
@@ -47,7 +47,13 @@ def seeds_in_words(config: schema.Config) -> str:
     return f"config seed {config.seed}, detector seed {config.detector_seed}"
 
 
-def generation(split: str, answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config) -> Table:
+def generation(
+    split: str,
+    answers: Sequence[str | Path],
+    scores: Sequence[str | Path],
+    config: schema.Config,
+    only: Collection[str] = (),
+) -> Table:
     """Generation on a split (paper, tables "validation set" and "long-context test set"), held against InfLLM.
 
     ``difference_pct`` is a point's CAS minus that of the InfLLM point nearest in mTokens; ``gain_pct`` its CAS minus
@@ -55,7 +61,7 @@ def generation(split: str, answers: Sequence[str | Path], scores: Sequence[str |
     ``gap_closed_pct`` its gain over that of the oracle of its K_max and policy. All intervals come from resampling
     documents for all points at once.
     """
-    found, about = points(answers, scores), _SPLITS[split]
+    found, about = points(answers, scores, only), _SPLITS[split]
     reference = paper.reference_reader(about.reference, config.reader.name)
     counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, split)
     rows = []
@@ -110,13 +116,6 @@ def _row(point: Point, counts: np.ndarray, config: schema.Config) -> Row:
         "n_failed_judgements": point.n_failed,
         "seconds_per_token": mean("decode_seconds", "n_generated"),
     }
-
-
-def setting_in_words(point: Point, config: schema.Config) -> str:
-    """A point's budget and policy, and its detector where it is not the config's main one."""
-    other = [point.detector] if point.detector not in ("", config.detector) else []
-    other += [f"seed {point.seed}"] if point.seed not in (-1, config.detector_seed) else []
-    return ", ".join([point.setting, *other])
 
 
 # Against InfLLM and the oracle
@@ -176,12 +175,14 @@ def _compared_columns() -> tuple[Column, ...]:
 # The spread over detector seeds
 
 
-def seeds(answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config) -> Table:
+def seeds(
+    answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config, only: Collection[str] = ()
+) -> Table:
     """Every point of several detector seeds, seed by seed, then its mean and standard deviation over them.
 
     Points without a detector are what they are compared with and have no row.
     """
-    found = points(answers, scores)
+    found = points(answers, scores, only)
     counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
     compared = dict(zip(map(id, found), compare(found, counts), strict=True))
     groups: dict[tuple[paper.Point, str], list[Point]] = {}
@@ -250,14 +251,16 @@ def _over_seeds(rows: Sequence[Row]) -> Row:
 # The curves of CAS over selected tokens
 
 
-def pareto(answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config) -> Table:
+def pareto(
+    answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config, only: Collection[str] = ()
+) -> Table:
     """The area between a method's curve of CAS over selected tokens and InfLLM's.
 
     Curves are linear between points in log2 mTokens; the area covers the range of mTokens that both reach and is in
     CAS points times doublings of mTokens; divided by the range's doublings it is the mean difference in CAS. The range
     moves with every resample, which keeps documents paired.
     """
-    found = points(answers, scores)
+    found = points(answers, scores, only)
     counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
     main = [point for point in found if usual(point, config)]
     fixed = [point for point in main if point.key[0] == "infllm"]
@@ -303,12 +306,14 @@ def usual(point: Point, config: schema.Config) -> bool:
 # Quality, latency, memory
 
 
-def tradeoff(answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config) -> Table:
+def tradeoff(
+    answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config, only: Collection[str] = ()
+) -> Table:
     """Quality, latency and memory on the test split (paper, section "Quality-Latency-Memory Trade-off").
 
     End-to-end time is prefill and decoding of a document, its mean over documents; memory the highest peak.
     """
-    found = points(answers, scores)
+    found = points(answers, scores, only)
     reference = paper.reference_reader(paper.TRADEOFF, config.reader.name)
     counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
     rows: list[Row] = []

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.generation import seeds_in_words, setting_in_words, usual
-from utaca.reporting.points import METHODS, Curve, Point
+from utaca.reporting.generation import seeds_in_words, usual
+from utaca.reporting.points import METHODS, Curve, Point, points, setting_in_words
 from utaca.reporting.tables import (
     NAN,
     NOT_RUN,
@@ -185,6 +185,19 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
     return _table("equal_budgets", "Methods at equal budgets", what, rows, columns, [*own, *blocks], config)
 
 
+def split(
+    answers: Sequence[str | Path], scores: Sequence[str | Path], purposes: Sequence[str], config: schema.Config
+) -> tuple[list[Point], list[Point]]:
+    """Points of the test split's suites for these purposes that are not decoded from block memory, and all that are but
+    those of detector seeds."""
+    own, beside = config.shown("test", *purposes), config.shown("test", "generation", "sweep", "methods", "budgets")
+    blocks = [point.label for suite in config.suites.values() for point in suite.points if point.in_blocks]
+    return (
+        points(answers, scores, [label for label in own if label not in blocks]),
+        points(answers, scores, only) if (only := [label for label in beside if label in blocks]) else [],
+    )
+
+
 def compared(blocks: Sequence[Point], config: schema.Config) -> list[Point]:
     """The points from block memory that other methods are held against: no oracle, no other detector."""
     return [point for point in blocks if usual(point, config) and point.key[0] != "oracle"]
@@ -213,7 +226,7 @@ def _plain(value: Any) -> Any:
 def _classifier(config: schema.Config) -> list[str]:
     """That LLMLingua-2's classifier is this project's, where it is."""
     model = config.methods.get("llmlingua2", {}).get("model", "")
-    if model != f"results/{config.reader.name}/keeper":
+    if model != f"results/{config.run}/keeper":
         return []
     return [
         f"The classifier of LLMLingua-2 ({model}) is a small one that this project trains on documents of its own, not "

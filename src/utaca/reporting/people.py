@@ -181,7 +181,7 @@ def human(scores: Sequence[str | Path], sheet: Sequence[HumanScore] | None, conf
         "split; attributes whose judgement failed are left out. Difference is CAS minus the person's score, distance "
         "the mean of its absolute value, r Pearson's correlation over attributes. "
         f"{run_in_words(config, 'judge')} {_brackets(config)} Reference columns = the paper's means over 30 samples of "
-        "Llama-3.1-8B, UT-ACA with Kmax=96, Sub.16: other model and data."
+        "Llama-3.1-8B, UT-ACA K_max=96, Sub.16: other model and data."
     )
     return Table("human", "CAS beside human scores", caption, frame, _human_columns())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
+from utaca.settings import schema
 from utaca.settings.schema import BLOCK_METHODS, NOT_RUN
 
 METHODS = {
@@ -74,7 +75,7 @@ class Point:
     def setting(self) -> str:
         method, budget, policy = self.key
         if policy:
-            return f"Kmax={budget}{'' if method in BLOCK_METHODS else ' tokens'}, {policy.capitalize()}"
+            return f"K_max={budget}{'' if method in BLOCK_METHODS else ' tokens'}, {policy.capitalize()}"
         if method in BLOCK_METHODS:
             return f"K={budget}"
         return f"{budget} tokens" if budget else render.MISSING
@@ -96,13 +97,52 @@ class Point:
         return self.pair("selected", "n_generated")
 
 
-def points(answers: Sequence[str | Path], scores: Sequence[str | Path]) -> list[Point]:
-    """Operating points in the order of the answer files, those of several suites once.
+def setting_in_words(point: Point, config: schema.Config) -> str:
+    """A point's budget and policy, its detector and seed where they are not the config's main ones.
+
+    As in "K_max=64, Sub.16 (chained) seed 3"; a dash where a method has no budget of its own.
+    """
+    other = f" ({point.detector})" if point.detector not in ("", config.detector) else ""
+    return point.setting + other + (f" seed {point.seed}" if point.seed not in (-1, config.detector_seed) else "")
+
+
+def name_in_words(point: Point, config: schema.Config) -> str:
+    """What a point is called wherever people look, as in "UT-ACA K_max=64, Sub.16", "InfLLM K=8" or "SnapKV"."""
+    return f"{point.method} {setting_in_words(point, config)}".removesuffix(f" {render.MISSING}")
+
+
+def of_label(label: str, config: schema.Config) -> Point | None:
+    """The point that files call ``label`` (:attr:`utaca.settings.schema.Point.label`), without any answers.
+
+    None where no suite of the config has it.
+    """
+    known = {point.label: point for suite in config.suites.values() for point in suite.points}
+    plain, _, seed = label.rpartition("-seed")
+    point, seed = (known[label], "") if label in known else (known.get(plain), seed)
+    if point is None:
+        return None
+    key = point.decoder, point.budget, point.policy
+    detector = point.detector or (config.detector if point.method == "utaca" else "")
+    return Point(key, detector, int(seed) if seed.isdecimal() else point.seed, (), {})
+
+
+def label_in_words(label: str, config: schema.Config) -> str:
+    """The name of the point that files call ``label``; the label where no suite of the config has it."""
+    point = of_label(label, config)
+    return name_in_words(point, config) if point else label
+
+
+def points(
+    answers: Sequence[str | Path], scores: Sequence[str | Path], only: Collection[str] = ()
+) -> list[Point]:
+    """Operating points in the order of the answer files, those of several suites once; of labels ``only``, if any.
 
     Raises :class:`UserError` where files of different settings, or scores of other answers, would be mixed, and where
     points lack a document that others have.
     """
     answered, scored = _frame(answers, "answers"), _frame(scores, "scores")
+    if only:
+        answered, scored = (frame[frame["point"].isin(list(only))] for frame in (answered, scored))
     if answered.empty:
         raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
     found: dict[tuple[paper.Point, str, int], Point] = {}
