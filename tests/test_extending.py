@@ -367,7 +367,7 @@ def test_the_page_has_the_family_that_the_readers_tests_add(monkeypatch: pytest.
     assert FAMILIES["gpt_neox"] == NEOX
 
 
-# The README
+# The README and docs/python.md
 
 
 def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,13 +375,14 @@ def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     reader = utaca.load_reader("tiny")
     detector = detector_of(reader, 0)
     detector.reader = Origin(reader.settings.name, reader.identity)
-    detector.save("results/tiny/detectors/utaca/seed0/model.safetensors")
+    detector.save("results/quick/detectors/utaca/seed0/model.safetensors")
     document = "The university of Emma Thompson is Lund University. " + "It was a cold day, and nobody came. " * 200
     given = {"document": document}
-    code = examples("README.md", "From Python")
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
     assert len(code) >= 2
-    for block in code:
+    for block in [*code, *examples("README.md", "From Python")]:
         exec(block, given)
+    assert given["answer"].text == given["adaptive"].text
     assert {token.k for token in given["fixed"].trace} == {32}
     assert [(token.tentative or token).k for token in given["adaptive"].trace[:2]] == [64, 48]
     assert given["exact"].dtype == torch.float32

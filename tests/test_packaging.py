@@ -95,7 +95,7 @@ def test_an_installed_package_reads_and_answers_with_core_dependencies_alone(sit
 
 
 def test_the_readme_uses_what_is_exported() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From Python")[2]
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/python.md"))
     used = set(re.findall(r"utaca\.(\w+)", "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))))
     assert used <= set(utaca.__all__)
     assert {"load_reader", "prefill", "generate", "load_detector", "stream"} <= used

@@ -49,6 +49,8 @@ from utaca.records import atomic_path
 from utaca.reporting.render import MISSING
 
 SNAPSHOTS = Path("docs") / "snapshots"
+# Where in a run's results a quoted file may lie.
+FOLDERS = ("tables", "figures", "")
 # What tells of a saved run how it was made.
 ABOUT = ("run.yaml", "manifest.json")
 
@@ -89,13 +91,13 @@ def save(run: str, root: Path) -> list[Path]:
         raise UserError(f"no page quotes the run {run}; name one of {', '.join(_runs(root))}.")
     source, copies = root / "results" / run, []
     for name in [*names, *ABOUT]:
-        found = next((path for path in (source / "tables" / name, source / name) if path.is_file()), None)
+        found = next((path for folder in FOLDERS if (path := source / folder / name).is_file()), None)
         if found is not None:
             copies.append(root / SNAPSHOTS / run / name)
             with atomic_path(copies[-1]) as scratch:
                 shutil.copyfile(found, scratch)
         elif name in names:
-            raise UserError(f"{source / 'tables' / name} does not exist, but the docs quote it; make the run first.")
+            raise UserError(f"{source} has no {name}, which the docs quote; make the run first.")
     return copies
 
 
