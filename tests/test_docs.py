@@ -1,0 +1,267 @@
+"""The pages that people read: links, commands, paths and figures on them hold."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from snakemake.cli import parse_config
+
+from utaca.errors import UserError
+from utaca.plan import STAGES, Plan
+from utaca.reporting import quote
+from utaca.settings.compose import compose
+
+PAGES = [*quote.pages(ROOT), *sorted(ROOT.glob("config/*.md")), *sorted(ROOT.glob("data/**/README.md"))]
+OLD = "not refilled.**"
+"""Marks the pages whose commands and names are those of an older commit."""
+PRESENT = [page for page in PAGES if OLD not in page.read_text(encoding="utf-8")[:600] and page.name != "CHANGELOG.md"]
+IDS = {"ids": lambda page: str(page.relative_to(ROOT))}
+
+
+def tokens(page: Path) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
+
+
+def links(page: Path) -> Iterator[str]:
+    """Targets of links and images."""
+    for token in tokens(page):
+        for child in token.children or []:
+            if target := child.attrGet("href") or child.attrGet("src"):
+                yield str(target)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    found: list[str] = []
+    for token, inline in pairwise(tokens(page)):
+        if token.type == "heading_open":
+            words = "".join(child.content for child in inline.children or [])
+            found.append(re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-"))
+    again = {f"{slug}-{n}" for slug in found for n in range(1, found.count(slug))}
+    return {*found, *again}
+
+
+@pytest.mark.parametrize("page", PAGES, **IDS)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link} does not exist"
+        assert target.is_relative_to(ROOT), f"{link} leaves the project"
+        assert not anchor or anchor in anchors(target), f"{target.name} has no heading #{anchor}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = {(ROOT / "docs" / link).resolve() for link in links(ROOT / "docs" / "README.md")}
+    assert index >= {page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"}
+
+
+def test_the_front_page_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+
+
+# Figures
+
+
+@pytest.mark.parametrize("page", quote.pages(ROOT), **IDS)
+def test_figures_are_those_of_the_saved_tables(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert quote.refill(text, ROOT / quote.SNAPSHOTS) == text, "python -m utaca.reporting.quote refills it"
+
+
+@pytest.mark.parametrize("page", quote.pages(ROOT), **IDS)
+def test_what_is_quoted_within_a_sentence_is_shown(page: Path) -> None:
+    """A comment at the start of a line makes Markdown show the rest of the line as it stands."""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        assert not re.match(r"\s*<!--.*-->.*\S", line), line
+
+
+TABLE = "method,cas_pct,low,high\ninfllm,58.75,51.4,66.3\nutaca,63.9,,\n"
+
+
+def page_of(folder: Path, text: str, table: str = TABLE) -> Path:
+    """A project with one page, and one table as the run ``quick`` wrote it."""
+    for path in ("docs", "results/quick/tables", "results/quick/figures"):
+        (folder / path).mkdir(parents=True)
+    (folder / "results/quick/tables/test.csv").write_text(table)
+    (folder / "results/quick/figures/curves.png").write_bytes(b"drawn")
+    (folder / "results/quick/run.yaml").write_text("run: quick\n")
+    (folder / "docs/page.md").write_text(text)
+    return folder / "docs/page.md"
+
+
+BLOCK = """Before.
+
+<!-- quote
+table: quick/test.csv
+columns:
+  Method: "{method}"
+  CAS %: "{cas_pct:.1f} [{low:.1f}, {high:.1f}]"
+-->
+stale
+<!-- /quote -->
+
+It has <!-- quote {table: quick/test.csv, where: 'method == "utaca"', text: "{cas_pct:.0f}"} -->1<!-- /quote --> points.
+![Curves](snapshots/quick/curves.png)
+"""
+
+
+def test_a_run_is_saved_and_quoted(tmp_path: Path) -> None:
+    page = page_of(tmp_path, BLOCK)
+    assert quote.main(["--save", "quick"], tmp_path) == 0
+    saved = tmp_path / quote.SNAPSHOTS / "quick"
+    assert {path.name for path in saved.iterdir()} == {"test.csv", "curves.png", "run.yaml"}
+    text = page.read_text()
+    assert "| Method | CAS % |\n| --- | ---: |\n| infllm | 58.8 [51.4, 66.3] |\n| utaca | 63.9 |\n" in text
+    assert re.search(r"It has <!--.*?-->64<!-- /quote --> points\.", text)
+    assert "stale" not in text
+    assert quote.main(["--check"], tmp_path) == 0
+    page.write_text(text.replace("58.8", "58.9"))
+    assert quote.main(["--check"], tmp_path) == 1
+    assert "58.9" in page.read_text()
+    (saved / "test.csv").write_text(TABLE.replace("58.75", "60.00"))
+    assert quote.main([], tmp_path) == 0
+    assert "60.0 [51.4, 66.3]" in page.read_text()
+
+
+def test_a_text_is_quoted_as_code(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "<!-- quote {file: quick/printed.txt} -->\n<!-- /quote -->\n")
+    (tmp_path / "results/quick/printed.txt").write_text("done\n")
+    assert quote.main(["--save", "quick"], tmp_path) == 0
+    assert "-->\n\n```text\ndone\n```\n\n<!-- /quote -->" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("{table: quick/lost.csv, text: x}", "make snapshot RUN=quick"),
+        ("{table: quick/test.csv, where: 'method == \"h2o\"', text: x}", "has no row"),
+        ('{table: quick/test.csv, text: "{cas_pct}"}', "2 rows, not of one"),
+        ("{table: quick/test.csv, where: cas >, text: x}", "cannot be looked up"),
+        ("{table: quick/test.csv, where: 'method == \"utaca\"', text: '{cas}'}", "its columns are method"),
+        ("{rows: 1}", "names no table and no file"),
+        ("{", "is no YAML"),
+    ],
+)
+def test_what_cannot_be_quoted_is_a_sentence(tmp_path: Path, settings: str, said: str) -> None:
+    (tmp_path / "quick").mkdir()
+    (tmp_path / "quick/test.csv").write_text(TABLE)
+    with pytest.raises(UserError, match=re.escape(said)):
+        quote.refill(f"It is <!-- quote {settings} -->1<!-- /quote -->.", tmp_path)
+
+
+@pytest.mark.parametrize(("run", "said"), [("other", "no page quotes the run other"), ("quick", "has no lost.csv")])
+def test_a_run_that_cannot_be_saved_is_a_sentence(tmp_path: Path, run: str, said: str) -> None:
+    page_of(tmp_path, "It is <!-- quote {table: quick/lost.csv, text: x} -->1<!-- /quote -->.")
+    with pytest.raises(UserError, match=said):
+        quote.save(run, tmp_path)
+
+
+# Commands and paths
+
+
+def commands(page: Path) -> Iterator[argparse.Namespace]:
+    """Every snakemake command of a page, parsed."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("targets", nargs="*")
+    for option in ("--cores", "--configfile"):
+        parser.add_argument(option)
+    for option in ("--config", "-R"):
+        parser.add_argument(option, nargs="+", default=[])
+    for option in ("--unlock", "--nolock", "--rerun-incomplete"):
+        parser.add_argument(option, action="store_true")
+    for words in spoken(page):
+        if words[:2] == ["snakemake", "--cores"]:
+            yield parser.parse_args(words[1:])
+
+
+def spoken(page: Path) -> Iterator[list[str]]:
+    """Command lines of a page, in words and without the variables that they set."""
+    for token in tokens(page):
+        code = [token.content] if token.type == "fence" and not token.info else []
+        code += [child.content for child in token.children or [] if child.type == "code_inline"]
+        for text in code:
+            pending = ""
+            for line in text.replace("\\\n", " ").splitlines():
+                pending += f"{line}\n"
+                try:
+                    words = shlex.split(pending, comments=True)
+                except ValueError:  # a quotation that goes on
+                    continue
+                pending = ""
+                yield [word for n, word in enumerate(words) if n or not re.match(r"[A-Z_]+=", word)]
+
+
+def planned(command: argparse.Namespace) -> Plan:
+    """The run that a command is about."""
+    overrides: dict[str, Any] = {}
+    if command.configfile and "/config/" in f"/{command.configfile}":
+        overrides = yaml.safe_load((ROOT / command.configfile).read_text(encoding="utf-8"))
+    return Plan(compose(overrides | parse_config(command.config), ROOT), ROOT / "src")
+
+
+def files(plan: Plan) -> set[str]:
+    """What a run's plan knows: files and targets."""
+    known = {path for stage in STAGES for path in plan.stage(stage)} | set(plan.results) | set(plan.links.values())
+    known |= {path for paths in plan.named.values() for path in paths} | set(plan.keeper) | {plan.report}
+    known |= {f"{plan.folder}/{name}" for name in ("run.yaml", "manifest.json", "reader/card.md", "reader/card.csv")}
+    known |= {path for stage in STAGES for path in [f"{plan.folder}/{stage}"]}
+    return known | {*STAGES, "reader", "keeper", "results/tables"}
+
+
+@pytest.mark.parametrize("page", PRESENT, **IDS)
+def test_commands_are_planned(page: Path) -> None:
+    for command in commands(page):
+        if command.configfile and not command.configfile.startswith("config/"):
+            continue  # of a run that a reader has made
+        plan = planned(command)
+        plan.check_targets(command.targets)
+        for target in command.targets:
+            assert target in files(plan) or target.startswith("results/benchmarks/"), target
+
+
+FILLED = {
+    "run": "quick", "split": "test", "labeller": "reference", "judge": "reference", "variant": "utaca", "n": "0",
+    "shard": "0", "reader": "tiny",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PRESENT, **IDS)
+def test_paths_follow_the_plan(page: Path) -> None:
+    """Paths in words; those in commands belong to the commands' own runs."""
+    plan = Plan(compose({}, ROOT), ROOT / "src")
+    shared = {"results/answers.sqlite", "results/corpus/cache", "results/benchmarks"}
+    known = files(plan) | shared | {f"{plan.folder}/{name}" for name in ("journal", "benchmarks", "reader/trained")}
+    folders = {str(parent) for path in known for parent in Path(path).parents}
+    for token in tokens(page):
+        for child in token.children or []:
+            if child.type == "code_inline" and re.fullmatch(r"results/[^\s*…]+", child.content):
+                path = child.content.rstrip("/").format_map(FILLED)
+                assert path in known | folders, child.content
+
+
+# Prose
+
+
+@pytest.mark.parametrize("page", PRESENT, **IDS)
+def test_pages_are_of_this_layout_and_in_plain_words(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"results/\{reader\}|results/tables/index\.md|data/readme", text)
+    assert not re.search(r"(?<![\w.])/(work|tmp|root|home)/", text), "a path of somebody's machine"
+    filler = (
+        r"\b(delve|leverage[sd]?|seamless(ly)?|robust(ly)?|comprehensive(ly)?|cutting-edge|state-of-the-art|crucial)\b"
+    )
+    assert not re.search(filler, text, re.IGNORECASE)
