@@ -99,7 +99,7 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     assert np.isfinite(resampled).all()
     found = points(answers, scores)
     curve = Curve.of(found[:3], counts[:40].astype(float))
-    share = [generation._gain(found[i], curve, counts[:40].astype(float))[1] for i in (4, 6)]
+    share = [generation.gain(found[i], curve, counts[:40].astype(float))[1] for i in (4, 6)]
     assert 100 * share[0] / share[1] == pytest.approx(resampled)
     assert row["gap_closed_pct_low"] < row["gap_closed_pct"] < row["gap_closed_pct_high"]
     assert np.isnan(frame.loc["Oracle", "K_max=64, Sub.16"]["gap_closed_pct"])

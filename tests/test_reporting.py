@@ -362,29 +362,52 @@ def test_readers_of_the_paper_get_their_own_figures():
     assert paper.reference_reader(paper.TEST, "tiny") == "llama31_8b"
 
 
-def test_files_and_index(results, detections, config, tmp_path):
+def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
     made = [detection.detection(detection.load(detections), config), generation.generation("test", *results, config)]
-    files = [path for table in made for path in tables.save(table, tmp_path / "tiny")]
-    files += figures.pareto(made[1].frame, tmp_path / "tiny", config)
+    files = [path for table in made for path in tables.save(table, tmp_path)]
     assert [path.name for path in files[:3]] == ["detection.csv", "detection.md", "detection.tex"]
     read = pd.read_csv(files[3])
     assert read["cas_pct"].dtype == np.float64
     assert (read["n_documents"] == N_DOCUMENTS).all()
-    page = tables.index(files, tmp_path / "tables", config).read_text()
-    for file in files:
-        assert f"[tiny-{file.name}](tiny-{file.name})" in page
-        assert (tmp_path / "tables" / f"tiny-{file.name}").read_bytes() == file.read_bytes()
-    assert "stands in as writer and labeller." in page
-    assert "not natural text" in page
-    with pytest.raises(UserError, match="absent"):
-        tables.index([tmp_path / "absent.md"], tmp_path / "tables", config)
+    brief, _, whole = files[4].read_text("utf-8").partition(render.DETAILS)
+    shown = "| Method | Setting | mTokens | Time a token s | CAS % | paper mTokens (Llama-3.1-8B) | paper CAS % (Llama-"
+    assert shown in brief
+    assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
+    assert "Gap closed" not in brief
+    assert "Gap closed" in whole
+    assert brief.count("\n| UT-ACA |") == whole.count("\n| UT-ACA |") == 2
+    assert len(made[1].cells(folded=False)[0]) == 7
+    assert "Gap closed" not in files[5].read_text("utf-8")
+    assert "K_max" not in files[5].read_text("utf-8").replace(r"$K_{\max}", "").replace("K_{", "")
+
+
+def test_captions_say_once_what_the_run_is(results, config):
+    table = generation.generation("test", *results, config)
+    particular, run = table.caption.splitlines()
+    assert run.startswith(f"{render.RUN}reader tiny; padding embedded (synthetic prose); judge gpt_oss_120b")
+    assert "reader" not in particular.replace("same reader model", "")
+
+
+def test_the_papers_figures_stand_beside_its_own_detector_alone(results, config, tmp_path):
+    answers, scores = results
+    frame = pd.concat([pd.read_parquet(path) for path in answers]).astype(object)
+    frame.loc[frame["point"] == "p3", "detector"] = "other"
+    made = tmp_path / "a.parquet"
+    write(made, "answers", frame.where(frame.notna(), None).to_dict("records"))
+    judged = _rewritten(scores, "scores", lambda f: f["document"] != "", tmp_path / "s.parquet", made_from=[made])
+    table = generation.generation("test", [made], [judged], config).frame
+    assert table["setting"][3] == "K_max=32, Sub.16 (other)"
+    assert table["point"][3] == "UT-ACA K_max=32, Sub.16 (other)"
+    assert np.isnan(table["paper_cas_pct"][3])
+    assert generation.generation("test", *results, config).frame["paper_cas_pct"][3] == 45.23
+    assert generation.tradeoff([made], [judged], config).frame["paper_cas_pct"].isna()[3]
 
 
 def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
     table = generation.generation("test", *results, config)
     first = figures.pareto(table.frame, tmp_path / "a", config)
     second = figures.pareto(generation.generation("test", *results, config).frame, tmp_path / "b", config)
-    assert [path.name for path in first] == ["pareto.png", "pareto.svg"]
+    assert [path.name for path in first] == ["curves.png", "curves.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
@@ -400,6 +423,7 @@ def test_latex_is_escaped():
     assert render.escape("50 % & #1_a {x} $5 ~ ^ \\ ± <") == (
         r"50 \% \& \#1\_a \{x\} \$5 \textasciitilde{} \textasciicircum{} \textbackslash{} $\pm$ \textless{}"
     )
+    assert render.escape("K_max=64") == r"$K_{\max}$=64"
     text = render.latex("t", "100 % of a_b", ["A", "B %"], [["x & y", "1"]])
     assert r"    x \& y & 1 \\" in text
     assert r"\caption{100 \% of a\_b}" in text
@@ -409,6 +433,8 @@ def test_latex_is_escaped():
 def test_markdown_keeps_its_columns():
     text = render.markdown("T", "c", ["A", "B"], [["x|y\nz", "1"]])
     assert r"| x\|y z | 1 |" in text
+    cells = [["a", "1.5 [1.0, 2.0]", "–", "128 tokens", "†23.4"], ["2", "–", "", "", "2.0 ± 0.1"]]
+    assert render.numeric("abcde", cells) == [False, True, False, False, True]
     assert render.bracketed(1.0, float("nan"), None, 1) == "1.0"
     assert render.spread(1.0, 0.25, 2) == "1.00 ± 0.25"
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from utaca.detection.training.metrics import calibration_error, caught, detection_metrics, reliability
 from utaca.errors import UserError
-from utaca.records import read
+from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.statistics import Estimate
@@ -85,6 +85,17 @@ def load(path: str | Path | Sequence[str | Path]) -> Detections:
     return Detections(documents, document, first["label"].to_numpy(), needed, runs)
 
 
+def load_checked(path: str | Path, made_from: Sequence[str | Path]) -> Detections:
+    """As :func:`load`; raises :class:`UserError` too where the verdicts were made from other files than these."""
+    check_source(path, made_from)
+    return load(path)
+
+
+def run_in_words(data: Detections, config: schema.Config) -> str:
+    """What the figures of detection were made with."""
+    return f"{config.reader.name}, labeller {config.labeller.name}, {len(data.documents)} documents"
+
+
 def detection(data: Detections, config: schema.Config) -> Table:
     """Token-level detection (paper, section "Uncertainty Detection Experiments").
 
@@ -120,12 +131,12 @@ def detection(data: Detections, config: schema.Config) -> Table:
     )
     columns = (
         _title_column(),
-        *metric_columns(),
-        Column("AUROC, minus row", _bracketed("auroc_difference", 3)),
-        Column("Balanced acc., minus row", _bracketed("balanced_accuracy_pct_difference", 2)),
-        Column("Tokens", _count("n_tokens")),
-        Column("Documents", _count("n_documents")),
-        Column("Failed labels", _count("n_failed_labels")),
+        *metric_columns("macc", "recall_n", "recall_p", "auroc"),
+        Column("AUROC, minus row", _bracketed("auroc_difference", 3), folded=True),
+        Column("Balanced acc., minus row", _bracketed("balanced_accuracy_pct_difference", 2), folded=True),
+        Column("Tokens", _count("n_tokens"), folded=True),
+        Column("Documents", _count("n_documents"), folded=True),
+        Column("Failed labels", _count("n_failed_labels"), folded=True),
         Column(f"paper mAcc % ({paper.NAMES[paper.LLAMA]})", lambda row: render.number(row["paper_macc_pct"], 2)),
         Column("paper Recall N %", lambda row: render.number(row["paper_recall_n_pct"], 2)),
         Column("paper Recall P %", lambda row: render.number(row["paper_recall_p_pct"], 2)),
@@ -151,8 +162,8 @@ def ablation(data: Detections, config: schema.Config) -> Table:
         Column("Logit margin", component("margin")),
         Column("Embedding", component("embedding")),
         Column("LSTM", component("lstm")),
-        Column("Variant", lambda row: row["detector"]),
-        *(Column(header, _shown(f"{metric}_pct", 2)) for header, metric in _HEADERS.items()),
+        Column("Variant", lambda row: row["detector"], folded=True),
+        *(Column(header, _shown(f"{m}_pct", 2), folded=m != "macc") for header, m in _HEADERS.items()),
         Column("AUROC", _shown("auroc", 3)),
         Column(f"paper mAcc % ({paper.NAMES[paper.LLAMA]})", lambda row: render.number(row["paper_macc_pct"], 2)),
         Column("paper CAS %", lambda row: render.number(row["paper_cas_pct"], 2)),
@@ -315,15 +326,16 @@ def resampled_metrics(data: Detections, runs: Sequence[Run], counts: np.ndarray)
     return {metric: np.mean([one[metric] for one in found], axis=0) for metric in found[0]}
 
 
-def metric_columns() -> tuple[Column, ...]:
-    """Columns that show a :func:`summary`."""
+def metric_columns(*shown: str) -> tuple[Column, ...]:
+    """Columns of a :func:`summary`, folded but for the metrics ``shown``."""
+    digits = {f"{metric}_pct": (header, 2) for header, metric in _HEADERS.items()}
+    digits |= {"auroc": ("AUROC", 3), "auprc": ("AUPRC", 3), "f1_n_pct": ("F1 N %", 2), "ece": ("ECE", 3)}
     return (
-        *(Column(header, _shown(f"{metric}_pct", 2)) for header, metric in _HEADERS.items()),
-        Column("AUROC", _shown("auroc", 3)),
-        Column("AUPRC", _shown("auprc", 3)),
-        Column("F1 N %", _shown("f1_n_pct", 2)),
-        Column("ECE", _shown("ece", 3)),
-        Column("Uncertain %", lambda row: render.number(row["share_uncertain_pct"], 1)),
+        *(
+            Column(header, _shown(column, places), folded=column.removesuffix("_pct") not in shown)
+            for column, (header, places) in digits.items()
+        ),
+        Column("Uncertain %", lambda row: render.number(row["share_uncertain_pct"], 1), folded=True),
     )
 
 

@@ -73,14 +73,14 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
         Column("Detector", plain("detector")),
         Column("Split", plain("split")),
         Column("Traces", plain("traces")),
-        *metric_columns(),
+        *metric_columns("balanced_accuracy", "auroc"),
         Column("AUROC, own minus fixed", figure("auroc_difference", 3)),
-        Column("Balanced acc., own minus fixed", figure("balanced_accuracy_pct_difference", 2)),
-        Column("Seeds", plain("seeds")),
+        Column("Balanced acc., own minus fixed", figure("balanced_accuracy_pct_difference", 2), folded=True),
+        Column("Seeds", plain("seeds"), folded=True),
         Column("Tokens", plain("n_tokens")),
-        Column("Replaced", plain("n_replaced")),
-        Column("Documents", plain("n_documents")),
-        Column("Failed labels", plain("n_failed_labels")),
+        Column("Replaced", plain("n_replaced"), folded=True),
+        Column("Documents", plain("n_documents"), folded=True),
+        Column("Failed labels", plain("n_failed_labels"), folded=True),
     )
     what = (
         "Token-level uncertainty detection along UT-ACA's own answers: the tokens that were tried below K_max, as the "

@@ -10,22 +10,26 @@ import numpy as np
 import pandas as pd
 
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.points import METHODS, Curve, Point, points, setting_in_words
+from utaca.reporting.points import METHODS, Curve, Point, name_in_words, points, setting_in_words
 from utaca.reporting.statistics import Estimate
 from utaca.reporting.tables import NAN, Column, Row, Show, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 
 _UNITS = (
-    "mTokens is the mean of tokens selected by retrieval a generated token, attended all keys attended, both of the "
-    "accepted pass; CAS is the judge's conceptual accuracy over attributes, failed judgements left out; string match "
-    "is token F1. A rollback is effective where the expanded pass had other blocks than the compact one."
+    "mTokens is the mean of tokens selected by retrieval a generated token, in the accepted pass; CAS is the judge's "
+    "conceptual accuracy over attributes, failed judgements left out."
+)
+_PASSES = (
+    "Attended: all keys attended in the accepted pass. With all passes: those counted too whose token was not "
+    "accepted. String match is token F1. A rollback is effective where the expanded pass had other blocks than the "
+    "compact one."
 )
 _COMPARED = (
-    "CAS difference: to the InfLLM point nearest in mTokens; CAS gain: to InfLLM's CAS at equal mTokens, interpolated "
-    "in log2 mTokens and clipped to the measured range; both paired by document. The oracle expands exactly where the "
-    "token would be another, which it learns from both passes of every token (mTokens with all passes). Gap closed: "
-    "CAS gain as a share of the oracle's at the same K_max and policy; undefined where the oracle gains nothing, "
-    "without interval where it gains nothing in more than 5% of the resamples."
+    "CAS gain: to InfLLM's CAS at equal mTokens, interpolated in log2 mTokens and clipped to the measured range; CAS "
+    "difference: to the InfLLM point nearest in mTokens; both paired by document. Gap closed: CAS gain as a share of "
+    "the oracle's at the same K_max and policy; undefined where the oracle gains nothing, without interval where it "
+    "gains nothing in more than 5% of the resamples. The oracle expands exactly where the token would be another, "
+    "which it learns from both passes of every token."
 )
 
 
@@ -67,29 +71,29 @@ def generation(
     rows = []
     for point, compared in zip(found, compare(found, counts), strict=True):
         row = _row(point, counts, config) | compared
-        known = about.reference[reference].get(point.key)
+        known = about.reference[reference].get(point.key) if point.in_paper else None
         row |= {"paper_mtokens": known.mtokens if known else NAN, "paper_cas_pct": known.cas if known else NAN}
         rows.append(row)
     columns = (
         Column("Method", plain("method")),
         Column("Setting", plain("setting")),
-        Column("Documents", plain("n_documents")),
         Column("mTokens", _rounded("mtokens", 1)),
-        Column("Attended", _rounded("attended", 1)),
-        Column("mTokens with all passes", _rounded("mtokens_with_tentative", 1)),
-        Column("CAS %", figure("cas_pct", 2)),
-        Column("String match %", _rounded("string_match_pct", 2)),
-        Column("Rollbacks a token %", _rounded("rollbacks_pct", 1)),
-        Column("effective %", _rounded("effective_rollbacks_pct", 1)),
-        Column("Failed judgements", plain("n_failed_judgements")),
         Column("Time a token s", _rounded("seconds_per_token", 4)),
+        Column("CAS %", figure("cas_pct", 2)),
         Column(f"paper mTokens ({paper.NAMES[reference]})", _rounded("paper_mtokens", 0)),
         Column(f"paper CAS % ({paper.NAMES[reference]})", _rounded("paper_cas_pct", 2)),
         *_compared_columns(),
+        Column("Documents", plain("n_documents"), folded=True),
+        Column("Attended", _rounded("attended", 1), folded=True),
+        Column("mTokens with all passes", _rounded("mtokens_with_tentative", 1), folded=True),
+        Column("String match %", _rounded("string_match_pct", 2), folded=True),
+        Column("Rollbacks a token %", _rounded("rollbacks_pct", 1), folded=True),
+        Column("effective %", _rounded("effective_rollbacks_pct", 1), folded=True),
+        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
     )
-    what = f"{about.what} {_UNITS} {_COMPARED}"
+    what = f"{about.what} {_UNITS}"
     told = caption_in_words(what, config, "judge", len(found[0].documents), seeds_in_words(config), reference)
-    return Table(split, about.title, told, pd.DataFrame(rows), columns)
+    return Table(split, about.title, told, pd.DataFrame(rows), columns, notes=f"{_COMPARED} {_PASSES}")
 
 
 def _rounded(column: str, digits: int) -> Show:
@@ -101,6 +105,8 @@ def _row(point: Point, counts: np.ndarray, config: schema.Config) -> Row:
         return float(statistics.ratio(*point.pair(above, below)))
 
     row: Row = {"method": point.method, "setting": setting_in_words(point, config), "n_documents": len(point.documents)}
+    row |= {"point": name_in_words(point, config), "decoder": point.key[0], "budget": point.key[1]}
+    row |= {"policy": point.key[2], "detector": point.detector, "seed": point.seed}
     spread(row, "mtokens", statistics.ratio_interval(*point.mtokens, counts))
     row |= {
         "attended": mean("attended", "n_generated"),
@@ -129,7 +135,7 @@ def compare(found: Sequence[Point], counts: np.ndarray) -> list[Row]:
     return [_comparison(point, fixed, curve, oracles.get(point.key[1:]), counts) for point in found]
 
 
-def _gain(point: Point, curve: Curve, counts: np.ndarray) -> tuple[float, np.ndarray]:
+def gain(point: Point, curve: Curve, counts: np.ndarray) -> tuple[float, np.ndarray]:
     """CAS above the curve at the point's tokens, and the same in every resample."""
     value = float(statistics.ratio(*point.cas)) - curve.at(float(statistics.ratio(*point.mtokens)))
     at_equal = curve.resampled_at(statistics.ratio(*point.mtokens, counts))
@@ -140,35 +146,35 @@ def _comparison(
     point: Point, fixed: Sequence[Point], curve: Curve | None, oracle: Point | None, counts: np.ndarray
 ) -> Row:
     row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN}
-    difference, gain, closed = Estimate(NAN), Estimate(NAN), Estimate(NAN)
+    difference, above, closed = Estimate(NAN), Estimate(NAN), Estimate(NAN)
     if curve is not None and point.key[0] != "infllm":
         own = float(statistics.ratio(*point.mtokens))
         nearest = fixed[int(np.abs(curve.tokens - own).argmin())]
         row["nearest_infllm"] = nearest.setting
         difference = statistics.paired_difference(point.cas, nearest.cas, counts)
         row["infllm_cas_pct"] = 100 * curve.at(own)
-        value, resampled = _gain(point, curve, counts)
-        gain = statistics.interval(value, resampled)
+        value, resampled = gain(point, curve, counts)
+        above = statistics.interval(value, resampled)
         if own < curve.tokens.min():
             row["note"] = f"below InfLLM's range, clipped to {fixed[int(curve.tokens.argmin())].setting}"
         elif own > curve.tokens.max():
             row["note"] = f"above InfLLM's range, clipped to {fixed[int(curve.tokens.argmax())].setting}"
         if oracle is not None and point.key[0] != "oracle":
-            closed = statistics.share((value, resampled), _gain(oracle, curve, counts))
+            closed = statistics.share((value, resampled), gain(oracle, curve, counts))
     spread(row, "difference_pct", difference, 100)
-    spread(row, "gain_pct", gain, 100)
+    spread(row, "gain_pct", above, 100)
     spread(row, "gap_closed_pct", closed, 100)
     return row
 
 
 def _compared_columns() -> tuple[Column, ...]:
     return (
-        Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING),
-        Column("CAS difference", figure("difference_pct", 2)),
-        Column("InfLLM CAS % at equal mTokens", _rounded("infllm_cas_pct", 2)),
-        Column("CAS gain", figure("gain_pct", 2)),
-        Column("Gap closed %", figure("gap_closed_pct", 0)),
-        Column("Note", plain("note")),
+        Column("CAS gain", figure("gain_pct", 2), folded=True),
+        Column("InfLLM CAS % at equal mTokens", _rounded("infllm_cas_pct", 2), folded=True),
+        Column("Note", plain("note"), folded=True),
+        Column("Gap closed %", figure("gap_closed_pct", 0), folded=True),
+        Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING, folded=True),
+        Column("CAS difference", figure("difference_pct", 2), folded=True),
     )
 
 
@@ -211,11 +217,11 @@ def seeds(
         Column("Seed", plain("seed")),
         Column("CAS %", shown("cas_pct", 2)),
         Column("mTokens", shown("mtokens", 1)),
-        Column("mTokens with all passes", shown("mtokens_with_tentative", 1)),
-        Column("Rollbacks a token %", shown("rollbacks_pct", 1)),
-        Column("effective %", shown("effective_rollbacks_pct", 1)),
-        Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING),
-        Column("CAS difference", shown("difference_pct", 2)),
+        Column("mTokens with all passes", shown("mtokens_with_tentative", 1), folded=True),
+        Column("Rollbacks a token %", shown("rollbacks_pct", 1), folded=True),
+        Column("effective %", shown("effective_rollbacks_pct", 1), folded=True),
+        Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING, folded=True),
+        Column("CAS difference", shown("difference_pct", 2), folded=True),
         Column("CAS gain", shown("gain_pct", 2)),
         Column("Gap closed %", shown("gap_closed_pct", 0)),
     )
@@ -223,7 +229,7 @@ def seeds(
     told = caption_in_words(
         what, config, "judge", len(found[0].documents), f"config seed {config.seed}", paper.LLAMA, columns=False
     )
-    return Table("seeds", "Generation, spread over detector seeds", told, pd.DataFrame(rows), columns)
+    return Table("seeds", "Generation, spread over detector seeds", told, pd.DataFrame(rows), columns, notes=_PASSES)
 
 
 _SEED_FIGURES = (
@@ -320,7 +326,7 @@ def tradeoff(
     for point in found:
         prefill, decode = point.sums["prefill_seconds"], point.sums["decode_seconds"]
         ones = point.sums["documents"]
-        known = paper.TRADEOFF[reference].get(point.key)
+        known = paper.TRADEOFF[reference].get(point.key) if point.in_paper else None
         setting = setting_in_words(point, config)
         row: Row = {"method": point.method, "setting": setting, "n_documents": len(point.documents)}
         spread(row, "cas_pct", statistics.ratio_interval(*point.cas, counts), 100)
@@ -342,17 +348,17 @@ def tradeoff(
     columns = (
         Column("Method", plain("method")),
         Column("Setting", plain("setting")),
-        Column("Documents", plain("n_documents")),
+        Column("Documents", plain("n_documents"), folded=True),
         Column("CAS %", figure("cas_pct", 2)),
-        Column("Failed judgements", plain("n_failed_judgements")),
+        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
         Column("mTok.", figure("mtokens", 1)),
         Column("E2E s", figure("end_to_end_s", 3)),
-        Column("Prefill s", figure("prefill_s", 3)),
-        Column("Decoding s/token", figure("seconds_per_token", 4)),
+        Column("Prefill s", figure("prefill_s", 3), folded=True),
+        Column("Decoding s/token", figure("seconds_per_token", 4), folded=True),
         Column("Peak memory GiB", figure("peak_gib", 2)),
-        Column(f"paper CAS % ({paper.NAMES[reference]})", figure("paper_cas_pct", 2)),
-        Column("paper mTok.", figure("paper_mtokens", 0)),
-        Column("paper E2E s", figure("paper_end_to_end_s", 2)),
+        Column(f"paper CAS % ({paper.NAMES[reference]})", figure("paper_cas_pct", 2), folded=True),
+        Column("paper mTok.", figure("paper_mtokens", 0), folded=True),
+        Column(f"paper E2E s ({paper.NAMES[reference]})", figure("paper_end_to_end_s", 2)),
         Column("paper GPU GiB", figure("paper_peak_gib", 2)),
     )
     what = (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.generation import seeds_in_words, usual
 from utaca.reporting.points import METHODS, Curve, Point, points, setting_in_words
@@ -51,6 +53,7 @@ def methods(
     for point in found:
         name, mtokens = point.key[0], float(statistics.ratio(*point.mtokens))
         known = paper.METHODS.get(reader, {}).get(name) or paper.TEST[reader].get(point.key)
+        known = known if point.in_paper else None
         reference = {
             "paper_mtokens": known.mtokens if known else NAN,
             "paper_cas_pct": known.cas if known else NAN,
@@ -93,35 +96,36 @@ def methods(
     columns = (
         Column("Method", plain("method")),
         Column("Setting", plain("setting")),
-        Column("Documents", plain("n_documents")),
-        Column("Prefill", plain("prefill")),
-        Column("Document read %", figure("read_pct", 1)),
-        Column("Out of memory", plain("n_memory")),
-        Column("Incoherent", plain("n_incoherent")),
+        Column("Documents", plain("n_documents"), folded=True),
+        Column("Prefill", plain("prefill"), folded=True),
+        Column("Document read %", figure("read_pct", 1), folded=True),
+        Column("Out of memory", plain("n_memory"), folded=True),
+        Column("Incoherent", plain("n_incoherent"), folded=True),
         Column("mTokens", figure("mtokens", 1)),
-        Column("Attended", figure("attended", 1)),
-        Column("CAS %", figure("cas_pct", 2)),
-        Column("CAS % without failures", figure("cas_whole_pct", 2)),
-        Column("CAS difference to UT-ACA", figure("difference_pct", 2)),
-        Column("Nearest UT-ACA", lambda row: row["nearest_utaca"] or render.MISSING),
-        Column("Prefill s", figure("prefill_s", 2)),
+        Column("Attended", figure("attended", 1), folded=True),
         Column("Time a token s", figure("seconds_per_token", 4)),
-        Column("Peak memory GiB", figure("peak_gib", 2)),
+        Column("CAS %", figure("cas_pct", 2)),
+        Column("CAS % without failures", figure("cas_whole_pct", 2), folded=True),
+        Column("CAS difference to UT-ACA", figure("difference_pct", 2), folded=True),
+        Column("Nearest UT-ACA", lambda row: row["nearest_utaca"] or render.MISSING, folded=True),
+        Column("Prefill s", figure("prefill_s", 2), folded=True),
+        Column("Peak memory GiB", figure("peak_gib", 2), folded=True),
         Column(f"paper mTokens ({paper.NAMES[reader]})", figure("paper_mtokens", 0)),
         Column(f"paper CAS % ({paper.NAMES[reader]})", _paper_cas),
     )
     absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
     what = (
         "Context-management methods on the long-context test split, under the settings of their sources and the "
-        "paper's budgets but for those that column Setting names. mTokens is the nominal budget a generated token, "
-        "attended the keys really attended to, the mean over layers and heads. Document read: methods with true "
+        "paper's budgets but for those that column Setting names. mTokens is the nominal budget a generated token. "
+        f"{_FAILURES} {' '.join(['†: the paper leaves such samples out.', *_classifier(config), *absent])}"
+    )
+    notes = (
+        "Attended are the keys really attended to, the mean over layers and heads. Document read: methods with true "
         "positions read documents cut in the middle to the reader's positions, question and answer counted in. "
         "UT-ACA on another method has that method's budgets, in tokens, and the detector trained on block memory. "
-        "Difference: to the UT-ACA point nearest in mTokens, "
-        f"paired by document. {_FAILURES} {_WHOLE} †: the paper leaves such samples out. "
-        f"{' '.join([*_classifier(config), *absent])}"
+        f"Difference: to the UT-ACA point nearest in mTokens, paired by document. {_WHOLE}"
     )
-    return _table("methods", "Context-management methods", what, rows, columns, found, config)
+    return _table("methods", "Context-management methods", what, rows, columns, found, config, notes)
 
 
 def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.Config) -> Table:
@@ -171,31 +175,41 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
     columns = (
         Column("Method", plain("method")),
         *(Column(f"CAS % at {budget}", figure(f"cas_{budget}_pct", 2)) for budget in budgets),
-        *(Column(f"Attended at {budget}", figure(f"attended_{budget}", 0)) for budget in budgets),
         Column("UT-ACA above it, mean", figure("utaca_above_pct", 2)),
+        *(Column(f"Attended at {budget}", figure(f"attended_{budget}", 0), folded=True) for budget in budgets),
     )
     reach = f"{min(map(_tokens, adaptive)):.0f} to {max(map(_tokens, adaptive)):.0f}" if adaptive else "nothing"
     what = (
-        "Context-management methods on the long-context test split at equal nominal budgets of tokens. Attended: keys "
-        "really attended to. UT-ACA's mean budget is an outcome: its CAS is interpolated in log2 mTokens between its "
-        f"points, which reach {reach}, beyond them that of the nearest one; the last column is its CAS less the "
-        f"method's, mean over budgets, paired by document. Other settings are those of table methods. {_FAILURES} "
-        f"{' '.join([*_classifier(config), *absent])}"
+        "Context-management methods on the long-context test split at equal nominal budgets of tokens. UT-ACA's mean "
+        "budget is an outcome: its CAS is interpolated in log2 mTokens between its points, which reach "
+        f"{reach}, beyond them that of the nearest one; UT-ACA above it is its CAS less the method's, mean over "
+        "budgets, paired by document. Other settings are those of table methods. "
+        f"{' '.join([_FAILURES, *_classifier(config), *absent])}"
     )
-    return _table("equal_budgets", "Methods at equal budgets", what, rows, columns, [*own, *blocks], config)
+    notes = "Attended are the keys really attended to, the mean over layers and heads."
+    return _table("equal_budgets", "Methods at equal budgets", what, rows, columns, [*own, *blocks], config, notes)
 
 
 def split(
-    answers: Sequence[str | Path], scores: Sequence[str | Path], purposes: Sequence[str], config: schema.Config
+    files: Mapping[str, Sequence[str | Path]], purposes: Sequence[str], config: schema.Config
 ) -> tuple[list[Point], list[Point]]:
     """Points of the test split's suites for these purposes that are not decoded from block memory, and all that are but
-    those of detector seeds."""
-    own, beside = config.shown("test", *purposes), config.shown("test", "generation", "sweep", "methods", "budgets")
-    blocks = [point.label for suite in config.suites.values() for point in suite.points if point.in_blocks]
-    return (
-        points(answers, scores, [label for label in own if label not in blocks]),
-        points(answers, scores, only) if (only := [label for label in beside if label in blocks]) else [],
-    )
+    those of detector seeds.
+
+    ``files`` are ``method_answers``, ``method_scores``, ``test_answers`` and ``test_scores``. Raises
+    :class:`UserError` where both are of other documents.
+    """
+    shown = config.shown("test", "generation", "sweep", "methods", "budgets")
+    labels = {point.label for suite in config.suites.values() for point in suite.points if point.in_blocks}
+    own = points(files["method_answers"], files["method_scores"], set(config.shown("test", *purposes)) - labels)
+    only = [label for label in shown if label in labels]
+    blocks = points(files["test_answers"], files["test_scores"], only) if only else []
+    if blocks and blocks[0].documents != own[0].documents:
+        raise UserError(
+            f"{files['test_answers'][0]} answers other documents than {files['method_answers'][0]}; remove the older "
+            "of the two and make it again"
+        )
+    return own, blocks
 
 
 def compared(blocks: Sequence[Point], config: schema.Config) -> list[Point]:
@@ -253,11 +267,11 @@ def _paper_cas(row: Mapping[str, object]) -> str:
 
 def _table(
     name: str, title: str, what: str, rows: list[Row], columns: tuple[Column, ...], found: Sequence[Point],
-    config: schema.Config,
+    config: schema.Config, notes: str,
 ) -> Table:  # fmt: skip
     compared = name == "methods"
     reader = paper.reference_reader(paper.TEST, config.reader.name)
     told = caption_in_words(
         what, config, "judge", len(found[0].documents), seeds_in_words(config), reader, columns=compared
     )
-    return Table(name, title, told, pd.DataFrame(rows), columns)
+    return Table(name, title, told, pd.DataFrame(rows), columns, notes=notes)

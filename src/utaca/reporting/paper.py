@@ -10,6 +10,9 @@ NAMES = {LLAMA: "Llama-3.1-8B", QWEN: "Qwen2-7B"}
 
 Point = tuple[str, int, str]  # method, budget (K or K_max), policy
 
+DETECTOR = "utaca"
+"""The variant that is the paper's detector: points with another one have no figure of the paper beside them."""
+
 
 class Detection(NamedTuple):
     """Token-level detection, in %."""

@@ -80,6 +80,11 @@ class Point:
             return f"K={budget}"
         return f"{budget} tokens" if budget else render.MISSING
 
+    @property
+    def in_paper(self) -> bool:
+        """Whether the paper has its detector, if it has any."""
+        return self.detector in ("", paper.DETECTOR)
+
     def pair(self, above: str, below: str) -> tuple[np.ndarray, np.ndarray]:
         return self.sums[above], self.sums[below]
 
@@ -132,9 +137,7 @@ def label_in_words(label: str, config: schema.Config) -> str:
     return name_in_words(point, config) if point else label
 
 
-def points(
-    answers: Sequence[str | Path], scores: Sequence[str | Path], only: Collection[str] = ()
-) -> list[Point]:
+def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Collection[str] = ()) -> list[Point]:
     """Operating points in the order of the answer files, those of several suites once; of labels ``only``, if any.
 
     Raises :class:`UserError` where files of different settings, or scores of other answers, would be mixed, and where

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 MISSING = "–"
+RUN = "Run: "
+"""How the paragraph of a caption begins that says what the run is."""
+DETAILS = "<details>"
+"""The line of a Markdown table after which it stands again with all its columns."""
+
+_NUMBER = re.compile(r"[†<>≤≥]?\s?[-−+]?\d[\d.,]*(?:e[-+]?\d+)?\s?%?(?:\s(?:±|→)\s[-−]?\d[\d.,]*|\s?\[[^\]]*\])?|†?–")
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -24,6 +31,7 @@ _LATEX = {
     "–": "--",
     "−": "$-$",
     "→": r"$\rightarrow$",
+    "†": r"$\dagger$",
     "\n": " ",
 }
 
@@ -46,19 +54,47 @@ def spread(value: object, sd: object, digits: int) -> str:
     return number(value, digits) if number(sd, digits) == MISSING else f"{number(value, digits)} ± {number(sd, digits)}"
 
 
-def markdown(title: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A heading, the table and its caption as Markdown; first column left, others right."""
+def numeric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Which columns hold numbers, and so stand on the right: every cell a number, a dash or nothing, one a number."""
+    columns = [[row[place] for row in rows if row[place]] for place in range(len(header))]
+    return [
+        all(_NUMBER.fullmatch(cell) for cell in cells) and any(cell != MISSING for cell in cells) for cells in columns
+    ]
 
+
+def markdown(
+    title: str,
+    caption: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    lead: str = "",
+    whole: tuple[Sequence[str], Sequence[Sequence[str]], str] | None = None,
+) -> str:
+    """A heading, ``lead``, the table and its caption as Markdown; numbers stand on the right.
+
+    Lines of ``lead`` and ``caption`` are paragraphs. ``whole`` are header and rows of the table with all its columns,
+    which follow folded, and what is to be said of them.
+    """
+    blocks = [f"## {title}", *lead.splitlines(), _grid(header, rows), *caption.splitlines()]
+    if whole is not None:
+        summary = f"{DETAILS}<summary>All {len(whole[0])} columns</summary>"
+        blocks += [summary, _grid(*whole[:2]), *whole[2].splitlines(), "</details>"]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
-    rule = "| " + " | ".join(["---", *["---:"] * (len(header) - 1)]) + " |"
-    return "\n".join([f"## {title}", "", line(header), rule, *map(line, rows), "", caption, ""])
+    rule = "| " + " | ".join("---:" if right else "---" for right in numeric(header, rows)) + " |"
+    return "\n".join([line(header), rule, *map(line, rows)])
 
 
 def escape(text: str) -> str:
     """``text`` such that LaTeX prints it."""
-    return "".join(_LATEX.get(character, character) for character in text)
+    escaped = "".join(_LATEX.get(character, character) for character in text)
+    return escaped.replace(r"K\_max", r"$K_{\max}$")
 
 
 def latex(name: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -67,12 +103,13 @@ def latex(name: str, caption: str, header: Sequence[str], rows: Sequence[Sequenc
     def line(cells: Sequence[str]) -> str:
         return "    " + " & ".join(map(escape, cells)) + r" \\"
 
+    sides = "".join("r" if right else "l" for right in numeric(header, rows))
     return "\n".join(
         [
             r"\begin{table*}",
             r"  \centering",
             r"  \resizebox{\textwidth}{!}{%",
-            rf"  \begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
+            rf"  \begin{{tabular}}{{{sides}}}",
             r"    \toprule",
             line(header),
             r"    \midrule",

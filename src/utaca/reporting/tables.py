@@ -6,7 +6,6 @@ standard deviation over detector seeds, ``paper_*`` the paper's figures; tokens,
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 
-from utaca.errors import UserError
 from utaca.records import atomic_path, read
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.statistics import Estimate
@@ -30,34 +28,45 @@ Show = Callable[[Mapping[str, Any]], str]
 
 @dataclass(frozen=True)
 class Column:
-    """A column for people: its header and how a row of the frame is shown in it."""
+    """A column for people: its header and how a row of the frame is shown in it.
+
+    Those that are ``folded`` are shown where all are: the first seven or so say what a table is for.
+    """
 
     header: str
     show: Show
+    folded: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: ``frame`` holds the figures, ``columns`` what people are shown of them."""
+    """A table: ``frame`` holds the figures, ``columns`` what people are shown of them.
+
+    ``lead`` stands before it, ``caption`` after it, ``notes`` where all columns are; their lines are paragraphs.
+    """
 
     name: str
     title: str
     caption: str
     frame: pd.DataFrame
     columns: tuple[Column, ...]
+    lead: str = ""
+    notes: str = ""
 
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Header and rows as text."""
+    def cells(self, *, folded: bool = True) -> tuple[list[str], list[list[str]]]:
+        """Header and rows as text, with or without the columns that are folded."""
+        shown = [column for column in self.columns if folded or not column.folded]
         rows = self.frame.to_dict("records")
-        return [column.header for column in self.columns], [[c.show(row) for c in self.columns] for row in rows]
+        return [column.header for column in shown], [[column.show(row) for column in shown] for row in rows]
 
 
 def save(table: Table, directory: str | Path) -> list[Path]:
     """Write ``{name}.csv``, ``.md`` and ``.tex`` into a folder."""
-    header, rows = table.cells()
+    header, rows = table.cells(folded=False)
+    whole = (*table.cells(), table.notes) if any(column.folded for column in table.columns) else None
     texts = {
         "csv": _csv(table.frame),
-        "md": render.markdown(table.title, table.caption, header, rows),
+        "md": render.markdown(table.title, table.caption, header, rows, lead=table.lead, whole=whole),
         "tex": render.latex(table.name, table.caption, header, rows),
     }
     paths = [Path(directory) / f"{table.name}.{extension}" for extension in texts]
@@ -114,18 +123,27 @@ def what_is_synthetic(config: schema.Config) -> str:
 def caption_in_words(
     what: str, config: schema.Config, role: str, n_documents: int, seeds: str, reference: str, *, columns: bool = True
 ) -> str:
-    """``what`` a table shows, what it was made with, and whose figures stand beside.
+    """``what`` a table shows and whose figures stand beside; then, as a paragraph of its own, what it was made with.
 
     ``reference`` is a reader of the paper; ``columns`` says whether the table has columns of the paper's figures.
     """
-    endpoint: schema.Endpoint = getattr(config, role)
     same = "same reader model, other data" if reference == config.reader.name else "other model and data"
-    beside = f" Reference columns = the paper's figure with {paper.NAMES[reference]}, {same}." if columns else ""
+    beside = f" Paper: its figure with {paper.NAMES[reference]}, {same}." if columns else ""
+    seen = f"{n_documents} documents; {seeds}; {intervals_in_words(config)}"
+    return f"{what}{beside}\n{run_in_words(config, role)}; {seen}"
+
+
+def run_in_words(config: schema.Config, role: str) -> str:
+    """The line that says what a run is: reader, corpus, the endpoint of ``role`` and the scale."""
     return (
-        f"{what} Reader {config.reader.name}; padding corpus {corpus_in_words(config)}; {role} "
-        f"{endpoint_in_words(endpoint)}; scale {config.scale.name}; {seeds}; {n_documents} documents; brackets: "
-        f"{statistics.LEVEL:.0%} bootstrap over documents ({config.scale.bootstrap} resamples).{beside}"
+        f"{render.RUN}reader {config.reader.name}; padding {corpus_in_words(config)}; {role} "
+        f"{endpoint_in_words(getattr(config, role))}; scale {config.scale.name}"
     )
+
+
+def intervals_in_words(config: schema.Config) -> str:
+    """What brackets hold."""
+    return f"brackets: {statistics.LEVEL:.0%} bootstrap over documents ({config.scale.bootstrap} resamples)."
 
 
 def spread(row: Row, column: str, estimate: Estimate, factor: float = 1) -> None:
@@ -181,60 +199,17 @@ def endpoints(usage: Mapping[str, str | Path | Sequence[str | Path]], config: sc
         Column("Endpoint", lambda row: endpoint_in_words(getattr(config, row["role"]))),
         Column("Items", lambda row: str(row["n_items"])),
         Column("Answers needed", lambda row: str(row["n_answers"])),
-        Column("Asked again", lambda row: str(row["n_asked_again"])),
+        Column("Asked again", lambda row: str(row["n_asked_again"]), folded=True),
         Column("Failed", lambda row: f"{row['n_failed']} ({row['failures']})" if row["n_failed"] else "0"),
-        Column("Prompt tokens", lambda row: str(row["prompt_tokens"])),
+        Column("Prompt tokens", lambda row: str(row["prompt_tokens"]), folded=True),
         Column("Completion tokens", lambda row: str(row["completion_tokens"])),
         Column("Cost USD", lambda row: render.number(row["cost_usd"], 2)),
     )
     caption = (
-        f"What the endpoints were needed for. Reader {config.reader.name}; scale {config.scale.name}. An item is a "
+        "What the endpoints were needed for. An item is a "
         "biography, a stated fact to label or an attribute to score; items that ask the same share an answer. Asked "
         "again: answers sent for because the one before could not be used. Answers count the same whether they were "
-        "sent for or found in the answer store; the cost is theirs, at the prices in the config (0: none given)."
+        "sent for or found in the answer store; the cost is theirs, at the prices in the config (0: none given).\n"
+        f"{render.RUN}reader {config.reader.name}; scale {config.scale.name}."
     )
     return Table("endpoints", "Endpoints", caption, pd.DataFrame(rows), columns)
-
-
-# The page that collects them
-
-
-def index(files: Sequence[str | Path], directory: str | Path, config: schema.Config) -> Path:
-    """Copy tables and figures of a reader into ``directory``, prefixed with its name, and write ``index.md`` there.
-
-    The page tells what the run is made of, shows the Markdown tables and PNG figures and links every file.
-    """
-    directory = Path(directory)
-    stems: dict[str, list[Path]] = {}
-    for file in map(Path, files):
-        if not file.is_file():
-            raise UserError(f"{file} does not exist; make it with its target: snakemake --cores all {file}")
-        copy = directory / f"{config.reader.name}-{file.name}"
-        with atomic_path(copy) as scratch:
-            shutil.copyfile(file, scratch)
-        stems.setdefault(copy.stem, []).append(copy)
-    page = ["# Results", "", *_identity(config), ""]
-    for stem, copies in stems.items():
-        by_extension = {copy.suffix: copy for copy in copies}
-        if ".md" in by_extension:
-            page += [by_extension[".md"].read_text(encoding="utf-8").rstrip(), ""]
-        elif ".png" in by_extension:
-            name = stem.removeprefix(f"{config.reader.name}-")
-            page += [f"## {name.capitalize()}", "", f"![{name}]({by_extension['.png'].name})", ""]
-        page += ["Files: " + ", ".join(f"[{copy.name}]({copy.name})" for copy in copies), ""]
-    path = directory / "index.md"
-    _write(path, "\n".join(page))
-    return path
-
-
-def _identity(config: schema.Config) -> list[str]:
-    return [
-        f"- Reader: {config.reader.name} (`{config.reader.path}`)",
-        f"- Corpus: {corpus_in_words(config)}",
-        f"- Writer: {endpoint_in_words(config.writer)}",
-        f"- Labeller: {endpoint_in_words(config.labeller)}",
-        f"- Judge: {endpoint_in_words(config.judge)}",
-        f"- Scale: {config.scale.name}; config seed {config.seed}; {config.scale.detector_seeds} detector seeds",
-        "",
-        what_is_synthetic(config),
-    ]

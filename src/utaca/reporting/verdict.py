@@ -1,0 +1,309 @@
+"""What a run says of UT-ACA, in words and figures that are computed: against InfLLM at equal tokens.
+
+A point is held against InfLLM's CAS at the tokens that it selects itself, read off InfLLM's curve, document by document
+(:func:`utaca.reporting.generation.gain`). A detector's points are averaged, so that one interval decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from utaca.reporting import render, statistics
+from utaca.reporting.generation import gain
+from utaca.reporting.points import METHODS, Curve, Point, name_in_words, points, setting_in_words
+from utaca.reporting.statistics import Estimate
+from utaca.reporting.tables import (
+    NAN,
+    Column,
+    Row,
+    Table,
+    corpus_in_words,
+    endpoint_in_words,
+    figure,
+    intervals_in_words,
+    plain,
+    run_in_words,
+    spread,
+)
+from utaca.settings import schema
+
+Outcome = Literal["gains", "loses", "is not told apart"]
+FEW = 10
+"""Documents below which an interval over them is not to be trusted."""
+BEYOND = 1.1
+"""How many times fewer or more tokens than any of InfLLM's a point selects to have none that is equal."""
+_LIES: dict[Outcome, str] = {"gains": "above", "loses": "below", "is not told apart": "not told apart"}
+
+
+class Group(NamedTuple):
+    """Points of one method and detector: what each gains on InfLLM, and the mean of those within InfLLM's range.
+
+    ``beyond`` has a note a point, "" within the range. Where no point is within it, the mean is of all.
+    """
+
+    name: str
+    points: list[Point]
+    gains: list[Estimate]
+    beyond: list[str]
+    mean: Estimate
+
+    @property
+    def meets(self) -> bool:
+        """Whether any point selects as many tokens as InfLLM's."""
+        return not all(self.beyond)
+
+    @property
+    def averaged(self) -> int:
+        """Points that the mean is of."""
+        return self.beyond.count("") or len(self.points)
+
+
+def outcome(estimate: Estimate, n_documents: int) -> Outcome:
+    """What an interval of a difference says; nothing where there is no interval, or one document."""
+    if n_documents < 2 or not (estimate.low > 0 or estimate.high < 0):
+        return "is not told apart"
+    return "gains" if estimate.low > 0 else "loses"
+
+
+def verdict(
+    answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config, only: Collection[str] = ()
+) -> Table:
+    """The verdict on a test split: sentences, and every point's CAS less InfLLM's at equal tokens.
+
+    ``answers`` and ``scores`` are as in :func:`utaca.reporting.points.points`, of labels ``only``, if any. The frame
+    has a row a mean over a detector's points (``n_points`` > 1, ``name``) and a row a point; figures are CAS points.
+    """
+    found = points(answers, scores, only)
+    counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
+    fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
+    groups = _groups(found, fixed, counts, config)
+    rows = [row for group in groups for row in _rows(group, fixed, counts, config)]
+    n = len(found[0].documents)
+    columns = (
+        Column("Point", plain("name")),
+        Column("mTokens", lambda row: render.number(row["mtokens"], 1)),
+        Column("CAS %", lambda row: render.number(row["cas_pct"], 2)),
+        Column("InfLLM CAS % at equal mTokens", lambda row: render.number(row["infllm_cas_pct"], 2)),
+        Column("CAS difference", figure("gain_pct", 2)),
+        Column("Against InfLLM", lambda row: _LIES[outcome(_estimate(row), n)]),
+        Column("Note", plain("note")),
+    )
+    caption = (
+        "CAS less InfLLM's at the tokens that a point selects itself: InfLLM's is interpolated in log2 mTokens between "
+        "its points and clipped to their range. Documents are paired. Against InfLLM: what the interval says.\n"
+        f"{run_in_words(config, 'judge')}; {n} documents; {intervals_in_words(config)}"
+    )
+    frame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    lead = "\n".join(sentences(groups, found, fixed, counts, config))
+    return Table("verdict", "UT-ACA against InfLLM at equal tokens", caption, frame, columns, lead=lead)
+
+
+_COLUMNS = (
+    "name", "setting", "method", "decoder", "detector", "seed", "n_points", "n_documents", "mtokens", "cas_pct",
+    "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "note",
+)  # fmt: skip
+
+
+def _groups(found: Sequence[Point], fixed: Sequence[Point], counts: np.ndarray, config: schema.Config) -> list[Group]:
+    """UT-ACA with the config's detector first, then with others, then the oracle; none without InfLLM beside."""
+    if not fixed:
+        return []
+    curve = Curve.of(fixed, counts)
+    main = (config.detector, config.detector_seed)
+    named: dict[tuple[str, str, int], list[Point]] = {}
+    for point in found:
+        if point.key[0] in ("utaca", "oracle"):
+            named.setdefault((point.key[0], point.detector, point.seed), []).append(point)
+    order = sorted(named, key=lambda key: (key[0] == "oracle", key[1:] != main))
+    groups = []
+    for method, detector, seed in order:
+        own = named[method, detector, seed]
+        values, resampled = zip(*(gain(point, curve, counts) for point in own), strict=True)
+        each = [statistics.interval(value, drawn) for value, drawn in zip(values, resampled, strict=True)]
+        beyond = [_beyond(_tokens(point), curve, fixed) for point in own]
+        within = [place for place, note in enumerate(beyond) if not note] or list(range(len(own)))
+        mean = statistics.interval(
+            float(np.mean([values[place] for place in within])), np.mean([resampled[place] for place in within], axis=0)
+        )
+        setting = setting_in_words(own[0], config).removeprefix(own[0].setting)
+        groups.append(Group(METHODS[method] + setting, own, each, beyond, mean))
+    return groups
+
+
+def _rows(group: Group, fixed: Sequence[Point], counts: np.ndarray, config: schema.Config) -> list[Row]:
+    curve = Curve.of(fixed, counts)
+    first = group.points[0]
+    about: Row = {"method": first.method, "decoder": first.key[0], "detector": first.detector, "seed": first.seed}
+    about["n_documents"] = len(first.documents)
+    rows: list[Row] = []
+    if group.averaged > 1:
+        name = f"{group.name}, mean of {group.averaged}"
+        note = "" if group.averaged == len(group.points) else "of the points within InfLLM's range"
+        row = about | {"name": name, "setting": "mean", "n_points": group.averaged, "note": note}
+        row |= {"mtokens": NAN, "cas_pct": NAN, "infllm_cas_pct": NAN}
+        spread(row, "gain_pct", group.mean, 100)
+        rows.append(row)
+    for point, estimate, note in zip(group.points, group.gains, group.beyond, strict=True):
+        tokens = _tokens(point)
+        row = about | {"name": name_in_words(point, config), "setting": setting_in_words(point, config), "n_points": 1}
+        row |= {"mtokens": tokens, "cas_pct": 100 * _cas(point), "infllm_cas_pct": 100 * curve.at(tokens)}
+        row["note"] = note
+        spread(row, "gain_pct", estimate, 100)
+        rows.append(row)
+    return rows
+
+
+def _beyond(tokens: float, curve: Curve, fixed: Sequence[Point]) -> str:
+    """That a point lies beyond InfLLM's range, and what it is held against there."""
+    low, high = int(curve.tokens.argmin()), int(curve.tokens.argmax())
+    if tokens * BEYOND < curve.tokens[low]:
+        return f"held against InfLLM {fixed[low].setting}, which selects more ({curve.tokens[low]:.0f})"
+    if tokens > curve.tokens[high] * BEYOND:
+        return f"held against InfLLM {fixed[high].setting}, which selects fewer ({curve.tokens[high]:.0f})"
+    return ""
+
+
+# In words
+
+
+def sentences(
+    groups: Sequence[Group],
+    found: Sequence[Point],
+    fixed: Sequence[Point],
+    counts: np.ndarray,
+    config: schema.Config,
+) -> list[str]:
+    """Paragraphs, the verdict itself first."""
+    n = len(found[0].documents)
+    adaptive = [group for group in groups if group.points[0].key[0] == "utaca"]
+    main = next((group for group in adaptive if _main(group.points[0], config)), None)
+    if main is None:
+        lacking = "InfLLM" if not fixed else "UT-ACA with the config's detector"
+        said = [f"**There is no verdict: the suites of this run hold no point of {lacking}.**"]
+    else:
+        said = [f"**{headline(main, n)}**", one_by_one(main, n)]
+    if fixed:
+        said.append(rise(fixed, counts))
+    said += [bound(group, n) for group in groups if group.points[0].key[0] == "oracle"]
+    others = [group for group in adaptive if group is not main]
+    if others:
+        said.append(f"Other detectors, the same comparison: {'; '.join(_other(group, n) for group in others)}.")
+    said.append(made_of(found, config))
+    return said
+
+
+def headline(group: Group, n_documents: int) -> str:
+    """Who wins, by how much, how sure, on how many documents."""
+    what, where = outcome(group.mean, n_documents), _where(group)
+    if n_documents == 1:
+        return f"One document tells nothing: {where}, {group.name}'s CAS differs by {_signed(group.mean)} points there."
+    few = f"on {n_documents} documents" + (", too few to tell more" if n_documents < FEW else "")
+    if not group.meets:
+        none = f"There is no verdict at equal tokens: no point of {group.name} selects as many as any of InfLLM's"
+        return f"{none}; {where}, its CAS differs by {_signed(group.mean)} points {_limits(group.mean)} {few}."
+    if what == "is not told apart":
+        return (
+            f"{group.name} is not told apart from InfLLM {few}: {where}, its CAS differs by {_signed(group.mean)} "
+            f"points {_limits(group.mean)}, an interval that holds zero."
+        )
+    start, side = ("gains on", "higher") if what == "gains" else ("loses to", "lower")
+    by = f"{abs(100 * group.mean.value):.1f} points {side} {_limits(group.mean)}"
+    return f"{group.name} {start} InfLLM {few}: {where}, its CAS is {by}."
+
+
+def one_by_one(group: Group, n_documents: int) -> str:
+    """How many of a detector's points within InfLLM's range lie on which side, and which are beyond it."""
+    pairs = list(zip(group.gains, group.beyond, strict=True))
+    found = [outcome(estimate, n_documents) for estimate, note in pairs if not note]
+    said = []
+    if found:
+        parts = [f"{found.count(what)} {lies}" for what, lies in _LIES.items() if what in found]
+        total = f"Of {len(found)} points" if len(found) > 1 else "Of one point"
+        said.append(f"{total} within InfLLM's range, by an interval each: {', '.join(parts)}.")
+    notes: dict[str, list[str]] = {}
+    for point, note in zip(group.points, group.beyond, strict=True):
+        if note:
+            notes.setdefault(note, []).append(point.setting)
+    said += [f"Beyond InfLLM's range, {note}: {'; '.join(who)}." for note, who in notes.items()]
+    return " ".join(said)
+
+
+def rise(fixed: Sequence[Point], counts: np.ndarray) -> str:
+    """How much InfLLM gains from its smallest to its largest budget: the room that an allocation of budgets has."""
+    first, last = fixed[0], fixed[-1]
+    if first is last:
+        return f"InfLLM has one budget here, {first.setting}: what a budget is worth is not known."
+    difference = statistics.paired_difference(last.cas, first.cas, counts)
+    ends = f"from {first.setting} ({_tokens(first):.0f} tokens) to {last.setting} ({_tokens(last):.0f} tokens)"
+    what = outcome(difference, len(first.documents))
+    if what == "is not told apart":
+        return (
+            f"InfLLM itself does not tell its budgets apart: {_signed(difference)} CAS points {_limits(difference)} "
+            f"{ends}. Where the budget does not matter, no way to allocate it can gain much."
+        )
+    verb = "rises" if what == "gains" else "falls"
+    return f"InfLLM itself {verb} by {abs(100 * difference.value):.1f} CAS points {_limits(difference)} {ends}."
+
+
+def bound(group: Group, n_documents: int) -> str:
+    """What the oracle gains: the room that a better detector has."""
+    told = {
+        "gains": "That is the room for a better detector.",
+        "loses": "Even a perfect detector would lose here.",
+        "is not told apart": "No room for a better detector is seen.",
+    }[outcome(group.mean, n_documents)]
+    said = (
+        "The oracle, which expands exactly where that changes the token, differs from InfLLM by "
+        f"{_signed(group.mean)} points {_limits(group.mean)}, {_where(group)}."
+    )
+    return f"{said} {told}" if group.meets else said
+
+
+def made_of(found: Sequence[Point], config: schema.Config) -> str:
+    """Detector, reader, corpus, judge, documents, and judgements that failed."""
+    failed = sum(point.n_failed for point in found)
+    n = len(found[0].documents)
+    said = (
+        f"Made of {n} document{'' if n == 1 else 's'}: detector {config.detector} (seed {config.detector_seed}), "
+        f"reader {config.reader.name}, padding {corpus_in_words(config)}, judge {endpoint_in_words(config.judge)}."
+    )
+    return f"{said} {failed} judgements failed and are left out." if failed else said
+
+
+def _other(group: Group, n_documents: int) -> str:
+    what = outcome(group.mean, n_documents) if group.meets else "selects other numbers of tokens than any of InfLLM's"
+    return f"{group.name} {what}, {_signed(group.mean)} {_limits(group.mean)}"
+
+
+def _main(point: Point, config: schema.Config) -> bool:
+    return (point.detector, point.seed) == (config.detector, config.detector_seed)
+
+
+def _where(group: Group) -> str:
+    against = "at equal tokens" if group.meets else "against the nearest of InfLLM's"
+    return f"{against}, on average over {group.averaged} points" if group.averaged > 1 else against
+
+
+def _signed(estimate: Estimate) -> str:
+    return f"{100 * estimate.value:+.1f}".replace("-0.0", "+0.0")
+
+
+def _limits(estimate: Estimate) -> str:
+    return f"[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+
+
+def _estimate(row: Row) -> Estimate:
+    return Estimate(row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"])
+
+
+def _tokens(point: Point) -> float:
+    return float(statistics.ratio(*point.mtokens))
+
+
+def _cas(point: Point) -> float:
+    return float(statistics.ratio(*point.cas))
