@@ -23,6 +23,33 @@ _START = (
 )
 _CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
+# Every text that is seen, on the backgrounds behind it; half-transparent ones are laid over each other.
+_FAINT = r"""(least) => {
+  const parse = (text) => {
+    const numbers = text.match(/-?[\d.]+(e-?\d+)?/g).map(Number);
+    const scale = text.startsWith("color(") ? 255 : 1;
+    return [...numbers.slice(0, 3).map((x) => x * scale), numbers[3] ?? 1];
+  };
+  const over = (top, below) => [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3]));
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((x) => (x / 255 <= 0.04045 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const found = new Set();
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].filter((each) => each.nodeType === 3).map((each) => each.data).join("").trim();
+    const box = node.getBoundingClientRect();
+    if (!own || !box.width || box.width < 2 || node.closest("svg, script, option") || !node.checkVisibility()) continue;
+    const layers = [];
+    for (let each = node; each; each = each.parentElement) layers.push(parse(getComputedStyle(each).backgroundColor));
+    const behind = layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
+    const [low, high] = [light(over(parse(getComputedStyle(node).color), behind)), light(behind)].sort((a, b) => a - b);
+    const ratio = (high + 0.05) / (low + 0.05);
+    if (ratio < least) found.add(`${node.tagName}.${node.className}: ${own.slice(0, 30)} (${ratio.toFixed(2)})`);
+  }
+  return [...found];
+}"""
+
 
 class Browser:
     """One tab; files it downloads land in ``folder / "downloads"``. Commands fail after ``patience`` seconds.
@@ -101,11 +128,11 @@ class Browser:
         first, _, self._pending = self._pending.partition(b"\0")
         return json.loads(first)
 
-    def open(self, page: Path) -> None:
-        """Load a file, also where it is loaded already, and wait until it stands."""
+    def open(self, page: Path, fragment: str = "") -> None:
+        """Load a file at a ``fragment`` (with its #), also where it is loaded already, and wait until it stands."""
         self.call("Page.navigate", url="about:blank")
         self.wait(lambda: self.run("location.href === 'about:blank'"))
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.call("Page.navigate", url=page.resolve().as_uri() + fragment)
         self.wait(lambda: self.run("location.protocol === 'file:' && document.readyState === 'complete'"))
 
     def run(self, expression: str) -> Any:
@@ -139,11 +166,30 @@ class Browser:
             assert time.monotonic() < deadline, "waited in vain"
             time.sleep(0.05)
 
-    def screenshot(self, path: Path, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
-        """The visible part of the page as PNG, for people to look at."""
+    def view(self, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
+        """Give the window a size in CSS pixels, and light or dark colours."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def mouse(self, x: float, y: float, *kinds: str) -> None:
+        """Move the pointer to a place of the window and press and release there, or only the ``kinds`` of events."""
+        for kind in kinds or ("mouseMoved", "mousePressed", "mouseReleased"):
+            button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
+
+    def tab(self) -> None:
+        """Move the focus on by the tabulator key."""
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+
+    def faint(self, least: float = 4.5) -> list[str]:
+        """Texts whose contrast with what they stand on is below ``least`` (WCAG 2.2), with their contrasts."""
+        return self.run(f"({_FAINT})({least})")
+
+    def screenshot(self, path: Path, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
+        """The visible part of the page as PNG, for people to look at."""
+        self.view(width, height, dark=dark)
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
 

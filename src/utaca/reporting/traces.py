@@ -1,37 +1,56 @@
-"""The trace viewer: one HTML file that shows answers token by token, with what the reader retrieved at each step.
+"""The trace viewer: one HTML file that shows a split's answers token by token, with what was retrieved at each step.
 
-The template is ``traces.html`` beside this module, filled by :mod:`utaca.pages`. A document is one compressed block
-of the page, unpacked by the browser when it is chosen; of its text the page holds the blocks that some step selected.
+Above them it shows where the operating points differ: CAS by attribute and by document. The template is
+``traces.html`` beside this module, filled by :mod:`utaca.pages`. A document is one compressed block of the page,
+unpacked by the browser when it is chosen; of its text the page holds the blocks that some step selected.
+
+A token is addressed as ``traces/{split}.html#{document}/{point}/{step}``, each part percent-encoded
+(:func:`fragment`): the document's id, the point's label as in the files (of any suite that ran it), the number of the
+step from 0. Step, or point and step, may be left out.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from utaca.errors import UserError
+from utaca.judging.alignment import align
+from utaca.judging.source import source
 from utaca.pages import fill
 from utaca.readers.prompts import Prompts
 from utaca.records import SCHEMAS, read
+from utaca.records.schemas import CORRECT
+from utaca.records.trace_labels import KIND, TRACE_LABELS
+from utaca.reporting import palette
 from utaca.reporting.people import run_in_words
+from utaca.reporting.points import Point, name_in_words
 from utaca.settings import schema
 
 # Documents beyond this size of the page are left out, and the page says so.
 MAX_BYTES = 16 * 2**20
 
 # The scores of blocks would be as much again as all that is shown.
-_COLUMNS = [name for name in SCHEMAS["traces"].names if name != "scores"]
+_COLUMNS = [name for name in SCHEMAS["traces"].names if name not in ("suite", "scores")]
+
+# A point that several suites ran is one: the same detector of the same seed gives the same answers.
+_POINT = ["method", "budget", "policy", "detector", "seed"]
+
+MISS, ALARM, CAUGHT = "miss", "alarm", "caught"
+"""What a decision was: accepted though not correct, rolled back though correct, rolled back rightly."""
 
 Row = Mapping[str, Any]
 
@@ -58,72 +77,233 @@ def encoder(tokenizer: Any) -> Callable[[str], Text]:
     return encode
 
 
+def fragment(document: str, point: str = "", step: int | None = None) -> str:
+    """The address of a token within the page, from ``#`` on; of an answer or a document where parts are left out."""
+    parts = [document, *([point] if point else []), *([str(step)] if point and step is not None else [])]
+    return "#" + "/".join(quote(part, safe="") for part in parts)
+
+
 def page(
+    *,
     documents: Sequence[Row],
     answers: Sequence[str | Path],
     traces: Sequence[str | Path],
     scores: Sequence[str | Path],
+    labels: Sequence[str | Path] = (),
     encode: Callable[[str], Text],
     config: schema.Config,
-    *,
     max_bytes: int = MAX_BYTES,
 ) -> str:
-    """The viewer of a suite, as HTML.
+    """The viewer of a split, as HTML.
 
-    ``documents`` has rows of schema "documents", the others are files of schemas "answers", "traces" and "scores". At
-    most ``config.report.traced_documents`` documents are shown, drawn alike in every run, and no more than fit into
-    ``max_bytes``. Raises :class:`UserError` where a document was decoded with other tokens than ``encode`` gives.
+    ``documents`` has rows of schema "documents"; the others are files of schemas "answers", "traces" and "scores" of
+    all suites of the split, points decoded from block memory alone, and of kind "trace_labels". Documents stand in the
+    order of the difference UT-ACA - InfLLM in CAS, the largest gain first; where not all of them fit into
+    ``max_bytes``, those with the largest differences are shown. A point that several suites ran is shown once. Raises
+    :class:`UserError` where a document was decoded with other tokens than ``encode`` gives.
     """
-    by_id = {document["id"]: document for document in documents}
-    answered = read(answers, "answers").to_pandas()
-    judged = read(scores, "scores", ["document", "point", "cas"]).to_pandas()
-    cas = judged.groupby(["document", "point"])["cas"].mean()
-    names = list(dict.fromkeys(answered["document"]))
-    if missing := [name for name in names if name not in by_id]:
-        raise UserError(f"document {missing[0]!r} has answers but is not in the documents file; make both again")
-    drawn = sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
-    drawn = sorted(drawn[: config.report.traced_documents])
-    steps = _steps(traces, drawn)
-    items, size = [], 0
-    for name in drawn:
-        own = answered[answered["document"] == name].to_dict("records")
-        document = by_id[name]
-        text = encode(document["text"])
-        if off := [row for row in own if row["n_context"] != len(text.offsets)]:
-            raise UserError(
-                f"document {name!r} has {len(text.offsets)} tokens, but was decoded as {off[0]['n_context']}; decode "
-                "the suite again with this reader"
-            )
-        means = {row["point"]: float(cas.get((name, row["point"]), np.nan)) for row in own}
-        packed = _pack(_document(document, own, steps, means, text, config))
-        size += len(packed)
-        if items and size > max_bytes:
+    split = _Split.read(documents, answers, scores, labels)
+    steps = _Steps(traces)
+    packed: dict[str, str] = {}
+    starts: dict[tuple[str, str, str], int] = {}
+    size = 0
+    for name in split.most_different():
+        text = encode(split.documents[name]["text"])
+        made = _document(split, name, steps.of(name), text, config)
+        block = _pack(made)
+        size += len(block)
+        if packed and size > max_bytes:
             break
-        items.append({"id": name, "person": document["person"], "packed": packed})
-    suite = answered["suite"].iloc[0]
+        packed[name] = block
+        for point in made["points"]:
+            for value in point["values"]:
+                if value["first"] is not None:
+                    starts[name, point["label"], made["facts"][value["fact"]][0]] = value["first"]
+    shown = [name for name in split.ordered() if name in packed]
     return fill(
         __package__,
         "traces.html",
         {
-            "title": f"Traces: {suite}",
-            "about": f"{len(items)} of {len(names)} documents of suite {suite}. {run_in_words(config, 'judge')} "
+            "title": f"Answers of the {split.name} split, token by token",
+            "about": f"{_chosen(len(shown), len(split.ordered()))} {run_in_words(config, 'judge')} "
             "All people and facts are fictitious.",
-            "documents": items,
+            "colours": {
+                name: palette.FAMILIES[name] for name in dict.fromkeys(map(palette.family, split.points["method"]))
+            },
+            "points": [
+                {
+                    "label": label,
+                    "also": split.also[label],
+                    "name": name_in_words(_named(row), config),
+                    "setting": _named(row).setting,
+                    "family": palette.family(row["method"]),
+                    "suite": row["suite"],
+                }
+                for label, row in split.points.iterrows()
+            ],
+            "where": where(split.judged, list(split.points.index), split.ordered(), shown, starts),
+            "labelled": bool(split.verdicts),
+            "documents": [
+                {
+                    "id": name,
+                    "person": split.documents[name]["person"],
+                    "difference": _rounded(split.differences.get(name)),
+                    "packed": packed.get(name),
+                }
+                for name in split.ordered()
+            ],
         },
     )
 
 
-def _steps(paths: Sequence[str | Path], names: Sequence[str]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Rows of the traces of some documents, by document and point, in order."""
-    steps: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    wanted = pa.array(names, pa.string())
-    for path in paths:
-        table = read(path, "traces", _COLUMNS)
-        for row in table.filter(pc.is_in(table["document"], wanted)).to_pylist():
-            steps.setdefault((row["document"], row["point"]), []).append(row)
-    for rows in steps.values():
-        rows.sort(key=lambda row: row["step"])
-    return steps
+def _chosen(shown: int, total: int) -> str:
+    order = "ordered by the difference UT-ACA \u2212 InfLLM (mean CAS over the points of each)"
+    if shown == total:
+        return f"All {total} documents, {order}."
+    return (
+        f"{shown} of {total} documents, {order}: those with the largest differences, for the page would grow too large "
+        "with more. The others are in the table above alone."
+    )
+
+
+def _rounded(value: float | None, digits: int = 4) -> float | None:
+    return None if value is None or np.isnan(value) else round(float(value), digits)
+
+
+def _named(row: pd.Series) -> Point:
+    seed = -1 if pd.isna(row["seed"]) else int(row["seed"])
+    return Point((row["method"], int(row["budget"]), row["policy"] or ""), row["detector"] or "", seed, (), {})
+
+
+@dataclass(frozen=True)
+class _Split:
+    """What is known of a split's answers.
+
+    ``points`` are the first answers of the points, by label; ``also`` the other labels of a point. ``answers`` are by
+    document and label, ``scores`` rows of schema "scores" by document and label, ``judged`` the frame of them.
+    ``verdicts`` are rows of kind "trace_labels" by document, label and step. ``differences`` are UT-ACA - InfLLM in CAS
+    by document, without those that lack one.
+    """
+
+    name: str
+    documents: Mapping[str, Row]
+    points: pd.DataFrame
+    also: Mapping[str, list[str]]
+    answers: Mapping[tuple[str, str], Row]
+    scores: Mapping[tuple[str, str], list[Row]]
+    judged: pd.DataFrame
+    verdicts: Mapping[tuple[str, str, int], Row]
+    differences: Mapping[str, float]
+
+    @classmethod
+    def read(
+        cls,
+        documents: Sequence[Row],
+        answers: Sequence[str | Path],
+        scores: Sequence[str | Path],
+        labels: Sequence[str | Path],
+    ) -> _Split:
+        by_id = {document["id"]: document for document in documents}
+        answered = read(answers, "answers").to_pandas()
+        if missing := [name for name in answered["document"] if name not in by_id]:
+            raise UserError(f"document {missing[0]!r} has answers but is not in the documents file; make both again")
+        every = answered.drop_duplicates("point").set_index("point", drop=False)
+        same = every[_POINT].apply(lambda row: tuple(None if pd.isna(x) else x for x in row), axis=1)
+        first = {key: label for label, key in reversed(list(same.items()))}
+        points = every[[first[key] == label for label, key in same.items()]]
+        also = {
+            label: [other for other, key in same.items() if first[key] == label and other != label]
+            for label in points.index
+        }
+        answered = answered.drop_duplicates(["document", "point"])
+        answered = answered[answered["point"].isin(points.index)]
+        judged = read(scores, "scores").to_pandas().drop_duplicates(["document", "point", "attribute"])
+        judged = judged[judged["point"].isin(points.index)]
+        methods = judged["point"].map(points["method"])
+        # A mean of points, each with all its attributes.
+        means = judged.groupby(["document", methods.rename("method"), "point"])["cas"].mean()
+        by_method = means.groupby(["document", "method"]).mean().unstack("method").reindex(columns=["utaca", "infllm"])
+        differences = (by_method["utaca"] - by_method["infllm"]).dropna()
+        verdicts = read(labels, KIND, TRACE_LABELS.names).to_pylist() if labels else []
+        by_answer: dict[tuple[str, str], list[Row]] = {}
+        for row in judged.to_dict("records"):
+            by_answer.setdefault((row["document"], row["point"]), []).append(row)
+        return cls(
+            by_id[answered["document"].iloc[0]]["split"],
+            {name: by_id[name] for name in dict.fromkeys(answered["document"])},
+            points,
+            also,
+            {(row["document"], row["point"]): row for row in answered.to_dict("records")},
+            by_answer,
+            judged,
+            {(row["document"], row["point"], row["step"]): row for row in verdicts},
+            differences.to_dict(),
+        )
+
+    def ordered(self) -> list[str]:
+        """Documents, the largest gain first; at the end those without a difference."""
+        return sorted(self.documents, key=lambda name: (-self.differences.get(name, -np.inf), name))
+
+    def most_different(self) -> list[str]:
+        """Documents by the size of their differences."""
+        return sorted(self.documents, key=lambda name: (-abs(self.differences.get(name, 0)), name))
+
+
+def where(
+    judged: pd.DataFrame,
+    points: Sequence[str],
+    documents: Sequence[str],
+    shown: Sequence[str],
+    starts: Mapping[tuple[str, str, str], int],
+) -> dict[str, Any]:
+    """Mean CAS by point, by attribute and point, by document and point, with addresses of the worst answers.
+
+    ``judged`` is a frame of schema "scores", a row a document, point and attribute; ``points`` and ``documents`` give
+    the order; ``starts`` the step at which an answer begins to state an attribute, by document, point and attribute.
+    A cell is CAS and address: of an attribute, its value in the worst answer of the ``shown`` documents, the first of
+    several; of a document, its worst value. CAS is None where nothing was judged, the address "" where the document is
+    not shown.
+    """
+
+    def cell(rows: pd.DataFrame) -> list[Any]:
+        mean = _rounded(rows["cas"].mean()) if len(rows) else None
+        open_ = rows[rows["document"].isin(shown)]
+        if open_.empty:
+            return [mean, ""]
+        # A failed judgement is worth a look last.
+        worst = open_.assign(place=open_["document"].map(place)).sort_values(["cas", "place"], kind="stable").iloc[0]
+        key = worst["document"], worst["point"], worst["attribute"]
+        return [mean, fragment(worst["document"], worst["point"], starts.get(key, 0))]
+
+    place = {name: number for number, name in enumerate(documents)}
+    none = judged.iloc[:0]
+    by_attribute = dict(list(judged.groupby(["attribute", "point"], sort=False)))
+    by_document = dict(list(judged.groupby(["document", "point"], sort=False)))
+    return {
+        "mean": [_rounded(judged.loc[judged["point"] == point, "cas"].mean()) for point in points],
+        "attributes": [
+            {"name": name, "cells": [cell(by_attribute.get((name, point), none)) for point in points]}
+            for name in dict.fromkeys(judged["attribute"])
+        ],
+        "documents": [
+            {"id": name, "cells": [cell(by_document.get((name, point), none)) for point in points]}
+            for name in documents
+        ],
+    }
+
+
+class _Steps:
+    """Rows of traces, by document and point, in order."""
+
+    def __init__(self, paths: Sequence[str | Path]) -> None:
+        self._table = pa.concat_tables([read(path, "traces", _COLUMNS) for path in paths])
+
+    def of(self, name: str) -> dict[str, list[dict[str, Any]]]:
+        """The steps of a document, by point; those that several files hold once."""
+        steps: dict[str, dict[int, dict[str, Any]]] = {}
+        for row in self._table.filter(pc.equal(self._table["document"], name)).to_pylist():
+            steps.setdefault(row["point"], {}).setdefault(row["step"], row)
+        return {point: [rows[step] for step in sorted(rows)] for point, rows in steps.items()}
 
 
 def _pack(content: Any) -> str:
@@ -133,31 +313,39 @@ def _pack(content: Any) -> str:
 
 
 def _document(
-    document: Row,
-    answers: Sequence[Row],
-    steps: Mapping[tuple[str, str], Sequence[Row]],
-    cas: Mapping[str, float],
-    text: Text,
-    config: schema.Config,
+    split: _Split, name: str, steps: Mapping[str, Sequence[Row]], text: Text, config: schema.Config
 ) -> dict[str, Any]:
-    memory = config.reader.memory
+    document, memory = split.documents[name], config.reader.memory
     n_blocks = max(0, (len(text.offsets) - memory.n_init) // memory.block_size)
     starts = [start for start, _ in text.offsets]
     told = [span for span in document["spans"] if span["kind"] == "biography"]
-    traces = [(answer, steps.get((document["id"], answer["point"]), [])) for answer in answers]
+    own = [
+        (answer, steps.get(label, [])) for label in split.points.index if (answer := split.answers.get((name, label)))
+    ]
+    for answer, _ in own:
+        if answer["n_context"] != len(text.offsets):
+            raise UserError(
+                f"document {name!r} has {len(text.offsets)} tokens, but was decoded as {answer['n_context']}; decode "
+                "the suite again with this reader"
+            )
     pieces: dict[int, int] = {}
-    for _, rows in traces:
+    for _, rows in own:
         for row in rows:
             tops = row["top_tokens"] + row["tentative_top_tokens"]
             for token in (row["token"], row["tentative_token"], *tops):
                 pieces.setdefault(token, len(pieces))
-    points = [_point(answer, rows, cas[answer["point"]], pieces) for answer, rows in traces]
-    selected = sorted({b for _, rows in traces for row in rows for layer in row["selected"] for b in layer})
+    facts = []
+    for fact in document["facts"]:
+        found = source(document, fact["value"])
+        blocks = _covered({"start": found[0], "end": found[1]}, starts, memory, n_blocks) if found else ()
+        stated = document["text"][slice(*found)] if found else ""
+        facts.append([fact["attribute"], fact["value"], stated, list(blocks)])
+    selected = sorted({b for _, rows in own for row in rows for layer in row["selected"] for b in layer})
     return {
-        "id": document["id"],
+        "id": name,
         "person": document["person"],
-        "question": answers[0]["question"],
-        "facts": [[fact["attribute"], fact["value"]] for fact in document["facts"]],
+        "question": own[0][0]["question"],
+        "facts": facts,
         "tokens": len(text.offsets),
         "init": memory.n_init,
         "local": memory.n_local,
@@ -167,7 +355,7 @@ def _document(
         "selected": _deltas(selected),
         "texts": [_segments(document["text"], *_extent(b, text, memory), told) for b in selected],
         "pieces": [text.piece(token) for token in pieces],
-        "points": points,
+        "points": [_point(split, answer, rows, pieces) for answer, rows in own],
     }
 
 
@@ -201,22 +389,50 @@ def _deltas(ids: Sequence[int]) -> list[int]:
     return np.diff(np.asarray(ids, dtype=np.int64), prepend=0).tolist()
 
 
-def _point(answer: Row, rows: Sequence[Row], cas: float, pieces: Mapping[int, int]) -> dict[str, Any]:
-    n = answer["n_generated"]
+def _point(split: _Split, answer: Row, rows: Sequence[Row], pieces: Mapping[int, int]) -> dict[str, Any]:
+    name, label = answer["document"], answer["point"]
+    judged = split.scores.get((name, label), [])
+    cas = [row["cas"] for row in judged if not np.isnan(row["cas"])]
     return {
-        "label": answer["point"],
+        "label": label,
         "method": answer["method"],
         "budget": answer["budget"],
         "policy": answer["policy"] or "",
-        "selected": None if n == 0 else round(float(answer["selected"]), 1),
+        "selected": None if answer["n_generated"] == 0 else round(float(answer["selected"]), 1),
         "rollbacks": answer["rollbacks"],
         "finish": answer["finish"],
-        "cas": None if np.isnan(cas) else round(cas, 4),
-        "steps": [_step(row, pieces) for row in rows],
+        "cas": _rounded(float(np.mean(cas))) if cas else None,
+        "values": _values(rows, judged, split.documents[name]),
+        "steps": [_step(row, pieces, split.verdicts.get((name, label, row["step"]))) for row in rows],
     }
 
 
-def _step(row: Row, pieces: Mapping[int, int]) -> dict[str, Any]:
+def _values(rows: Sequence[Row], judged: Sequence[Row], document: Row) -> list[dict[str, Any]]:
+    """What an answer says of each fact, how it was judged, and the steps that state it; None where none does."""
+    facts = [fact["attribute"] for fact in document["facts"]]
+    ends = list(accumulate(len(row["text"]) for row in rows))
+    stated: dict[str, tuple[int, int]] = {}
+    for part in align("".join(row["text"] for row in rows), document["person"], facts).parts if facts else ():
+        own = [
+            step
+            for step, (row, end) in enumerate(zip(rows, ends, strict=True))
+            if row["text"] and end - len(row["text"]) < part.end and part.start < end
+        ]
+        if own:
+            stated.setdefault(part.attribute, (own[0], own[-1]))
+    by_attribute = {row["attribute"]: row for row in judged}
+    values = []
+    for number, attribute in enumerate(facts):
+        first, last = stated.get(attribute, (None, None))
+        value: dict[str, Any] = {"fact": number, "first": first, "last": last}
+        if row := by_attribute.get(attribute):
+            cas, failure = _rounded(row["cas"]), row["failure"] or ""
+            value |= {"said": row["prediction"], "cas": cas, "reason": failure if cas is None else row["reason"] or ""}
+        values.append(value)
+    return values
+
+
+def _step(row: Row, pieces: Mapping[int, int], labelled: Row | None) -> dict[str, Any]:
     p = [row["p_hallucinated"], row["p_correct"], row["p_unknown"]]
     step: dict[str, Any] = {
         "text": row["text"],
@@ -230,6 +446,12 @@ def _step(row: Row, pieces: Mapping[int, int]) -> dict[str, Any]:
         step["rejected"] = _pass(row, "tentative_", pieces)
     if row["intervened"]:
         step["intervened"] = True
+    if labelled is not None and labelled["label"] is not None:
+        step["label"] = {"is": labelled["label"], "by": labelled["source"], "reason": labelled["reason"]}
+        if labelled["uncertain"]:
+            step["verdict"] = ALARM if labelled["label"] == CORRECT else CAUGHT
+        elif labelled["label"] != CORRECT:
+            step["verdict"] = MISS
     return step
 
 

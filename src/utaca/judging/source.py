@@ -1,0 +1,56 @@
+"""The sentence of a biography that states a fact, to be read beside what was answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
+_WORD = re.compile(r"\w+")
+
+
+def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
+    """Characters [start, end) of the sentence that states ``value``; ``document`` has ``text`` and ``spans``.
+
+    That is the first sentence of the biography with the value as it stands, letter case and spaces aside. Where it
+    stands nowhere (a date in another notation), it is the one with most of its words, at least half of them; None
+    where there is none.
+    """
+    text = document["text"]
+    told = [(span["start"], span["end"]) for span in document["spans"] if span["kind"] == "biography"]
+    wanted = {word.lower() for word in _WORD.findall(value)}
+    if not wanted:
+        return None
+    literal = re.compile(r"\s+".join(map(re.escape, value.split())), re.IGNORECASE)
+    for start, end in told:
+        if found := literal.search(text, start, end):
+            # Full stops within the value end no sentence.
+            before = [stop.end() for stop in _SENTENCE_END.finditer(text, start, found.start())]
+            after = _SENTENCE_END.search(text, found.end() - 1, end)
+            first = before[-1] if before else start
+            return first + len(text[first:end]) - len(text[first:end].lstrip()), after.end() if after else end
+    best = max(
+        (span for start, end in told for span in _sentences(text, start, end)),
+        key=lambda span: len(wanted & _words(text, span)),
+        default=None,
+    )
+    return best if best and 2 * len(wanted & _words(text, best)) >= len(wanted) else None
+
+
+def sentence(document: Mapping[str, Any], value: str) -> str:
+    """The text of :func:`source`; "" where there is none."""
+    found = source(document, value)
+    return document["text"][slice(*found)] if found else ""
+
+
+def _words(text: str, span: tuple[int, int]) -> set[str]:
+    return {word.lower() for word in _WORD.findall(text[slice(*span)])}
+
+
+def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for stop in [*(found.end() for found in _SENTENCE_END.finditer(text, start, end)), end]:
+        start += len(text[start:stop]) - len(text[start:stop].lstrip())
+        if start < stop:
+            yield start, stop
+        start = stop
