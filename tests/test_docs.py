@@ -137,11 +137,11 @@ def test_a_run_is_saved_and_quoted(tmp_path: Path) -> None:
     assert "60.0 [51.4, 66.3]" in page.read_text()
 
 
-def test_a_text_is_quoted_as_code(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "<!-- quote {file: quick/printed.txt} -->\n<!-- /quote -->\n")
-    (tmp_path / "results/quick/printed.txt").write_text("done\n")
+def test_a_verdict_is_quoted(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "<!-- quote {paragraph: quick/verdict.md} -->\n<!-- /quote -->\n")
+    (tmp_path / "results/quick/tables/verdict.md").write_text("## Title\n\n**It is so.**\n\n| a |\n| --- |\n")
     assert quote.main(["--save", "quick"], tmp_path) == 0
-    assert "-->\n\n```text\ndone\n```\n\n<!-- /quote -->" in page.read_text()
+    assert page.read_text().partition("-->")[2] == "\n\n**It is so.**\n\n<!-- /quote -->\n"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_text_is_quoted_as_code(tmp_path: Path) -> None:
         ('{table: quick/test.csv, text: "{cas_pct}"}', "2 rows, not of one"),
         ("{table: quick/test.csv, where: cas >, text: x}", "cannot be looked up"),
         ("{table: quick/test.csv, where: 'method == \"utaca\"', text: '{cas}'}", "its columns are method"),
-        ("{rows: 1}", "names no table and no file"),
+        ("{rows: 1}", "names no table and no paragraph"),
         ("{", "is no YAML"),
     ],
 )

@@ -21,9 +21,9 @@ One figure within a sentence, of the one row that is meant::
 
     <!-- quote {table: quick/test.csv, where: 'setting == "K=8"', text: "{cas_pct:.1f}"} -->58.8<!-- /quote -->
 
-A file of text, as a block of code::
+The first paragraph of a Markdown file behind its heading::
 
-    <!-- quote {file: quick/printed.txt} -->
+    <!-- quote {paragraph: quick/verdict.md} -->
     <!-- /quote -->
 
 ``where`` is an expression of :meth:`pandas.DataFrame.query`, and ``derive`` a mapping of new columns to expressions of
@@ -65,8 +65,7 @@ def pages(root: Path) -> list[Path]:
 
 def quoted(text: str) -> set[str]:
     """Files of snapshots that a page is made of, ``{run}/{file}``: tables, texts, and figures that it links."""
-    files = {str(_settings(match).get("table") or _settings(match).get("file")) for match in _QUOTE.finditer(text)}
-    return files | set(_LINK.findall(text))
+    return {_source(_settings(match)) for match in _QUOTE.finditer(text)} | set(_LINK.findall(text))
 
 
 def refill(text: str, snapshots: Path) -> str:
@@ -111,18 +110,23 @@ def _settings(match: re.Match[str]) -> dict[str, Any]:
         settings = yaml.safe_load(match[2])
     except yaml.YAMLError as error:
         raise UserError(f"a quotation is no YAML: {match[1]!r}: {error}") from error
-    if not isinstance(settings, dict) or not ({"file"} == set(settings) or "table" in settings):
-        raise UserError(f"a quotation names no table and no file: {match[1]!r}")
+    if not isinstance(settings, dict) or not settings.keys() & {"table", "paragraph"}:
+        raise UserError(f"a quotation names no table and no paragraph: {match[1]!r}")
     return settings
 
 
+def _source(settings: Mapping[str, Any]) -> str:
+    return str(settings.get("table") or settings["paragraph"])
+
+
 def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
-    name = settings.get("table") or settings["file"]
-    path = snapshots / str(name)
+    name = _source(settings)
+    path = snapshots / name
     if not path.is_file():
         raise UserError(f"{path} does not exist; save it by: make snapshot RUN={path.parent.name}")
-    if "file" in settings:
-        return f"\n\n```text\n{path.read_text(encoding='utf-8').rstrip()}\n```\n\n"
+    if "paragraph" in settings:
+        paragraphs = path.read_text(encoding="utf-8").split("\n\n")
+        return "\n\n" + next(each.strip() for each in paragraphs if not each.startswith("#")) + "\n\n"
     rows = _rows(path, settings.get("where"), settings.get("derive", {}))
     if "text" in settings:
         if len(rows) != 1:
