@@ -1,36 +1,41 @@
-"""Composition of the config from ``config/`` with Hydra, each ``--config`` entry being an override."""
+"""Composition of the config: Hydra puts the chosen options of ``config/`` together, single keys come on top."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import yaml
+
 from utaca.errors import UserError
 from utaca.settings import schema
-from utaca.settings.checks import ROLES, load, unknown_key
+from utaca.settings.checks import ROLES, load
+from utaca.settings.methods import settings_of
 
-# Values that Hydra's grammar takes bare; anything else is quoted.
-_BARE = re.compile(r"[A-Za-z0-9_./:+-]+")
 _CORPUS_FILE = (".jsonl", ".parquet")
 CHOICE_KEY = "use"
-MAPPINGS = {"suites": schema.Suite, "detectors": schema.Detector}
+SHIPPED = "shipped"
+BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
+"""Groups that tell runs apart; the others add to a run."""
 
 
 def groups(root: Path) -> dict[str, list[str]]:
     """Options of every config group, by the name under which the command line knows the group.
 
-    ``methods`` is none: its files hold a method's settings each, and all of them are in use.
+    ``methods`` is none: its files hold a method's settings each, and all of them are in use. Nor are ``runs``, which
+    are config files themselves.
     """
     found = {}
-    for folder in sorted(path for path in (root / "config").iterdir() if path.is_dir() and path.name != "methods"):
+    folders = [path for path in (root / "config").iterdir() if path.is_dir() and path.name not in ("methods", "runs")]
+    for folder in sorted(folders):
         options = sorted(path.stem for path in folder.glob("*.yaml"))
         for name in ROLES if folder.name == "endpoint" else (folder.name,):
-            if options:
+            if options and name in {f.name for f in fields(schema.Config)}:
                 found[name] = options
     return found
 
@@ -40,59 +45,259 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
 
     ``overrides`` is what ``snakemake --config`` and ``--configfile`` collected: a group's option
     (``judge=gpt_oss_120b``), a mapping of keys (``judge={temperature: 0.7}``), both
-    (``corpus={use: folder, path: articles.jsonl}``), or a path as corpus (``corpus=articles.jsonl``).
-    ``root`` is the folder that holds ``config/``. Raises :class:`UserError` naming the faulty key.
+    (``corpus={use: folder, path: articles.jsonl}``), or a path as corpus (``corpus=articles.jsonl``). ``use`` may hold
+    a whole group in place of an option's name, as a saved run does (:mod:`utaca.settings.runs`), so that keys and
+    options still go on top of it. ``root`` is the folder that holds ``config/``. Raises :class:`UserError` naming all
+    faulty keys.
     """
+    from utaca.settings import models, runs
+
+    said = _read(overrides, groups(root))
+    found = said.faults
+    plain = _options(root, said.choices) | said.whole
+    for key, value in said.keys.items():
+        kind = get_type_hints(schema.Config).get(key)
+        value = models.typed(kind, value)
+        base = plain.get(key)
+        if key in ROLES:
+            value = _as_endpoint(key, base, value, found)
+        if key == "reader":
+            base, value = _as_reader(base, value, found)
+        plain[key] = _merged(base, value, key)
+    swapped = "reader" in said.choices or "path" in (said.keys.get("reader") or {})
+    plain["methods"] = _methods(root, plain.get("reader"), said, swapped, found)
+    try:
+        models.build(schema.Config, plain)
+    except models.Faults as error:
+        found += error.faults
+    if found:
+        raise models.Faults(found)
+    named = asdict(load(plain, _brought(root)))
+    if not named["run"]:
+        names = {key: option for key, option in said.choices.items() if key in BASE_GROUPS}
+        alone = not said.keys and not said.whole and said.choices.keys() <= set(BASE_GROUPS)
+        named["run"] = runs.name(named, _usual(root), None if alone else _options(root, names))
+        load(named)
+    return _filled(named, named["run"])
+
+
+@dataclass
+class _Said:
+    """What the overrides hold: options of groups, whole groups, keys on top, and what is wrong with them."""
+
+    choices: dict[str, str] = field(default_factory=dict)
+    whole: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Said:
+    said = _Said()
+    for key, value in overrides.items():
+        if "." in key:
+            said.faults.append(f"config key {key} is dotted; write --config '{_nested(key, value)}'.")
+        elif key == "methods" and value == SHIPPED:
+            continue
+        elif key not in options and key != "methods":
+            said.keys[key] = value
+        elif isinstance(value, Mapping):
+            rest = dict(value)
+            chosen = rest.pop(CHOICE_KEY, "")
+            if isinstance(chosen, Mapping):
+                said.whole[key] = dict(chosen)
+            elif chosen:
+                _choose(said, key, chosen, options)
+            if rest:
+                said.keys[key] = rest
+        elif key == "corpus" and isinstance(value, str) and ("/" in value or value.endswith(_CORPUS_FILE)):
+            said.choices[key], said.keys[key] = "folder", {"path": value}
+        elif isinstance(value, str) and value:
+            _choose(said, key, value, options)
+        else:
+            said.faults.append(f"{key} must be the name of an option or a mapping of keys, not {value!r}.")
+    return said
+
+
+def _choose(said: _Said, key: str, chosen: Any, options: Mapping[str, list[str]]) -> None:
+    if chosen in options.get(key, ()):
+        said.choices[key] = chosen
+    else:
+        allowed = ", ".join(options.get(key, [SHIPPED]))
+        said.faults.append(f"{key}={chosen} is unknown; {key} is one of {allowed}.")
+
+
+def _nested(key: str, value: Any) -> str:
+    """``judge={base_url: x}`` from ``judge.base_url`` and ``x``."""
+    first, *parts = key.split(".")
+    return f"{first}={{{': {'.join(parts)}: {value}{'}' * len(parts)}"
+
+
+def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
+    """What Hydra makes of the main config under chosen options."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
-    from hydra.core.config_store import ConfigStore
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    overrides = dict(overrides)
-    own_methods = overrides.pop("methods", {})
-    arguments = list(_arguments(overrides, groups(root)))
-    defined = {key: _entries(key, overrides.get(key)) for key in MAPPINGS}
-    where = ""
-    store = ConfigStore.instance()
-    store.store("schema", schema.Config)
+    arguments = [f"{f'endpoint@{key}' if key in ROLES else key}={option}" for key, option in choices.items()]
     try:
         with initialize_config_dir(str((root / "config").resolve()), version_base="1.3"):
             composed = hydra_compose("config", overrides=arguments)
-        plain: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment]
-        for key, kind in MAPPINGS.items():
-            for name, entry in defined[key].items():
-                # A suite is written anew; a detector of this name keeps what is not said.
-                base = plain[key].get(name, {}) if kind is schema.Detector else {}
-                where = f"{key}.{name}."
-                merged = OmegaConf.merge(OmegaConf.structured(kind), base, entry)
-                plain[key][name] = OmegaConf.to_container(merged, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
-        key = f"key {where}{cause.full_key}" if getattr(cause, "full_key", None) else "of this run"
-        raise UserError(f"config {key} is wrong: {str(cause).splitlines()[0].rstrip('.')}.") from error
-    plain["methods"] = _methods(root, plain["reader"]["methods"], own_methods)
-    load(plain)
-    return plain
+        return OmegaConf.to_container(composed, resolve=True)  # type: ignore[return-value]
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        cause = error.__cause__ or error
+        first = str(cause).strip().splitlines()[0].rstrip(".")
+        raise UserError(f"the files of {root / 'config'} do not compose: {first}.") from error
 
 
-def _methods(root: Path, *changes: Any) -> dict[str, Any]:
-    """Settings of every method that ``config/methods`` has a file of, with changes by method on top, in their order."""
-    import yaml
+def _usual(root: Path) -> dict[str, str]:
+    """The option of each group that the main config has."""
+    listed = yaml.safe_load((root / "config" / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    pairs = [pair for entry in listed if isinstance(entry, Mapping) for pair in entry.items()]
+    return {str(key).removeprefix("endpoint@"): str(option) for key, option in pairs}
 
-    found = {}
+
+def _merged(base: Any, value: Any, path: str) -> Any:
+    """Keys on top of a mapping; a suite is written anew, a detector of a known name keeps what is not said."""
+    if not isinstance(base, Mapping) or not isinstance(value, Mapping) or path.startswith("suites."):
+        return value
+    return {**base, **{name: _merged(base.get(name), each, f"{path}.{name}") for name, each in value.items()}}
+
+
+def _as_endpoint(role: str, base: Any, given: Any, found: list[str]) -> Any:
+    """An address makes an endpoint remote, and another model than the option's wants a name of its own."""
+    if not isinstance(given, Mapping):
+        return given
+    given, url = dict(given), given.get("base_url")
+    was_remote = base.get("kind", "remote") == "remote"
+    if url and not was_remote:
+        given.setdefault("kind", "remote")
+    if given.get("kind") == "remote" and not was_remote and not {"name", "model"} <= given.keys():
+        shown = _shown_url(url)
+        found.append(
+            f"{role}.base_url makes {role} remote, but which model the server has is not said; write "
+            f"--config '{role}={{use: gpt_oss_120b, base_url: {shown}}}', or for another model "
+            f"'{role}={{name: NAME, model: MODEL, base_url: {shown}}}'."
+        )
+        return {name: value for name, value in given.items() if name != "kind"}
+    if was_remote and "name" not in given and given.get("model", base.get("model")) != base.get("model"):
+        found.append(
+            f"{role}.model is {given['model']!r}, another than that of {base.get('name')}; name it too, as in --config "
+            f"'{role}={{..., model: {given['model']}, name: NAME}}'."
+        )
+    return given
+
+
+def _shown_url(url: Any) -> str:
+    # one with a user, a password or a query is not repeated
+    return str(url) if url and not re.search("[@?#]", str(url)) else "http://HOST:8000/v1"
+
+
+def _as_reader(base: Any, given: Any, found: list[str]) -> tuple[Any, Any]:
+    """Another model than the option's wants a name of its own, and starts from defaults: what was set for the option's
+    (prompt, window, positions, settings of methods) would be wrong for it."""
+    if not isinstance(given, Mapping) or not isinstance(base, Mapping):
+        return base, given
+    path = str(given.get("path", base.get("path"))).rstrip("/")
+    if path == str(base.get("path")).rstrip("/"):
+        return base, given
+    if "name" not in given:
+        found.append(
+            f"reader.path is {path!r}, another model than that of reader {base.get('name')}; name it too, as in "
+            f"--config 'reader={{name: NAME, path: {path}}}' (its other keys then start from the defaults of "
+            "config/README.md)."
+        )
+        return base, given
+    return {}, given
+
+
+def _methods(root: Path, reader: Any, said: _Said, swapped: bool, found: list[str]) -> dict[str, Any]:
+    """Settings of every method: those of ``config/methods`` or of a saved run, the reader's, and the overrides'.
+
+    The reader's are moved here, so that they are said once.
+    """
+    from utaca.settings import models
+
+    settings: dict[str, Any] = {}
     for path in sorted((root / "config" / "methods").glob("*.yaml")):
-        found[path.stem] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    for change in changes:
-        for name, settings in change.items() if isinstance(change, Mapping) else [("", change)]:
-            if name not in found:
-                raise unknown_key(f"methods.{name}", str(name), found)
-            if not isinstance(settings, Mapping):
-                raise UserError(f"methods.{name} must be a mapping of keys to values, not {settings!r}.")
-            # The command line gives texts.
-            found[name] |= {k: yaml.safe_load(v) if isinstance(v, str) else v for k, v in settings.items()}
-    return found
+        settings[path.stem] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    whole = said.whole.get("methods")
+    if whole is not None:
+        settings = {name: dict(each) for name, each in whole.items()}
+        if swapped:
+            found.append(
+                "methods come from a saved run and are set for its reader; with another reader, add "
+                f"methods={SHIPPED} for those of config/methods."
+            )
+    own = reader.pop("methods", {}) if isinstance(reader, dict) else {}
+    for where, change in (("reader.methods", own), ("methods", said.keys.get("methods", {}))):
+        if not isinstance(change, Mapping):
+            found.append(f"{where} must be a mapping of names to settings, not {change!r}.")
+            continue
+        for name, changed in change.items():
+            if name not in settings:
+                found.append(models.unknown_key(f"{where}.{name}", settings))
+            elif not isinstance(changed, Mapping):
+                found.append(f"{where}.{name} must be a mapping of keys to values, not {changed!r}.")
+            else:
+                # The command line gives texts.
+                read = {k: yaml.safe_load(v) if isinstance(v, str) and v else v for k, v in changed.items()}
+                kinds = settings_of(str(name))
+                settings[name] |= read if kinds is None else models.typed(kinds, dict(changed))
+    for name, each in settings.items():
+        kinds = settings_of(name)
+        if kinds is not None:
+            try:
+                models.build(kinds, each, f"methods.{name}")
+            except models.Faults as error:
+                found += error.faults
+    return settings
+
+
+def _brought(root: Path) -> dict[str, list[str]]:
+    """Variants of the detector that each option of the group brings."""
+    files = {path.stem: path for path in sorted((root / "config" / "detectors").glob("*.yaml"))}
+
+    def names(option: str) -> list[str]:
+        held = yaml.safe_load(files[option].read_text(encoding="utf-8")) or {}
+        others = [other for other in held.get("defaults", []) if other in files]
+        return [*(name for other in others for name in names(other)), *held.get("detectors", {})]
+
+    return {option: names(option) for option in files}
+
+
+def _filled(value: Any, run: str) -> Any:
+    """The settings with ``{run}`` in texts of methods replaced by the name of the run."""
+    methods = {
+        name: {key: each.replace("{run}", run) if isinstance(each, str) else each for key, each in settings.items()}
+        for name, settings in value["methods"].items()
+    }
+    return {**value, "methods": methods}
+
+
+def targets(argv: Sequence[str]) -> list[str]:
+    """Targets on a command line of Snakemake, ``sys.argv[1:]``; none where it is no such line."""
+    return list(getattr(_parsed(argv), "targets", None) or [])
+
+
+def is_dry_run(argv: Sequence[str]) -> bool:
+    """Whether a command line of Snakemake, ``sys.argv[1:]``, asks for a dry run."""
+    return bool(getattr(_parsed(argv), "dryrun", False))
+
+
+def _parsed(argv: Sequence[str]) -> Any:
+    from contextlib import redirect_stderr
+    from io import StringIO
+
+    from snakemake.cli import get_argument_parser
+
+    try:
+        with redirect_stderr(StringIO()):
+            return get_argument_parser().parse_known_args(list(argv))[0]
+    except SystemExit:
+        # no line of Snakemake's: the workflow was loaded from Python
+        return None
 
 
 def command(overrides: Mapping[str, Any], target: str) -> str:
@@ -105,76 +310,4 @@ def command(overrides: Mapping[str, Any], target: str) -> str:
         if isinstance(value, Mapping):
             value = {name: each for name, each in value.items() if name not in transport}
         entries.append(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
-    return shlex.join(["snakemake", "--cores", "all", *(["--config", *entries] if entries else []), "--", target])
-
-
-def _arguments(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> Iterator[str]:
-    for key, value in overrides.items():
-        if key not in {f.name for f in fields(schema.Config)}:
-            raise unknown_key(key, key, [f.name for f in fields(schema.Config)])
-        group = f"endpoint@{key}" if key in ROLES else key
-        if key in options:
-            chosen, value = _split_choice(key, value)
-            if chosen:
-                if chosen not in options[key]:
-                    raise UserError(f"{key}={chosen} is unknown; {key} is one of {', '.join(options[key])}.")
-                yield f"{group}={chosen}"
-        if value is not None and key not in MAPPINGS:
-            yield from _leaves(key, value, _kind(schema.Config, key))
-
-
-def _split_choice(key: str, value: Any) -> tuple[str, Any]:
-    """The group option that an entry chooses (or "") and the keys that it sets besides (or None)."""
-    if isinstance(value, Mapping):
-        rest = dict(value)
-        return str(rest.pop(CHOICE_KEY, "")), rest
-    if key == "corpus" and isinstance(value, str) and ("/" in value or value.endswith(_CORPUS_FILE)):
-        return "folder", {"path": value}
-    if not isinstance(value, str) or not value:
-        raise UserError(f"{key} must be the name of an option or a mapping of keys, not {value!r}.")
-    return value, None
-
-
-def _entries(key: str, value: Any) -> dict[str, Any]:
-    """What an override defines in a mapping by name: no Hydra override can add to one, so they are merged after."""
-    defined = (
-        {str(name): entry for name, entry in value.items() if name != CHOICE_KEY} if isinstance(value, Mapping) else {}
-    )
-    for name, entry in defined.items():
-        # for its check of keys
-        list(_leaves(f"{key}.{name}", entry, MAPPINGS[key]))
-    return defined
-
-
-def _kind(owner: type, name: str) -> Any:
-    return get_type_hints(owner)[name]
-
-
-def _leaves(path: str, value: Any, kind: Any) -> Iterator[str]:
-    """Hydra overrides for the leaves of a nested mapping, its keys checked against the dataclasses."""
-    if is_dataclass(kind) and isinstance(kind, type):
-        if not isinstance(value, Mapping):
-            raise UserError(f"{path} must be a mapping of keys to values, not {value!r}.")
-        known = [f.name for f in fields(kind)]
-        for name, element in value.items():
-            if name not in known:
-                raise unknown_key(f"{path}.{name}", str(name), known)
-            yield from _leaves(f"{path}.{name}", element, _kind(kind, name))
-    else:
-        yield f"{path}={_render(value)}"
-
-
-def _render(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_render(element)}" for key, element in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(_render(element) for element in value) + "]"
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = str(value)
-    if _BARE.fullmatch(text):
-        return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return shlex.join(["snakemake", "--cores", "all", target, *(["--config", *entries] if entries else [])])

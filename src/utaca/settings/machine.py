@@ -51,6 +51,18 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/
     return max(0, min(free)) if free else None
 
 
+def total_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Bytes of main memory that the machine has; None where unknown."""
+    found = re.search(r"^MemTotal:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE) if meminfo.is_file() else None
+    return int(found[1]) * 1024 if found else None
+
+
+def gpu_names(driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
+    """Names of the NVIDIA GPUs of the machine, as their driver lists them."""
+    about = [path.read_text(encoding="utf-8") for path in sorted(driver.glob("*/information"))]
+    return [found[1].strip() for text in about if (found := re.search(r"^Model:(.*)$", text, re.MULTILINE))]
+
+
 def keep_freed_memory() -> None:
     """Have the C library keep the memory that this process frees, where that is glibc; elsewhere nothing.
 

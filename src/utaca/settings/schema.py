@@ -1,8 +1,8 @@
 """The typed config: every key, its type, its default and its meaning.
 
-Standard library only, so that the core can use these classes wherever it runs. Hydra registers them
-as structured configs (:mod:`utaca.settings.compose`), ``config/README.md`` is generated from them and
-their ``help`` texts (:mod:`utaca.settings.document`).
+Standard library only, so that the core can use these classes wherever it runs. Pydantic checks a config against them
+(:mod:`utaca.settings.checks`); ``config/README.md`` and ``config/schema.json`` are generated from them and their
+``help`` texts (:mod:`utaca.settings.document`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def setting(default: Any, help: str, **checks: Any) -> Any:
     """A documented config key.
 
     ``checks`` may name ``minimum``, ``maximum`` (inclusive, numbers) and ``choices`` (allowed values);
-    ``transport=True`` marks keys that never change a result (addresses, limits) and so trigger no rerun.
+    ``transport=True`` marks keys that never change a result (addresses, limits) and so trigger no rerun;
+    ``hidden=True`` marks keys whose value no message may show.
     """
     metadata = {"help": help, **checks}
     # What is resumed by an object's repr goes on under another transport.
@@ -179,7 +180,7 @@ class Endpoint:
     base_url: str = setting("", "address of the server, ending in /v1 (kind=remote)", transport=True)
     model: str = setting(MISSING, "model name that the server lists")
     api_key_env: str = setting(
-        "", "name of the environment variable that holds the key; empty: none needed", transport=True
+        "", "name of the environment variable that holds the key; empty: none needed", transport=True, hidden=True
     )
     temperature: float = setting(0.0, "sampling temperature", minimum=0.0, maximum=2.0)
     top_p: float = setting(1.0, "nucleus", minimum=0.0, maximum=1.0)
@@ -389,6 +390,11 @@ class Report:
 class Config:
     """The whole config."""
 
+    run: str = setting(
+        "",
+        "name of the run, whose results are in `results/NAME`; empty: after its scale, what else is not the default, "
+        "and a digest where single keys are set",
+    )
     seed: int = setting(0, "seed of people, facts, padding and bootstrap")
     scale: Scale = setting(Scale(), "sizes")
     reader: Reader = setting(Reader(), "the language model")
@@ -414,6 +420,23 @@ class Config:
     generation: Generation = setting(Generation(), "decoding of the suites")
     card: Card = setting(Card(), "the reader card")
     report: Report = setting(Report(), "the report")
+    answers: str = setting(
+        "results/answers.sqlite",
+        "file that keeps every endpoint's answers, shared by runs; on a disk of one machine",
+        transport=True,
+    )
+
+    def shown(self, split: str, *purposes: str) -> list[str]:
+        """Labels of the points of a split's suites for these purposes (:attr:`Suite.table`), each once."""
+        suites = [suite for suite in self.suites.values() if suite.split == split and suite.table in purposes]
+        points = [point for suite in suites for point in suite.ran(self.scale.detector_seeds)]
+        return list(dict.fromkeys(point.label for point in points))
+
+    def tried(self, split: str) -> list[str]:
+        """Labels of the points on whose own tokens the detectors are measured."""
+        points = [point for suite in self.suites.values() for point in suite.ran(self.scale.detector_seeds)]
+        own = {point.label for point in points if point.method == "utaca" and point.in_blocks}
+        return [label for label in self.shown(split, "generation", "seeds") if label in own]
 
     def replayable(self) -> list[Point]:
         """Points of the test split that a detector triggers."""

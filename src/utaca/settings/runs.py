@@ -1,0 +1,208 @@
+"""Runs: what makes one, what it is called, and what is written beside its results.
+
+A run is one *base*, everything that its trajectories depend on, and grows under its name: suites, detectors, judges,
+replays and tables may be added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from utaca.errors import UserError
+from utaca.settings import machine, schema
+from utaca.settings.checks import build, digest, identity
+
+CONFIG = "run.yaml"
+MANIFEST = "manifest.json"
+PARTS = ("seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation")
+"""Keys of the config that a run's base is made of."""
+_NAMED = ("reader", "corpus", "writer", "labeller")
+_ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",)}
+_GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "suites", "methods")
+_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
+_MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
+_SHOWN = 3
+
+
+def base(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run is made of, transport left out: two configs of one base may share a run."""
+    typed = identity(build(schema.Config, config))
+    return {
+        part: {key: value for key, value in typed[part].items() if key not in _ADDED.get(part, ())}
+        if isinstance(typed[part], dict)
+        else typed[part]
+        for part in PARTS
+    }
+
+
+def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str, Any] | None) -> str:
+    """The name of a run that was given none, as in ``quick``, ``paper-llama31_8b`` or ``quick-3fa92c``.
+
+    ``usual`` has the main config's option of each group, ``pure`` the config of the chosen options alone, of which six
+    hex digits tell where the base is another; None: it is the same.
+    """
+    parts = [config["scale"]["name"]]
+    parts += [config[key]["name"] for key in _NAMED if config[key]["name"] != usual.get(key)]
+    if pure is not None and not _same(config, pure):
+        parts.append(digest(base(config))[:6])
+    return "-".join(parts)
+
+
+def _same(config: Mapping[str, Any], pure: Mapping[str, Any]) -> bool:
+    try:
+        return base(config) == base(pure)
+    except UserError:
+        # an option that is whole only with keys of its user's
+        return False
+
+
+def check(config: Mapping[str, Any], folder: Path) -> None:
+    """Raise :class:`UserError` where the run in ``folder`` (``results/NAME``) was made of another base."""
+    path = folder / CONFIG
+    if not path.is_file():
+        return
+    mend = "name this run otherwise (--config run=NAME)"
+    try:
+        before = base(read(path))
+    except UserError as error:
+        raise UserError(f"{path} was written under other settings: {error} To keep it, {mend}.") from error
+    now, then = dict(_flat(base(config))), dict(_flat(before))
+    changed = [
+        f"{key} ({then.get(key)!r} there, {now.get(key)!r} now)"
+        for key in dict.fromkeys([*now, *then])
+        if now.get(key) != then.get(key)
+    ]
+    if changed:
+        more = [f"{len(changed) - _SHOWN} more keys"] if len(changed) > _SHOWN else []
+        raise UserError(
+            f"run {config['run']} in {folder} was made with another {' and '.join(changed[:_SHOWN] + more)}; {mend}, "
+            f"or take up its settings (--configfile {path})."
+        )
+
+
+def write(config: Mapping[str, Any], path: Path) -> None:
+    """Save a resolved config, so that ``--configfile`` repeats the run; all or nothing.
+
+    Groups stand under ``use``, and so single keys and other options still go on top.
+    """
+    # The run's own folder follows its name, should it be repeated under another.
+    own, named = f"results/{config['run']}/", "results/{run}/"
+    methods = {
+        method: {key: each.replace(own, named) if isinstance(each, str) else each for key, each in settings.items()}
+        for method, settings in config["methods"].items()
+    }
+    whole = {**config, "methods": methods}
+    saved = {key: {"use": value} if key in _GROUPS else value for key, value in whole.items()}
+    command = f"# Repeats this run: snakemake --cores all results/tables --configfile {path}\n"
+    _put(path, command + yaml.safe_dump(saved, sort_keys=False, allow_unicode=True, width=120))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A config as :func:`write` saved it, unchecked; raises :class:`UserError` for a file of another kind."""
+    try:
+        saved = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{path} holds no saved config.") from error
+
+
+def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> dict[str, Any]:
+    """Where a run's results come from: code, versions, machine, model and the digest of every input file."""
+    return {
+        "run": config["run"],
+        "utaca": _version("utaca"),
+        "commit": _git(root, "rev-parse", "HEAD"),
+        # of the files that git knows
+        "dirty": bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
+        "python": platform.python_version(),
+        "packages": {package: _version(package) for package in _PACKAGES},
+        "machine": {
+            "system": platform.platform(),
+            "processor": machine.processor(),
+            "cores": os.cpu_count(),
+            "memory_bytes": machine.total_memory(),
+            "gpus": machine.gpu_names(),
+        },
+        "model": _model(config["reader"]),
+        "inputs": {str(path): sha256(path) for path in sorted(set(map(Path, inputs)))},
+    }
+
+
+def write_manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path, path: Path) -> None:
+    """Save the :func:`manifest`; all or nothing."""
+    _put(path, json.dumps(manifest(config, inputs, root), indent=1, ensure_ascii=False) + "\n")
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file in hex digits; "" where it is missing."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _model(reader: Mapping[str, Any]) -> dict[str, Any]:
+    """A folder's files by their digests, or a hub model's commit where its files are here, else its revision."""
+    folder = Path(reader["path"])
+    if folder.is_dir():
+        files = sorted(path for path in folder.iterdir() if path.suffix in _MODEL_FILES)
+        return {"path": reader["path"], "files": {path.name: sha256(path) for path in files}}
+    return {"path": reader["path"], "revision": hub_commit(reader["path"], reader["revision"]) or reader["revision"]}
+
+
+def hub_commit(model: str, revision: str) -> str:
+    """The commit of a hub model in the local cache; "" where it is not there."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(model, "config.json", revision=revision or None)
+    except HFValidationError:
+        return ""
+    match = re.search(r"/snapshots/([0-9a-f]+)/", found.replace(os.sep, "/")) if isinstance(found, str) else None
+    return match[1] if match else ""
+
+
+def _flat(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _flat(each, f"{where}.{key}" if where else str(key))
+    else:
+        yield where, value
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git says, "" where there is no git or no checkout."""
+    if not (root / ".git").exists():
+        # A folder around an installed package may be another project's.
+        return ""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
