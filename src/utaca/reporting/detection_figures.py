@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pandas as pd
 
+from utaca.reporting import palette
 from utaca.reporting.detection import DETECTORS
-from utaca.reporting.figures import drawing
+from utaca.reporting.figures import SMALL, drawing
 
-_COLORS = {"hallucinated": "tab:red", "correct": "tab:green", "unknown": "tab:orange"}
+LEAST = 50
+"""Tokens of a class below which its distribution is not drawn: its bins would show chance."""
+# UT-ACA's detectors have the method's colour; what they are held against is ink.
+_OWN = {DETECTORS["utaca"]: ("-", "o"), DETECTORS["two_way"]: ("--", "D")}
+_MARKERS = ("s", "^", "v", "P", "X")
 
 
 def reliability(bins: pd.DataFrame, directory: str | Path, title: str) -> list[Path]:
@@ -18,30 +23,43 @@ def reliability(bins: pd.DataFrame, directory: str | Path, title: str) -> list[P
     ``bins`` are those of :func:`utaca.reporting.detection.reliability_bins`; other variants are in their table alone.
     """
     bins = bins[bins["detector"].isin(list(DETECTORS.values())) & (bins["tokens"] > 0)]
-    with drawing(directory, "reliability", (5.2, 4.2)) as (figure, paths):
+    with drawing(directory, "reliability", (5.2, 4.6)) as (figure, paths):
         axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color="tab:gray", linestyle=":", label="calibrated")
+        axes.plot([0, 1], [0, 1], color=palette.MUTED, linestyle=":", label="calibrated")
+        others = iter(_MARKERS * len(bins))
         for detector, own in bins.groupby("detector", sort=False):
-            axes.plot(own["mean_p"], own["share_uncertain"], marker="o", markersize=3, label=detector)
+            line, marker = _OWN.get(str(detector), ("-.", None))
+            color = palette.FAMILIES["utaca"] if detector in _OWN else palette.INK
+            axes.plot(
+                own["mean_p"], own["share_uncertain"], linestyle=line, marker=marker or next(others), markersize=4,
+                color=color, label=detector,
+            )  # fmt: skip
         axes.set_xlabel("p_N, mean of the bin")
         axes.set_ylabel("share of uncertain tokens")
-        axes.grid(alpha=0.3)
-        axes.legend(loc="best", fontsize=6)
-        axes.set_title(title, fontsize=8)
+        axes.grid()
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=SMALL)
+        axes.set_title(title, fontsize=SMALL, loc="left")
     return paths
 
 
 def margins(histogram: pd.DataFrame, directory: str | Path, title: str) -> list[Path]:
-    """Logit margins, a step line a class (:func:`utaca.reporting.detection.margin_histogram`)."""
-    with drawing(directory, "margins", (5.2, 3.6)) as (figure, paths):
-        axes = figure.subplots()
-        for name, own in histogram.groupby("class", sort=False):
-            edges = [*own["low"], own["high"].iloc[-1]]
-            label = f"{name} ({int(own['tokens'].sum())} tokens)"
-            axes.stairs(own["share"].fillna(0), edges, label=label, color=_COLORS[str(name)])
-        axes.set_xlabel("logit margin")
-        axes.set_ylabel("share of the class")
-        axes.grid(alpha=0.3)
-        axes.legend(loc="best")
-        axes.set_title(title, fontsize=8)
+    """Logit margins, a panel a class (:func:`utaca.reporting.detection.margin_histogram`).
+
+    A class of fewer than :data:`LEAST` tokens is named and not drawn.
+    """
+    classes = list(histogram.groupby("class", sort=False))
+    with drawing(directory, "margins", (5.2, 1.2 + 1.1 * len(classes))) as (figure, paths):
+        panels = figure.subplots(len(classes), 1, sharex=True, sharey=True, squeeze=False).ravel()
+        for axes, (name, own) in zip(panels, classes, strict=True):
+            tokens = int(own["tokens"].sum())
+            axes.set_title(f"{name}, {tokens} tokens", fontsize=9, loc="left")
+            if tokens < LEAST:
+                axes.text(0.5, 0.5, "too few to draw", transform=axes.transAxes, ha="center", va="center")
+            else:
+                edges = [*own["low"], own["high"].iloc[-1]]
+                axes.stairs(own["share"].fillna(0), edges, fill=True, color=palette.GREY)
+            axes.grid()
+        panels[-1].set_xlabel("logit margin")
+        figure.supylabel("share of the class", fontsize=9)
+        figure.suptitle(title, fontsize=SMALL)
     return paths

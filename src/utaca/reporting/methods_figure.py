@@ -7,72 +7,112 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from utaca.reporting import statistics
-from utaca.reporting.figures import drawing
+from utaca.reporting import palette, statistics
+from utaca.reporting.figures import SMALL, drawing
 from utaca.reporting.methods import compared
-from utaca.reporting.points import METHODS, Point
-from utaca.reporting.tables import corpus_in_words
+from utaca.reporting.points import Point
+from utaca.reporting.tables import corpus_in_words, save_frame
 from utaca.settings import schema
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_BESIDE = ("infllm", "utaca")
+"""Methods that stand in every panel."""
+_MEASURES = {"attended": "attended keys a token", "seconds": "seconds a token"}
+
 
 def draw(own: Sequence[Point], blocks: Sequence[Point], directory: str | Path, config: schema.Config) -> None:
-    """CAS over attended keys and over time a token, with 95 % intervals; PNG and SVG.
+    """CAS over attended keys and over time a token, with 95 % intervals; ``compared.csv``, PNG and SVG.
 
-    A line a method over its nominal budgets, those of :mod:`utaca.methods` and of block memory alike, and a star under
-    the settings of its source. ``own`` and ``blocks`` are as in :func:`methods`, of all suites.
+    A column a family of methods, a line a method over its nominal budgets, an open marker under the settings of its
+    source; UT-ACA and InfLLM stand in every panel. ``own`` and ``blocks`` are as in :func:`methods`, of all suites.
     """
     shown = [point for point in own if not point.lacks] + compared(blocks, config)
     documents = len(own[0].documents)
     counts = statistics.resamples(documents, config.scale.bootstrap, config.seed, "test")
-    names = list(dict.fromkeys(point.method for point in shown))
-    with drawing(directory, "methods", (9.6, 5.2)) as (canvas, _):
-        axes = canvas.subplots(1, 2, sharey=True)
-        for number, name in enumerate(names):
-            style: dict[str, Any] = {"color": f"C{number % 10}", "marker": "os^Dv<>P"[number % 8]}
-            style |= {"linestyle": "--" if number >= 10 else "-"}
-            style |= {"color": "black", "linewidth": 2.2, "zorder": 3} if name == METHODS["utaca"] else {}
-            budgets = [point for point in shown if point.method == name and point.key[1]]
-            source = [point for point in shown if point.method == name and not point.key[1]]
-            _curve(axes, budgets, counts, label=name, **style)
-            star = {"marker": "*", "markersize": 11, "linestyle": "none", "label": None if budgets else name}
-            _curve(axes, source, counts, **style | star)
-        for panel, label in zip(axes, ("attended keys a token", "seconds a token"), strict=True):
-            panel.set_xscale("log")
-            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 4, 7)))
-            panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            panel.xaxis.set_minor_locator(NullLocator())
-            panel.set_xlabel(label)
-            panel.grid(alpha=0.3)
-        axes[0].set_ylabel("CAS %")
-        canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=7)
-        canvas.suptitle(
-            f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {documents} documents; "
-            "lines: budgets, stars: settings of the sources",
-            fontsize=8,
-        )
+    frame = figures(shown, counts)
+    save_frame(frame, Path(directory) / "compared.csv")
+    families = list(dict.fromkeys(name for name in frame["family"] if name not in _BESIDE))
+    # A trigger on another method is UT-ACA's and has a panel of its own.
+    triggers = frame["decoder"].str.startswith("utaca-").any()
+    columns = families + (["utaca"] if triggers or not families else [])
+    with drawing(directory, "compared", (1.2 + 2.7 * len(columns), 6.4)) as (canvas, _):
+        grid = canvas.subplots(2, len(columns), sharey=True, sharex="row", squeeze=False)
+        for column, name in enumerate(columns):
+            for panel, measure in zip(grid[:, column], _MEASURES, strict=True):
+                _panel(panel, frame, name, measure)
+            grid[0, column].set_title(palette.TITLES[name], fontsize=9, loc="left")
+            handles, labels = grid[0, column].get_legend_handles_labels()
+            grid[1, column].legend(
+                handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=SMALL, handlelength=3
+            )
+        for panel in grid[:, 0]:
+            panel.set_ylabel("CAS %")
+        told = f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {documents} documents"
+        canvas.suptitle(f"{told}; open: its source's settings", fontsize=SMALL)
 
 
-def _curve(axes: Sequence[Axes], points: Sequence[Point], counts: np.ndarray, **style: Any) -> None:
-    """A method's points on both panels, joined in the order of what they attend to."""
-    found = [
-        (
-            float(statistics.ratio(*point.pair("attended", "n_generated"))),
-            float(statistics.ratio(*point.pair("decode_seconds", "n_generated"))),
-            statistics.ratio_interval(*point.cas, counts),
+def figures(shown: Sequence[Point], counts: np.ndarray) -> pd.DataFrame:
+    """A row a point that generated anything: what it attends to, its time a token, its CAS with 95 % interval."""
+    rows = []
+    for point in shown:
+        if not point.sums["n_generated"].sum() > 0:
+            continue
+        cas = statistics.ratio_interval(*point.cas, counts)
+        rows.append(
+            {
+                "method": point.method,
+                "decoder": point.key[0],
+                "family": palette.family(point.key[0]),
+                "budget": point.key[1],
+                "attended": float(statistics.ratio(*point.pair("attended", "n_generated"))),
+                "seconds": float(statistics.ratio(*point.pair("decode_seconds", "n_generated"))),
+                "cas_pct": 100 * cas.value,
+                "cas_pct_low": 100 * cas.low,
+                "cas_pct_high": 100 * cas.high,
+            }
         )
-        for point in points
-        if point.sums["n_generated"].sum() > 0
-    ]
-    if not found:
-        return
-    *places, estimates = zip(*sorted(found, key=lambda each: each[:2]), strict=True)
-    cas = np.array([[each.value, each.low, each.high] for each in estimates]).T * 100
-    # An interval may miss its figure by a rounding error.
-    bars = np.maximum([cas[0] - cas[1], cas[2] - cas[0]], 0)
-    for panel, place in zip(axes, places, strict=True):
-        panel.errorbar(place, cas[0], yerr=bars, capsize=2, elinewidth=0.8, alpha=0.85, **style)
+    names = ["method", "decoder", "family", "budget", *_MEASURES, "cas_pct", "cas_pct_low", "cas_pct_high"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _panel(panel: Axes, frame: pd.DataFrame, family: str, measure: str) -> None:
+    """A family's methods over one measure, before UT-ACA and InfLLM."""
+    for number, decoder in enumerate(dict.fromkeys(frame["decoder"])):
+        own = frame[frame["decoder"] == decoder]
+        beside = decoder in _BESIDE
+        if not beside and own["family"].iloc[0] != family:
+            continue
+        mark = palette.mark(decoder)
+        style: dict[str, Any] = {"color": mark.color, "marker": mark.marker, "markeredgecolor": mark.edge}
+        style |= {
+            "linestyle": palette.LINES[0 if beside else number % len(palette.LINES)],
+            "markersize": 5,
+            "capsize": 2,
+            "elinewidth": 0.7,
+            "alpha": 0.55 if beside else 1,
+        }
+        if not beside and decoder.partition("-")[0] in _BESIDE:
+            style["marker"] = palette.MEMBER_MARKERS[number % len(palette.MEMBER_MARKERS)]
+        for budgets, plain in ((True, style), (False, style | {"linestyle": "none", "markerfacecolor": palette.WHITE})):
+            points = own[(own["budget"] > 0) == budgets].sort_values([measure, "cas_pct"], kind="stable")
+            if points.empty:
+                continue
+            # An interval may miss its figure by a rounding error.
+            bars = np.maximum(
+                [points["cas_pct"] - points["cas_pct_low"], points["cas_pct_high"] - points["cas_pct"]], 0
+            )
+            # In the legend once, be it with budgets or without.
+            name = own["method"].iloc[0] if budgets or not (own["budget"] > 0).any() else None
+            panel.errorbar(points[measure], points["cas_pct"], yerr=bars, label=name, **plain)
+    panel.set_xscale("log")
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.tick_params(axis="x", labelsize=SMALL)
+    panel.set_xlabel(_MEASURES[measure], fontsize=9)
+    panel.grid()
