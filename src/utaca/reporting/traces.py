@@ -128,7 +128,8 @@ def page(
             "about": f"{_chosen(len(shown), len(split.ordered()))} {run_in_words(config, 'judge')} "
             "All people and facts are fictitious.",
             "colours": {
-                name: palette.FAMILIES[name] for name in dict.fromkeys(map(palette.family, split.points["method"]))
+                name: palette.FAMILIES[name]
+                for name in dict.fromkeys(palette.family(row["method"]) for row in split.points.values())
             },
             "points": [
                 {
@@ -139,9 +140,9 @@ def page(
                     "family": palette.family(row["method"]),
                     "suite": row["suite"],
                 }
-                for label, row in split.points.iterrows()
+                for label, row in split.points.items()
             ],
-            "where": where(split.judged, list(split.points.index), split.ordered(), shown, starts),
+            "where": where(split.judged, list(split.points), split.ordered(), shown, starts),
             "labelled": bool(split.verdicts),
             "documents": [
                 {
@@ -170,16 +171,17 @@ def _rounded(value: float | None, digits: int = 4) -> float | None:
     return None if value is None or np.isnan(value) else round(float(value), digits)
 
 
-def _named(row: pd.Series) -> Point:
-    seed = -1 if pd.isna(row["seed"]) else int(row["seed"])
-    return Point((row["method"], int(row["budget"]), row["policy"] or ""), row["detector"] or "", seed, (), {})
+def _named(answer: Row) -> Point:
+    """The point of an answer, for its name."""
+    seed = -1 if answer["seed"] is None else answer["seed"]
+    return Point((answer["method"], answer["budget"], answer["policy"] or ""), answer["detector"] or "", seed, (), {})
 
 
 @dataclass(frozen=True)
 class _Split:
     """What is known of a split's answers.
 
-    ``points`` are the first answers of the points, by label; ``also`` the other labels of a point. ``answers`` are by
+    ``points`` holds an answer of every point, by label; ``also`` the other labels of a point. ``answers`` are by
     document and label, ``scores`` rows of schema "scores" by document and label, ``judged`` the frame of them.
     ``verdicts`` are rows of kind "trace_labels" by document, label and step. ``differences`` are UT-ACA - InfLLM in CAS
     by document, without those that lack one.
@@ -187,7 +189,7 @@ class _Split:
 
     name: str
     documents: Mapping[str, Row]
-    points: pd.DataFrame
+    points: Mapping[str, Row]
     also: Mapping[str, list[str]]
     answers: Mapping[tuple[str, str], Row]
     scores: Mapping[tuple[str, str], list[Row]]
@@ -204,40 +206,45 @@ class _Split:
         labels: Sequence[str | Path],
     ) -> _Split:
         by_id = {document["id"]: document for document in documents}
-        answered = read(answers, "answers").to_pandas()
-        if missing := [name for name in answered["document"] if name not in by_id]:
-            raise UserError(f"document {missing[0]!r} has answers but is not in the documents file; make both again")
-        every = answered.drop_duplicates("point").set_index("point", drop=False)
-        same = every[_POINT].apply(lambda row: tuple(None if pd.isna(x) else x for x in row), axis=1)
-        first = {key: label for label, key in reversed(list(same.items()))}
-        points = every[[first[key] == label for label, key in same.items()]]
-        also = {
-            label: [other for other, key in same.items() if first[key] == label and other != label]
-            for label in points.index
-        }
-        answered = answered.drop_duplicates(["document", "point"])
-        answered = answered[answered["point"].isin(points.index)]
-        judged = read(scores, "scores").to_pandas().drop_duplicates(["document", "point", "attribute"])
-        judged = judged[judged["point"].isin(points.index)]
-        methods = judged["point"].map(points["method"])
+        points: dict[str, Row] = {}
+        also: dict[str, list[str]] = {}
+        same: dict[tuple[Any, ...], str] = {}
+        found: dict[tuple[str, str], Row] = {}
+        for row in read(answers, "answers").to_pylist():
+            if row["document"] not in by_id:
+                raise UserError(
+                    f"document {row['document']!r} has answers but is not in the documents file; make both again"
+                )
+            first = same.setdefault(tuple(row[name] for name in _POINT), row["point"])
+            if first == row["point"]:
+                points.setdefault(first, row)
+                found.setdefault((row["document"], first), row)
+            elif row["point"] not in also.setdefault(first, []):
+                also[first].append(row["point"])
+        if not found:
+            raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
+        judged: dict[tuple[str, str], dict[str, Row]] = {}
+        for row in read(scores, "scores").to_pylist():
+            if row["point"] in points:
+                judged.setdefault((row["document"], row["point"]), {}).setdefault(row["attribute"], row)
+        frame = pd.DataFrame(
+            [row for own in judged.values() for row in own.values()], columns=SCHEMAS["scores"].names
+        ).astype({"cas": float})
         # A mean of points, each with all its attributes.
-        means = judged.groupby(["document", methods.rename("method"), "point"])["cas"].mean()
-        by_method = means.groupby(["document", "method"]).mean().unstack("method").reindex(columns=["utaca", "infllm"])
-        differences = (by_method["utaca"] - by_method["infllm"]).dropna()
+        method = frame["point"].map({label: row["method"] for label, row in points.items()}).rename("method")
+        means = frame.groupby(["document", method, "point"])["cas"].mean().groupby(["document", "method"]).mean()
+        by_method = means.unstack("method").reindex(columns=["utaca", "infllm"])
         verdicts = read(labels, KIND, TRACE_LABELS.names).to_pylist() if labels else []
-        by_answer: dict[tuple[str, str], list[Row]] = {}
-        for row in judged.to_dict("records"):
-            by_answer.setdefault((row["document"], row["point"]), []).append(row)
         return cls(
-            by_id[answered["document"].iloc[0]]["split"],
-            {name: by_id[name] for name in dict.fromkeys(answered["document"])},
+            next(by_id[name]["split"] for name, _ in found),
+            {name: by_id[name] for name, _ in found},
             points,
-            also,
-            {(row["document"], row["point"]): row for row in answered.to_dict("records")},
-            by_answer,
-            judged,
+            {label: also.get(label, []) for label in points},
+            found,
+            {key: list(own.values()) for key, own in judged.items()},
+            frame,
             {(row["document"], row["point"], row["step"]): row for row in verdicts},
-            differences.to_dict(),
+            (by_method["utaca"] - by_method["infllm"]).dropna().to_dict(),
         )
 
     def ordered(self) -> list[str]:
@@ -319,9 +326,7 @@ def _document(
     n_blocks = max(0, (len(text.offsets) - memory.n_init) // memory.block_size)
     starts = [start for start, _ in text.offsets]
     told = [span for span in document["spans"] if span["kind"] == "biography"]
-    own = [
-        (answer, steps.get(label, [])) for label in split.points.index if (answer := split.answers.get((name, label)))
-    ]
+    own = [(answer, steps.get(label, [])) for label in split.points if (answer := split.answers.get((name, label)))]
     for answer, _ in own:
         if answer["n_context"] != len(text.offsets):
             raise UserError(
@@ -392,7 +397,7 @@ def _deltas(ids: Sequence[int]) -> list[int]:
 def _point(split: _Split, answer: Row, rows: Sequence[Row], pieces: Mapping[int, int]) -> dict[str, Any]:
     name, label = answer["document"], answer["point"]
     judged = split.scores.get((name, label), [])
-    cas = [row["cas"] for row in judged if not np.isnan(row["cas"])]
+    cas = [row["cas"] for row in judged if row["cas"] is not None]
     return {
         "label": label,
         "method": answer["method"],
