@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import re
+import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+import jsonschema
 import pytest
+import yaml
+from snakemake.cli import parse_config
+from snakemake.utils import update_config
 
 from utaca.errors import UserError
-from utaca.settings import schema
+from utaca.methods import METHODS
+from utaca.settings import runs, schema
 from utaca.settings.checks import build, digest, identity, load, validate
-from utaca.settings.compose import compose, groups
-from utaca.settings.document import PAGE, page
+from utaca.settings.compose import compose, groups, is_dry_run, targets
+from utaca.settings.document import PAGE, SCHEMA, json_text, page
 from utaca.settings.machine import free_memory, gpus, processor, prose_files
+from utaca.settings.methods import settings_of
 from utaca.settings.modules import closure
 
 
@@ -137,6 +145,27 @@ def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
         ({"detectors": {"mine": {"lerning_rate": "1"}}}, "did you mean detectors.mine.learning_rate?"),
         ({"reader": {"memory": {"n_int": "1"}}}, "did you mean reader.memory.n_init?"),
         ({"judge": "nope"}, "judge is one of gpt_oss_120b, reference"),
+        ({"judge": {"base_url": "http://gpu7:8/v1"}}, "'judge={use: gpt_oss_120b, base_url: http://gpu7:8/v1}'"),
+        ({"judge": {"base_url": "http://me:pass@gpu7/v1"}}, "base_url: http://HOST:8000/v1}'"),
+        ({"judge": {"base_url": "http://gpu7:8/v1", "model": "m"}}, "'judge={name: NAME, model: MODEL, base_url:"),
+        (
+            {"judge": {"base_url": "http://gpu7:8/v1", "model": "m", "name": "reference"}},
+            "judge.name is reference, which is the embedded",
+        ),
+        ({"judge": {"kind": "reference", "base_url": "http://gpu7:8/v1"}}, "but judge.kind is reference"),
+        ({"judge": {"model": "m"}}, "judge.model is 'm' but judge.kind is reference"),
+        ({"judge": {"use": "gpt_oss_120b", "model": "m"}}, "another than that of gpt_oss_120b; name it too"),
+        ({"reader": {"path": "org/m"}}, "--config 'reader={name: NAME, path: org/m}'"),
+        ({"judge.base_url": "x"}, "write --config 'judge={base_url: x}'"),
+        ({"reader.memory.n_local": 3}, "write --config 'reader={memory: {n_local: 3}}'"),
+        ({"scale": {"bootstrap": "many"}}, "scale.bootstrap must be a whole number at least 100, not 'many'."),
+        ({"suites": "llama_variants"}, "add --config detectors=paper"),
+        ({"methods": {"h2o": {"heavyy": "2"}}}, "did you mean methods.h2o.heavy?"),
+        ({"methods": {"h2o": {"heavy": "much"}}}, "methods.h2o.heavy must be a number, not 'much'"),
+        ({"methods": {"h3o": {}}}, "did you mean methods.h2o?"),
+        ({"methods": "none"}, "methods is one of shipped"),
+        ({"run": "tables"}, "a folder that runs share"),
+        ({"run": "a/b"}, "run is 'a/b'"),
         ({"judge": ["reference", "gpt_oss_120b"]}, "judge must be"),
         ({"seed": "x"}, "seed"),
         ({"seed": {"a": "1"}}, "seed"),
@@ -153,7 +182,7 @@ def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
         ({"scale": {"test": {"budgets": []}}}, "scale.test.budgets"),
         (
             {"reader": "llama31_8b", "scale": "smoke"},
-            "scale.train.tokens starts at 400, but the window of reader llama31_8b",
+            "scale.test.tokens starts at 1500, but the window of reader llama31_8b holds documents below 4240 tokens",
         ),
         ({"corpus": "folder"}, "corpus.path is empty"),
         ({"corpus": {"path": "x"}}, "only corpus.source=folder reads it"),
@@ -219,7 +248,9 @@ def test_a_key_in_place_of_its_variable_is_not_shown(root: Path) -> None:
         compose({"judge": {"api_key_env": "sk-secret-1"}}, root)
     assert "secret" not in str(caught.value)
     judge = {"use": "gpt_oss_120b", "base_url": "https://me:secret@gpu7/v1"}
-    with pytest.raises(UserError, match=re.escape("judge.base_url must not hold a user or password")) as caught:
+    with pytest.raises(
+        UserError, match=re.escape("judge.base_url must not hold a user, a password or a query")
+    ) as caught:
         compose({"judge": judge}, root)
     assert "secret" not in str(caught.value)
 
@@ -255,6 +286,316 @@ def test_digest_ignores_the_order_of_keys() -> None:
 
 def test_page_is_current(root: Path) -> None:
     assert (root / PAGE).read_text(encoding="utf-8") == page(root), "run python -m utaca.settings.document"
+
+
+# Runs
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ({}, "quick"),
+        ({"scale": "smoke"}, "smoke"),
+        ({"scale": {"use": "smoke", "bootstrap": "500", "replays": "0"}}, "smoke"),
+        ({"judge": "gpt_oss_120b", "suites": "methods", "report": {"traced_documents": "2"}}, "quick"),
+        ({"methods": {"h2o": {"heavy": "0.25"}}, "reader": {"memory": {"storage": "host"}}}, "quick"),
+        ({"scale": "paper", "reader": "llama31_8b", "corpus": "wikipedia"}, "paper-llama31_8b-wikipedia"),
+        ({"labeller": "gpt_oss_120b"}, "quick-gpt_oss_120b"),
+        ({"run": "mine", "seed": "3"}, "mine"),
+        ({"run": 7}, "7"),
+    ],
+)
+def test_a_run_is_named_after_what_it_is_made_of(root: Path, overrides: dict[str, Any], named: str) -> None:
+    assert compose(overrides, root)["run"] == named
+
+
+def test_single_keys_tell_runs_apart(root: Path) -> None:
+    changes: list[dict[str, Any]] = [
+        {"seed": "3"},
+        {"seed": "4"},
+        {"detectors": "paper"},  # records more of every trajectory
+        {"corpus": "one.jsonl"},
+        {"corpus": "two.jsonl"},
+        {"reader": {"dtype": "float32"}},
+        {"reader": {"name": "other", "path": "x/y"}, "scale": "paper"},
+    ]
+    names = [compose(each, root)["run"] for each in changes]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"(quick|quick-folder|paper-other)-[0-9a-f]{6}", name) for name in names), names
+    assert compose({"seed": "3"}, root)["run"] == names[0]
+
+
+def test_the_runs_name_is_filled_in(root: Path) -> None:
+    composed = compose({"scale": "smoke"}, root)
+    assert composed["methods"]["llmlingua2"]["model"] == "results/smoke/keeper"
+    assert composed["methods"]["h2o"]["chunk"] == 64, "the reader's"
+    assert composed["reader"]["methods"] == {}, "said once"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"scale": "smoke", "detectors": {"mine": {"lstm": "false"}}, "methods": {"h2o": {"heavy": "0.25"}}},
+        {"scale": "paper", "reader": "qwen2_7b", "suites": "methods_qwen", "judge": "gpt_oss_120b"},
+        {"reader": {"name": "own", "path": "data/readers/tiny", "memory": {"n_local": "256"}}, "run": "x"},
+    ],
+)
+def test_a_saved_run_composes_to_itself(root: Path, overrides: dict[str, Any], tmp_path: Path) -> None:
+    composed = compose(overrides, root)
+    path = tmp_path / "deep" / "run.yaml"
+    runs.write(composed, path)
+    saved = yaml.safe_load(path.read_text())
+    assert compose(saved, root) == composed
+    comment = path.read_text().splitlines()[0]
+    assert comment == f"# Repeats this run: snakemake --cores all results/tables --configfile {path}"
+    assert [file.name for file in path.parent.iterdir()] == ["run.yaml"]
+
+
+def saved_with(root: Path, path: Path, *entries: str, **overrides: Any) -> dict[str, Any]:
+    """The config of a saved run with ``--config`` entries on top, as Snakemake merges them."""
+    runs.write(compose(overrides, root), path)
+    merged = yaml.safe_load(path.read_text())
+    update_config(merged, parse_config(entries))
+    return compose(merged, root)
+
+
+def test_entries_go_on_top_of_a_saved_run(root: Path, tmp_path: Path) -> None:
+    path, start = tmp_path / "run.yaml", compose({"scale": "smoke"}, root)
+    judge = saved_with(root, path, "judge=gpt_oss_120b", scale="smoke")
+    assert judge == {**start, "judge": compose({"judge": "gpt_oss_120b"}, root)["judge"]}
+    both = saved_with(root, path, "judge={use: gpt_oss_120b, base_url: http://gpu7:1/v1}", scale="smoke")["judge"]
+    assert both == {**judge["judge"], "base_url": "http://gpu7:1/v1"}
+    keys = saved_with(root, path, "scale={bootstrap: 300}", "detectors={utaca: {width: 8}}", scale="smoke")
+    assert (keys["scale"]["bootstrap"], keys["scale"]["test"]) == (300, start["scale"]["test"])
+    assert list(keys["detectors"]) == list(start["detectors"])
+    assert keys["detectors"]["utaca"] == {**start["detectors"]["utaca"], "width": 8}
+    few = saved_with(root, path, "suites=qwen", scale="smoke")["suites"]
+    assert few == compose({"suites": "qwen"}, root)["suites"]
+    changed = saved_with(root, path, "methods={h2o: {heavy: 0.1}}", "run=again", scale="smoke")
+    assert changed["methods"]["h2o"] == {**start["methods"]["h2o"], "heavy": 0.1}
+    assert changed["methods"]["llmlingua2"]["model"] == "results/again/keeper"
+
+
+def test_nothing_of_todays_options_gets_into_a_saved_run(root: Path, tmp_path: Path) -> None:
+    composed = compose({"scale": "smoke", "suites": "qwen"}, root)
+    runs.write(composed, tmp_path / "run.yaml")
+    shutil.copytree(root / "config", tmp_path / "config")
+    for file in ("suites/tiny", "suites/llama", "suites/qwen", "detectors/core"):
+        path = tmp_path / "config" / f"{file}.yaml"
+        if path.is_file():
+            path.write_text(path.read_text().replace("budget: 3", "budget: 5").replace("  chained: {chain: 6}", ""))
+    (tmp_path / "config" / "methods" / "h2o.yaml").write_text("budget: 7")
+    (tmp_path / "config" / "methods" / "later.yaml").write_text("budget: 7")
+    assert compose(yaml.safe_load((tmp_path / "run.yaml").read_text()), tmp_path) == composed
+
+
+def test_another_reader_does_not_take_a_saved_runs_methods(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    with pytest.raises(UserError, match=re.escape("add methods=shipped")):
+        saved_with(root, path, "reader=llama31_8b", scale="paper")
+    swapped = saved_with(root, path, "reader=llama31_8b", "methods=shipped", scale="paper")
+    assert swapped["methods"] == compose({"scale": "paper", "reader": "llama31_8b"}, root)["methods"]
+
+
+def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "smoke"
+    start = compose({"scale": "smoke"}, root)
+    runs.check(start, folder)
+    runs.write(start, folder / "run.yaml")
+    added = {"scale": {"use": "smoke", "bootstrap": "900", "replays": "0"}, "judge": "gpt_oss_120b", "suites": "qwen"}
+    runs.check(compose(added, root), folder)
+    named = {"run": "smoke", "scale": {"use": "smoke", "detector_steps": "61"}, "seed": "3"}
+    with pytest.raises(UserError) as caught:
+        runs.check(compose(named, root), folder)
+    said = str(caught.value)
+    assert "another seed (0 there, 3 now) and scale.detector_steps (60 there, 61 now)" in said
+    assert "--config run=NAME" in said
+    (folder / "run.yaml").write_text((folder / "run.yaml").read_text().replace("detector_steps", "stepz"))
+    with pytest.raises(
+        UserError, match=r"run\.yaml was written under other settings: scale\.detector_steps is missing"
+    ):
+        runs.check(start, folder)
+    (folder / "run.yaml").write_text("- 1\n")
+    with pytest.raises(UserError, match="holds no saved config"):
+        runs.check(start, folder)
+
+
+def test_a_base_is_all_that_trajectories_depend_on(config: dict[str, Any]) -> None:
+    base = runs.base(config)
+    assert set(base) == {"seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation"}
+    assert not {"bootstrap", "replays"} & set(base["scale"])
+    assert "detector_steps" in base["scale"]
+    assert not {"base_url", "concurrency"} & set(base["writer"])
+
+
+def test_shipped_runs_compose(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = json.loads((root / SCHEMA).read_text(encoding="utf-8"))
+    shipped = {path.stem: yaml.safe_load(path.read_text()) for path in (root / "config" / "runs").glob("*.yaml")}
+    assert {"quick", "smoke", "paper", "methods", "variants"} <= set(shipped)
+    for name, overrides in shipped.items():
+        jsonschema.validate(overrides, described)
+        composed = compose(overrides, root)
+        # Those that go by another name add to its run.
+        assert name == composed["run"] or runs.base(composed) == runs.base(compose(shipped[composed["run"]], root))
+    assert compose(shipped["quick"], root) == compose({}, root)
+    assert compose(shipped["paper"], root)["judge"]["model"] == "openai/gpt-oss-120b"
+
+
+def test_the_json_schema_tells_saved_runs_from_mistakes(root: Path, tmp_path: Path) -> None:
+    described = json.loads((root / SCHEMA).read_text(encoding="utf-8"))
+    assert (root / SCHEMA).read_text(encoding="utf-8") == json_text(root), "run python -m utaca.settings.document"
+    assert described["properties"]["seed"]["description"] == "seed of people, facts, padding and bootstrap"
+    jsonschema.Draft202012Validator.check_schema(described)
+    runs.write(compose({}, root), tmp_path / "run.yaml")
+    jsonschema.validate(yaml.safe_load((tmp_path / "run.yaml").read_text()), described)
+    for wrong in ({"jugde": "x"}, {"seed": "x"}, {"judge": {"temprature": 1}}, {"scale": {"bootstrap": 1}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, described)
+
+
+def test_a_manifest_says_where_results_come_from(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prose, model = tmp_path / "a.txt", tmp_path / "model"
+    prose.write_text("prose")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "notes.md").write_text("")
+    config = compose({"reader": {"name": "m", "path": str(model)}, "scale": "paper"}, root)
+    runs.write_manifest(config, [prose, tmp_path / "none.txt"], tmp_path, tmp_path / "out" / "manifest.json")
+    made = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert made["commit"] == "", "no checkout"
+    assert made["inputs"] == {str(prose): sha("prose"), str(tmp_path / "none.txt"): ""}
+    assert made["model"] == {"path": str(model), "files": {"config.json": sha("{}")}}
+    assert made["packages"]["torch"].startswith("2.")
+    assert made["machine"]["cores"] >= 1
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "a.txt"], cwd=tmp_path, check=True)
+    me = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *me, "commit", "-qm", "one"], cwd=tmp_path, check=True)
+    first = runs.manifest(config, [], tmp_path)
+    assert re.fullmatch("[0-9a-f]{40}", first["commit"])
+    assert not first["dirty"]
+    prose.write_text("more")
+    assert runs.manifest(config, [], tmp_path)["dirty"]
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_hub_model_is_known_by_its_commit(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, cached = "0123456789abcdef0123456789abcdef01234567", tmp_path / "models--meta-llama--Llama-3.1-8B-Instruct"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(commit)
+    (cached / "snapshots" / commit).mkdir(parents=True)
+    (cached / "snapshots" / commit / "config.json").write_text("{}")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    config = compose({"scale": "paper", "reader": "llama31_8b"}, root)
+    assert runs.manifest(config, [], tmp_path)["model"] == {"path": config["reader"]["path"], "revision": commit}
+    other = {**config, "reader": {**config["reader"], "revision": "v2"}}
+    assert runs.manifest(other, [], tmp_path)["model"]["revision"] == "v2"
+
+
+# What would be misread
+
+
+def test_an_address_makes_an_endpoint_remote(root: Path) -> None:
+    given = {"base_url": "http://gpu7:8000/v1", "model": "org/m", "name": "m"}
+    judge = compose({"judge": given}, root)["judge"]
+    assert (judge["kind"], judge["model"], judge["name"], judge["base_url"]) == (
+        "remote",
+        "org/m",
+        "m",
+        "http://gpu7:8000/v1",
+    )
+    assert judge["api_key_env"] == "", "a server of one's own wants none"
+
+
+def test_another_model_takes_nothing_from_the_options_reader(root: Path) -> None:
+    reader = compose({"scale": "paper", "reader": {"name": "m", "path": "org/m", "max_new_tokens": "99"}}, root)
+    fresh = asdict(schema.Reader(name="m", path="org/m", max_new_tokens=99))
+    assert reader["reader"] == fresh
+    assert reader["methods"] == compose({"scale": "paper", "reader": "llama31_8b"}, root)["methods"]
+    same = compose({"reader": {"path": "data/readers/tiny/", "dtype": "float32"}}, root)["reader"]
+    assert (same["name"], same["memory"]["n_local"]) == ("tiny", 256)
+
+
+def test_all_faults_are_said_at_once(root: Path) -> None:
+    wrong = {
+        "jugde": "x",
+        "seed": "x",
+        "corpus": "wikipeda",
+        "scale": {"bootstrap": "many", "test": {"shards": "0"}},
+        "methods": {"h2o": {"heavyy": "2"}},
+        "detectors": {"mine": {"site": "nose"}},
+        "judge.base_url": "http://x/v1",
+    }
+    with pytest.raises(UserError) as caught:
+        compose(wrong, root)
+    first, *lines = str(caught.value).split("\n- ")
+    assert first == "the config has 8 faults:"
+    assert sorted(lines) == sorted(
+        [
+            "unknown config key jugde; did you mean judge?",
+            "seed must be a whole number, not 'x'.",
+            "corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia.",
+            "scale.bootstrap must be a whole number at least 100, not 'many'.",
+            "scale.test.shards is 0 but must be a whole number at least 1.",
+            "unknown config key methods.h2o.heavyy; did you mean methods.h2o.heavy?",
+            'detectors.mine.site is \'nose\' but must be one of "attention", "mlp", "residual".',
+            "config key judge.base_url is dotted; write --config 'judge={base_url: http://x/v1}'.",
+        ]
+    )
+    crossed = {"detector": "mine", "detector_seed": "8", "trajectories": {"expanded": "2"}}
+    with pytest.raises(UserError, match="the config has 3 faults"):
+        compose(crossed, root)
+
+
+def test_a_fault_in_an_options_file_is_said_like_any_other(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "config", tmp_path / "config")
+    (tmp_path / "config" / "reader" / "mine.yaml").write_text("nam: mine\npath: x\nmemory: {n_local: few}\n")
+    with pytest.raises(UserError) as caught:
+        compose({"reader": "mine"}, tmp_path)
+    assert set(str(caught.value).split("\n- ")[1:]) == {
+        "reader.name is missing; set it to a text.",
+        "unknown config key reader.nam; did you mean reader.name?",
+        "reader.memory.n_local must be a whole number at least 1, not 'few'.",
+    }
+    (tmp_path / "config" / "reader" / "mine.yaml").write_text("name: [mine\n")
+    with pytest.raises(UserError, match="do not compose"):
+        compose({"reader": "mine"}, tmp_path)
+
+
+def test_settings_of_methods_are_those_of_their_classes() -> None:
+    assert METHODS
+    for name, kind in METHODS.items():
+        known = settings_of(name)
+        assert known is not None
+        declared = {f.name: hint for f in fields(kind) if (hint := get_type_hints(kind)[f.name])}
+        assert {f.name for f in fields(known)} == set(declared), name
+        read = get_type_hints(known)
+        assert all(read[key] in (hint, Any) for key, hint in declared.items()), name
+        assert all(read[key] is not Any for key, hint in declared.items() if hint in (int, float, str, bool)), name
+    assert settings_of("no method") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted", "dry"),
+    [
+        ("--cores all results/tables --config scale=smoke", ["results/tables"], False),
+        ("--cores 1 -np --config scale=smoke seed=3 -- a b", ["a", "b"], True),
+        ("a --cores 2 --dry-run --configfile config/runs/quick.yaml", ["a"], True),
+        ("-c1 -n", [], True),
+        ("--no-such-flag x", ["x"], False),
+        ("--cores", [], False),
+    ],
+)
+def test_a_command_line_is_read_as_snakemake_reads_it(line: str, wanted: list[str], dry: bool) -> None:
+    assert targets(line.split()) == wanted
+    assert is_dry_run(line.split()) == dry
+
+
+# The machine
 
 
 def test_gpus_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -323,7 +323,7 @@ def _untrained_faults(config: schema.Config, brought: Mapping[str, list[str]]) -
     where, first = next(iter(wanted.values())), next(iter(wanted))
     option = next((option for option, names in brought.items() if wanted.keys() <= set(names)), None)
     more = f" (and {len(wanted) - 1} more are missing: {', '.join(list(wanted)[1:])})" if len(wanted) > 1 else ""
-    mend = f"add detectors={option}, which brings what is missing" if option else "define it under detectors"
+    mend = f"add --config detectors={option}, which brings what is missing" if option else "define it under detectors"
     yield f"{where}.detector is {first!r} but must be one of {', '.join(config.detectors)}{more}; {mend}."
 
 

@@ -1,4 +1,4 @@
-"""The page that lists every config key, made from the dataclasses: ``python -m utaca.settings.document``."""
+"""The page and the JSON Schema of the config, made from the dataclasses: ``python -m utaca.settings.document``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from utaca.settings import schema
 from utaca.settings.compose import groups
+from utaca.settings.models import model
 
 PAGE = Path("config") / "README.md"
+SCHEMA = Path("config") / "schema.json"
 
 _GROUP_HELP = {
     "scale": "sizes of a run",
@@ -27,32 +29,57 @@ _GROUP_HELP = {
 _INTRODUCTION = """\
 # Config
 
-This page is generated from the typed config (`src/utaca/settings/schema.py`); `python -m utaca.settings.document`
-writes it anew.
+This page and [schema.json](schema.json), by which editors check and complete a config file, are generated from the
+typed config (`src/utaca/settings/schema.py`); `python -m utaca.settings.document` writes them anew.
 
 Every entry of `snakemake --config`, and every file given by `--configfile`, changes the config for one run:
 
 ```
-snakemake --cores all --config scale=paper judge=gpt_oss_120b -- results/tables     # options of groups
-snakemake --cores all --config 'scale={bootstrap: 500}' -- results/tables            # single keys
-snakemake --cores all --config 'judge={use: gpt_oss_120b, base_url: http://gpu7:8000/v1}' -- results/tables    # both
-snakemake --cores all --config corpus=/data/articles.jsonl -- results/tables         # a path as corpus
+snakemake --cores all results/tables --config scale=paper judge=gpt_oss_120b     # options of groups
+snakemake --cores all results/tables --config 'scale={bootstrap: 500}'            # single keys
+snakemake --cores all results/tables --config 'judge={use: gpt_oss_120b, base_url: http://gpu7:8000/v1}'    # both
+snakemake --cores all results/tables --config corpus=/data/articles.jsonl         # a path as corpus
 ```
+
+Targets come first: Snakemake takes what follows `--config` for entries.
+
+A file beside an option, say `config/reader/mine.yaml`, is a new option: `reader=mine`. Unknown keys, wrong types and
+impossible values stop the run before its first job, all of them named at once; `python -m utaca.preflight` also checks
+weights, memory, disk and endpoints, and runs nothing. Keys marked *transport* never change a result: a change of them
+reruns nothing.
+
+## Runs
+
+All that a run makes lies in `results/NAME`. The name is `run`, or else follows from the config: the scale, what else of
+reader, corpus, writer and labeller is not the default, and a digest where single keys tell it apart (`quick`,
+`paper-llama31_8b`, `quick-3fa92c`). Suites, detectors, judges, replays and tables are added to a run of that name; a
+config with other documents, another reader or other trajectories is refused there and wants a name of its own.
+
+```
+snakemake --cores all results/tables --configfile config/runs/paper.yaml          # a shipped run
+snakemake --cores all results/tables --configfile results/quick/run.yaml          # a run as it was, repeated
+snakemake --cores all results/tables --configfile results/quick/run.yaml --config judge=gpt_oss_120b run=again
+```
+
+A saved run holds whole groups under `use`, where an option's name may stand. So what `--config` says goes on top: an
+option takes the place of a group, keys change it.
+
+`judge={base_url: ...}` makes an endpoint remote and wants `name` and `model`, its own or an option's. Another
+`reader.path` than the option's wants a `name`, and then all other keys of `reader` start from the defaults below.
+Settings of `methods` may say `{run}` in a text, for the name of the run.
+
+## Detectors
 
 A variant of the detector is an entry of `detectors`, in an option's file or for one run; it tells what differs from the
 defaults, or from the variant of that name. It is trained and measured beside the others, and used by the adaptive
 operating points where `detector` names it:
 
 ```
-snakemake --cores all --config 'detectors={mine: {signals: [margin, retrieval], lstm: false}}' -- results/tables
-snakemake --cores all --config 'detectors={mine: {decision: youden}}' detector=mine -- results/tables
+snakemake --cores all results/tables --config 'detectors={mine: {signals: [margin, retrieval], lstm: false}}'
+snakemake --cores all results/tables --config 'detectors={mine: {decision: youden}}' detector=mine
 ```
 
 A signal of one's own is a file in `src/utaca/detection/signals`, named like the signal; `docs/extending.md` shows one.
-
-A file beside an option, say `config/reader/mine.yaml`, is a new option: `reader=mine`. An unknown key, a wrong type or
-an impossible value stops the run before its first job. Keys marked *transport* never change a result: a change of them
-reruns nothing.
 
 ## Groups
 
@@ -78,6 +105,37 @@ def page(root: Path) -> str:
         for name, meaning in _GROUP_HELP.items()
     ]
     return _INTRODUCTION + "\n".join(lines) + "\n" + _KEYS + "\n".join(_rows(schema.Config, "")) + "\n"
+
+
+def json_schema(root: Path) -> dict[str, Any]:
+    """The JSON Schema of a config file, as ``--configfile`` takes it: any part of the config, options by name."""
+    options = groups(root)
+    made = model(schema.Config).model_json_schema()
+    kinds = made["$defs"]
+    for kind in (made, *kinds.values()):
+        # An option may hold what a file leaves out.
+        kind.pop("required", None)
+        kind.pop("title", None)
+        for about in kind["properties"].values():
+            about.pop("title", None)
+    for key in (*options, "methods"):
+        whole = made["properties"][key]
+        about = whole.pop("description")
+        known = [{"enum": options[key]}] if key in options else []
+        name = {"description": "name of an option", "anyOf": [*known, {"type": "string"}]}
+        if "$ref" in whole:
+            kind = kinds[whole["$ref"].rpartition("/")[2]]
+            kind["properties"]["use"] = {"description": "option that the keys change, or a whole group"}
+        else:
+            whole.pop("title", None)
+            whole["properties"] = {"use": {"description": "option that is added to, or a whole group"}}
+        made["properties"][key] = {"description": about, "anyOf": [name, whole]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Config of utaca", **made}
+
+
+def json_text(root: Path) -> str:
+    """The JSON Schema as its file holds it."""
+    return json.dumps(json_schema(root), indent=1, ensure_ascii=False) + "\n"
 
 
 def _rows(kind: type, where: str) -> Iterator[str]:
@@ -122,3 +180,4 @@ def _allowed(metadata: Mapping[str, Any]) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(Path()), encoding="utf-8")
+    SCHEMA.write_text(json_text(Path()), encoding="utf-8")

@@ -22,6 +22,7 @@ import yaml
 from utaca.errors import UserError
 from utaca.settings import machine, schema
 from utaca.settings.checks import build, digest, identity
+from utaca.settings.models import Faults
 
 CONFIG = "run.yaml"
 MANIFEST = "manifest.json"
@@ -76,7 +77,8 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
     try:
         before = base(read(path))
     except UserError as error:
-        raise UserError(f"{path} was written under other settings: {error} To keep it, {mend}.") from error
+        fault = error.faults[0] if isinstance(error, Faults) else str(error)
+        raise UserError(f"{path} was written under other settings: {fault} To keep it, {mend}.") from error
     now, then = dict(_flat(base(config))), dict(_flat(before))
     changed = [
         f"{key} ({then.get(key)!r} there, {now.get(key)!r} now)"
