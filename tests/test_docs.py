@@ -233,6 +233,13 @@ def test_commands_are_planned(page: Path) -> None:
             assert target in files(plan) or target.startswith("results/benchmarks/"), target
 
 
+def test_every_shipped_run_is_told_of_and_composes() -> None:
+    text = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    for path in sorted((ROOT / "config" / "runs").glob("*.yaml")):
+        assert f"`{path.name}`" in text
+        compose(yaml.safe_load(path.read_text(encoding="utf-8")), ROOT)
+
+
 FILLED = {
     "run": "quick", "split": "test", "labeller": "reference", "judge": "reference", "variant": "utaca", "n": "0",
     "shard": "0", "reader": "tiny",
