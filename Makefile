@@ -1,14 +1,23 @@
-# Fresh machine: Python 3.11 or newer and make. `make tables` runs the main job, `make test` the tests.
+# Fresh machine: Python 3.11 or newer and make. `make smoke` tries everything in two minutes, `make tables` runs the main
+# job, `make test` the tests.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: tables test lint format ship-reader ship-card environment oracle
+.PHONY: tables smoke snapshot test lint format ship-reader ship-card environment oracle
 .DEFAULT_GOAL := tables
 
 tables: environment
 	$(BIN)/snakemake --cores all results/tables
+
+# Every stage at the smallest scale; its figures mean nothing.
+smoke: environment
+	$(BIN)/snakemake --cores all results/tables --config scale=smoke
+
+# The tables of a run that the documents quote: make snapshot RUN=quick
+snapshot: environment
+	$(BIN)/python -m utaca.reporting.quote snapshot $(RUN)
 
 # A process a core, each with whole files and one thread.
 test: environment

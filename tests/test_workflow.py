@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,26 +21,19 @@ import pytest
 from conftest import ROOT, copy_checkout
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from utaca.plan import SPLITS, Plan
 from utaca.readers.tiny.training import SCHEDULE
+from utaca.settings.compose import compose
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-LAST_LINE = "The tables of tiny are in results/tables; start with results/tables/index.md."
-TABLES = [
-    *[
-        "detection",
-        "detection_own",
-        "endpoints",
-        "validation",
-        "test",
-        "tradeoff",
-        "pareto",
-        "replay",
-        "failures",
-        "cases",
-    ],
-    *["scorers", "disagreements", "labels", "human", "resources"],
-]
+PLAN = Plan(compose({}, ROOT), ROOT / "src")
+LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
+TABLES = {
+    *["detection", "ablation", "detection_own", "validation", "test", "tradeoff", "pareto", "replay", "failures"],
+    *["cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources"],
+}
+FIGURES = {"curves", "budget", "reliability", "margins", "detectors", "differences"}
 
 
 def call(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -52,13 +47,16 @@ def snakemake(folder: Path, *arguments: str, **variables: str) -> subprocess.Com
 
 
 def planned(folder: Path, *arguments: str) -> dict[str, int]:
-    """Number of jobs by rule in a dry run."""
-    done = snakemake(folder, "-n", *arguments)
+    """Number of jobs in a dry run by rule and what of a table, variant, split or kind they are for."""
+    done = snakemake(folder, "-n", "--quiet", "host", *arguments)
     assert done.returncode == 0, done.stdout
-    if "Nothing to be done" in done.stdout:
-        return {}
-    stats = done.stdout.split("Job stats:")[1].split("total")[0]
-    return {name: int(count) for name, count in re.findall(r"^(\S+) +(\d+)$", stats, re.MULTILINE)}
+    found: dict[str, int] = {}
+    for rule, about in re.findall(r"^(?:local)?rule (\S+):\n((?:    .*\n)*)", done.stdout, re.MULTILINE):
+        wildcards = re.search(r"^    wildcards: (.*)$", about, re.MULTILINE)
+        values = [] if wildcards is None else re.findall(r"(?!shard)\b\w+=([^,\s]+)", wildcards[1])
+        name = " ".join([rule, *values])
+        found[name] = found.get(name, 0) + 1
+    return found
 
 
 # Hygiene
@@ -94,79 +92,78 @@ def test_lock_names_versions_alone() -> None:
 def test_main_job_is_the_default(checkout: Path) -> None:
     jobs = planned(checkout)
     assert jobs == {
+        "run_config": 1,
+        "manifest": 1,
         "corpus": 1,
-        "draw_biographies": 2,
+        "draw_biographies train": 1,
+        "draw_biographies validation": 1,
         "write_biographies": 1,
-        "pad": 3,
-        "decode_trajectories": 5,
-        "label": 3,
-        "correct_labels": 3,
-        "label_traces": 3,
-        "train_utaca": 1,
-        "train_two_way": 1,
-        "train_evidential": 1,
-        "train_chained": 1,
+        **{f"pad {split}": 1 for split in SPLITS},
+        **{f"decode_trajectories {split}": PLAN.size(split).shards for split in SPLITS},
+        **{f"{rule} {split}": 1 for split in SPLITS for rule in ("label", "correct_labels")},
+        **{f"train_detector {variant}": 1 for variant in ("utaca", "two_way", "evidential", "chained")},
         "fit_baselines": 1,
         "detections": 1,
-        "generate_validation": 1,
-        "generate_test": 2,
-        "score_validation": 6,
-        "score_test": 8,
-        "score_chained": 3,
-        "table_detection": 1,
-        "table_detection_own": 1,
-        "table_validation": 1,
-        "table_test": 1,
-        "table_tradeoff": 1,
-        "table_pareto": 1,
-        "table_scorers": 1,
-        "table_labels": 1,
-        "table_human": 1,
-        "table_endpoints": 1,
-        "table_resources": 1,
-        "figure_budget": 1,
-        "figure_detectors": 1,
-        "collect": 1,
+        "generate validation blocks": PLAN.size("validation").shards,
+        "generate test blocks": PLAN.size("test").shards,
+        **{f"score {split} blocks": 1 for split in ("validation", "test")},
+        **{f"{rule} {split}": 1 for split in ("validation", "test") for rule in ("label_traces", "view_traces")},
+        **{f"table {table}": 1 for table in TABLES - {"replay", "failures", "cases"}},
+        **{f"figure {figure}": 1 for figure in FIGURES},
+        "review_labels": 1,
+        "review_scores": 1,
+        "report": 1,
         "tables": 1,
     }
     for alias in ("results/tables", "results/tables/"):
         assert sum(planned(checkout, alias).values()) == sum(jobs.values())
 
 
+def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> None:
+    done = snakemake(checkout, "-n")
+    assert done.returncode == 0, done.stdout
+    assert len(done.stdout) < 20_000
+    assert "python -m utaca.preflight" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("target", "last", "absent"),
     [
         ("biographies", "biographies", "corpus"),
-        ("corpus", "corpus", "draw_biographies"),
-        ("documents", "documents", "decode_trajectories"),
-        ("trajectories", "trajectories", "label"),
-        ("labels", "labels", "train_utaca"),
+        ("corpus", "corpus", "draw_biographies train"),
+        ("documents", "documents", "decode_trajectories train"),
+        ("trajectories", "trajectories", "label train"),
+        ("labels", "labels", "train_detector utaca"),
         ("detectors", "detectors", "detections"),
-        ("detections", "detections", "generate_test"),
-        ("generations", "generations", "score_test"),
-        ("scores", "scores", "collect"),
+        ("detections", "detections", "generate test blocks"),
+        ("generations", "generations", "score test blocks"),
+        ("scores", "scores", "report"),
         ("reader", "reader", "corpus"),
-        ("results/tiny/reader/trained", "reader", "corpus"),
-        ("results/tiny/reader/card.md", "card", "train_utaca"),
-        ("results/tiny/reader/speed.json", "reader_speed", "read_card"),
-        ("results/tiny/reader/readings/blocks-32768.parquet", "read_card", "reader_speed"),
+        ("results/quick/reader/trained", "reader", "corpus"),
+        ("results/quick/reader/card.md", "card", "train_detector utaca"),
+        ("results/quick/reader/speed.json", "reader_speed", "read_card"),
+        ("results/quick/reader/readings/blocks-32768.parquet", "read_card blocks-32768", "reader_speed"),
         ("results/benchmarks/engine.md", "benchmark_engine", "corpus"),
-        ("results/tiny/tables/detection.csv", "table_detection", "generate_test"),
-        ("results/tiny/tables/detection_own.csv", "table_detection_own", "score_test"),
-        ("results/tiny/labels/reference/traces/test.parquet", "label_traces", "generate_validation"),
-        ("results/tiny/trajectories/train/part-1.parquet", "decode_trajectories", "label"),
-        ("results/tiny/labels/reference/train.parquet", "correct_labels", "train_utaca"),
-        ("results/tiny/labels/reference/review.html", "review_labels", "correct_labels"),
-        ("results/tiny/scores/reference/review.html", "review_scores", "score_validation"),
-        ("results/tiny/tables/labels.md", "table_labels", "train_utaca"),
-        ("results/tiny/tables/pareto.svg", "table_pareto", "score_validation"),
-        ("results/tiny/tables/scorers.md", "table_scorers", "score_validation"),
-        ("results/tiny/tables/budget.svg", "figure_budget", "score_test"),
-        ("results/tiny/traces/test.html", "view_traces", "score_validation"),
-        ("traces", "traces", "table_test"),
-        ("results/report.html", "report", "collect"),
-        ("results/tiny/detectors/utaca/seed3/model.safetensors", "train_utaca", "detections"),
-        ("results/tiny/generations/test/utaca-K64-sub16/answers-0.parquet", "generate_test", "generate_validation"),
+        ("results/quick/tables/detection.csv", "table detection", "generate test blocks"),
+        ("results/quick/tables/detection_own.csv", "table detection_own", "score test blocks"),
+        ("results/quick/labels/reference/traces/test.parquet", "label_traces test", "generate validation blocks"),
+        ("results/quick/trajectories/train/part-1.parquet", "decode_trajectories train", "label train"),
+        ("results/quick/labels/reference/train.parquet", "correct_labels train", "train_detector utaca"),
+        ("results/quick/labels/reference/review.html", "review_labels", "correct_labels train"),
+        ("results/quick/scores/reference/review.html", "review_scores", "score validation blocks"),
+        ("results/quick/tables/labels.md", "table labels", "train_detector utaca"),
+        ("results/quick/figures/curves.svg", "figure curves", "score validation blocks"),
+        ("results/quick/tables/scorers.md", "table scorers", "score validation blocks"),
+        ("results/quick/figures/budget.svg", "figure budget", "score test blocks"),
+        ("results/quick/traces/test.html", "view_traces test", "score validation blocks"),
+        ("traces", "traces", "table test"),
+        ("results/tables/quick.html", "report", "tables"),
+        ("results/quick/detectors/utaca/seed3/model.safetensors", "train_detector utaca", "train_detector two_way"),
+        (
+            "results/quick/generations/test/blocks/answers-0.parquet",
+            "generate test blocks",
+            "generate validation blocks",
+        ),
     ],
 )
 def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent: str) -> None:
@@ -178,18 +175,20 @@ def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent:
 
 def test_every_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> None:
     own = "detectors={use: paper, mine: {lstm: false, class_weights: [1.0, 1.0, 1.0]}}"
-    jobs = planned(checkout, "--config", own, "--", "results/tiny/tables/triggers.csv")
-    trained = {name.removeprefix("train_") for name in jobs if name.startswith("train_")}
+    jobs = planned(checkout, "results/quick/tables/triggers.csv", "--config", "run=quick", own)
+    trained = {name.removeprefix("train_detector ") for name in jobs if name.startswith("train_detector")}
     assert {"utaca", "two_way", "margin", "mlp", "evidential", "needed", "retrieval", "budget", "mine"} <= trained
     assert len(trained) == 16
-    target = "results/tiny/detectors/needed/seed0/model.safetensors"
-    assert "label" not in planned(checkout, "--config", "detectors=paper", "--", target), "no judge is asked"
+    target = "results/quick/detectors/needed/seed0/model.safetensors"
+    jobs = planned(checkout, target, "--config", "run=quick", "detectors=paper")
+    assert not {"label train", "label validation"} & set(jobs), "no judge is asked"
 
 
 def test_paper_scale_plans(checkout: Path) -> None:
     options = ["reader=qwen2_7b", "writer=gpt_oss_120b", "labeller=gpt_oss_120b", "judge=gpt_oss_120b"]
-    jobs = planned(checkout, "--config", *options, "corpus=wikipedia", "scale=paper", "--", "results/tables")
-    assert (jobs["decode_trajectories"], jobs["generate_test"], jobs["score_test"]) == (32 + 2 + 20, 20, 7)
+    jobs = planned(checkout, "results/tables", "--config", *options, "corpus=wikipedia", "scale=paper")
+    assert sum(n for name, n in jobs.items() if name.startswith("decode_trajectories")) == 32 + 2 + 20
+    assert jobs["generate test blocks"] == 20
 
 
 # Mistakes
@@ -257,16 +256,9 @@ def test_a_key_is_written_nowhere(tmp_path: Path) -> None:
     assert [path for path in written if "tests" not in path.parts] == []
 
 
-# What the workflow takes from Snakemake without its word for it
+# What the default profile asks of Snakemake
 
 _SNAKEFILE = """
-workflow.global_resources.setdefault("gpu", 1)
-
-
-onstart:
-    workflow.scheduler.keepgoing = True
-
-
 rule all:
     input:
         expand("{name}.txt", name=["a", "bad", "c", "d"]),
@@ -284,6 +276,7 @@ rule one:
 
 def test_gpu_jobs_queue_and_failures_stay_alone(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(_SNAKEFILE)
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     done = snakemake(tmp_path, "--cores", "4")
     assert done.returncode == 1
     assert sorted(path.name for path in tmp_path.glob("*.txt")) == ["a.txt", "c.txt", "d.txt"], done.stdout
@@ -305,7 +298,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def smoke(folder: Path, *settings: str, target: str = "results/tables") -> dict[str, int]:
-    return planned(folder, "--config", "scale=smoke", *settings, "--", target)
+    return planned(folder, target, "--config", "scale=smoke", "run=smoke", *settings)
 
 
 @contextmanager
@@ -320,41 +313,68 @@ def edited(path: Path) -> Iterator[None]:
 
 
 def test_run_leaves_tables_and_says_where(finished: Path) -> None:
-    folder = finished / "results" / "tables"
-    expected = {f"tiny-{table}.{form}" for table in [*TABLES, "ablation"] for form in ("csv", "md", "tex")}
-    expected |= {f"tiny-{figure}.{form}" for figure in ("reliability", "margins") for form in ("csv", "png", "svg")}
-    assert expected | {"index.md"} <= {path.name for path in folder.iterdir()}
-    assert all(path.stat().st_size for path in folder.iterdir())
+    folder = finished / "results" / "smoke"
+    expected = {f"tables/{table}.{form}" for table in TABLES for form in ("csv", "md", "tex")}
+    expected |= {f"figures/{figure}.{form}" for figure in FIGURES for form in ("csv", "png", "svg")}
+    assert all((folder / name).stat().st_size for name in expected | {"run.yaml", "manifest.json"})
     output = (finished / "output.txt").read_text(encoding="utf-8")
     assert output.rstrip().splitlines()[-1] == LAST_LINE
 
 
+def test_a_run_says_what_it_was_made_of_and_is_repeated_from_it(finished: Path) -> None:
+    manifest = json.loads((finished / "results" / "smoke" / "manifest.json").read_text(encoding="utf-8"))
+    weights = (finished / "data" / "readers" / "tiny" / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() in json.dumps(manifest)
+    assert planned(finished, "results/tables", "--configfile", "results/smoke/run.yaml") == {}
+    assert planned(finished, "results/tables", "--configfile", "config/runs/smoke.yaml") == {}
+
+
+def test_a_run_of_another_base_does_not_overwrite(finished: Path) -> None:
+    done = snakemake(finished, "-n", "results/tables", "--config", "scale=smoke", "run=smoke", "seed=1")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
+    assert "seed" in line
+    assert "run=" in line
+    assert "report" in planned(finished, "results/tables", "--config", "scale=smoke", "seed=1"), "a run of its own"
+
+
+def test_a_target_that_the_config_does_not_make_is_told_how(finished: Path) -> None:
+    done = snakemake(finished, "-n", "results/smoke/tables/seeds.md", "--config", "scale=smoke")
+    assert done.returncode == 1
+    assert "results/smoke/tables/seeds.md needs a suite with table: seeds" in done.stdout
+    assert "suites=llama_full" in done.stdout
+    done = snakemake(finished, "-n", "results/smoke/tables/test.md")
+    assert done.returncode == 1
+    assert "add --configfile results/smoke/run.yaml" in done.stdout
+
+
 def test_every_job_has_its_log(finished: Path) -> None:
     logs = sorted(path.relative_to(finished).as_posix() for path in finished.glob("logs/**/*.log"))
-    assert {"logs/tiny/train_detector/utaca.log", "logs/tiny/generate/test-1.log"} <= set(logs)
-    assert "suites test" in (finished / "logs/tiny/generate/test-0.log").read_text(encoding="utf-8")
+    assert {"logs/smoke/train_detector/utaca.log", "logs/smoke/generate/test-blocks-1.log"} <= set(logs)
+    assert "suites test" in (finished / "logs/smoke/generate/test-blocks-0.log").read_text(encoding="utf-8")
 
 
 def test_nothing_to_do_after_a_run(finished: Path) -> None:
     assert smoke(finished) == {}
 
 
-def test_every_rule_is_measured() -> None:
+def test_every_rule_is_logged_measured_and_knows_its_code() -> None:
     for path in sorted((ROOT / "workflow" / "rules").glob("*.smk")):
-        text = path.read_text(encoding="utf-8")
-        logs, measured = (
-            re.findall(rf"{key}:\n *f?\"(.+)\\.{end}\"", text) for key, end in [("log", "log"), ("benchmark", "tsv")]
-        )
-        renamed = [log.replace("{LOGS}/", "{BENCHMARKS}/").replace("logs/", "results/benchmarks/") for log in logs]
-        assert measured == renamed, path.name
+        for rule in re.split(r"^(?=rule )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            if "script:" in rule:
+                script = re.search(r"scripts/(\w+)\.py", rule)
+                assert script is not None
+                assert all(f"    {key}:\n" in rule for key in ("log", "benchmark", "conda")), rule
+                assert f'code=CODE["{script[1]}"]' in rule or script[1] == "table", rule
+
+
+def test_the_workflow_is_short() -> None:
+    assert len((ROOT / "Snakefile").read_text(encoding="utf-8").splitlines()) <= 120
 
 
 def test_a_lost_measurement_repeats_nothing(finished: Path) -> None:
-    folder = finished / "results" / "tiny" / "benchmarks"
-    jobs = json.loads((folder / "jobs.json").read_text(encoding="utf-8"))
-    names = {rule for rule, _, _ in jobs}
-    assert {"draw_biographies", "train_utaca", "generate_test", "score_test", "table_test"} <= names
-    assert all((finished / path).is_file() for _, path, _ in jobs)
+    folder = finished / "results" / "smoke" / "benchmarks"
+    assert {"draw_biographies", "train_detector", "generate", "score", "table"} <= {p.name for p in folder.iterdir()}
     for path in [*folder.rglob("*.tsv")]:
         path.rename(path.with_suffix(".aside"))
     try:
@@ -364,112 +384,95 @@ def test_a_lost_measurement_repeats_nothing(finished: Path) -> None:
             path.rename(path.with_suffix(".tsv"))
 
 
-def test_the_report_and_snakemakes_own(finished: Path) -> None:
-    """Both without a network."""
-    offline = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
-    options = ["--cores", "1", "--config", "scale=smoke"]
-    target = "results/report.html"
-    done = snakemake(finished, *options, "--", target, **offline)
-    assert done.returncode == 0, done.stdout
-    page = (finished / target).read_text(encoding="ascii")
-    links = re.findall(r'href="([^"#]+)"', page)
-    assert all((finished / "results" / link).is_file() for link in links)
-    assert all(f'id="{name}"' in page for name in [*TABLES, "ablation", "reliability", "margins", "pareto", "budget"])
-    assert "--config scale=smoke" in page
-    assert (finished / "results" / "tiny" / "traces" / "test.html").stat().st_size < 2**20
+def test_the_report_links_what_is_there(finished: Path) -> None:
+    report = finished / "results" / "tables" / "smoke.html"
+    page = report.read_text(encoding="utf-8")
+    links = re.findall(r'href="([^"#]+)(?:#[^"]*)?"', page)
+    assert links
+    assert all((report.parent / link).is_file() for link in links if "://" not in link)
+    assert all(f'id="{name}"' in page for name in TABLES | FIGURES)
+    assert (finished / "results" / "smoke" / "traces" / "test.html").stat().st_size < 2**20
 
-    done = snakemake(finished, *options, "--report", "all.html", "--", target, "results/tables", **offline)
-    assert done.returncode == 0, done.stdout
-    own = (finished / "all.html").read_text(encoding="utf-8")
-    assert all(name in own for name in ("tiny-detection.csv", "tiny-pareto.svg", "Traces", "synthetic prose"))
-    assert smoke(finished, target=target) == {}
+
+JUDGED = {
+    "test",
+    "validation",
+    "tradeoff",
+    "pareto",
+    "replay",
+    "failures",
+    "cases",
+    "scorers",
+    "disagreements",
+    "human",
+}
 
 
 def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
-    jobs = smoke(finished, "judge=gpt_oss_120b")
-    assert set(jobs) == {
-        "score_validation",
-        "score_test",
-        "score_chained",
-        "score_replays",
-        "table_validation",
-        "table_test",
-        "table_tradeoff",
-        "table_pareto",
-        "table_replay",
-        "table_scorers",
-        "table_human",
-        "table_endpoints",
-        "table_resources",
-        "collect",
-        "results/tables",
+    jobs = set(smoke(finished, "judge=gpt_oss_120b"))
+    assert jobs == {
+        *["run_config", "manifest", "score validation blocks", "score test blocks", "score_replays", "review_scores"],
+        *["view_traces validation", "view_traces test", "report", "results/tables"],
+        *(f"table {table}" for table in JUDGED | {"endpoints", "labels", "resources"}),
+        *(f"figure {figure}" for figure in ("curves", "differences", "budget")),
     }
 
 
 def test_transport_reruns_nothing(finished: Path) -> None:
     storage = "reader={memory: {storage: host}}"
-    assert smoke(finished, "judge={concurrency: 3, timeout_s: 7}", "corpus={requests_per_second: 0.5}", storage) == {}
-
-
-def test_pairing_reruns_what_decodes_suites(finished: Path) -> None:
-    jobs = smoke(finished, "generation={paired: true}")
-    assert {"generate_validation", "generate_test"} <= set(jobs)
-    assert not {"decode_trajectories", "label", "train_utaca", "write_biographies"} & set(jobs)
+    changed = ["judge={concurrency: 3, timeout_s: 7}", "corpus={requests_per_second: 0.5}", storage]
+    assert smoke(finished, *changed) == {}
 
 
 def test_more_points_are_decoded_beside_the_others(finished: Path) -> None:
     jobs = smoke(finished, "suites=llama_full")
-    assert {"score_seeds": 2, "score_oracles": 3, "table_seeds": 1, "table_pareto": 1}.items() <= jobs.items()
-    assert not {"generate_validation", "train_detector", "decode_trajectories"} & set(jobs)
+    assert {"table seeds": 1, "table sweep": 1, "table pareto": 1}.items() <= jobs.items()
+    assert not {"train_detector utaca", "decode_trajectories train"} & set(jobs)
 
 
 def test_methods_are_answered_beside_the_others(finished: Path) -> None:
     jobs = smoke(finished, "suites=methods")
-    assert jobs["compare_test"] == 2, "a job a shard"
-    assert jobs["table_methods"] == 1
-    assert {"score_methods", "score_budgets"} <= set(jobs)
-    assert not {"pad", "decode_trajectories", "label", "train_utaca", "generate_validation"} & set(jobs)
+    assert jobs["generate test methods"] == 2, "a job a shard"
+    assert {"table methods", "table equal_budgets", "figure compared", "score test methods"} <= set(jobs)
+    assert not {"pad test", "decode_trajectories train", "label train", "train_detector utaca"} & set(jobs)
     assert smoke(finished, "methods={snapkv: {kernel: 5}}") == {}, "no suite of the run has it"
 
 
 def test_a_removed_table_is_remade_alone(finished: Path) -> None:
-    path = finished / "results" / "tiny" / "tables" / "detection.csv"
-    kept = path.read_bytes()
-    path.unlink()
-    assert smoke(finished, target="results/tiny/tables/detection.csv") == {"table_detection": 1}
-    done = snakemake(finished, "--cores", "1", "--config", "scale=smoke", "--", "results/tiny/tables/detection.csv")
-    assert done.returncode == 0, done.stdout
-    assert path.read_bytes() == kept
-    assert smoke(finished) == {}
-
-
-def test_a_removed_seed_is_remade_alone(finished: Path) -> None:
-    target = "results/tiny/detectors/utaca/seed1/model.safetensors"
+    target = "results/smoke/tables/detection.csv"
     path = finished / target
     kept = path.read_bytes()
     path.unlink()
-    assert smoke(finished, target=target) == {"train_utaca": 1}
-    done = snakemake(finished, "--cores", "1", "--config", "scale=smoke", "--", target)
+    assert smoke(finished, target=target) == {"table detection": 1}
+    done = snakemake(finished, "--cores", "1", target, "--config", "scale=smoke")
     assert done.returncode == 0, done.stdout
     assert path.read_bytes() == kept
+    done = snakemake(finished, "--cores", "1", "results/tables", "--config", "scale=smoke")
+    assert done.returncode == 0, done.stdout
     assert smoke(finished) == {}
 
 
 def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     source = finished / "src" / "utaca"
     with edited(source / "reporting" / "render.py"):
-        tables = {f"table_{table}" for table in TABLES if table not in ("failures", "cases", "disagreements")}
-        assert set(smoke(finished)) == {*tables, "figure_budget", "figure_detectors", "collect", "results/tables"}
+        jobs = set(smoke(finished))
+        assert {*(f"table {table}" for table in TABLES), "report"} <= jobs
+        assert {name.split()[0] for name in jobs} <= {"table", "figure", "report", "results/tables", "view_traces"}
+    with edited(source / "reporting" / "scorers.py"):
+        remade = {"table scorers", "table disagreements", "report", "results/tables"}
+        assert set(smoke(finished)) == remade, "no other table"
     with edited(source / "judging" / "cas.py"):
-        jobs = smoke(finished)
-        assert {"score_validation", "score_test"} <= set(jobs)
-        assert not {"pad", "decode_trajectories", "label", "train_utaca", "generate_test"} & set(jobs)
+        jobs = set(smoke(finished))
+        assert {"score validation blocks", "score test blocks"} <= jobs
+        assert not {"pad test", "decode_trajectories train", "label train", "train_detector utaca"} & jobs
+        assert "generate test blocks" not in jobs
     with edited(source / "detection" / "training" / "metrics.py"):
-        jobs = smoke(finished)
-        assert {"train_utaca", "fit_baselines"} <= set(jobs)
-        assert not {"corpus", "draw_biographies", "write_biographies", "pad"} & set(jobs)
-    with edited(source / "settings" / "document.py"):
-        assert smoke(finished) == {}
+        jobs = set(smoke(finished))
+        assert {"train_detector utaca", "fit_baselines"} <= jobs
+        assert not {"corpus", "draw_biographies train", "write_biographies", "pad test"} & jobs
+    for unused in ("settings/document.py", "plan.py", "preflight.py"):
+        with edited(source / unused):
+            assert smoke(finished) == {}, unused
 
 
 MEASURED = ["prefill_seconds", "decode_seconds", "peak_bytes"]
@@ -497,19 +500,19 @@ def results(folder: Path) -> dict[str, object]:
 
 def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_path: Path) -> None:
     folder = copy_checkout(tmp_path / "utaca")
-    command = ["--cores", "2", "--config", "scale=smoke", "--", "results/tables"]
-    journal = folder / "results" / "tiny" / "journal"
+    command = ["--cores", "2", "results/tables", "--config", "scale=smoke"]
+    journal = folder / "results"
     run = subprocess.Popen(
         [sys.executable, "-m", "snakemake", *command], cwd=folder, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     deadline = time.monotonic() + 240
-    while run.poll() is None and time.monotonic() < deadline and len(list(journal.rglob("*.parquet"))) < 3:
+    while run.poll() is None and time.monotonic() < deadline and len(list(journal.rglob("journal/**/*.parquet"))) < 3:
         time.sleep(0.05)
     assert run.poll() is None, "the run ended before it could be killed"
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
-    kept = {path: path.stat().st_mtime_ns for path in journal.rglob("*.parquet")}
+    kept = {path: path.stat().st_mtime_ns for path in journal.rglob("journal/**/*.parquet")}
     assert kept
 
     assert snakemake(folder, "--cores", "1", "--unlock").returncode == 0
@@ -541,7 +544,9 @@ def test_the_reader_is_trained_by_its_rule(checkout: Path) -> None:
     (checkout / "hills").mkdir()
     (checkout / "hills" / "hills.txt").write_text("The hills are old. " * 30 + "\n\n" + "The rivers are young. " * 30)
     training = "{share: 0.0001, corpus: hills, hidden_size: 32, layers: 3, heads: 2, kv_heads: 1, vocabulary: 600}"
-    done = snakemake(checkout, "--cores", "1", "--config", f"reader={{training: {training}}}", "--", "reader")
+    done = snakemake(
+        checkout, "--cores", "1", "--config", "run=trained", f"reader={{training: {training}}}", "--", "reader"
+    )
     assert done.returncode == 0, done.stdout
     folder = checkout / "results" / "tiny" / "reader" / "trained"
     assert len((folder / "curve.csv").read_text().splitlines()) == 1 + len(SCHEDULE)

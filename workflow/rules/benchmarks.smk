@@ -2,19 +2,18 @@
 
 
 rule benchmark_endpoints:
-    input:
-        modules=MODULES["benchmark_endpoints"],
     output:
         multiext("results/benchmarks/endpoints", ".csv", ".md", ".tex"),
     log:
         "logs/benchmarks/endpoints.log",
     benchmark:
-        "results/benchmarks/benchmarks/endpoints.tsv"
+        "results/benchmarks/measured/endpoints.tsv"
     conda:
         ENVIRONMENT
     # One for the client, one for the server; nothing else is to run meanwhile.
     threads: lambda wildcards: workflow.cores
     params:
+        code=CODE["benchmark_endpoints"],
         number=1000,
         concurrency=32,
         seconds=0.05,
@@ -25,23 +24,23 @@ rule benchmark_endpoints:
 
 rule benchmark_engine:
     input:
-        reader=READER_FILES,
-        modules=MODULES["benchmark_engine"],
+        reader=PLAN.reader_files,
     output:
         multiext("results/benchmarks/engine", ".csv", ".md", ".tex", ".png", ".svg"),
         multiext("results/benchmarks/engine_contexts", ".csv", ".md", ".tex"),
     log:
         "logs/benchmarks/engine.log",
     benchmark:
-        "results/benchmarks/benchmarks/engine.tsv"
+        "results/benchmarks/measured/engine.tsv"
     conda:
         ENVIRONMENT
     # The model uses all of them.
     threads: lambda wildcards: workflow.cores
     resources:
-        gpu=GPU,
+        gpu=PLAN.gpu,
     params:
-        reader=READER,
+        code=CODE["benchmark_engine"],
+        reader=PLAN.reader,
         # Contexts, documents and answers in tokens, budgets in blocks; every how many steps UT-ACA expands.
         plan={
             "decode": [8192, 131072],
@@ -66,19 +65,18 @@ rule benchmark_engine:
 
 
 rule benchmark_detectors:
-    input:
-        modules=MODULES["benchmark_detectors"],
     output:
         multiext("results/benchmarks/detectors", ".csv", ".md", ".tex"),
     log:
         "logs/benchmarks/detectors.log",
     benchmark:
-        "results/benchmarks/benchmarks/detectors.tsv"
+        "results/benchmarks/measured/detectors.tsv"
     conda:
         ENVIRONMENT
     # Nothing else is to run meanwhile.
     threads: lambda wildcards: workflow.cores
     params:
+        code=CODE["benchmark_detectors"],
         # The tiny reader's width and Llama-3.1-8B's.
         widths=[256, 4096],
         seeds=8,

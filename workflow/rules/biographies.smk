@@ -3,66 +3,69 @@
 
 rule biographies:
     input:
-        expand("results/biographies/{split}.parquet", split=SPLITS),
+        PLAN.stage("biographies"),
     localrule: True
 
 
 rule draw_biographies:
     input:
-        modules=MODULES["draw_biographies"],
+        run=ancient(f"{OUT}/run.yaml"),
     output:
-        "results/biographies/{split}.parquet",
+        f"{OUT}/biographies/{{split}}.parquet",
     log:
-        "logs/draw_biographies/{split}.log",
+        f"{LOGS}/draw_biographies/{{split}}.log",
     benchmark:
-        "results/benchmarks/draw_biographies/{split}.tsv"
+        f"{MEASURED}/draw_biographies/{{split}}.tsv"
     wildcard_constraints:
         split="train|validation",
     conda:
         ENVIRONMENT
     params:
+        code=CODE["draw_biographies"],
         seed=SETTINGS.seed,
-        number=lambda wildcards: SCALE[wildcards.split]["biographies"],
+        number=lambda wildcards: PLAN.size(wildcards.split).biographies,
     script:
         "../scripts/draw_biographies.py"
 
 
 rule write_biographies:
     input:
-        modules=MODULES["write_biographies"],
+        run=ancient(f"{OUT}/run.yaml"),
     output:
-        biographies="results/biographies/test.parquet",
-        usage=USAGE["writer"],
+        biographies=PLAN.biographies("test"),
+        usage=PLAN.usage(PLAN.biographies("test")),
     log:
-        "logs/write_biographies/test.log",
+        f"{LOGS}/write_biographies/test.log",
     benchmark:
-        "results/benchmarks/write_biographies/test.tsv"
-    retries: RETRIES["writer"]
+        f"{MEASURED}/write_biographies/test.tsv"
+    retries: PLAN.retries("writer")
     conda:
         ENVIRONMENT
     params:
+        code=CODE["write_biographies"],
         seed=SETTINGS.seed,
-        number=SCALE["test"]["biographies"],
+        number=PLAN.size("test").biographies,
         writer=IDENTITY["writer"],
-        store=STORE,
+        store=SETTINGS.answers,
     script:
         "../scripts/write_biographies.py"
 
 
 rule corpus:
     input:
-        files=CORPUS_FILES,
-        modules=MODULES["corpus"],
+        run=ancient(f"{OUT}/run.yaml"),
+        files=PLAN.corpus_files,
     output:
-        f"results/corpus/{SETTINGS.corpus.name}.parquet",
+        PLAN.corpus,
     log:
-        f"logs/corpus/{SETTINGS.corpus.name}.log",
+        f"{LOGS}/corpus.log",
     benchmark:
-        f"results/benchmarks/corpus/{SETTINGS.corpus.name}.tsv"
+        f"{MEASURED}/corpus.tsv"
     retries: 2 if SETTINGS.corpus.source == "wikipedia" else 0
     conda:
         ENVIRONMENT
     params:
+        code=CODE["corpus"],
         seed=SETTINGS.seed,
         corpus=IDENTITY["corpus"],
         cache="results/corpus/cache",
@@ -72,27 +75,27 @@ rule corpus:
 
 rule documents:
     input:
-        expand(f"{OUT}/documents/{{split}}.parquet", split=SPLITS),
+        PLAN.stage("documents"),
     localrule: True
 
 
 rule pad:
     input:
-        biographies="results/biographies/{split}.parquet",
+        biographies=f"{OUT}/biographies/{{split}}.parquet",
         corpus=rules.corpus.output,
-        tokenizer=TOKENIZER_FILES,
-        modules=MODULES["pad"],
+        tokenizer=PLAN.tokenizer_files,
     output:
         f"{OUT}/documents/{{split}}.parquet",
     log:
         f"{LOGS}/pad/{{split}}.log",
     benchmark:
-        f"{BENCHMARKS}/pad/{{split}}.tsv"
+        f"{MEASURED}/pad/{{split}}.tsv"
     conda:
         ENVIRONMENT
     params:
+        code=CODE["pad"],
         seed=SETTINGS.seed,
-        tokens=lambda wildcards: SCALE[wildcards.split]["tokens"],
+        tokens=lambda wildcards: PLAN.size(wildcards.split).tokens,
         corpus=SETTINGS.corpus.name,
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
     script:

@@ -3,76 +3,41 @@
 
 rule generations:
     input:
-        [answers for suite in GENERATIONS.values() for answers in suite],
+        PLAN.stage("generations"),
     localrule: True
 
 
-for split, suites in BLOCKS.items():
-    if not suites:
-        continue
-
-    rule:
-        name:
-            f"generate_{split}"
-        input:
-            documents=f"{OUT}/documents/{split}.parquet",
-            reader=READER_FILES,
-            detectors=sorted(
-                {
-                    TRIGGERS[point.label][2]
-                    for points in suites.values()
-                    for point in points
-                    if point.label in TRIGGERS
-                }
-            ),
-            modules=MODULES["generate"],
-        output:
-            answers=[
-                f"{OUT}/generations/{suite}/{point.label}/answers-{{shard}}.parquet"
-                for suite, points in suites.items()
-                for point in points
-            ],
-            traces=[
-                f"{OUT}/generations/{suite}/{point.label}/traces-{{shard}}.parquet"
-                for suite, points in suites.items()
-                for point in points
-            ],
-            replays=(
-                [f"{OUT}/replays/{SETTINGS.replays_of}/part-{{shard}}.parquet"]
-                if split in REPLAYS
-                else []
-            ),
-        log:
-            f"{LOGS}/generate/{split}-{{shard}}.log",
-        benchmark:
-            f"{BENCHMARKS}/generate/{split}-{{shard}}.tsv"
-        # Long jobs first, lest one is left alone at the end.
-        priority: 1
-        conda:
-            ENVIRONMENT
-        threads: 1
-        resources:
-            gpu=GPU,
-        params:
-            reader=READER,
-            suites={
-                suite: [asdict(point) for point in points]
-                for suite, points in suites.items()
-            },
-            methods={},
-            triggers={
-                point.label: TRIGGERS[point.label]
-                for points in suites.values()
-                for point in points
-                if point.label in TRIGGERS
-            },
-            paired=SETTINGS.generation.paired,
-            replays=(
-                [SETTINGS.replays_of, SETTINGS.scale.replays, SETTINGS.seed]
-                if split in REPLAYS
-                else []
-            ),
-            shards=SCALE[split]["shards"],
-            journal=f"{OUT}/journal/generations",
-        script:
-            "../scripts/generate.py"
+# Points of kind `blocks` are decoded from block memory, those of kind `methods` by other methods.
+rule generate:
+    input:
+        documents=f"{OUT}/documents/{{split}}.parquet",
+        reader=PLAN.reader_files,
+        classifier=lambda wildcards: PLAN.classifier(wildcards.kind),
+        detectors=lambda wildcards: PLAN.trigger_files(wildcards.split, wildcards.kind),
+    output:
+        answers=f"{OUT}/generations/{{split}}/{{kind}}/answers-{{shard}}.parquet",
+        traces=f"{OUT}/generations/{{split}}/{{kind}}/traces-{{shard}}.parquet",
+        replays=f"{OUT}/generations/{{split}}/{{kind}}/replays-{{shard}}.parquet",
+    log:
+        f"{LOGS}/generate/{{split}}-{{kind}}-{{shard}}.log",
+    benchmark:
+        f"{MEASURED}/generate/{{split}}-{{kind}}-{{shard}}.tsv"
+    # Long jobs first, lest one is left alone at the end.
+    priority: 1
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        gpu=PLAN.gpu,
+    params:
+        code=CODE["generate"],
+        reader=lambda wildcards: PLAN.decoding(wildcards.kind),
+        suites=lambda wildcards: PLAN.suites(wildcards.split, wildcards.kind),
+        methods=lambda wildcards: PLAN.methods(wildcards.split, wildcards.kind),
+        triggers=lambda wildcards: PLAN.triggers(wildcards.split, wildcards.kind),
+        replays=lambda wildcards: PLAN.replays(wildcards.split, wildcards.kind),
+        paired=SETTINGS.generation.paired,
+        shards=lambda wildcards: PLAN.size(wildcards.split).shards,
+        journal=f"{OUT}/journal/generations",
+    script:
+        "../scripts/generate.py"

@@ -1,39 +1,30 @@
 """What endpoints decide, and what people make of it: labels of generated tokens, scores of answers."""
 
-# The sheets that people filled in on the review pages, where there are any.
-CORRECTIONS, HUMAN_SCORES = (
-    [path] if os.path.exists(path) else []
-    for path in [
-        "data/annotations/label_corrections.csv",
-        "data/annotations/cas_scores.csv",
-    ]
-)
-
 
 rule labels:
     input:
-        expand(f"{LABELS}/{{split}}.parquet", split=SPLITS),
+        PLAN.stage("labels"),
     localrule: True
 
 
 rule label:
     input:
-        trajectories=lambda wildcards: TRAJECTORIES[wildcards.split],
+        trajectories=lambda wildcards: PLAN.trajectories(wildcards.split),
         documents=f"{OUT}/documents/{{split}}.parquet",
-        modules=MODULES["label"],
     output:
         labels=f"{LABELS}/uncorrected/{{split}}.parquet",
-        usage=f"{OUT}/usage/labels/{SETTINGS.labeller.name}/{{split}}.parquet",
+        usage=PLAN.usage(f"{LABELS}/uncorrected/{{split}}.parquet"),
     log:
         f"{LOGS}/label/{SETTINGS.labeller.name}/{{split}}.log",
     benchmark:
-        f"{BENCHMARKS}/label/{SETTINGS.labeller.name}/{{split}}.tsv"
-    retries: RETRIES["labeller"]
+        f"{MEASURED}/label/{SETTINGS.labeller.name}/{{split}}.tsv"
+    retries: PLAN.retries("labeller")
     conda:
         ENVIRONMENT
     params:
+        code=CODE["label"],
         labeller=IDENTITY["labeller"],
-        store=STORE,
+        store=SETTINGS.answers,
     script:
         "../scripts/label.py"
 
@@ -41,18 +32,18 @@ rule label:
 rule correct_labels:
     input:
         labels=f"{LABELS}/uncorrected/{{split}}.parquet",
-        sheet=CORRECTIONS,
-        modules=MODULES["correct_labels"],
+        sheet=PLAN.sheet("labels"),
     output:
         f"{LABELS}/{{split}}.parquet",
     log:
         f"{LOGS}/correct_labels/{SETTINGS.labeller.name}/{{split}}.log",
     benchmark:
-        f"{BENCHMARKS}/correct_labels/{SETTINGS.labeller.name}/{{split}}.tsv"
+        f"{MEASURED}/correct_labels/{SETTINGS.labeller.name}/{{split}}.tsv"
     localrule: True
     conda:
         ENVIRONMENT
     params:
+        code=CODE["correct_labels"],
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/correct_labels.py"
@@ -60,24 +51,25 @@ rule correct_labels:
 
 rule label_traces:
     input:
-        answers=lambda wildcards: TRIED[wildcards.suite]["answers"],
-        traces=lambda wildcards: TRIED[wildcards.suite]["traces"],
-        documents=lambda wildcards: f"{OUT}/documents/{SETTINGS.suites[wildcards.suite].split}.parquet",
-        tokenizer=TOKENIZER_FILES,
-        modules=MODULES["label_traces"],
+        answers=lambda wildcards: PLAN.generations("answers", wildcards.split, "blocks"),
+        traces=lambda wildcards: PLAN.generations("traces", wildcards.split, "blocks"),
+        documents=f"{OUT}/documents/{{split}}.parquet",
+        tokenizer=PLAN.tokenizer_files,
     output:
-        labels=f"{LABELS}/traces/{{suite}}.parquet",
-        usage=f"{OUT}/usage/labels/{SETTINGS.labeller.name}/traces/{{suite}}.parquet",
+        labels=f"{LABELS}/traces/{{split}}.parquet",
+        usage=PLAN.usage(f"{LABELS}/traces/{{split}}.parquet"),
     log:
-        f"{LOGS}/label_traces/{SETTINGS.labeller.name}/{{suite}}.log",
+        f"{LOGS}/label_traces/{SETTINGS.labeller.name}/{{split}}.log",
     benchmark:
-        f"{BENCHMARKS}/label_traces/{SETTINGS.labeller.name}/{{suite}}.tsv"
-    retries: RETRIES["labeller"]
+        f"{MEASURED}/label_traces/{SETTINGS.labeller.name}/{{split}}.tsv"
+    retries: PLAN.retries("labeller")
     conda:
         ENVIRONMENT
     params:
+        code=CODE["label_traces"],
         labeller=IDENTITY["labeller"],
-        store=STORE,
+        store=SETTINGS.answers,
+        points=lambda wildcards: SETTINGS.tried(wildcards.split),
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
     script:
         "../scripts/label_traces.py"
@@ -85,59 +77,96 @@ rule label_traces:
 
 rule scores:
     input:
-        [score for scores in SCORES.values() for score in scores],
+        PLAN.stage("scores"),
     localrule: True
 
 
-if REPLAYS:
+rule score:
+    input:
+        answers=lambda wildcards: PLAN.generations(
+            "answers", wildcards.split, wildcards.kind
+        ),
+        documents=f"{OUT}/documents/{{split}}.parquet",
+    output:
+        scores=f"{SCORES}/{{split}}/{{kind}}.parquet",
+        usage=PLAN.usage(f"{SCORES}/{{split}}/{{kind}}.parquet"),
+    log:
+        f"{LOGS}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.log",
+    benchmark:
+        f"{MEASURED}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.tsv"
+    retries: PLAN.retries("judge")
+    conda:
+        ENVIRONMENT
+    params:
+        code=CODE["score"],
+        judge=IDENTITY["judge"],
+        store=SETTINGS.answers,
+    script:
+        "../scripts/score.py"
 
-    rule score_replays:
-        input:
-            replays=REPLAYED["replays"],
-            answers=REPLAYED["answers"],
-            documents=f"{OUT}/documents/test.parquet",
-            modules=MODULES["score_replays"],
-        output:
-            scores=REPLAYED["replay_scores"],
-            usage=f"{OUT}/usage/scores/{SETTINGS.judge.name}/replays/{SETTINGS.replays_of}.parquet",
-        log:
-            f"{LOGS}/score/{SETTINGS.judge.name}/replays.log",
-        benchmark:
-            f"{BENCHMARKS}/score/{SETTINGS.judge.name}/replays.tsv"
-        retries: RETRIES["judge"]
-        conda:
-            ENVIRONMENT
-        params:
-            judge=IDENTITY["judge"],
-            store=STORE,
-        script:
-            "../scripts/score_replays.py"
+
+rule score_replays:
+    input:
+        replays=PLAN.generations("replays", "test", "blocks"),
+        answers=PLAN.generations("answers", "test", "blocks"),
+        documents=f"{OUT}/documents/test.parquet",
+    output:
+        scores=f"{SCORES}/replays.parquet",
+        usage=PLAN.usage(f"{SCORES}/replays.parquet"),
+    log:
+        f"{LOGS}/score_replays/{SETTINGS.judge.name}.log",
+    benchmark:
+        f"{MEASURED}/score_replays/{SETTINGS.judge.name}.tsv"
+    retries: PLAN.retries("judge")
+    conda:
+        ENVIRONMENT
+    params:
+        code=CODE["score_replays"],
+        judge=IDENTITY["judge"],
+        store=SETTINGS.answers,
+        point=SETTINGS.replays_of,
+    script:
+        "../scripts/score_replays.py"
 
 
-for suite, spec in SETTINGS.suites.items():
+rule review_labels:
+    input:
+        labels=[f"{LABELS}/uncorrected/{split}.parquet" for split in SPLITS],
+        documents=PLAN.stage("documents"),
+    output:
+        f"{LABELS}/review.html",
+    log:
+        f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
+    benchmark:
+        f"{MEASURED}/review_labels/{SETTINGS.labeller.name}.tsv"
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        code=CODE["review_labels"],
+        splits=SPLITS,
+        caption=PLAN.caption,
+        labeller=IDENTITY["labeller"],
+    script:
+        "../scripts/review_labels.py"
 
-    rule:
-        name:
-            f"score_{suite}"
-        input:
-            answers=expand(
-                f"{OUT}/generations/{suite}/{{{{point}}}}/answers-{{shard}}.parquet",
-                shard=range(SCALE[spec.split]["shards"]),
-            ),
-            documents=f"{OUT}/documents/{spec.split}.parquet",
-            modules=MODULES["score"],
-        output:
-            scores=f"{OUT}/scores/{SETTINGS.judge.name}/{suite}/{{point}}.parquet",
-            usage=f"{OUT}/usage/scores/{SETTINGS.judge.name}/{suite}/{{point}}.parquet",
-        log:
-            f"{LOGS}/score/{SETTINGS.judge.name}/{suite}-{{point}}.log",
-        benchmark:
-            f"{BENCHMARKS}/score/{SETTINGS.judge.name}/{suite}-{{point}}.tsv"
-        retries: RETRIES["judge"]
-        conda:
-            ENVIRONMENT
-        params:
-            judge=IDENTITY["judge"],
-            store=STORE,
-        script:
-            "../scripts/score.py"
+
+rule review_scores:
+    input:
+        scores=PLAN.judged("test"),
+        documents=f"{OUT}/documents/test.parquet",
+    output:
+        f"{SCORES}/review.html",
+    log:
+        f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
+    benchmark:
+        f"{MEASURED}/review_scores/{SETTINGS.judge.name}.tsv"
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        code=CODE["review_scores"],
+        caption=PLAN.caption,
+        judge=IDENTITY["judge"],
+    script:
+        "../scripts/review_scores.py"

@@ -7,18 +7,18 @@ CELLS = ["summary", "natural", "absent", *(f"blocks-{n}" for n in CARD["lengths"
 
 rule reader:
     input:
-        corpus=TRAINING_FILES,
-        modules=MODULES["reader"],
+        corpus=PLAN.training_files,
     output:
         directory(f"{OUT}/reader/trained"),
     log:
         f"{LOGS}/reader/reader.log",
     benchmark:
-        f"{BENCHMARKS}/reader/reader.tsv"
+        f"{MEASURED}/reader/reader.tsv"
     conda:
         ENVIRONMENT
     threads: lambda wildcards: workflow.cores
     params:
+        code=CODE["reader"],
         training=IDENTITY["reader"]["training"],
         memory=IDENTITY["reader"]["memory"],
     script:
@@ -28,26 +28,18 @@ rule reader:
 # Trained on the prose of the tiny reader's training, whichever reader it is to serve.
 rule keeper:
     input:
-        corpus=TRAINING_FILES,
-        modules=MODULES["keeper"],
+        corpus=PLAN.training_files,
     output:
-        expand(
-            f"{OUT}/keeper/{{file}}",
-            file=[
-                "config.json",
-                "model.safetensors",
-                "tokenizer.json",
-                "tokenizer_config.json",
-            ],
-        ),
+        PLAN.keeper,
     log:
         f"{LOGS}/keeper.log",
     benchmark:
-        f"{BENCHMARKS}/keeper.tsv"
+        f"{MEASURED}/keeper.tsv"
     conda:
         ENVIRONMENT
     threads: 1
     params:
+        code=CODE["keeper"],
         training=[
             SETTINGS.reader.training.seed,
             SETTINGS.reader.training.corpus,
@@ -60,25 +52,25 @@ rule keeper:
 rule read_card:
     input:
         corpus=rules.corpus.output,
-        reader=READER_FILES,
-        modules=MODULES["read_card"],
+        reader=PLAN.reader_files,
     output:
         f"{OUT}/reader/readings/{{cell}}.parquet",
     log:
         f"{LOGS}/reader/readings/{{cell}}.log",
     benchmark:
-        f"{BENCHMARKS}/reader/readings/{{cell}}.tsv"
+        f"{MEASURED}/reader/readings/{{cell}}.tsv"
     wildcard_constraints:
         cell="[a-z]+(-[0-9]+)?",
     conda:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=GPU,
+        gpu=PLAN.gpu,
     params:
+        code=CODE["read_card"],
         seed=SETTINGS.seed,
         corpus=SETTINGS.corpus.name,
-        reader=READER,
+        reader=PLAN.reader,
         questions=CARD["questions"],
         budgets=CARD["budgets"],
         journal=f"{OUT}/journal/card",
@@ -89,24 +81,24 @@ rule read_card:
 rule reader_speed:
     input:
         corpus=rules.corpus.output,
-        reader=READER_FILES,
-        modules=MODULES["reader_speed"],
+        reader=PLAN.reader_files,
     output:
         f"{OUT}/reader/speed.json",
     log:
         f"{LOGS}/reader/speed.log",
     benchmark:
-        f"{BENCHMARKS}/reader/speed.tsv"
+        f"{MEASURED}/reader/speed.tsv"
     conda:
         ENVIRONMENT
     # It uses one; nothing else is to run meanwhile.
     threads: lambda wildcards: workflow.cores
     resources:
-        gpu=GPU,
+        gpu=PLAN.gpu,
     params:
+        code=CODE["reader_speed"],
         seed=SETTINGS.seed,
         corpus=SETTINGS.corpus.name,
-        reader=READER,
+        reader=PLAN.reader,
         length=CARD["lengths"][-1],
     script:
         "../scripts/reader_speed.py"
@@ -118,26 +110,26 @@ rule card:
         labels=f"{LABELS}/train.parquet",
         corpus=rules.corpus.output,
         speed=rules.reader_speed.output[0],
-        tokenizer=TOKENIZER_FILES,
-        modules=MODULES["card"],
+        tokenizer=PLAN.tokenizer_files,
     output:
         markdown=f"{OUT}/reader/card.md",
         csv=f"{OUT}/reader/card.csv",
     log:
         f"{LOGS}/reader/card.log",
     benchmark:
-        f"{BENCHMARKS}/reader/card.tsv"
-    retries: RETRIES["judge"]
+        f"{MEASURED}/reader/card.tsv"
+    retries: PLAN.retries("judge")
     conda:
         ENVIRONMENT
     params:
+        code=CODE["card"],
         seed=SETTINGS.seed,
         corpus=[SETTINGS.corpus.name, SETTINGS.corpus.source, SETTINGS.corpus.path],
-        reader=READER,
+        reader=PLAN.reader,
         scale=[SETTINGS.scale.name, SETTINGS.scale.bootstrap],
         questions=CARD["questions"],
         judge=IDENTITY["judge"],
-        store=STORE,
+        store=SETTINGS.answers,
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
     script:
         "../scripts/card.py"

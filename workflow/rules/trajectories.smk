@@ -3,31 +3,31 @@
 
 rule trajectories:
     input:
-        [part for parts in TRAJECTORIES.values() for part in parts],
+        PLAN.stage("trajectories"),
     localrule: True
 
 
 rule decode_trajectories:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",
-        reader=READER_FILES,
-        modules=MODULES["decode_trajectories"],
+        reader=PLAN.reader_files,
     output:
         f"{OUT}/trajectories/{{split}}/part-{{shard}}.parquet",
     log:
         f"{LOGS}/decode_trajectories/{{split}}-{{shard}}.log",
     benchmark:
-        f"{BENCHMARKS}/decode_trajectories/{{split}}-{{shard}}.tsv"
+        f"{MEASURED}/decode_trajectories/{{split}}-{{shard}}.tsv"
     conda:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=GPU,
+        gpu=PLAN.gpu,
     params:
-        reader=READER,
-        shards=lambda wildcards: SCALE[wildcards.split]["shards"],
+        code=CODE["decode_trajectories"],
+        reader=PLAN.reader,
+        shards=lambda wildcards: PLAN.size(wildcards.split).shards,
         journal=f"{OUT}/journal/trajectories",
-        budgets=lambda wildcards: SCALE[wildcards.split]["budgets"],
+        budgets=lambda wildcards: PLAN.size(wildcards.split).budgets,
         recorded=IDENTITY["trajectories"],
     script:
         "../scripts/decode_trajectories.py"

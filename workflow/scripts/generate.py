@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import torch
 
 from utaca.detection.detector import load as load_detector
@@ -31,17 +32,17 @@ with stage_log(snakemake.log[0]):
     }
     documents = rows(files.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
     # Operating points that are added or asked for again find the others in the journal.
-    common = digest({"reader": params.reader, "paired": params.paired})
-    journal = Journal(params.journal, fingerprint(common, [files.documents, *files.reader, *files.modules]))
+    common = digest({"code": params.code, "reader": params.reader, "paired": params.paired})
+    journal = Journal(params.journal, fingerprint(common, [files.documents, *files.reader]))
     replays = Replays(*params.replays) if params.replays else None
     found = decode_suites(reader, documents, suites, methods, triggers, journal, paired=params.paired, replays=replays)
     changing = ("suites", "methods", "triggers", "replays")
     settings = digest({key: value for key, value in params.items() if key not in changing})
-    points = [(suite, point.label) for suite, own in suites.items() for point in own]
-    for point, answers_path, traces_path in zip(points, output.answers, output.traces, strict=True):
-        made_from = [files.documents, *params.triggers.get(point[1], [])[2:]]
-        write(answers_path, "answers", found.answers[point], config=settings, made_from=made_from)
-        write(traces_path, "traces", found.traces[point], config=settings, made_from=made_from)
-    if replays:
-        made_from = [files.documents, params.triggers[replays.label][2]]
-        write(output.replays[0], "replays", found.replays, config=digest(params.replays), made_from=made_from)
+    made_from = [files.documents, *files.detectors]
+    tables = {
+        "answers": pa.concat_tables(found.answers.values()),
+        "traces": pa.concat_tables(found.traces.values()),
+        "replays": found.replays,
+    }
+    for kind, table in tables.items():
+        write(output[kind], kind, table, config=settings, made_from=made_from)

@@ -21,4 +21,4 @@ with stage_log(snakemake.log[0]):
     used: list[dict[str, Any]] = []
     labels = label(trajectories, documents, labeller, Path(params.store), used)
     write(snakemake.output.labels, "labels", labels, config=digest(dict(params.items())))
-    write(snakemake.output.usage, "usage", used, config=digest(dict(params.items())))
+    write(snakemake.output.usage, "usage", used, config=digest(params.labeller))

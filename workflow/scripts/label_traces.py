@@ -28,13 +28,14 @@ with stage_log(snakemake.log[0]):
     path, revision = params.tokenizer
     tokenizer = AutoTokenizer.from_pretrained(path, revision=revision or None)
     labeller = build(schema.Endpoint, snakemake.config["labeller"], "labeller")
-    answers, traces = rows(files.answers, "answers"), rows(files.traces, "traces", COLUMNS)
+    answers, traces = (
+        [row for row in found if row["point"] in params.points]
+        for found in (rows(files.answers, "answers"), rows(files.traces, "traces", COLUMNS))
+    )
     used: list[dict[str, Any]] = []
     labels = label_traces(
         answers, traces, rows(files.documents, "documents"), decode, labeller, Path(params.store), used
     )
     config, made_from = digest(dict(params.items())), [*files.answers, *files.traces]
     write(snakemake.output.labels, KIND, labels, schema=TRACE_LABELS, config=config, made_from=made_from)
-    # As that of the trajectories' labels, which it is summed with.
-    asked = digest({"labeller": params.labeller, "store": params.store})
-    write(snakemake.output.usage, "usage", used, config=asked)
+    write(snakemake.output.usage, "usage", used, config=digest(params.labeller))

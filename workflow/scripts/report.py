@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     params, config = snakemake.params, load(snakemake.config)
-    for path in map(Path, snakemake.output):
-        html = page(snakemake.input.results, params.links, params.command, config, path.parent)
-        with atomic_path(path) as scratch:
-            scratch.write_text(html, encoding="ascii")
+    path = Path(snakemake.output[0])
+    html = page(snakemake.input.results, params.links, "snakemake", config, path.parent)
+    with atomic_path(path) as scratch:
+        scratch.write_text(html, encoding="ascii")

@@ -21,4 +21,4 @@ with stage_log(snakemake.log[0]):
     scores = score(answers, documents, judge, Path(params.store), used)
     made_from = snakemake.input.answers
     write(snakemake.output.scores, "scores", scores, config=digest(dict(params.items())), made_from=made_from)
-    write(snakemake.output.usage, "usage", used, config=digest(dict(params.items())))
+    write(snakemake.output.usage, "usage", used, config=digest(params.judge))

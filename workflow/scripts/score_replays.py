@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     params, files = snakemake.params, snakemake.input
     judge = build(schema.Endpoint, snakemake.config["judge"], "judge")
-    texts = {answer["document"]: answer["text"] for answer in rows(files.answers, "answers")}
+    answers = [answer for answer in rows(files.answers, "answers") if answer["point"] == params.point]
+    texts = {answer["document"]: answer["text"] for answer in answers}
     changed = [
         {**row, "suite": "replays", "point": str(row["step"])}
         for row in rows(files.replays, "replays")
@@ -25,4 +26,4 @@ with stage_log(snakemake.log[0]):
     scores = score(changed, rows(files.documents, "documents"), judge, Path(params.store), used)
     config, made_from = digest(dict(params.items())), [*files.replays, *files.answers]
     write(snakemake.output.scores, "scores", scores, config=config, made_from=made_from)
-    write(snakemake.output.usage, "usage", used, config=config)
+    write(snakemake.output.usage, "usage", used, config=digest(params.judge))

@@ -1,4 +1,4 @@
-"""The page that shows a suite's answers token by token."""
+"""The page that shows the answers of a split token by token."""
 
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     config = load(snakemake.config)
     tokenizer = AutoTokenizer.from_pretrained(config.reader.path, revision=config.reader.revision or None)
+    files = snakemake.input
     html = page(
-        rows(snakemake.input.documents, "documents"),
-        snakemake.input.answers,
-        snakemake.input.traces,
-        snakemake.input.scores,
-        encoder(tokenizer),
-        config,
+        documents=rows(files.documents, "documents"),
+        answers=files.answers,
+        traces=files.traces,
+        scores=[files.scores],
+        labels=files.labels,
+        encode=encoder(tokenizer),
+        config=config,
     )
     with atomic_path(snakemake.output[0]) as scratch:
         scratch.write_text(html, encoding="ascii")

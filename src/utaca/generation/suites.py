@@ -40,7 +40,7 @@ class Decoded:
 
     answers: dict[tuple[str, str], pa.Table] = field(default_factory=dict)
     traces: dict[tuple[str, str], pa.Table] = field(default_factory=dict)
-    replays: pa.Table | None = None
+    replays: pa.Table = field(default_factory=SCHEMAS["replays"].empty_table)
 
 
 def decode_suites(
@@ -82,7 +82,7 @@ def decode_suites(
     return Decoded(
         {key: pa.concat_tables(one.answer for one in own) for key, own in found.items()},
         {key: pa.concat_tables(one.trace for one in own) for key, own in found.items()},
-        pa.concat_tables(replayed) if replays is not None else None,
+        pa.concat_tables(replayed),
     )
 
 

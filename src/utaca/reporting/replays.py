@@ -28,12 +28,13 @@ CLASSES = ("all", "token differs", "token the same", "helpful", "neutral", "harm
 
 @dataclass(frozen=True)
 class Files:
-    """The answers of the replayed point with their scores, and the replays with the scores of changed answers."""
+    """Answers with their scores, replays with the scores of changed answers, and the label of the replayed point."""
 
     answers: Sequence[str | Path]
     scores: str | Path
     replays: Sequence[str | Path]
     replay_scores: str | Path
+    point: str
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ def replayed(files: Files) -> Replayed:
     """
     check_source(files.scores, files.answers)
     check_source(files.replay_scores, [*files.replays, *files.answers])
-    answers = {row["document"]: row for row in rows(list(files.answers), "answers")}
-    own = _by_attribute(rows(files.scores, "scores"), lambda row: row["document"])
+    answers = {row["document"]: row for row in _of(files.point, rows(list(files.answers), "answers"))}
+    own = _by_attribute(_of(files.point, rows(files.scores, "scores")), lambda row: row["document"])
     changed = _by_attribute(rows(files.replay_scores, "scores"), lambda row: (row["document"], row["point"]))
     frame = read(files.replays, "replays").to_pandas()
     found, turned = [], []
@@ -87,6 +88,10 @@ def replayed(files: Files) -> Replayed:
     both = both[known].reset_index(drop=True)
     both["weight"] = both["of"] / both.groupby(["document", "expanded"])["step"].transform("size")
     return Replayed(both, own, kept, tuple(sorted(answers)), int((~known).sum()))
+
+
+def _of(point: str, found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [row for row in found if row["point"] == point]
 
 
 def _quality(answer: Mapping[str, Mapping[str, Any]]) -> float:
@@ -265,14 +270,14 @@ def _failure(case: str, decision: Mapping[str, Any] | None) -> Row:
 # What an expansion does to a token
 
 
-def cases(files: Files, fixed: Sequence[str | Path], config: schema.Config, count: int = 3) -> Table:
+def cases(files: Files, fixed: str, config: schema.Config, count: int = 3) -> Table:
     """Expansions that changed a token and, by it, an attribute's score: the token before and after, and the answers.
 
-    ``fixed`` are scores of a compact fixed budget, if there is one. Those expansions come first without which the
-    attribute loses most CAS, of these the ones that raise their token's log-probability most; one a document.
+    ``fixed`` is the label of a compact fixed budget, "" where there is none. Those expansions come first without which
+    the attribute loses most CAS, of these the ones that raise their token's log-probability most; one a document.
     """
     data = replayed(files)
-    compact = _by_attribute(rows(list(fixed), "scores") if fixed else [], lambda row: row["document"])
+    compact = _by_attribute(_of(fixed, rows(files.scores, "scores")), lambda row: row["document"])
     found: list[Row] = []
     for one, after in zip(data.frame.to_dict("records"), data.turned, strict=True):
         if not (one["expanded"] and one["differs"]):

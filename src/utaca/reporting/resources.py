@@ -7,8 +7,6 @@ from its journal, it is the last part. These figures alone differ between two ru
 from __future__ import annotations
 
 import csv
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,43 +15,35 @@ from typing import Any
 import pandas as pd
 import pyarrow.compute as pc
 
-from utaca.errors import UserError
 from utaca.records import read
 from utaca.reporting import render
 from utaca.reporting.tables import NAN, Column, Table
 from utaca.settings import schema
 
-DRAWING = "tables and figures"
 TOTAL = "all"
-_DRAWING = ("table_", "figure_")
-# What the client of the endpoints notes at the end of a stage.
-_REQUESTS = re.compile(r": (\d+) requests to endpoint .*: (\d+) from the store, (\d+) answers sent for")
+_USAGE = {"write_biographies": "writer_usage", "label": "labeller_usage", "score": "judge_usage"}
+# In the order of the pipeline; others follow.
+_STAGES = (
+    "draw_biographies", "write_biographies", "corpus", "pad", "decode_trajectories", "label", "correct_labels",
+    "train_detector", "fit_baselines", "detections", "generate", "label_traces", "score", "score_replays",
+)  # fmt: skip
 
 
 @dataclass
 class Stage:
-    """What the jobs of a stage took: seconds, bytes of the largest, tokens; ``measured`` of ``jobs`` are known."""
+    """What the jobs of a stage took: seconds, bytes of the largest, tokens, requests."""
 
     jobs: int = 0
-    measured: int = 0
     wall: float = 0.0
     cpu: float = 0.0
     peak: float = NAN
     requests: int | None = None
-    stored: int | None = None
     tokens: tuple[int, int] | None = None
     longest: float = 0.0
 
-    def add(self, benchmark: Path, log: Path) -> None:
-        """Count a job in: its benchmark file and its log, either of which may be missing."""
+    def add(self, benchmark: Path) -> None:
+        """Count a job in by its benchmark file."""
         self.jobs += 1
-        if log.is_file():
-            for asked, stored, _ in _REQUESTS.findall(log.read_text(encoding="utf-8", errors="replace")):
-                self.requests = (self.requests or 0) + int(asked)
-                self.stored = (self.stored or 0) + int(stored)
-        if not benchmark.is_file():
-            return
-        self.measured += 1
         with benchmark.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file, delimiter="\t"):
                 seconds = _number(row["s"])
@@ -110,35 +100,53 @@ def answered(
     return int(once), int(generated)
 
 
-def resources(jobs: str | Path, tokens: Mapping[str, tuple[int, int]], config: schema.Config) -> Table:
+def resources(measured: str | Path, files: Mapping[str, Sequence[str]], config: schema.Config) -> Table:
     """What each stage took.
 
-    ``jobs`` is a JSON file with [rule, benchmark file, log] of every job of the run; ``tokens`` has those read and
-    generated, by rule. Raises :class:`UserError` where the file of jobs is missing.
+    ``measured`` is the folder of Snakemake's measurements, a folder or file a rule; ``files`` are documents,
+    trajectories, answers, traces, replays and usage, as :attr:`utaca.plan.Plan.named` has them.
     """
-    path = Path(jobs)
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; the run that makes the table writes it: snakemake --cores all {path}")
+    root = Path(measured)
     stages: dict[str, Stage] = {}
-    for rule, benchmark, log in json.loads(path.read_text(encoding="utf-8")):
-        name = DRAWING if rule.startswith(_DRAWING) else rule
-        stages.setdefault(name, Stage()).add(Path(benchmark), Path(log))
-    for rule, counted in tokens.items():
+    for path in sorted(root.rglob("*.tsv")):
+        stages.setdefault(path.relative_to(root).parts[0].removesuffix(".tsv"), Stage()).add(path)
+    for rule, counted in _tokens(files).items():
         stages.setdefault(rule, Stage()).tokens = counted
-    if DRAWING in stages:
-        stages[DRAWING] = stages.pop(DRAWING)
-    rows = [_row(name, stage) for name, stage in stages.items()]
+    for rule, usage in _USAGE.items():
+        if files[usage]:
+            stages.setdefault(rule, Stage()).requests = len(read(files[usage], "usage", ["answers"]))
+    rows = [_row(name, stages[name]) for name in sorted(stages, key=_order)]
     rows.append(_row(TOTAL, _total(list(stages.values()))))
     caption = (
-        f"What each stage took, as measured on this machine; reader {config.reader.name}; scale {config.scale.name}. "
-        "Wall and CPU seconds are sums over a stage's jobs, several of which may have run at once; longest: its "
-        "longest job; peak memory: the largest job's resident set. Snakemake samples CPU and memory, every 30 s in "
-        "jobs longer than that. Tokens read are prefilled, once a document; tokens generated include those of passes "
-        "that were rolled back, or run by the oracle to compare with, and those of replays. Requests: to an endpoint, "
-        "and how many of them the answer store held. Jobs beyond those measured ended in a run that kept no "
-        "measurements."
+        f"What each stage took, as measured on this machine; run {config.run}. Wall and CPU seconds are sums over a "
+        "stage's jobs, several of which may have run at once; longest: its longest job; peak memory: the largest job's "
+        "resident set. Snakemake samples CPU and memory, every 30 s in jobs longer than that. Tokens read are "
+        "prefilled, once a document; tokens generated include those of passes that were rolled back, or run by the "
+        "oracle to compare with, and those of replays. Requests are those that an endpoint was needed for; several may "
+        "share an answer. Tables and figures are those that were made before this one."
     )
     return Table("resources", "Time, memory, tokens by stage", caption, pd.DataFrame(rows), _columns())
+
+
+def _tokens(files: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, int]]:
+    """Tokens read and generated by the stages that decode."""
+    by_split: dict[str, list[str]] = {}
+    for path in files["trajectories"]:
+        by_split.setdefault(Path(path).parent.name, []).append(path)
+    found = {"decode_trajectories": decoded(by_split, {Path(path).stem: path for path in files["documents"]})}
+    replays = {"test": files["replays"]}
+    counted = [
+        answered(files[f"{split}_answers"], files[f"{split}_traces"], replays.get(split, ()))
+        for split in ("validation", "test")
+        if files[f"{split}_answers"]
+    ]
+    if counted:
+        found["generate"] = sum(one[0] for one in counted), sum(one[1] for one in counted)
+    return found
+
+
+def _order(stage: str) -> tuple[int, str]:
+    return (_STAGES.index(stage) if stage in _STAGES else len(_STAGES)), stage
 
 
 def _total(stages: Sequence[Stage]) -> Stage:
@@ -149,23 +157,20 @@ def _total(stages: Sequence[Stage]) -> Stage:
     tokens = [stage.tokens for stage in stages if stage.tokens]
     return Stage(
         jobs=sum(stage.jobs for stage in stages),
-        measured=sum(stage.measured for stage in stages),
         wall=sum(stage.wall for stage in stages),
         cpu=sum(stage.cpu for stage in stages),
         peak=max((stage.peak for stage in stages if stage.peak == stage.peak), default=NAN),
         requests=known([stage.requests for stage in stages]),
-        stored=known([stage.stored for stage in stages]),
         tokens=(sum(t[0] for t in tokens), sum(t[1] for t in tokens)) if tokens else None,
         longest=max((stage.longest for stage in stages), default=0.0),
     )
 
 
 def _row(name: str, stage: Stage) -> dict[str, Any]:
-    known = stage.measured > 0
+    known = stage.jobs > 0
     return {
         "stage": name,
         "n_jobs": stage.jobs,
-        "n_measured": stage.measured,
         "wall_s": stage.wall if known else NAN,
         "longest_s": stage.longest if known else NAN,
         "cpu_s": stage.cpu if known else NAN,
@@ -173,7 +178,6 @@ def _row(name: str, stage: Stage) -> dict[str, Any]:
         "tokens_read": stage.tokens[0] if stage.tokens else NAN,
         "tokens_generated": stage.tokens[1] if stage.tokens else NAN,
         "n_requests": NAN if stage.requests is None else stage.requests,
-        "n_stored": NAN if stage.stored is None else stage.stored,
     }
 
 
@@ -184,7 +188,6 @@ def _columns() -> tuple[Column, ...]:
     return (
         Column("Stage", lambda row: row["stage"]),
         Column("Jobs", figure("n_jobs")),
-        Column("Measured", figure("n_measured")),
         Column("Wall s", figure("wall_s", 1)),
         Column("Longest s", figure("longest_s", 1)),
         Column("CPU s", figure("cpu_s", 1)),
@@ -192,5 +195,4 @@ def _columns() -> tuple[Column, ...]:
         Column("Tokens read", figure("tokens_read")),
         Column("Tokens generated", figure("tokens_generated")),
         Column("Requests", figure("n_requests")),
-        Column("From the store", figure("n_stored")),
     )

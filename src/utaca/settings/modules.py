@@ -1,11 +1,12 @@
 """Which files of the package a script runs: its imports, followed through the package.
 
-Snakemake does not see edits in imported code, so every rule lists these files among its inputs.
+Snakemake does not see edits in imported code, so every rule has a digest of these files among its parameters.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,16 +15,32 @@ PACKAGE = "utaca"
 _DATA = ("*.txt", "*.json", "*.html", "*.css")
 
 
-def closure(script: Path, source: Path) -> list[str]:
+def code(script: Path, source: Path, only: tuple[str, str] | None = None) -> str:
+    """16 hex digits of the SHA-256 of what :func:`closure` lists."""
+    digest = hashlib.sha256()
+    for path in closure(script, source, only):
+        digest.update(f"{Path(path).relative_to(source)}\n".encode() + Path(path).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def closure(script: Path, source: Path, only: tuple[str, str] | None = None) -> list[str]:
     """Source files of the package that ``script`` imports, directly or not, now or inside a function; sorted.
 
     ``source`` is the folder that holds the package. A package that is reached only because a module inside it
     is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text, JSON, HTML
     and CSS files of reached packages are included; one named like a module (its prompt) with that module alone.
+    ``only`` is a module and the one function of it that the script calls: what the module's other functions import is
+    left out.
     """
     full: set[str] = set()
     eager: set[str] = set()
-    _follow(_imports(script, "", source, lazy=True), full, eager, source)
+    first = _imports(script, "", source, lazy=True)
+    if only is not None:
+        module, function = only
+        full.add(module)
+        first |= _imports(_file(module, source), module, source, lazy=False)
+        first |= _imports(_file(module, source), module, source, lazy=True, function=function)
+    _follow(first, full, eager, source)
     files = {path for name in full | eager if (path := _file(name, source)).is_file()}
     for folder in {path.parent for path in files}:
         files.update(path for pattern in _DATA for path in folder.glob(pattern) if _wanted(path, files))
@@ -58,11 +75,13 @@ def _exists(name: str, source: Path) -> bool:
 
 
 @cache
-def _imports(path: Path, module: str, source: Path, *, lazy: bool) -> frozenset[str]:
+def _imports(path: Path, module: str, source: Path, *, lazy: bool, function: str = "") -> frozenset[str]:
     if not path.is_file():
         # a folder without __init__
         return frozenset()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree: ast.AST = ast.parse(path.read_text(encoding="utf-8"))
+    if function:
+        (tree,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found: set[str] = set()
     for node in _statements(tree, lazy):

@@ -1,0 +1,457 @@
+"""What a run consists of: every file of every stage, what each is made from, and the tables that its config makes.
+
+The workflow's rules read paths and parameters off a :class:`Plan`; nothing here touches a file but to look whether it
+is there. A run's files lie in ``results/{run}``, one folder a stage.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from utaca.errors import UserError
+from utaca.reporting.registry import ENTRIES, ENDINGS, Entry
+from utaca.settings import schema
+from utaca.settings.checks import ROLES, identity, load
+from utaca.settings.machine import gpus, prose_files
+from utaca.settings.modules import code
+
+SPLITS = ("train", "validation", "test")
+KINDS = ("blocks", "methods")
+"""How answers are decoded: from block memory, or by another context-management method."""
+
+SHEETS = {"labels": "data/annotations/label_corrections.csv", "scores": "data/annotations/cas_scores.csv"}
+"""What people filled in on the review pages."""
+
+STAGES: dict[str, tuple[str, ...]] = {
+    "biographies": (),
+    "corpus": (),
+    "documents": ("biographies", "corpus"),
+    "trajectories": ("documents",),
+    "labels": ("trajectories",),
+    "detectors": ("labels",),
+    "detections": ("detectors",),
+    "generations": ("detectors",),
+    "scores": ("generations",),
+    "traces": ("scores",),
+    "tables": ("detections", "scores"),
+}
+"""Stages, each with those that it is made from. Each is a target, and a folder or file of the run's folder."""
+
+_TABLE = re.compile(r"results/[^/]+/(?:tables|figures)/([^/.]+)\.\w+")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, from its config (:func:`utaca.settings.compose.compose`); ``source`` is the folder of the package."""
+
+    config: Mapping[str, Any]
+    source: Path
+
+    # The run
+
+    @cached_property
+    def settings(self) -> schema.Config:
+        return load(self.config)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """The config without transport: what rules depend on (:func:`utaca.settings.checks.identity`)."""
+        return identity(self.settings)
+
+    @property
+    def folder(self) -> str:
+        return f"results/{self.settings.run}"
+
+    @property
+    def logs(self) -> str:
+        return f"logs/{self.settings.run}"
+
+    @property
+    def measured(self) -> str:
+        """Where Snakemake's measurements of the run's jobs lie: a folder a rule."""
+        return f"{self.folder}/benchmarks"
+
+    @property
+    def reader(self) -> dict[str, Any]:
+        """What decoding from block memory depends on of the reader's settings."""
+        return {k: v for k, v in self.identity["reader"].items() if k not in ("training", "positions", "methods")}
+
+    @property
+    def caption(self) -> dict[str, list[Any]]:
+        """What captions say of a run, beside the role that decided."""
+        settings = self.settings
+        return {
+            "reader": [settings.reader.name, settings.reader.path],
+            "corpus": [settings.corpus.name, settings.corpus.source],
+            "scale": [settings.scale.name, settings.scale.bootstrap],
+            "seeds": [settings.seed, settings.scale.detector_seeds, settings.detector_seed],
+        }
+
+    @property
+    def gpu(self) -> int:
+        """GPUs that a job needs which decodes."""
+        device = self.settings.reader.device
+        return int(device == "cuda" or (device == "auto" and gpus() > 0))
+
+    def retries(self, role: str) -> int:
+        """How often a stage is tried again: where a network may have failed; the reference endpoint never does."""
+        return 2 if getattr(self.settings, role).kind == "remote" else 0
+
+    def code(self, script: Path, table: str = "") -> str:
+        """Digest of the package's modules that a script runs, for one table where the script makes any."""
+        return code(script, self.source, ("utaca.reporting.registry", table) if table else None)
+
+    # Files that are there before the run
+
+    @cached_property
+    def reader_files(self) -> list[str]:
+        """The reader's weights, config and tokenizer, where it is a local folder."""
+        folder = Path(self.settings.reader.path)
+        return [str(path) for path in sorted(folder.glob("*")) if path.suffix in {".json", ".jinja", ".safetensors"}]
+
+    @property
+    def tokenizer_files(self) -> list[str]:
+        return [path for path in self.reader_files if "token" in Path(path).name]
+
+    @cached_property
+    def corpus_files(self) -> list[str]:
+        return prose_files(self.settings.corpus.path)
+
+    @cached_property
+    def training_files(self) -> list[str]:
+        """The prose that the tiny reader is trained on beside what the project generates."""
+        return prose_files(self.settings.reader.training.corpus)
+
+    def sheet(self, kind: str) -> list[str]:
+        """The sheet of "labels" or "scores" that people filled in, if any."""
+        return [path for path in [SHEETS[kind]] if os.path.exists(path)]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Every file that the run takes from outside."""
+        return [*self.reader_files, *self.corpus_files, *self.sheet("labels"), *self.sheet("scores")]
+
+    # Files of the stages
+
+    def size(self, split: str) -> schema.SplitSize:
+        return getattr(self.settings.scale, split)
+
+    def biographies(self, split: str) -> str:
+        return f"{self.folder}/biographies/{split}.parquet"
+
+    @property
+    def corpus(self) -> str:
+        return f"{self.folder}/corpus.parquet"
+
+    def documents(self, split: str) -> str:
+        return f"{self.folder}/documents/{split}.parquet"
+
+    def trajectories(self, split: str) -> list[str]:
+        return [f"{self.folder}/trajectories/{split}/part-{n}.parquet" for n in range(self.size(split).shards)]
+
+    @property
+    def labels(self) -> str:
+        """Folder of the labels, one a labeller."""
+        return f"{self.folder}/labels/{self.settings.labeller.name}"
+
+    @property
+    def scores(self) -> str:
+        """Folder of the scores, one a judge."""
+        return f"{self.folder}/scores/{self.settings.judge.name}"
+
+    def usage(self, path: str) -> str:
+        """Beside a file that an endpoint decided: what was asked of it."""
+        return path.replace(self.folder, f"{self.folder}/usage", 1)
+
+    def seeds(self, variant: str, file: str) -> list[str]:
+        """A file of every seed of a variant, or of a pattern that stands for variants."""
+        return [f"{self.folder}/detectors/{variant}/seed{n}/{file}" for n in range(self.settings.scale.detector_seeds)]
+
+    @property
+    def detectors(self) -> dict[str, list[str]]:
+        """Every seed of every variant."""
+        return {variant: self.seeds(variant, "model.safetensors") for variant in self.settings.detectors}
+
+    @property
+    def baselines(self) -> str:
+        return f"{self.folder}/detectors/baselines/model.json"
+
+    @property
+    def detections(self) -> str:
+        return f"{self.folder}/detections/test.parquet"
+
+    @property
+    def detected_from(self) -> list[str]:
+        """What the verdicts on the test trajectories are made from, in the order of their record."""
+        models = [path for seeds in self.detectors.values() for path in seeds]
+        return [*self.trajectories("test"), f"{self.labels}/test.parquet", *models, self.baselines]
+
+    def training_labels(self, variant: str, split: str) -> list[str]:
+        """The labels that a variant learns from; none where it learns from the expanded pass."""
+        return [f"{self.labels}/{split}.parquet"] if self.settings.detectors[variant].label == "judged" else []
+
+    # Operating points
+
+    @cached_property
+    def _points(self) -> dict[tuple[str, str], dict[str, list[schema.Point]]]:
+        """Points by split and kind, then by suite; one that several suites name is the first one's."""
+        found: dict[tuple[str, str], dict[str, list[schema.Point]]] = {}
+        known: set[tuple[str, str]] = set()
+        for name, suite in self.settings.suites.items():
+            for point in suite.ran(self.settings.scale.detector_seeds):
+                if (suite.split, point.label) not in known:
+                    known.add((suite.split, point.label))
+                    kind = KINDS[0] if point.in_blocks else KINDS[1]
+                    found.setdefault((suite.split, kind), {}).setdefault(name, []).append(point)
+        return found
+
+    @property
+    def decoded(self) -> list[tuple[str, str]]:
+        """The splits and kinds that have points."""
+        return sorted(self._points, reverse=True)
+
+    def points(self, split: str, kind: str) -> list[schema.Point]:
+        return [point for own in self._points.get((split, kind), {}).values() for point in own]
+
+    def suites(self, split: str, kind: str) -> dict[str, list[dict[str, Any]]]:
+        """Points by suite as plain values."""
+        return {suite: [asdict(point) for point in own] for suite, own in self._points[split, kind].items()}
+
+    def methods(self, split: str, kind: str) -> dict[str, Any]:
+        """Settings of the methods that points of another kind than block memory have."""
+        names = [point.base or point.method for point in self.points(split, kind)] if kind == "methods" else []
+        return {name: self.settings.methods[name] for name in names}
+
+    def decoding(self, kind: str) -> dict[str, Any]:
+        """What decoding depends on of the reader's settings; methods heed its positions too."""
+        return self.reader | ({"positions": self.settings.reader.positions} if kind == "methods" else {})
+
+    def triggers(self, split: str, kind: str) -> dict[str, list[Any]]:
+        """Variant, seed and file of the detector of every point that has one, by label."""
+        settings, found = self.settings, {}
+        for point in self.points(split, kind):
+            if point.method == "utaca":
+                variant = point.detector or settings.detector
+                seed = point.seed if point.seed >= 0 else settings.detector_seed
+                found[point.label] = [variant, seed, self.detectors[variant][seed]]
+        return found
+
+    def trigger_files(self, split: str, kind: str) -> list[str]:
+        """The detectors of :meth:`triggers`, each once."""
+        return sorted({path for _, _, path in self.triggers(split, kind).values()})
+
+    def replays(self, split: str, kind: str) -> list[Any]:
+        """Point, number and seed of the decisions that are replayed; empty where none is."""
+        number = self.settings.scale.replays if (split, kind) == ("test", "blocks") else 0
+        return [self.settings.replays_of, number, self.settings.seed] if number else []
+
+    def classifier(self, kind: str) -> list[str]:
+        """LLMLingua-2's classifier, where a point has the method and its model is the one that the project trains."""
+        own = self.settings.methods["llmlingua2"]["model"] == f"{self.folder}/keeper" and find_spec("llmlingua")
+        used = any(p.method == "llmlingua2" for split in SPLITS for p in self.points(split, kind))
+        return self.keeper if own and used else []
+
+    @property
+    def keeper(self) -> list[str]:
+        names = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+        return [f"{self.folder}/keeper/{name}" for name in names]
+
+    def generations(self, what: str, split: str, kind: str) -> list[str]:
+        """Files of "answers", "traces" or "replays", a shard each; none where the split has no such points."""
+        shards = self.size(split).shards if (split, kind) in self._points else 0
+        return [f"{self.folder}/generations/{split}/{kind}/{what}-{shard}.parquet" for shard in range(shards)]
+
+    def judged(self, split: str, kinds: Sequence[str] = KINDS) -> list[str]:
+        """Scores of a split."""
+        return [f"{self.scores}/{split}/{kind}.parquet" for kind in kinds if (split, kind) in self._points]
+
+    # Tables
+
+    @cached_property
+    def tables(self) -> dict[str, Entry]:
+        """The tables and figures that the config makes."""
+        return {name: entry for name, entry in ENTRIES.items() if entry.when.holds(self.settings)}
+
+    def names(self, kind: str) -> list[str]:
+        """All tables or figures that there are."""
+        return [name for name, entry in ENTRIES.items() if entry.kind == kind]
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """The part of the config that a table or figure depends on beside its files."""
+        theme = ENTRIES[name].theme
+        keys = {"detection": ("labeller", "detectors", "detector"), "judging": ROLES, "resources": ()}
+        prices = [[e.prompt_price, e.completion_price] for e in (getattr(self.settings, role) for role in ROLES)]
+        settings = {key: self.identity[key] for key in keys.get(theme, ("judge", "detector", "replayed"))}
+        return self.caption | settings | ({"prices": prices} if theme == "judging" else {})
+
+    def table(self, entry: Entry) -> list[str]:
+        """Files of a table or figure."""
+        return [f"{self.folder}/{entry.kind}s/{entry.name}.{ending}" for ending in ENDINGS[entry.kind]]
+
+    def made_from(self, table: str) -> dict[str, list[str]]:
+        """The files that a table is made from, by the names that its maker knows them by."""
+        return {name: self.named[name] for name in ENTRIES[table].files}
+
+    @cached_property
+    def named(self) -> dict[str, list[str]]:
+        """Every group of files that tables are made from."""
+        splits = [split for split, kind in self.decoded if kind == "blocks"]
+        traced = [path for split in splits for path in self.labelled(split)]
+        replays = f"{self.scores}/replays.parquet"
+        labels = {kind: [f"{folder}/{split}.parquet" for split in SPLITS] for kind, folder in self._labelled()}
+        scored = [path for split in splits for path in self.judged(split)] + (
+            [replays] if self.settings.scale.replays else []
+        )
+        both = ("validation", "test")
+        return {
+            **{f"{split}_answers": self.generations("answers", split, "blocks") for split in both},
+            **{f"{split}_traces": self.generations("traces", split, "blocks") for split in both},
+            **{f"{split}_scores": self.judged(split, ["blocks"]) for split in both},
+            "method_answers": self.generations("answers", "test", "methods"),
+            "method_scores": self.judged("test", ["methods"]),
+            "judged": self.judged("test"),
+            "replays": self.generations("replays", "test", "blocks"),
+            "replay_scores": [replays],
+            "detections": [self.detections],
+            "detected_from": self.detected_from,
+            "trace_labels": traced,
+            **{f"{split}_decoded": self.decoded_by(split) if self.labelled(split) else [] for split in both},
+            "documents": [self.documents(split) for split in SPLITS],
+            "trajectories": [path for split in SPLITS for path in self.trajectories(split)],
+            "detection_table": [f"{self.folder}/tables/detection.csv"],
+            **labels,
+            "label_sheet": self.sheet("labels"),
+            "score_sheet": self.sheet("scores"),
+            "writer_usage": [self.usage(self.biographies("test"))],
+            "labeller_usage": [self.usage(path) for path in [*labels["uncorrected"], *traced]],
+            "judge_usage": [self.usage(path) for path in scored],
+        }
+
+    def decoded_by(self, split: str) -> list[str]:
+        """What the labels of tokens along UT-ACA's answers are made from."""
+        return [*self.generations("answers", split, "blocks"), *self.generations("traces", split, "blocks")]
+
+    def _labelled(self) -> Iterator[tuple[str, str]]:
+        yield "uncorrected", f"{self.labels}/uncorrected"
+        yield "labels", self.labels
+
+    @property
+    def results(self) -> list[str]:
+        """Every table and figure of the run."""
+        return [path for entry in self.tables.values() for path in self.table(entry)]
+
+    def labelled(self, split: str) -> list[str]:
+        """Labels of the tokens along UT-ACA's answers."""
+        return [f"{self.labels}/traces/{split}.parquet"] if self.settings.tried(split) else []
+
+    @property
+    def views(self) -> dict[str, str]:
+        """The page of each split that shows its answers token by token."""
+        return {split: f"{self.folder}/traces/{split}.html" for split, kind in self.decoded if kind == "blocks"}
+
+    @property
+    def report(self) -> str:
+        return f"results/tables/{self.settings.run}.html"
+
+    @property
+    def links(self) -> dict[str, str]:
+        """Pages that the report links, by what they are."""
+        return {
+            **{f"Answers of the {split} split, token by token": path for split, path in self.views.items()},
+            "Labels, to review": f"{self.labels}/review.html",
+            **({"Answers, to score": f"{self.scores}/review.html"} if self.judged("test") else {}),
+        }
+
+    # What a command asks for
+
+    def is_main(self, targets: Sequence[str]) -> bool:
+        """Whether a command asks for the main job."""
+        return not targets or any(target.rstrip("/") in ("tables", "results/tables") for target in targets)
+
+    def check_targets(self, targets: Sequence[str]) -> None:
+        """Raise :class:`UserError` where a target is a table that the config does not make, or of another run."""
+        for target in targets:
+            if (found := _TABLE.match(target)) and target.startswith(f"{self.folder}/"):
+                name = found[1]
+                if name not in ENTRIES:
+                    near = difflib.get_close_matches(name, ENTRIES, n=1)
+                    hint = f"; did you mean {target.replace(name, near[0])}?" if near else ""
+                    raise UserError(f"{target} is no table of this project{hint} Tables: {', '.join(sorted(ENTRIES))}.")
+                if name not in self.tables:
+                    raise UserError(
+                        f"{target} needs {ENTRIES[name].when.needs}: snakemake --cores all {target} "
+                        f"--config {ENTRIES[name].when.option}"
+                    )
+            elif target.startswith("results/") and "{" not in target:
+                run = Path(target).parts[1]
+                known = {self.settings.run, "tables", "benchmarks"}
+                if run not in known and (Path("results") / run / "run.yaml").is_file():
+                    raise UserError(
+                        f"{target} belongs to run {run}, but the config is that of run {self.settings.run}; add "
+                        f"--configfile results/{run}/run.yaml"
+                    )
+
+    def pending(self, targets: Sequence[str] = ()) -> set[str]:
+        """Stages with a missing file that the targets need; all targets of the main job where none is named."""
+        wanted: set[str] = set()
+        for target in targets or ["tables"]:
+            for stage in self._asked(target):
+                _upstream(stage, wanted)
+        return {stage for stage in wanted if not all(os.path.exists(path) for path in self.stage(stage))}
+
+    def _asked(self, target: str) -> list[str]:
+        if target.startswith("results/benchmarks"):
+            return ["benchmarks"]
+        if found := _TABLE.match(target):
+            names = ENTRIES[found[1]].files if found[1] in ENTRIES else ()
+            return [stage for stage in ("detections", "scores", "labels") if _needs(stage, names)] or ["tables"]
+        parts = Path(target).parts
+        if "reader" in parts:
+            return ["card"] if parts[0] == "results" and "trained" not in parts else []
+        named = [part.removesuffix(".parquet") for part in parts if part.removesuffix(".parquet") in STAGES]
+        return named[-1:] or ["tables"]
+
+    def stage(self, stage: str) -> list[str]:
+        """Files that a stage leaves."""
+        decoded = [self.generations("answers", *one) for one in self.decoded]
+        files: dict[str, list[str]] = {
+            "biographies": [self.biographies(split) for split in SPLITS],
+            "corpus": [self.corpus],
+            "documents": [self.documents(split) for split in SPLITS],
+            "trajectories": [path for split in SPLITS for path in self.trajectories(split)],
+            "labels": [f"{self.labels}/{split}.parquet" for split in SPLITS],
+            "detectors": [*(path for seeds in self.detectors.values() for path in seeds), self.baselines],
+            "detections": [self.detections],
+            "generations": [path for paths in decoded for path in paths],
+            "scores": [path for split in ("validation", "test") for path in self.judged(split)],
+            "traces": list(self.views.values()),
+            "tables": [*self.results, self.report],
+            "card": [f"{self.folder}/reader/card.md"],
+            "benchmarks": ["results/benchmarks/engine.md"],
+        }
+        return files[stage]
+
+
+def _upstream(stage: str, found: set[str]) -> None:
+    if stage not in found:
+        found.add(stage)
+        for other in {**STAGES, "card": ("corpus", "labels"), "benchmarks": ()}[stage]:
+            _upstream(other, found)
+
+
+def _needs(stage: str, names: Sequence[str]) -> bool:
+    """Whether files of these names are made by a stage."""
+    marks = {"detections": ("detections", "detection_table"), "scores": ("scores", "answers", "traces", "replays")}
+    marks |= {"labels": ("labels", "uncorrected", "trace_labels")}
+    return any(name.endswith(marks[stage]) for name in names)
+
+
+__all__ = ["KINDS", "ROLES", "SPLITS", "STAGES", "Plan"]

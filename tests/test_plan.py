@@ -1,0 +1,158 @@
+"""What a run consists of: paths, tables, what a command asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from utaca.errors import UserError
+from utaca.plan import KINDS, SPLITS, STAGES, Plan
+from utaca.reporting.registry import ENTRIES
+from utaca.settings.compose import compose
+from utaca.settings.modules import closure, code
+
+
+def planned(root: Path, **overrides: Any) -> Plan:
+    return Plan(compose(overrides, root), root / "src")
+
+
+@pytest.fixture(scope="module")
+def plan(root: Path) -> Plan:
+    return planned(root)
+
+
+def test_everything_of_a_run_lies_in_its_folder(plan: Plan) -> None:
+    files = [path for stage in STAGES for path in plan.stage(stage)]
+    assert plan.folder == f"results/{plan.settings.run}"
+    outside = [path for path in files if not path.startswith(f"{plan.folder}/")]
+    assert outside == [plan.report] == [f"results/tables/{plan.settings.run}.html"]
+    assert len(set(files)) == len(files)
+
+
+def test_two_runs_share_no_file(root: Path, plan: Plan) -> None:
+    other = planned(root, seed=1)
+    files, others = ({path for stage in STAGES for path in one.stage(stage)} for one in (plan, other))
+    assert not files & others
+
+
+def test_every_point_is_decoded_once_by_its_kind(root: Path) -> None:
+    plan = planned(root, suites="methods")
+    for split in ("validation", "test"):
+        labels = [point.label for kind in KINDS for point in plan.points(split, kind)]
+        assert len(labels) == len(set(labels))
+        suites = [suite for suite in plan.settings.suites.values() if suite.split == split]
+        named = {p.label for suite in suites for p in suite.ran(plan.settings.scale.detector_seeds)}
+        assert set(labels) == named
+    assert all(point.in_blocks for point in plan.points("test", "blocks"))
+    assert not any(point.in_blocks for point in plan.points("test", "methods"))
+    assert plan.decoded == [("validation", "blocks"), ("test", "methods"), ("test", "blocks")]
+    assert set(plan.methods("test", "methods")) == {p.base or p.method for p in plan.points("test", "methods")}
+    assert plan.methods("test", "blocks") == {}
+
+
+def test_points_with_a_detector_name_its_file(root: Path) -> None:
+    plan = planned(root, suites="llama_full", scale={"detector_seeds": "3"})
+    for label, (variant, seed, path) in plan.triggers("test", "blocks").items():
+        assert path == f"{plan.folder}/detectors/{variant}/seed{seed}/model.safetensors"
+        assert path in plan.detectors[variant], label
+    assert plan.triggers("test", "blocks")["utaca-K64-sub16-seed2"][:2] == ["utaca", 2]
+    assert set(plan.trigger_files("test", "blocks")) == {path for *_, path in plan.triggers("test", "blocks").values()}
+
+
+def test_shards_are_those_of_the_scale(root: Path) -> None:
+    plan = planned(root, scale={"train": {"shards": "3"}})
+    assert [Path(path).name for path in plan.trajectories("train")] == [f"part-{n}.parquet" for n in range(3)]
+    assert len(plan.generations("answers", "test", "blocks")) == plan.size("test").shards
+    assert plan.generations("answers", "test", "methods") == []
+
+
+def test_a_detector_without_a_judge_needs_no_labels(root: Path) -> None:
+    plan = planned(root, detectors="paper")
+    assert plan.training_labels("needed", "train") == []
+    assert plan.training_labels("utaca", "train") == [f"{plan.labels}/train.parquet"]
+
+
+# Tables
+
+
+@pytest.mark.parametrize(
+    ("overrides", "more"),
+    [
+        ({"suites": "llama_full"}, {"seeds", "sweep"}),
+        ({"suites": "methods"}, {"methods", "equal_budgets", "compared"}),
+        ({"detectors": "paper"}, {"triggers"}),
+        ({"scale": {"replays": "2"}}, {"replay", "failures", "cases"}),
+    ],
+)
+def test_options_bring_their_tables(root: Path, plan: Plan, overrides: dict[str, Any], more: set[str]) -> None:
+    assert set(planned(root, **overrides).tables) - set(plan.tables) == more
+    assert not more & set(plan.tables)
+
+
+def test_every_table_is_made_from_files_of_the_run(root: Path) -> None:
+    plan = planned(root, suites="llama_variants", detectors="paper", scale={"replays": "2"})
+    made = {path for stage in STAGES for path in plan.stage(stage)}
+    made |= {path.replace("/answers-", f"/{what}-") for path in made for what in ("traces", "replays")}
+    for name in plan.tables:
+        for group, files in plan.made_from(name).items():
+            beside = group.endswith(("_usage", "trace_labels", "uncorrected", "replay_scores"))
+            assert beside or set(files) <= made, (name, group)
+
+
+def test_a_table_depends_on_the_code_that_makes_it_alone(root: Path) -> None:
+    script = root / "workflow" / "scripts" / "table.py"
+    reached = {
+        name: {Path(path).stem for path in closure(script, root / "src", ("utaca.reporting.registry", name))}
+        for name in ENTRIES
+    }
+    assert "scorers" in reached["scorers"]
+    assert "scorers" not in reached["test"] | reached["labels"] | reached["detection"]
+    assert "detection" not in reached["scorers"] | reached["endpoints"]
+    assert all("tables" in found and "registry" in found for found in reached.values())
+    digests = {code(script, root / "src", ("utaca.reporting.registry", name)) for name in ("test", "labels")}
+    assert len(digests) == 2
+
+
+# What a command asks for
+
+
+def test_what_a_command_still_has_to_make(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert plan.pending() == plan.pending(["results/tables"]) == set(STAGES) - {"traces"}
+    assert plan.pending(["documents"]) == {"biographies", "corpus", "documents"}
+    assert plan.pending([plan.trajectories("train")[0]]) == {"biographies", "corpus", "documents", "trajectories"}
+    assert "labels" not in plan.pending(["trajectories"])
+    assert "generations" not in plan.pending([f"{plan.folder}/tables/detection.md"])
+    assert {"generations", "scores"} <= plan.pending([f"{plan.folder}/tables/test.md"])
+    assert plan.pending(["results/benchmarks/engine.md"]) == {"benchmarks"}
+    assert plan.pending(["reader"]) == set()
+    for path in plan.stage("corpus") + plan.stage("biographies"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
+    assert plan.pending(["documents"]) == {"documents"}
+
+
+def test_targets_that_the_config_does_not_make_are_refused(plan: Plan) -> None:
+    plan.check_targets(
+        ["results/tables", f"{plan.folder}/tables/test.csv", "documents", "results/benchmarks/engine.md"]
+    )
+    with pytest.raises(UserError, match=r"seeds\.md needs a suite with table: seeds: .* --config suites=llama_full"):
+        plan.check_targets([f"{plan.folder}/tables/seeds.md"])
+    with pytest.raises(UserError, match=r"did you mean results/quick/tables/tradeoff\.md\?"):
+        plan.check_targets([f"{plan.folder}/tables/tradoff.md"])
+
+
+def test_a_target_of_another_run_is_refused(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan.check_targets(["results/mine/tables/test.csv"])  # snakemake says that nothing makes it
+    Path("results/mine").mkdir(parents=True)
+    Path("results/mine/run.yaml").touch()
+    with pytest.raises(UserError, match=r"belongs to run mine.*--configfile results/mine/run\.yaml"):
+        plan.check_targets(["results/mine/tables/test.csv"])
+
+
+def test_splits_and_stages_are_known() -> None:
+    assert SPLITS == ("train", "validation", "test")
+    assert all(set(before) <= set(STAGES) for before in STAGES.values())

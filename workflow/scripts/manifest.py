@@ -1,0 +1,18 @@
+"""What a run was made with and from: versions, machine, digests of its inputs."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from utaca.records import atomic_path
+from utaca.records.logs import stage_log
+from utaca.settings import runs
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    inputs = [Path(path) for path in snakemake.input.files]
+    told = runs.manifest(snakemake.config, inputs, Path(snakemake.scriptdir).parents[1])
+    with atomic_path(snakemake.output[0]) as scratch:
+        scratch.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,21 @@
+"""A table or figure of the registry."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from utaca.records.logs import stage_log
+from utaca.reporting.registry import ENTRIES
+from utaca.reporting.tables import save
+from utaca.settings.checks import load
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    (name,) = snakemake.wildcards
+    # A name of one file is a text, of several a list.
+    files = {key: [found] if isinstance(found, str) else list(found) for key, found in snakemake.input.items()}
+    folder = Path(snakemake.output[0]).parent
+    made = ENTRIES[name].make(files, load(snakemake.config), folder)
+    if made is not None:
+        save(made, folder)
