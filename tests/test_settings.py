@@ -413,7 +413,7 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
     assert "--config run=NAME" in said
     (folder / "run.yaml").write_text((folder / "run.yaml").read_text().replace("detector_steps", "stepz"))
     with pytest.raises(
-        UserError, match=r"run\.yaml was written under other settings: scale\.detector_steps is missing"
+        UserError, match=r"run\.yaml was written under .*: scale\.detector_steps is missing"
     ):
         runs.check(start, folder)
     (folder / "run.yaml").write_text("- 1\n")
@@ -591,8 +591,9 @@ def test_settings_of_methods_are_those_of_their_classes() -> None:
     ],
 )
 def test_a_command_line_is_read_as_snakemake_reads_it(line: str, wanted: list[str], dry: bool) -> None:
-    assert targets(line.split()) == wanted
-    assert is_dry_run(line.split()) == dry
+    argv = ["/usr/bin/snakemake", *line.split()]
+    assert targets(argv) == wanted
+    assert is_dry_run(argv) == dry
 
 
 # The machine

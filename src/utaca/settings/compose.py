@@ -277,12 +277,12 @@ def _filled(value: Any, run: str) -> Any:
 
 
 def targets(argv: Sequence[str]) -> list[str]:
-    """Targets on a command line of Snakemake, ``sys.argv[1:]``; none where it is no such line."""
+    """Targets on a command line of Snakemake, ``sys.argv``; none where it is no such line."""
     return list(getattr(_parsed(argv), "targets", None) or [])
 
 
 def is_dry_run(argv: Sequence[str]) -> bool:
-    """Whether a command line of Snakemake, ``sys.argv[1:]``, asks for a dry run."""
+    """Whether a command line of Snakemake, ``sys.argv``, asks for a dry run."""
     return bool(getattr(_parsed(argv), "dryrun", False))
 
 
@@ -294,7 +294,7 @@ def _parsed(argv: Sequence[str]) -> Any:
 
     try:
         with redirect_stderr(StringIO()):
-            return get_argument_parser().parse_known_args(list(argv))[0]
+            return get_argument_parser().parse_known_args(list(argv[1:]))[0]
     except SystemExit:
         # no line of Snakemake's: the workflow was loaded from Python
         return None
