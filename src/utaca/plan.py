@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from utaca.errors import UserError
-from utaca.reporting.registry import ENTRIES, ENDINGS, Entry
+from utaca.reporting.registry import ENDINGS, ENTRIES, Entry
 from utaca.settings import schema
 from utaca.settings.checks import ROLES, identity, load
 from utaca.settings.machine import gpus, prose_files
@@ -106,8 +106,8 @@ class Plan:
         return 2 if getattr(self.settings, role).kind == "remote" else 0
 
     def code(self, script: Path, table: str = "") -> str:
-        """Digest of the package's modules that a script runs, for one table where the script makes any."""
-        return code(script, self.source, ("utaca.reporting.registry", table) if table else None)
+        """Digest of the package's modules that a script runs; of the registry's makers, that of one table alone."""
+        return code(script, self.source, ("utaca.reporting.registry", table))
 
     # Files that are there before the run
 

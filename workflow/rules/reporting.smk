@@ -71,10 +71,8 @@ rule view_traces:
 rule report:
     input:
         results=PLAN.results,
-        config=rules.run_config.output,
+        run=rules.run_config.output,
         manifest=rules.manifest.output,
-        answers=PLAN.named["test_answers"],
-        scores=PLAN.named["test_scores"],
         links=list(PLAN.links.values()),
     output:
         PLAN.report,

@@ -87,7 +87,25 @@ def entry(title: str, theme: str, *files: str, kind: str = "table", when: When =
     return register
 
 
-# Generation, the paper's tables first
+# Generation: the verdict, then the paper's tables
+
+
+@entry("UT-ACA against InfLLM at equal tokens", "generation", *TEST, when=ON_TEST)
+def verdict(files: Files, config: schema.Config, folder: Path) -> Table:
+    from utaca.reporting.verdict import verdict
+
+    return verdict(*(files[name] for name in TEST), config, only=config.shown("test", "generation"))
+
+
+@entry("CAS less InfLLM's at equal tokens", "generation", *TEST, kind="figure", when=ON_TEST)
+def differences(files: Files, config: schema.Config, folder: Path) -> None:
+    from utaca.reporting.figures import differences
+    from utaca.reporting.tables import save_frame
+    from utaca.reporting.verdict import verdict
+
+    table = verdict(*(files[name] for name in TEST), config, only=config.shown("test", "generation"))
+    save_frame(table.frame, folder / "differences.csv")
+    differences(table.frame, folder, config)
 
 
 @entry("Generation, long-context test set", "generation", *TEST, when=ON_TEST)

@@ -16,7 +16,7 @@ _DATA = ("*.txt", "*.json", "*.html", "*.css")
 
 
 def code(script: Path, source: Path, only: tuple[str, str] | None = None) -> str:
-    """16 hex digits of the SHA-256 of what :func:`closure` lists."""
+    """16 hex digits of the SHA-256 of what :func:`closure` lists, names and contents."""
     digest = hashlib.sha256()
     for path in closure(script, source, only):
         digest.update(f"{Path(path).relative_to(source)}\n".encode() + Path(path).read_bytes())
@@ -29,18 +29,12 @@ def closure(script: Path, source: Path, only: tuple[str, str] | None = None) -> 
     ``source`` is the folder that holds the package. A package that is reached only because a module inside it
     is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text, JSON, HTML
     and CSS files of reached packages are included; one named like a module (its prompt) with that module alone.
-    ``only`` is a module and the one function of it that the script calls: what the module's other functions import is
-    left out.
+    ``only`` is a module and the one function of it that the script calls, "" for none: what the module's other
+    functions import is left out.
     """
     full: set[str] = set()
     eager: set[str] = set()
-    first = _imports(script, "", source, lazy=True)
-    if only is not None:
-        module, function = only
-        full.add(module)
-        first |= _imports(_file(module, source), module, source, lazy=False)
-        first |= _imports(_file(module, source), module, source, lazy=True, function=function)
-    _follow(first, full, eager, source)
+    _follow(_imports(script, "", source, lazy=True), full, eager, source, only)
     files = {path for name in full | eager if (path := _file(name, source)).is_file()}
     for folder in {path.parent for path in files}:
         files.update(path for pattern in _DATA for path in folder.glob(pattern) if _wanted(path, files))
@@ -52,17 +46,21 @@ def _wanted(data: Path, files: set[Path]) -> bool:
     return module in files or not module.is_file()
 
 
-def _follow(names: frozenset[str], full: set[str], eager: set[str], source: Path) -> None:
+def _follow(names: frozenset[str], full: set[str], eager: set[str], source: Path, only: tuple[str, str] | None) -> None:
     for name in sorted(names):
         if name not in full:
             full.add(name)
-            _follow(_imports(_file(name, source), name, source, lazy=True), full, eager, source)
+            path, partly = _file(name, source), only is not None and name == only[0]
+            found = _imports(path, name, source, lazy=not partly)
+            if only is not None and partly and only[1]:
+                found |= _imports(path, name, source, lazy=True, function=only[1])
+            _follow(found, full, eager, source, only)
         parts = name.split(".")
         for depth in range(1, len(parts)):
             parent = ".".join(parts[:depth])
             if parent not in eager and parent not in full:
                 eager.add(parent)
-                _follow(_imports(_file(parent, source), parent, source, lazy=False), full, eager, source)
+                _follow(_imports(_file(parent, source), parent, source, lazy=False), full, eager, source, only)
 
 
 def _file(name: str, source: Path) -> Path:
