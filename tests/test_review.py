@@ -20,6 +20,7 @@ from utaca.errors import UserError
 from utaca.judging import sheets
 from utaca.judging.review import labels as review_labels
 from utaca.judging.review import scores as review_scores
+from utaca.judging.source import sentence
 from utaca.records import SCHEMAS, read, write
 from utaca.reporting import people, tables
 from utaca.settings import schema
@@ -27,11 +28,20 @@ from utaca.settings.checks import load
 from utaca.settings.compose import compose
 
 PERSON = "Ada Lopez"
+BIOGRAPHY = "Ada Lopez was quiet. At weekends she loved rock climbing with Dr. Smith. Then it rained."
 PIECES = ["The", " hobby", " of", " Ada", " Lopez", " is"]
 
 
 def document(name: str, value: str = "Rock climbing", person: str = PERSON) -> dict:
-    return {"id": name, "person": person, "facts": [{"attribute": "hobby", "value": value}]}
+    """A document whose biography is ``BIOGRAPHY``."""
+    text = f"Some padding. {BIOGRAPHY} More padding."
+    start = text.index(BIOGRAPHY)
+    told = {"kind": "biography", "source": name, "start": start, "end": start + len(BIOGRAPHY)}
+    padding = {"kind": "article", "source": "Golf", "start": 0, "end": start}
+    return {
+        "id": name, "person": person, "facts": [{"attribute": "hobby", "value": value}],
+        "text": text, "spans": [padding, told],
+    }  # fmt: skip
 
 
 def answer(name: str, value: list[str], given: list[int | None], budget: int = 1, **columns: str) -> list[dict]:
@@ -169,6 +179,50 @@ def test_scores_are_sampled_by_document_under_all_points():
     assert all({row[2] for unit in item["units"] for row in unit["rows"]} == {"p1", "p2"} for item in items)
     with pytest.raises(UserError, match="has scores but"):
         review_scores.page(scores, [], "A run.")
+
+
+def test_the_list_names_attributes(config):
+    sure, unsure = answer("d0", [" Golf"], [0]), answer("d1", [" Golf"], [1])
+    documents = [document("d0"), document("d1")]
+    for one in documents:
+        one["facts"].append({"attribute": "city", "value": "Rome"})
+    items = content(review_labels.page({"train": table(sure, unsure)}, {"train": documents}, "A run."))["items"]
+    named = {item["units"][0]["rows"][0][1]: (item["section"], item["entry"]) for item in items}
+    # of two answers one is drawn; an answer in doubt names what is in doubt, one drawn at random tells of no doubt
+    assert sorted(section for section, _ in named.values()) in (["Drawn at random"], ["Drawn at random", "In doubt"])
+    for section, entry in named.values():
+        assert entry == ("hobby · Ada Lopez" if section == "In doubt" else "hobby, city · Ada Lopez")
+    (item,) = content(review_scores.page([judged("d0", "p1", "Golf")], documents, "A run."))["items"]
+    assert (item["section"], item["entry"]) == (PERSON, "hobby")
+
+
+# The sentence beside the answer
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("rock  Climbing", "At weekends she loved rock climbing with Dr. Smith."),
+        ("Dr. Smith", "At weekends she loved rock climbing with Dr. Smith."),
+        ("climbing weekends", "At weekends she loved rock climbing with Dr. Smith."),
+        ("quiet", "Ada Lopez was quiet."),
+        ("rained", "Then it rained."),
+        ("Golf", ""),
+        ("padding", ""),
+        ("climbing hard and far", ""),
+        ("?", ""),
+    ],
+)
+def test_the_source_is_the_sentence_of_the_biography_with_the_value(value, found):
+    assert sentence(document("d0"), value) == found
+
+
+def test_the_pages_show_the_source(config):
+    source = "At weekends she loved rock climbing with Dr. Smith."
+    labels = content(review_labels.page({"train": LABELS}, {"train": [document("d0"), document("d1")]}, "A run."))
+    scores = content(review_scores.page([judged("d0", "p1", "Golf")], [document("d0")], "A run."))
+    for item in [*labels["items"], *scores["items"]]:
+        assert item["facts"] == [["hobby", "Rock climbing", source]]
 
 
 # Sheets
@@ -418,7 +472,12 @@ def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path, confi
     chromium.open(page)
     assert chromium.text("#progress") == "0 of 9 answers reviewed"
     assert chromium.text("#answer").startswith("The hobby of Ada Lopez is Golf")
-    assert chromium.text("dl").split("\n") == ["hobby", "Rock climbing"]
+    assert chromium.text("dl").split("\n") == [
+        "hobby",
+        "Rock climbing",
+        "At weekends she loved rock climbing with Dr. Smith.",
+    ]
+    assert chromium.text("dl mark") == "rock climbing"
 
     def labels_shown() -> list[str]:
         return chromium.run("[...document.querySelectorAll('.token')].map((token) => token.dataset.label)")
@@ -494,6 +553,76 @@ def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
     assert len(sheets.matched_scores(scores, sheet)) == 4
 
 
+def test_a_score_of_one_is_never_a_tenth_by_mistake(chromium, tmp_path):
+    scores = [judged("d0", point, text) for point, text in (("p1", "Golf"), ("p2", "Polo"), ("p3", "Chess"))]
+    page = tmp_path / "review.html"
+    page.write_text(review_scores.page(scores, [document("d0")], "A run."), encoding="ascii")
+    chromium.open(page)
+
+    def given() -> list[str]:
+        return chromium.run("[...document.querySelectorAll('.unit output')].map((output) => output.textContent)")
+
+    chromium.press("1")
+    assert given() == ["1.0 or 0.1?", "", ""]
+    assert "Press 1 again for 1.0, the point for 0.1" in chromium.text("#said")
+    chromium.press("ArrowDown")  # another key takes it back
+    assert given() == ["", "", ""]
+    chromium.press(".")
+    assert given() == ["", "", ""]
+    chromium.press("ArrowUp", "1", "1")
+    assert given() == ["1.0", "", ""]
+    assert chromium.text("#said").startswith("1.0 for “")
+    chromium.press("1", ".", "f")
+    assert sorted(given()) == ["0.1", "1.0", "1.0"]
+    assert "1.0 for “" in chromium.text("#said")
+    assert "All questions are reviewed" in chromium.text("#said")
+    chromium.press("u", "1", "u")
+    assert sorted(given()) == ["", "", "1.0"]
+
+
+@pytest.mark.parametrize("kind", ["labels", "scores"])
+def test_the_card_is_five_tab_stops_away_and_the_rubric_in_sight(chromium, tmp_path, kind):
+    names = [f"d{n}" for n in range(20)]
+    documents = [document(name) for name in names]
+    path = tmp_path / "review.html"
+    if kind == "labels":
+        labels = table(*(answer(name, [" Golf"], [1]) for name in names))
+        html = review_labels.page({"train": labels}, {"train": documents}, "A run.")
+    else:
+        html = review_scores.page([judged(name, "p1", name) for name in names], documents, "A run.")
+    path.write_text(html, encoding="ascii")
+    chromium.view(1400, 900)
+    chromium.open(path)
+    chromium.run("localStorage.clear()")
+    chromium.open(path)
+
+    # Chromium goes on from what was scrolled to, the card; elsewhere the first stop leads there
+    chromium.tab()
+    assert chromium.run("!!document.activeElement.closest('#card')")
+    chromium.run("document.querySelector('a, button, input, select, summary').focus()")
+    assert chromium.run("document.activeElement.id") == "skip"
+    chromium.press("Enter")
+    assert chromium.run("document.activeElement.id") == "card"
+    # and without it, these stand before it
+    stops = chromium.run("""[...document.querySelectorAll('a, button, input, select, summary')].filter((node) =>
+      node.tabIndex >= 0 && node.compareDocumentPosition(document.getElementById('card')) & 4).length""")
+    assert stops == 5
+    # arrows go through the list, and the focus with them
+    chromium.run("document.querySelector('#list .here').focus()")
+    chromium.press("ArrowDown", "ArrowDown", "ArrowUp")
+    place = "[...document.querySelectorAll('#list button')].indexOf(document.activeElement)"
+    assert chromium.run(place) == 1
+    assert chromium.run("document.activeElement.className") == "here"
+    rubric = chromium.run("document.getElementById('instruction').getBoundingClientRect().toJSON()")
+    assert rubric["top"] < 300
+    assert rubric["height"] > 100
+    for width, dark in ((1400, False), (1400, True), (600, False), (600, True)):
+        chromium.view(width, 900, dark=dark)
+        assert chromium.faint() == []
+        assert chromium.run("document.documentElement.scrollWidth") <= width
+    chromium.view()
+
+
 def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
     """Script and markup in names, tokens, references, reasons and predictions are shown as they are written."""
     tokens = [
@@ -513,7 +642,7 @@ def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
     chromium.press("Enter", "e", *"<b>", "Enter", "e")
     assert "<b>d0</b>" in chromium.text(".place")
     assert chromium.text(".card h2") == HOSTILE[2]
-    assert chromium.text("dd") == HOSTILE[1]
+    assert chromium.text("dd").startswith(HOSTILE[1])
     sheet = chromium.downloaded("label_corrections.csv")
     assert [c.text for c in sheets.read_corrections(sheet)] == HOSTILE
     assert "\"'=HYPERLINK" in sheet.read_text() or "'=HYPERLINK" in sheet.read_text()

@@ -16,7 +16,7 @@ with stage_log(snakemake.log[0]):
     splits = snakemake.params.splits
     labels = {split: read(path, "labels") for split, path in zip(splits, snakemake.input.labels, strict=True)}
     documents = {
-        split: rows(path, "documents", ["id", "person", "facts"])
+        split: rows(path, "documents", ["id", "person", "facts", "text", "spans"])
         for split, path in zip(splits, snakemake.input.documents, strict=True)
     }
     html = page(labels, documents, run_in_words(load(snakemake.config), "labeller"))

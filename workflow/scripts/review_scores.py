@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     scores = rows(snakemake.input.scores, "scores")
-    documents = rows(snakemake.input.documents, "documents", ["id", "person", "facts"])
+    documents = rows(snakemake.input.documents, "documents", ["id", "person", "facts", "text", "spans"])
     html = page(scores, documents, run_in_words(load(snakemake.config), "judge"))
     with atomic_path(snakemake.output[0]) as scratch:
         scratch.write_text(html, encoding="ascii")

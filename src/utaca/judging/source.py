@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
+# The full stop of a title or an initial ends no sentence.
+_SENTENCE_END = re.compile(
+    r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bProf)(?<!\bSt)(?<!\b[A-Z])[.!?][\"'”’)\]]*(?=\s|$)"
+)
 _WORD = re.compile(r"\w+")
 
 

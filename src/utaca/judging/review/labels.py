@@ -16,6 +16,7 @@ from utaca.judging import labels as judged
 from utaca.judging.alignment import align
 from utaca.judging.review.page import Item, Page, Unit, draw, render
 from utaca.judging.sheets import DOUBTFUL, LABEL_COLUMNS, RANDOM
+from utaca.judging.source import sentence
 from utaca.judging.strings import normalise
 from utaca.records.schemas import CORRECT
 
@@ -29,10 +30,14 @@ Token = Mapping[str, Any]
 
 @dataclass(frozen=True, order=True)
 class Doubt:
-    """A reason to look at an answer: 0 a label is missing, 1 a check disagrees, 2 labels differ within a value."""
+    """A reason to look at an answer: 0 a label is missing, 1 a check disagrees, 2 labels differ within a value.
+
+    ``attribute`` is the one whose value is in doubt, "" where the doubt is of none.
+    """
 
     rank: int
     text: str
+    attribute: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,10 @@ class _Answer:
 def page(labels: Mapping[str, pa.Table], documents: Mapping[str, Iterable[Mapping[str, Any]]], run: str) -> str:
     """The review page of a run's labels as the labeller left them, as HTML.
 
-    ``labels`` (schema "labels") and ``documents`` (id, person, facts) are by split; ``run`` says in words what made
-    them. Answers in doubt come first, the doubtful ones of all splits by :class:`Doubt`; then those drawn at random,
-    shuffled, so that however far a person gets, what was looked at is a random sample. Raises :class:`UserError` where
-    a labelled document is missing.
+    ``labels`` (schema "labels") and ``documents`` (id, person, facts, text, spans) are by split; ``run`` says in words
+    what made them. Answers in doubt come first, the doubtful ones of all splits by :class:`Doubt`; then those drawn at
+    random, shuffled, so that however far a person gets, what was looked at is a random sample. Raises
+    :class:`UserError` where a labelled document is missing.
     """
     doubtful: list[_Answer] = []
     drawn: list[_Answer] = []
@@ -117,13 +122,17 @@ def doubts(tokens: Sequence[Token], document: Mapping[str, Any]) -> list[Doubt]:
         ]
         labels = {token["label"] for token in own} - {None}
         if normalise(stated) == normalise(value) and labels - {CORRECT}:
-            found.add(Doubt(1, f"the {part.attribute} is the reference, but is not labelled correct throughout"))
+            found.add(
+                Doubt(
+                    1, f"the {part.attribute} is the reference, but is not labelled correct throughout", part.attribute
+                )
+            )
         right = [token["text"].strip() for token in own if token["label"] == CORRECT]
         if foreign := [text for text in right if _letters(text) not in _letters(value)]:
             quoted = ", ".join(f"“{text}”" for text in foreign)
-            found.add(Doubt(1, f"labelled correct, but not in the {part.attribute}: {quoted}"))
+            found.add(Doubt(1, f"labelled correct, but not in the {part.attribute}: {quoted}", part.attribute))
         if len(labels) > 1:
-            found.add(Doubt(2, f"labels differ within the {part.attribute}"))
+            found.add(Doubt(2, f"labels differ within the {part.attribute}", part.attribute))
     return sorted(found)
 
 
@@ -133,11 +142,16 @@ def _letters(text: str) -> str:
 
 def _item(answer: _Answer, sample: str) -> Item:
     first = answer.tokens[0]
+    facts = answer.document["facts"]
+    # Told of those drawn at random, doubts would draw a person to a part of the sample.
+    doubts = answer.doubts if sample == DOUBTFUL else ()
+    named = [doubt.attribute for doubt in doubts if doubt.attribute] or [fact["attribute"] for fact in facts]
     return Item(
         section=_SECTIONS[sample],
+        entry=f"{', '.join(dict.fromkeys(named))} · {answer.document['person']}",
         heading=answer.document["person"],
         place=f"{answer.split} · {first['document']} · budget {first['budget']}",
-        facts=[(fact["attribute"], fact["value"]) for fact in answer.document["facts"]],
+        facts=[(fact["attribute"], fact["value"], sentence(answer.document, fact["value"])) for fact in facts],
         units=[
             Unit(
                 text=token["text"],
@@ -150,6 +164,5 @@ def _item(answer: _Answer, sample: str) -> Item:
             )
             for token in answer.tokens
         ],
-        # Told of those drawn at random, they would draw a person to a part of the sample.
-        doubts=[doubt.text for doubt in answer.doubts] if sample == DOUBTFUL else (),
+        doubts=[doubt.text for doubt in doubts],
     )

@@ -31,12 +31,17 @@ class Unit:
 
 @dataclass(frozen=True)
 class Item:
-    """Units that are looked at together, beside the facts that decide; ``doubts`` are reasons to look closely."""
+    """Units that are looked at together, beside the facts that decide; ``doubts`` are reasons to look closely.
+
+    A fact is attribute, value and the sentence of the biography that states it ("": none was found). ``entry`` is the
+    item's name in the list below the section's.
+    """
 
     section: str
+    entry: str
     heading: str
     place: str
-    facts: Sequence[tuple[str, str]]
+    facts: Sequence[tuple[str, str, str]]
     units: Sequence[Unit]
     doubts: Sequence[str] = ()
 

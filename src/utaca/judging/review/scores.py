@@ -10,6 +10,7 @@ from utaca.errors import UserError
 from utaca.judging import cas
 from utaca.judging.review.page import Item, Page, Unit, draw, render
 from utaca.judging.sheets import SCORE_COLUMNS
+from utaca.judging.source import sentence
 
 # The paper's human study has 30 samples. Here 30 documents, the same under every operating point, which keeps the
 # points comparable.
@@ -19,10 +20,10 @@ N_DOCUMENTS = 30
 def page(scores: Iterable[Mapping[str, Any]], documents: Iterable[Mapping[str, Any]], run: str) -> str:
     """The page for human scores of the sampled answers, as HTML.
 
-    ``scores`` has rows of schema "scores", ``documents`` id, person and facts; ``run`` says in words what made them. A
-    question is a document's attribute. Its predictions stand without judge's score and operating point, shuffled; what
-    several points predicted alike is asked once and exported for each. Raises :class:`UserError` where a judged
-    document is missing.
+    ``scores`` has rows of schema "scores", ``documents`` id, person, facts, text and spans; ``run`` says in words what
+    made them. A question is a document's attribute. Its predictions stand without judge's score and operating point,
+    shuffled; what several points predicted alike is asked once and exported for each. Raises :class:`UserError` where
+    a judged document is missing.
     """
     by_id = {document["id"]: document for document in documents}
     by_document: dict[str, list[Mapping[str, Any]]] = {}
@@ -55,9 +56,10 @@ def _items(rows: Iterable[Mapping[str, Any]], document: Mapping[str, Any]) -> li
     return [
         Item(
             section=document["person"],
+            entry=attribute,
             heading=f"What is the {attribute} of {document['person']}?",
             place="",
-            facts=[(attribute, reference)],
+            facts=[(attribute, reference, sentence(document, reference))],
             units=[
                 Unit(text=text, rows=[[row[name] for name in columns] for row in alike])
                 for text, alike in sorted(predictions.items(), key=lambda pair: draw(f"{document['id']}/{pair[0]}"))
