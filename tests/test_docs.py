@@ -224,6 +224,8 @@ def files(plan: Plan) -> set[str]:
 
 @pytest.mark.parametrize("page", PRESENT, **IDS)
 def test_commands_are_planned(page: Path) -> None:
+    sources = [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
+    rules = {name for source in sources for name in re.findall(r"^rule (\w+):", source.read_text(), re.MULTILINE)}
     for command in commands(page):
         if command.configfile and not command.configfile.startswith("config/"):
             continue  # of a run that a reader has made
@@ -231,6 +233,7 @@ def test_commands_are_planned(page: Path) -> None:
         plan.check_targets(command.targets)
         for target in command.targets:
             assert target in files(plan) or target.startswith("results/benchmarks/"), target
+        assert set(command.R) <= rules
 
 
 def test_every_shipped_run_is_told_of_and_composes() -> None:
