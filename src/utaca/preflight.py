@@ -1,60 +1,174 @@
-"""Checks before the first job of a run: everything that a stage would miss later is named now."""
+"""Checks before the first job of a run: everything that a stage would miss later is named now.
+
+``python -m utaca.preflight [--configfile FILE ...] [--config KEY=VALUE ...]`` does them alone, for a whole run, and
+prints a line each; it exits with 1 where something is missing. A run does those of its stages before its first job.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import asdict
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from utaca.errors import UserError
-from utaca.settings import schema
+from utaca.settings import machine, schema
 
+NOT_IN_A_DRY_RUN = (
+    "A dry run does not check weights, memory, endpoints or disk; `python -m utaca.preflight`, given the same config, "
+    "does."
+)
+STAGES = ("biographies", "corpus", "documents", "trajectories", "labels", "generations", "methods", "scores")
+"""Stages of a run that need something; ``card`` and ``benchmarks`` are two more, which are made where asked for."""
+_DECODING = {"trajectories", "generations", "methods", "card", "benchmarks"}
+_ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge", "card": "judge"}
 _SAMPLE = 200
-_ROLES = {
-    "write_biographies": "writer",
-    "label": "labeller",
-    "label_traces": "labeller",
-    "score": "judge",
-    "card": "judge",
-}
+_GIB = 2**30
+# Rough sizes on disk: a token of a document as text, and of an answer with its trace.
+_TEXT_BYTES, _ANSWER_BYTES, _FACTS = 5, 200, 6
 
 
-def check(settings: schema.Config, rules: Collection[str]) -> None:
-    """Check what the rules about to run need: corpus, reader, endpoints, document lengths.
+def check(settings: schema.Config, stages: Collection[str], *, here: bool = True) -> None:
+    """Check what the ``stages`` that still have something to make need: names of :data:`STAGES`, others need nothing.
 
-    ``rules`` holds the names of the workflow's rules with a job to do. Raises :class:`UserError`, one sentence
-    naming what is missing, where it was looked for and what to set.
+    Jobs that do not run ``here``, on this machine, but on a cluster's, have another memory and other GPUs. Raises
+    :class:`UserError`, a sentence for every fault: what is missing, where it was looked for and what to set.
     """
-    stages = {
-        rule.partition("_")[0] if rule.startswith(("score_", "generate_", "compare_")) else rule for rule in rules
-    }
-    if "corpus" in stages:
-        from utaca.biographies import corpora
-
-        corpora.check(settings.corpus)
-    if stages & {"pad", "decode_trajectories", "generate", "compare", "read_card", "reader_speed", "benchmark_engine"}:
-        from utaca.readers.load import check as check_reader
-
-        check_reader(settings.reader)
-    if "compare" in stages:
-        from utaca.methods.registry import method_of
-
-        for suite in settings.suites.values():
-            for point in suite.points:
-                if not point.in_blocks:
-                    method_of(point, settings.methods)
-    if "pad" in stages:
-        _check_lengths(settings)
-    checked: list[dict[str, object]] = []
-    for stage, role in _ROLES.items():
-        endpoint = getattr(settings, role)
-        if stage in stages and asdict(endpoint) not in checked:
-            from utaca.endpoints.preflight import check as check_endpoint
-
-            check_endpoint(endpoint, role)
-            checked.append(asdict(endpoint))
+    faults = [done.fault for done in findings(settings, stages, here=here) if done.fault]
+    if len(faults) > 1:
+        raise UserError("\n- ".join([f"{len(faults)} things are missing:", *faults]))
+    if faults:
+        raise UserError(faults[0])
 
 
-def _check_lengths(settings: schema.Config) -> None:
+@dataclass(frozen=True)
+class Finding:
+    """What came of one check: a ``fault``, or a ``note`` on what was found."""
+
+    name: str
+    note: str = ""
+    fault: str = ""
+
+
+def findings(settings: schema.Config, stages: Collection[str], *, here: bool = True) -> Iterator[Finding]:
+    """What each check found that the stages call for, one after another; see :func:`check`."""
+    wanted = set(stages)
+    checks: list[tuple[str, Callable[[], str]]] = []
+    if "corpus" in wanted:
+        checks.append(("corpus", lambda: _corpus(settings)))
+    if wanted & {"documents", *_DECODING}:
+        checks.append(("reader", lambda: _reader(settings.reader, bool(wanted & _DECODING), here)))
+    if wanted & {"generations", "methods"}:
+        checks.append(("methods", lambda: _methods(settings)))
+    if "documents" in wanted:
+        checks.append(("lengths", lambda: _lengths(settings)))
+    if wanted & _DECODING and here:
+        checks.append(("memory", lambda: _memory(settings, wanted)))
+    # One request is enough for an endpoint in several roles.
+    roles = list(dict.fromkeys(role for stage, role in _ROLES.items() if stage in wanted))
+    while roles:
+        endpoint = getattr(settings, roles[0])
+        alike = [role for role in roles if getattr(settings, role) == endpoint]
+        roles = [role for role in roles if role not in alike]
+        checks.append((" and ".join(alike), partial(_endpoint, endpoint, " and ".join(alike))))
+    if wanted & {"documents", *_DECODING}:
+        checks.append(("disk", lambda: _disk(settings, wanted)))
+    unread = False
+    for name, work in checks:
+        if unread and name in ("lengths", "memory", "disk"):
+            # They ask the reader, which is not there.
+            continue
+        try:
+            yield Finding(name, note=work())
+        except UserError as error:
+            unread |= name == "reader"
+            yield Finding(name, fault=str(error))
+
+
+def _corpus(settings: schema.Config) -> str:
+    from utaca.biographies import corpora
+
+    corpora.check(settings.corpus)
+    return settings.corpus.path or settings.corpus.name
+
+
+def _endpoint(endpoint: schema.Endpoint, role: str) -> str:
+    from utaca.endpoints.preflight import check as check_endpoint
+    from utaca.endpoints.transport import address
+
+    check_endpoint(endpoint, role)
+    return f"{address(endpoint)} answers as {endpoint.model}"
+
+
+def _methods(settings: schema.Config) -> str:
+    """Methods under the values of their points, which they check themselves."""
+    from utaca.methods.registry import method_of
+
+    others = [point for suite in settings.suites.values() for point in suite.points if not point.in_blocks]
+    for point in others:
+        method_of(point, settings.methods)
+    return f"{len({point.decoder for point in others})} beside block memory"
+
+
+def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:
+    """The model's config, tokenizer and family; and, where it is to decode, that its weights are here or can be had."""
+    from utaca.readers.load import check as check_reader
+
+    check_reader(reader if here else replace(reader, device="auto"))
+    if Path(reader.path).is_dir():
+        return f"{reader.path}, {_gib(_size(_local_weights(reader)))} of weights"
+    if not weights:
+        return reader.path
+    files = _local_weights(reader)
+    if files:
+        return f"{reader.path}, {_gib(_size(files))} of weights in the cache"
+    return f"{reader.path}, {_gib(_to_fetch(reader))} of weights to be fetched"
+
+
+def _local_weights(reader: schema.Reader) -> list[Path]:
+    """Files of weights of a local folder, or of a hub model whose files are all in the cache; [] where they are not."""
+    folder = Path(reader.path)
+    if folder.is_dir():
+        return sorted(folder.glob("*.safetensors"))
+    index = _cached(reader, "model.safetensors.index.json")
+    names = ["model.safetensors"]
+    if index is not None:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    files = [_cached(reader, name) for name in names]
+    return [file for file in files if file is not None] if all(files) else []
+
+
+def _cached(reader: schema.Reader, name: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(reader.path, name, revision=reader.revision or None)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _to_fetch(reader: schema.Reader) -> int:
+    """Bytes of a hub model's weights that are to be fetched; raises where the hub cannot be asked or has none."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HTTPError
+
+    where = f"reader {reader.name!r} (reader.path={reader.path})"
+    mend = f"fetch them first: hf download {reader.path}"
+    try:
+        about = HfApi().model_info(reader.path, revision=reader.revision or None, files_metadata=True, timeout=20)
+    except (HTTPError, OSError, ValueError) as error:
+        raise UserError(f"{where} has no weights in the cache, and the hub cannot be asked for them; {mend}") from error
+    sizes = [file.size or 0 for file in about.siblings or [] if file.rfilename.endswith(".safetensors")]
+    if not sizes:
+        raise UserError(f"{where} has no .safetensors files on the hub; set reader.path to a model that has them")
+    return sum(sizes)
+
+
+def _lengths(settings: schema.Config) -> str:
     """The shortest document of a split must hold its longest biography."""
     from transformers import AutoTokenizer
 
@@ -64,6 +178,7 @@ def _check_lengths(settings: schema.Config) -> None:
 
     reader = settings.reader
     count = counter(AutoTokenizer.from_pretrained(reader.path, revision=reader.revision or None))
+    found = []
     for split in ("train", "validation", "test"):
         size: schema.SplitSize = getattr(settings.scale, split)
         number = min(size.biographies, _SAMPLE)
@@ -76,8 +191,203 @@ def _check_lengths(settings: schema.Config) -> None:
         else:
             texts = [" ".join(row["sentences"]) for row in biographies(split, number, settings.seed)]
         longest = max(count(text) for text in texts)
+        found.append(longest)
         if longest > size.tokens[0]:
             raise UserError(
                 f"scale.{split}.tokens starts at {size.tokens[0]} but the longest biography has {longest} tokens; "
                 f"start it at {longest} or more."
             )
+    return f"biographies of up to {max(found)} tokens fit"
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that decoding takes: ``weights``, and the keys and values of the longest document, of ``tokens``."""
+
+    weights: int
+    document: int
+    tokens: int
+
+
+def need(settings: schema.Config, stages: Collection[str], item: int) -> Need:
+    """What the stages take at ``item`` bytes a number: weights, and a document of K keys and values a layer.
+
+    The passes that read it, which depend on the machine, come on top; each job looks after these itself.
+    """
+    from transformers import AutoConfig
+
+    reader = settings.reader
+    config = AutoConfig.from_pretrained(reader.path, revision=reader.revision or None)
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    files = _local_weights(reader)
+    weights = _parameters(files) * item if files else _to_fetch(reader)
+    tokens = _longest(settings, stages)
+    return Need(weights, 2 * config.num_hidden_layers * kv_heads * width * item * tokens, tokens)
+
+
+def _longest(settings: schema.Config, stages: Collection[str]) -> int:
+    """Tokens of the longest document that the stages read."""
+    scale = settings.scale
+    found = [0]
+    if "trajectories" in stages:
+        found += [scale.train.tokens[-1], scale.validation.tokens[-1], scale.test.tokens[-1]]
+    if {"generations", "methods"} & set(stages):
+        found += [scale.validation.tokens[-1], scale.test.tokens[-1]]
+    if "card" in stages:
+        found += [settings.card.lengths[-1]]
+    return max(found)
+
+
+def _parameters(files: Sequence[Path]) -> int:
+    """Numbers in files of weights, by their headers."""
+    from math import prod
+
+    from safetensors import safe_open
+
+    total = 0
+    for path in files:
+        with safe_open(path, "numpy") as file:
+            total += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return total
+
+
+def _memory(settings: schema.Config, stages: Collection[str]) -> str:
+    """Weights and the longest document against what is free on the GPU and in main memory."""
+    from utaca.readers.load import resolved
+
+    reader = resolved(settings.reader)
+    needed = need(settings, stages, 2 if reader.dtype == "bfloat16" else 4)
+    host = reader.memory.storage == "host"
+    places = {"main memory": (needed.weights + needed.document, machine.free_memory())}
+    if reader.device == "cuda":
+        # Weights pass through main memory on their way.
+        places = {
+            "the GPU": (needed.weights + (0 if host else needed.document), machine.free_gpu_memory()),
+            "main memory": (max(needed.weights, needed.document if host else 0), machine.free_memory()),
+        }
+    parts = f"{_gib(needed.weights)} of weights and {_gib(needed.document)} for a document of {needed.tokens:,} tokens"
+    notes = []
+    for place, (size, free) in places.items():
+        if free is not None and size > free:
+            ways = ["reader.memory.storage=host"] if place == "the GPU" and not host else []
+            ways += ["reader.dtype=bfloat16"] if reader.dtype == "float32" else []
+            raise UserError(
+                f"reader {reader.name} needs {_gib(size)} of {place} ({parts}), but {_gib(free)} are free; take "
+                f"{', or '.join([*ways, 'a smaller reader', 'shorter documents'])}."
+            )
+        notes.append(f"{_gib(size)} of {place}" + ("" if free is None else f", {_gib(free)} are free"))
+    return f"{'; '.join(notes)} ({parts})"
+
+
+def _disk(settings: schema.Config, stages: Collection[str]) -> str:
+    """A rough need against what is free in ``results``, and where weights are fetched to.
+
+    Documents take 5 bytes a token; a token of a trajectory takes its embeddings, of 4 bytes a number, and one of an
+    answer 200 bytes with its trace.
+    """
+    scale, reader = settings.scale, settings.reader
+    sizes = [scale.train, scale.validation, scale.test]
+    size = sum(split.biographies * split.tokens[-1] for split in sizes) * _TEXT_BYTES
+    if stages & _DECODING:
+        questions = [1, 1, _FACTS]
+        decoded = [
+            split.biographies * len(split.budgets) * asked * reader.max_new_tokens
+            for split, asked in zip(sizes, questions, strict=True)
+        ]
+        size += sum(decoded) * (4 * _width(reader) * len(settings.trajectories.sites) + _ANSWER_BYTES)
+        for suite in settings.suites.values():
+            asked = getattr(scale, suite.split).biographies * _FACTS * reader.max_new_tokens
+            size += asked * len(suite.ran(scale.detector_seeds)) * _ANSWER_BYTES
+    _room(Path("results"), size, "results take about", "free some, or run where there is more")
+    if stages & _DECODING and not Path(reader.path).is_dir() and not _local_weights(reader):
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        _room(Path(HF_HUB_CACHE), _to_fetch(reader), "weights take", "set HF_HOME to a larger disk")
+    return f"about {_gib(size)} for results, {_gib(_free(Path('results')))} are free"
+
+
+def _width(reader: schema.Reader) -> int:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(reader.path, revision=reader.revision or None).hidden_size
+
+
+def _room(folder: Path, size: int, what: str, mend: str) -> None:
+    if size > _free(folder):
+        raise UserError(f"{what} {_gib(size)}, but {_gib(_free(folder))} are free in {folder}; {mend}.")
+
+
+def _free(folder: Path) -> int:
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
+
+
+def _size(files: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in files)
+
+
+def _gib(size: float) -> str:
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB / 10 else f"{size / 2**20:.0f} MiB"
+
+
+def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, Any]:
+    """What Snakemake would make of ``--configfile`` and ``--config``."""
+    import yaml
+
+    found: dict[str, Any] = {}
+    for path in configfiles:
+        try:
+            held = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except (OSError, yaml.YAMLError) as error:
+            raise UserError(f"--configfile {path} cannot be read: {str(error).splitlines()[0]}") from error
+        if not isinstance(held, Mapping):
+            raise UserError(f"--configfile {path} holds no mapping of keys to values")
+        _update(found, held)
+    for entry in entries:
+        key, equals, text = entry.partition("=")
+        if not equals:
+            raise UserError(f"--config takes KEY=VALUE, not {entry!r}")
+        _update(found, {key: yaml.load(text, yaml.BaseLoader) if text else ""})
+    return found
+
+
+def _update(found: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, Mapping):
+            base = found.get(key)
+            found[key] = dict(base) if isinstance(base, Mapping) else {}
+            _update(found[key], value)
+        else:
+            found[key] = value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the status to exit with."""
+    parser = argparse.ArgumentParser(prog="python -m utaca.preflight", description="Check what a run needs.")
+    parser.add_argument("--configfile", nargs="+", type=Path, default=[], metavar="FILE", help="as for snakemake")
+    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
+    given = parser.parse_args(arguments)
+    from utaca.readers.shelf import root
+    from utaca.settings import runs
+    from utaca.settings.checks import load
+    from utaca.settings.compose import compose
+
+    try:
+        config = compose(overrides(given.configfile, given.config), root())
+        runs.check(config, Path("results") / config["run"])
+    except UserError as error:
+        print(f"fault  config: {error}")
+        return 1
+    print(f"ok     config: run {config['run']}")
+    missing = 0
+    for done in findings(load(config), STAGES):
+        missing += bool(done.fault)
+        print(f"fault  {done.fault}" if done.fault else f"ok     {done.name}: {done.note}", flush=True)
+    return int(missing > 0)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    sys.exit(main())

@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,17 @@ def total_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
     """Bytes of main memory that the machine has; None where unknown."""
     found = re.search(r"^MemTotal:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE) if meminfo.is_file() else None
     return int(found[1]) * 1024 if found else None
+
+
+def free_gpu_memory() -> int | None:
+    """Bytes that are free on the emptiest GPU, asked of the driver's tool, so that this process holds none; None where
+    unknown."""
+    query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return max((int(line) * 2**20 for line in said.split() if line.isdigit()), default=None)
 
 
 def gpu_names(driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:

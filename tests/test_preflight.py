@@ -1,0 +1,307 @@
+"""What is checked before a run: each fault named with its mend, all of them at once; no network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+from snakemake.cli import parse_config
+from snakemake.utils import update_config
+
+from utaca import preflight
+from utaca.endpoints import transport
+from utaca.errors import UserError
+from utaca.settings import runs, schema
+from utaca.settings.checks import load
+from utaca.settings.compose import compose
+
+GIB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def in_the_checkout(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+
+
+@pytest.fixture
+def settings(root: Path) -> schema.Config:
+    return load(compose({"scale": "smoke"}, root))
+
+
+def said(settings: schema.Config, *stages: str, **about: Any) -> dict[str, str]:
+    """What each check found, faults marked."""
+    found = preflight.findings(settings, stages, **about)
+    return {each.name: f"! {each.fault}" if each.fault else each.note for each in found}
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Puts a server that lists some models in the place of every endpoint; gives the list of paths asked for."""
+
+    def start(*models: str) -> list[str]:
+        asked: list[str] = []
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            asked.append(scope["path"])
+            await asyncio.sleep(0)
+            answer: dict[str, Any] = {"object": "list", "data": [{"id": name} for name in models]}
+            if scope["path"].endswith("completions"):
+                choice = {"index": 0, "message": {"role": "assistant", "content": "ready"}, "finish_reason": "stop"}
+                answer = {"id": "1", "object": "chat.completion", "created": 0, "model": models[0], "choices": [choice]}
+            headers = [(b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+        monkeypatch.setattr(transport, "_transport", lambda endpoint: httpx2.ASGITransport(app=application))
+        return asked
+
+    return start
+
+
+def test_the_shipped_run_lacks_nothing(settings: schema.Config) -> None:
+    found = said(settings, *preflight.STAGES)
+    assert list(found) == [
+        "corpus",
+        "reader",
+        "methods",
+        "lengths",
+        "memory",
+        "writer and labeller and judge",
+        "disk",
+    ]
+    assert not [note for note in found.values() if note.startswith("!")], found
+    preflight.check(settings, preflight.STAGES)
+
+
+def test_a_stage_is_checked_for_what_it_needs_alone(settings: schema.Config) -> None:
+    lost = replace(settings, reader=replace(settings.reader, path="none"), corpus=schema.Corpus("x", "folder", "none"))
+    preflight.check(lost, {"detectors", "tables", "labels"})
+    assert set(said(lost, "scores")) == {"judge"}
+    assert set(said(lost, "corpus")) == {"corpus"}
+    preflight.check(lost, set())
+
+
+def test_all_that_is_missing_is_said_at_once(settings: schema.Config) -> None:
+    remote = schema.Endpoint(name="m", model="m", base_url="http://127.0.0.1:9/v1", patience_s=0.0)
+    lost = replace(
+        settings,
+        reader=replace(settings.reader, path="none/there"),
+        corpus=schema.Corpus("x", "folder", "none/prose.jsonl"),
+        judge=remote,
+        labeller=replace(remote, api_key_env="NO_SUCH_KEY"),
+    )
+    with pytest.raises(UserError) as caught:
+        preflight.check(lost, preflight.STAGES)
+    first, *faults = str(caught.value).split("\n- ")
+    assert first == "4 things are missing:"
+    for wanted in ("none/prose.jsonl", "reader.path=none/there", "NO_SUCH_KEY", "http://127.0.0.1:9/v1 cannot be"):
+        assert sum(wanted in fault for fault in faults) == 1, (wanted, faults)
+
+
+def test_endpoints_answer_and_list_the_model(settings: schema.Config, serve: Callable[..., list[str]]) -> None:
+    remote = schema.Endpoint(name="m", model="m", base_url="http://fake/v1")
+    asked = serve("m")
+    served = replace(settings, writer=remote, judge=remote)
+    found = said(served, "biographies", "scores")
+    assert found["writer and judge"] == "http://fake/v1 answers as m"
+    assert asked == ["/v1/models", "/v1/chat/completions"], "once for both"
+    serve("other")
+    with pytest.raises(UserError, match=r"^judge: http://fake/v1 does not list model m; it lists other$"):
+        preflight.check(served, {"scores"})
+
+
+def test_a_methods_impossible_value_is_found(root: Path) -> None:
+    suites = {"mine": {"split": "test", "table": "methods", "points": [{"method": "h2o"}]}}
+    config = load(compose({"suites": suites, "methods": {"h2o": {"heavy": "2"}}}, root))
+    with pytest.raises(UserError, match=r"method h2o: heavy=2\.0 must be at least 0"):
+        preflight.check(config, {"generations"})
+
+
+def test_documents_hold_their_biographies(settings: schema.Config) -> None:
+    scale = replace(settings.scale, validation=replace(settings.scale.validation, tokens=[60, 900]))
+    with pytest.raises(UserError, match=r"scale\.validation\.tokens starts at 60 but the longest biography has \d+"):
+        preflight.check(replace(settings, scale=scale), {"documents"})
+
+
+# Memory
+
+
+def test_the_need_is_weights_and_the_longest_document(settings: schema.Config) -> None:
+    needed = preflight.need(settings, {"trajectories", "generations"}, 2)
+    model = json.loads(Path(settings.reader.path, "config.json").read_text())
+    per_token = 2 * model["num_hidden_layers"] * model["num_key_value_heads"] * model["head_dim"] * 2
+    assert (needed.tokens, needed.document) == (2500, 2500 * per_token)
+    files = sum(path.stat().st_size for path in Path(settings.reader.path).glob("*.safetensors"))
+    assert needed.weights == pytest.approx(files, rel=0.01), "the shipped weights are of two bytes"
+    assert preflight.need(settings, {"card"}, 2).tokens == settings.card.lengths[-1]
+
+
+def test_too_little_memory_is_said_with_the_ways_out(settings: schema.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = {"generations"}
+    reader = replace(settings.reader, device="cuda", dtype="bfloat16")
+    on_gpu = replace(settings, reader=reader)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(preflight, "need", lambda *_: preflight.Need(16 * GIB, 50 * GIB, 400_000))
+    free = {"gpu": 80 * GIB, "main": 64 * GIB}
+    monkeypatch.setattr("utaca.settings.machine.free_gpu_memory", lambda: free["gpu"])
+    monkeypatch.setattr("utaca.settings.machine.free_memory", lambda: free["main"])
+    assert said(on_gpu, *stages)["memory"].startswith("66.0 GiB of the GPU, 80.0 GiB are free; 16.0 GiB of main memory")
+    free["gpu"] = 40 * GIB
+    assert said(on_gpu, *stages)["memory"] == (
+        "! reader tiny needs 66.0 GiB of the GPU (16.0 GiB of weights and 50.0 GiB for a document of 400,000 tokens), "
+        "but 40.0 GiB are free; take reader.memory.storage=host, or a smaller reader, or shorter documents."
+    )
+    in_host = replace(on_gpu, reader=replace(reader, memory=replace(reader.memory, storage="host")))
+    assert not said(in_host, *stages)["memory"].startswith("!")
+    free["main"] = 15 * GIB
+    assert "needs 50.0 GiB of main memory" in said(in_host, *stages)["memory"]
+    free["gpu"] = 80 * GIB
+    assert "needs 16.0 GiB of main memory" in said(on_gpu, *stages)["memory"], "weights pass through it"
+    free["gpu"] = None
+    free["main"] = None
+    assert not said(on_gpu, *stages)["memory"].startswith("!"), "unknown"
+    on_cpu = replace(settings, reader=replace(settings.reader, device="cpu", dtype="float32"))
+    free["main"] = 60 * GIB
+    found = said(on_cpu, *stages)["memory"]
+    assert "needs 66.0 GiB of main memory" in found
+    assert "take reader.dtype=bfloat16, or" in found
+
+
+def test_another_machines_memory_and_gpus_are_not_guessed(
+    settings: schema.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("utaca.settings.machine.free_memory", lambda: 1)
+    remote = replace(settings, reader=replace(settings.reader, device="cuda"))
+    with pytest.raises(UserError, match=r"reader\.device=cuda, but no CUDA device"):
+        preflight.check(remote, {"generations"})
+    assert "memory" not in said(remote, "generations", here=False)
+    preflight.check(remote, {"generations"}, here=False)
+
+
+# Weights and disk
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the hub that holds the config of model org/m; its folder. The hub itself cannot be reached."""
+    snapshot = tmp_path / "models--org--m" / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (tmp_path / "models--org--m" / "refs").mkdir()
+    (tmp_path / "models--org--m" / "refs" / "main").write_text("a" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return snapshot
+
+
+def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched(
+    settings: schema.Config, hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("utaca.readers.load.check", lambda reader: None)
+    monkeypatch.setattr(preflight, "need", lambda *_: preflight.Need(0, 0, 0))
+    monkeypatch.setattr(preflight, "_width", lambda reader: 8)
+    config = replace(settings, reader=replace(settings.reader, name="m", path="org/m"))
+    with pytest.raises(UserError, match=r"has no weights in the cache, and the hub cannot be asked.*hf download org/m"):
+        preflight.check(config, {"generations"})
+    shards = {"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}
+    (hub / "model.safetensors.index.json").write_text(json.dumps(shards))
+    save_file({"a": torch.zeros(512, 1024)}, hub / "1.safetensors")
+    assert said(config, "generations")["reader"].startswith("!"), "half of them"
+    save_file({"b": torch.zeros(3, 5)}, hub / "2.safetensors")
+    assert said(config, "generations")["reader"] == "org/m, 2 MiB of weights in the cache"
+    assert preflight._parameters(preflight._local_weights(config.reader)) == 512 * 1024 + 15
+
+
+def test_weights_to_be_fetched_want_room(settings: schema.Config, hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"model-1.safetensors": 10 * GIB, "model-2.safetensors": 6 * GIB, "model.bin": 99 * GIB}
+    listed = SimpleNamespace(siblings=[SimpleNamespace(rfilename=name, size=size) for name, size in sizes.items()])
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: listed)
+    monkeypatch.setattr("utaca.readers.load.check", lambda reader: None)
+    monkeypatch.setattr(preflight, "need", lambda *_: preflight.Need(0, 0, 0))
+    monkeypatch.setattr(preflight, "_width", lambda reader: 8)
+    monkeypatch.setattr(preflight, "_free", lambda folder: 12 * GIB)
+    config = replace(settings, reader=replace(settings.reader, name="m", path="org/m"))
+    found = said(config, "generations")
+    assert found["reader"] == "org/m, 16.0 GiB of weights to be fetched"
+    assert found["disk"].startswith("! weights take 16.0 GiB, but 12.0 GiB are free in")
+    assert "HF_HOME" in found["disk"]
+
+
+def test_results_want_room(settings: schema.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = replace(settings, scale=replace(settings.scale, test=replace(settings.scale.test, biographies=10**6)))
+    monkeypatch.setattr(preflight, "_free", lambda folder: GIB)
+    assert said(settings, "documents")["disk"] == "about 0 MiB for results, 1.0 GiB are free"
+    found = said(large, "documents")["disk"]
+    assert found.startswith("! results take about 11.6 GiB, but 1.0 GiB are free in results;")
+
+
+# The command
+
+
+def test_the_command_tells_a_line_a_check(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("scale: {use: smoke}\njudge: {use: gpt_oss_120b, patience_s: 0}\n")
+    address = "judge={base_url: 'http://127.0.0.1:9/v1'}"
+    assert preflight.main(["--configfile", str(file), "--config", address, "run=fresh"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "ok     config: run fresh"
+    assert [line for line in lines if line.startswith("fault")] == [
+        "fault  judge: http://127.0.0.1:9/v1 cannot be reached; start the server or correct base_url"
+    ]
+    assert preflight.main(["--config", "scale=smoke", "run=fresh"]) == 0
+    assert all(line.startswith("ok ") for line in capsys.readouterr().out.splitlines())
+    assert preflight.main(["--config", "jugde=x"]) == 1
+    assert capsys.readouterr().out == "fault  config: unknown config key jugde; did you mean judge?\n"
+    assert preflight.main(["--config", "judge.base_url=x"]) == 1
+    assert "--config 'judge={base_url: x}'" in capsys.readouterr().out
+    for wrong in (["--config", "smoke"], ["--configfile", str(tmp_path / "none.yaml")]):
+        assert preflight.main(wrong) == 1
+        assert capsys.readouterr().out.startswith("fault  config: --config")
+
+
+def test_the_command_refuses_a_run_of_another_base(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs.write(compose({"scale": "smoke"}, root), Path("results/smoke/run.yaml"))
+    assert preflight.main(["--config", "scale=smoke", "run=smoke", "seed=3"]) == 1
+    assert "another seed (0 there, 3 now)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        ["scale=smoke", "seed=3", "run=x"],
+        ["scale={bootstrap: 300}", "judge={use: gpt_oss_120b, base_url: http://h:1/v1}"],
+        ["detectors={mine: {signals: [margin, retrieval], lstm: false}}", "detector=mine"],
+    ],
+)
+def test_the_command_reads_config_as_snakemake_does(root: Path, tmp_path: Path, entries: list[str]) -> None:
+    file = tmp_path / "run.yaml"
+    runs.write(compose({"scale": "smoke"}, root), file)
+    merged = yaml.safe_load(file.read_text())
+    update_config(merged, parse_config(entries))
+    assert compose(preflight.overrides([file], entries), root) == compose(merged, root)
+
+
+def test_it_runs_as_a_module(root: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": "src"}
+    done = subprocess.run(
+        [sys.executable, "-m", "utaca.preflight", "--config", "seed=x"],
+        cwd=root, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == "fault  config: seed must be a whole number, not 'x'.\n"
