@@ -15,7 +15,7 @@ from utaca.generation.suites import Decoded, decode_suites
 from utaca.methods import METHODS
 from utaca.records import read, write
 from utaca.records.journal import Journal
-from utaca.reporting import methods, statistics
+from utaca.reporting import methods, palette, statistics
 from utaca.reporting.methods_figure import draw
 from utaca.reporting.points import Point, points
 from utaca.settings import schema
@@ -121,12 +121,13 @@ def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config) -> None:
     assert "LLMLingua-2" not in set(equal.frame["method"])
     assert "LLMLingua-2 was not run at 0: needs model X." in equal.caption
     draw([point for point in points(*files) if point.lacks], [], tmp_path, config)
-    assert (tmp_path / "methods.png").is_file()
+    assert (tmp_path / "compared.png").is_file()
 
 
 def test_settings_that_are_not_the_sources_are_named(tmp_path, config) -> None:
     own = [("snapkv", 128, "", -1, 128.0, 0.4), ("freqkv", 0, "", -1, 9.0, 0.1), ("llmlingua2", 0, "", -1, 9.0, 0.1)]
     *_, found, decoded = both(tmp_path, own)
+    config.run = "tiny"
     config.methods = {
         "snapkv": {"budget": 64, "window": 16, "kernel": 7},
         "freqkv": {"budget": 640, "sink": 4},
@@ -166,12 +167,12 @@ def test_equal_budgets_hold_the_adaptive_curve_against_every_method(tmp_path, co
 def test_the_figure_is_drawn_the_same_again(tmp_path, config) -> None:
     *_, own, decoded = both(tmp_path)
     draw(own, decoded, tmp_path, config)
-    first = (tmp_path / "methods.svg").read_bytes()
+    first = (tmp_path / "compared.svg").read_bytes()
     draw(own, decoded, tmp_path, config)
-    assert (tmp_path / "methods.svg").read_bytes() == first
+    assert (tmp_path / "compared.svg").read_bytes() == first
 
 
-def test_the_figure_joins_a_methods_budgets_and_stars_its_sources_settings(tmp_path, config, monkeypatch) -> None:
+def test_the_figure_joins_a_methods_budgets_and_opens_its_sources_settings(tmp_path, config, monkeypatch) -> None:
     drawn = []
     plain = Axes.errorbar
     monkeypatch.setattr(
@@ -181,17 +182,23 @@ def test_the_figure_joins_a_methods_budgets_and_stars_its_sources_settings(tmp_p
     )
     files, _, own, decoded = both(tmp_path, [*OWN, ("snapkv", 0, "", -1, 700.0, 0.7)])
     draw(own, decoded, tmp_path, config)
-    curves = {(style["label"], style["marker"] == "*"): (x, y) for x, y, style in drawn[::2]}
-    assert set(curves) == {
-        ("SnapKV", False), (None, True), ("Window only", False), ("InfLLM", False), ("UT-ACA", False)
-    }  # fmt: skip
-    x, y = curves["SnapKV", False]
+    # Two families beside UT-ACA and InfLLM, which stand in both; two measures.
+    names = [style["label"] for *_, style in drawn]
+    assert sorted(filter(None, names)) == sorted(["SnapKV", "Window only", *["InfLLM", "UT-ACA"] * 2] * 2)
+    (opened,) = [(x, y) for x, y, style in drawn if style["label"] is None][:1]
+    assert [*opened[1]] == pytest.approx([100 * brute(*files, "snapkv", range(7))[1]])
+    x, y, style = next(one for one in drawn if one[2]["label"] == "SnapKV")
+    assert style["color"] == palette.FAMILIES["eviction"]
+    assert style["markeredgecolor"] == palette.INK, "orange is too pale for white"
     assert x == sorted(x)
     assert y == pytest.approx([100 * brute(*files, f"snapkv-{budget}", range(7))[1] for budget in (128, 512)])
-    low, high = drawn[0][2]["yerr"]
+    low, high = style["yerr"]
     counts = statistics.resamples(7, 300, 0, "test").astype(int)
     cas = [100 * brute(*files, "snapkv-128", [d for d in range(7) for _ in range(one[d])])[1] for one in counts]
     assert [y[0] - low[0], y[0] + high[0]] == pytest.approx(np.quantile(cas, [0.025, 0.975]))
+    frame = pd.read_csv(tmp_path / "compared.csv")
+    assert set(frame["family"]) == {"eviction", "reference", "infllm", "utaca"}
+    assert len(frame) == 4 + 3 + 2
 
 
 def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:

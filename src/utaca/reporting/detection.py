@@ -125,9 +125,12 @@ def detection(data: Detections, config: schema.Config) -> Table:
     what = (
         "Token-level uncertainty detection on the fixed compact-budget traces of the test split; hallucinated and "
         "unknown tokens are uncertain (N), correct ones certain (P); mAcc is accuracy over tokens; thresholds were "
-        "fixed on validation, by balanced accuracy (baselines, evidential, thresholded); ECE is of p_N, in ten bins; "
-        f"± is the standard deviation over seeds; minus row: {data.title(config.detector)}'s figure minus the row's, "
-        "paired by document."
+        "fixed on validation, by balanced accuracy (baselines, evidential, thresholded); ± is the standard deviation "
+        "over seeds."
+    )
+    notes = (
+        f"ECE is of p_N, in ten bins. Minus row: {data.title(config.detector)}'s figure minus the row's, paired by "
+        "document."
     )
     columns = (
         _title_column(),
@@ -141,7 +144,8 @@ def detection(data: Detections, config: schema.Config) -> Table:
         Column("paper Recall N %", lambda row: render.number(row["paper_recall_n_pct"], 2)),
         Column("paper Recall P %", lambda row: render.number(row["paper_recall_p_pct"], 2)),
     )
-    return Table("detection", "Uncertainty detection", _caption(what, data, config), pd.DataFrame(rows), columns)
+    caption = _caption(what, data, config)
+    return Table("detection", "Uncertainty detection", caption, pd.DataFrame(rows), columns, notes=notes)
 
 
 def ablation(data: Detections, config: schema.Config) -> Table:

@@ -78,7 +78,7 @@ def generation(
         Column("Method", plain("method")),
         Column("Setting", plain("setting")),
         Column("mTokens", _rounded("mtokens", 1)),
-        Column("Time a token s", _rounded("seconds_per_token", 4)),
+        Column("Seconds a token", _rounded("seconds_per_token", 4)),
         Column("CAS %", figure("cas_pct", 2)),
         Column(f"paper mTokens ({paper.NAMES[reference]})", _rounded("paper_mtokens", 0)),
         Column(f"paper CAS % ({paper.NAMES[reference]})", _rounded("paper_cas_pct", 2)),

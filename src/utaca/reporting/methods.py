@@ -103,7 +103,7 @@ def methods(
         Column("Incoherent", plain("n_incoherent"), folded=True),
         Column("mTokens", figure("mtokens", 1)),
         Column("Attended", figure("attended", 1), folded=True),
-        Column("Time a token s", figure("seconds_per_token", 4)),
+        Column("Seconds a token", figure("seconds_per_token", 4)),
         Column("CAS %", figure("cas_pct", 2)),
         Column("CAS % without failures", figure("cas_whole_pct", 2), folded=True),
         Column("CAS difference to UT-ACA", figure("difference_pct", 2), folded=True),

@@ -14,6 +14,7 @@ from utaca.judging.sheets import RANDOM, Correction, HumanScore, matched_labels,
 from utaca.records import rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.reporting import render, statistics
+from utaca.reporting.points import label_in_words
 from utaca.reporting.statistics import Estimate
 from utaca.reporting.tables import (
     NAN,
@@ -91,8 +92,8 @@ def labels(
         "Agreement and Cohen's kappa compare labeller and person on the tokens that the labeller decided, in reviewed "
         "answers that chance drew; answers reviewed because their labels were in doubt only count as reviewed and "
         "changed; the person saw the labeller's label in both. "
-        f"{run_in_words(config, 'labeller')} {_brackets(config)} The paper verified its labels by hand and reports no "
-        "figure on that."
+        "The paper verified its labels by hand and reports no figure on that.\n"
+        f"{render.RUN}{run_in_words(config, 'labeller')} {_brackets(config)}"
     )
     return Table("labels", "Labels and their verification", caption, pd.DataFrame(found), _labels_columns())
 
@@ -145,15 +146,15 @@ def _labels_columns() -> tuple[Column, ...]:
         Column("Hallucinated %", figure("hallucinated_pct", 1)),
         Column("Correct %", figure("correct_pct", 1)),
         Column("Unknown %", figure("unknown_pct", 1)),
-        Column("By template", plain("n_template")),
-        Column("By labeller", plain("n_endpoint")),
-        Column("By a person", plain("n_person")),
+        Column("By template", plain("n_template"), folded=True),
+        Column("By labeller", plain("n_endpoint"), folded=True),
+        Column("By a person", plain("n_person"), folded=True),
         Column("Failed", plain("n_failed")),
         Column("Reviewed", reviewed("n_reviewed", NO_CORRECTIONS)),
-        Column("Changed", reviewed("n_changed")),
-        Column("Compared", reviewed("n_compared")),
+        Column("Changed", reviewed("n_changed"), folded=True),
+        Column("Compared", reviewed("n_compared"), folded=True),
         Column("Agreement %", figure("agreement_pct", 1)),
-        Column("Cohen's kappa", figure("kappa", 3)),
+        Column("Cohen's kappa", figure("kappa", 3), folded=True),
     )
 
 
@@ -180,10 +181,10 @@ def human(scores: Sequence[str | Path], sheet: Sequence[HumanScore] | None, conf
         "Conceptual accuracy by the judge (CAS) and by a person, and string match, of the same answers of the test "
         "split; attributes whose judgement failed are left out. Difference is CAS minus the person's score, distance "
         "the mean of its absolute value, r Pearson's correlation over attributes. "
-        f"{run_in_words(config, 'judge')} {_brackets(config)} Reference columns = the paper's means over 30 samples of "
-        "Llama-3.1-8B, UT-ACA K_max=96, Sub.16: other model and data."
+        "Paper: its means over 30 samples of Llama-3.1-8B, UT-ACA K_max=96, Sub.16: other model and data.\n"
+        f"{render.RUN}{run_in_words(config, 'judge')} {_brackets(config)}"
     )
-    return Table("human", "CAS beside human scores", caption, frame, _human_columns())
+    return Table("human", "CAS beside human scores", caption, frame, _human_columns(config))
 
 
 def _human_row(
@@ -231,19 +232,19 @@ def _correlation(moments: np.ndarray) -> np.ndarray:
         return np.where(spread > 1e-9 * n**4, (n * xy - x * y) / np.sqrt(spread), np.nan)
 
 
-def _human_columns() -> tuple[Column, ...]:
+def _human_columns(config: schema.Config) -> tuple[Column, ...]:
     return (
-        Column("Point", plain("point")),
-        Column("Documents", plain("n_documents")),
+        Column("Point", lambda row: label_in_words(row["point"], config)),
+        Column("Documents", plain("n_documents"), folded=True),
         Column("Scored", lambda row: str(row["n_scored"]) if row["sheet"] else NO_SCORES),
         Column("CAS %", figure("cas_pct", 1)),
         Column("Human %", figure("human_pct", 1)),
         Column("String match %", figure("string_match_pct", 1)),
         Column("Difference", figure("difference_pct", 1)),
-        Column("Distance", figure("distance_pct", 1)),
+        Column("Distance", figure("distance_pct", 1), folded=True),
         Column("r", figure("correlation", 3)),
-        Column("Failed judgements", plain("n_failed_judgements")),
-        Column("paper CAS %", figure("paper_cas_pct", 1)),
+        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
+        Column("paper CAS %", figure("paper_cas_pct", 1), folded=True),
         Column("paper human %", figure("paper_human_pct", 1)),
-        Column("paper string match %", figure("paper_string_match_pct", 1)),
+        Column("paper string match %", figure("paper_string_match_pct", 1), folded=True),
     )

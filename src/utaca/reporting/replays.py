@@ -17,6 +17,7 @@ import pandas as pd
 from utaca.records import check_source, read, rows
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.generation import seeds_in_words
+from utaca.reporting.points import label_in_words
 from utaca.reporting.tables import Column, Row, Show, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 
@@ -131,13 +132,14 @@ def replay(files: Files, config: schema.Config) -> Table:
         Column("Share of its kind %", figure("share_pct", 1)),
         Column("CAS change", figure("cas_change", 2)),
         Column("mTokens change", figure("mtokens_change", 1)),
-        Column("with all passes", figure("all_passes_change", 1)),
+        Column("with all passes", figure("all_passes_change", 1), folded=True),
         Column("Rollbacks change", figure("rollbacks_change", 2)),
     )
     what = (
-        f"Single-decision counterfactual replay of {config.replays_of} on the test split: one decision of the detector "
-        "is turned, everything else runs on. Changes are what the decision did to its answer: the answer as it was "
-        "minus the answer with the decision turned, means over decisions (CAS in points of the answer). Token: whether "
+        f"Single-decision counterfactual replay of {label_in_words(config.replays_of, config)} on the test split: one "
+        "decision of the detector is turned, everything else runs on. Changes are what the decision did to its "
+        "answer: the answer as it was minus the answer with the decision turned, means over decisions (CAS in points of "
+        "the answer). Token: whether "
         "compact and expanded pass give different tokens. Helpful decisions raised CAS, harmful ones lowered it. "
         f"Replayed are at most {config.scale.replays} decisions of each kind a document, drawn by chance; each counts "
         f"for all that it was drawn from. {data.n_failed} replays with failed judgements are left out."
@@ -222,22 +224,23 @@ def failures(files: Files, config: schema.Config) -> Table:
 
     columns = (
         Column("Case", plain("case")),
-        Column("Intervention", plain("intervention")),
+        Column("Intervention", plain("intervention"), folded=True),
         Column("Document", lambda row: row["document"] or "none found"),
-        Column("Step", lambda row: str(row["step"]) if row["found"] else render.MISSING),
+        Column("Step", lambda row: str(row["step"]) if row["found"] else render.MISSING, folded=True),
         Column("Token, compact", _quoted("compact_token")),
         Column("Token, expanded", _quoted("expanded_token")),
         Column("Quality %", turned("quality_pct", 1)),
         Column("mTokens", turned("mtokens", 1)),
         Column("Rollbacks", turned("rollbacks", 0)),
         Column("paper quality %", lambda row: row["paper_quality"]),
-        Column("paper mTokens", lambda row: row["paper_mtokens"]),
-        Column("paper rollbacks", lambda row: row["paper_rollbacks"]),
+        Column("paper mTokens", lambda row: row["paper_mtokens"], folded=True),
+        Column("paper rollbacks", lambda row: row["paper_rollbacks"], folded=True),
     )
     what = (
-        f"False positives and false negatives of {config.replays_of}, each replayed with the one decision turned, "
-        "found among the replayed decisions: expansions that left the token as it was, of which those come first whose "
-        "suppression saves most mTokens; missed expansions that give another token and raise CAS, of which those come "
+        f"False positives and false negatives of {label_in_words(config.replays_of, config)}, each replayed with the "
+        "one decision turned, found among the replayed decisions: expansions that left the token as it was, of which "
+        "those come first whose suppression saves most mTokens; missed expansions that give another token and raise "
+        "CAS, of which those come "
         "first that raise it most; one a document. They are extremes: table replay tells of all decisions."
     )
     told = caption_in_words(what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA)
@@ -326,16 +329,21 @@ def cases(files: Files, fixed: str, config: schema.Config, count: int = 3) -> Ta
         Column("Reference", plain("reference")),
         Column("Rejected token", _quoted("rejected")),
         Column("Replacement", _quoted("replacement")),
-        Column("Its rank before", lambda row: "> 10" if pd.isna(row["rank_before"]) else f"{row['rank_before']:.0f}"),
-        Column("log p before", figure("logprob_before", 2)),
-        Column("log p after", figure("logprob_after", 2)),
+        Column(
+            "Its rank before",
+            lambda row: "> 10" if pd.isna(row["rank_before"]) else f"{row['rank_before']:.0f}",
+            folded=True,
+        ),
+        Column("log p before", figure("logprob_before", 2), folded=True),
+        Column("log p after", figure("logprob_after", 2), folded=True),
         Column("UT-ACA (CAS, string match)", answered("adaptive")),
         Column("without this expansion", answered("suppressed")),
         Column("under the compact fixed budget", answered("compact")),
     )
     n_turned = int((data.frame["expanded"] & data.frame["differs"]).sum())
     what = (
-        f"Expansions of {config.replays_of} that replaced a token and by it changed the score of an attribute: "
+        f"Expansions of {label_in_words(config.replays_of, config)} that replaced a token and by it changed the score "
+        "of an attribute: "
         f"{len(found)} of the {n_turned} replayed expansions that replaced a token; those come first without which the "
         "attribute loses most CAS, one a document. Rank and log-probability are the replacement's under the compact "
         "and under the expanded budget (paper, one case: rank 3 and -5.13 before, rank 1 and -4.56 after). The compact "

@@ -1,4 +1,4 @@
-"""The report: one page with what a run is, its tables and its figures; no network, no script.
+"""The report: one page that says what came out, then shows the tables and figures; no network, no script.
 
 The template is ``report.html`` beside this module. Tables are read from their Markdown files, so that each is shown as
 it stands in the results, whoever made it; figures are embedded.
@@ -8,77 +8,68 @@ from __future__ import annotations
 
 import base64
 import os
-import platform
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
+from typing import Protocol
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from utaca.errors import UserError
 from utaca.pages import style
-from utaca.reporting.tables import corpus_in_words, endpoint_in_words, what_is_synthetic
+from utaca.reporting import palette
+from utaca.reporting.render import DETAILS, RUN
+from utaca.reporting.tables import what_is_synthetic
 from utaca.settings import schema
-from utaca.settings.checks import digest, identity
 
-# Where a table or a figure stands: by the section whose first word its name begins with, in this order.
-SECTIONS: Mapping[str, Sequence[str]] = {
-    "Generation": ("test", "pareto", "sweep", "seeds", "budget", "tradeoff", "valid", "replay", "failures", "cases"),
-    "Methods": ("methods", "equal"),
-    "Detection": (
-        "detection",
-        "detectors",
-        "ablation",
-        "triggers",
-        "oracle",
-        "reliability",
-        "calibration",
-        "margin",
-        "trajectories",
-    ),
-    "Labels, scores, endpoints": ("labels", "scorers", "disagreements", "human", "endpoints"),
-    "Resources": ("resources",),
+FIRST = ("differences", "curves")
+"""Figures of the first screen, below the verdict."""
+VERDICT = "verdict"
+PAPER = ("test", "methods", "tradeoff", "validation", "detection", "ablation")
+"""Tables that the paper has, in the order shown; the other ones are folded by theme."""
+THEMES: Mapping[str, str] = {
+    "generation": "Generation",
+    "detection": "Detection",
+    "methods": "Other methods",
+    "decisions": "Single decisions",
+    "judging": "Labels, scores, endpoints",
+    "resources": "Resources",
 }
 OTHERS = "More"
-# Titles and captions of figures that have no table.
-FIGURES = {
-    "pareto": (
-        "Quality over selected tokens",
-        "CAS over selected tokens, a line a method; bars are 95 % bootstrap intervals over documents.",
-    ),
-    "methods": (
-        "Methods over attended keys and time",
-        "CAS of every row of the table of methods over the keys that a token attends to, and over its time; bars are "
-        "95 % bootstrap intervals over documents.",
-    ),
-    "budget": (
-        "Budget over the steps",
-        "Mean budget k of the accepted pass over the steps of an answer, for the adaptive operating points; bands are "
-        "95 % bootstrap intervals over documents. Shown are the steps that at least half of the documents reach.",
-    ),
-    "detectors": (
-        "Detectors side by side",
-        "The table of detection as a figure. Circles: mean and standard deviation over seeds; squares: detectors of "
-        "one run, with their 95 % bootstrap interval over documents.",
-    ),
-    "reliability": (
-        "Reliability",
-        "Share of uncertain tokens over the probability p_N that a detector gives them, in ten bins, seeds pooled; "
-        "on the diagonal where the probabilities are what they say. Training weighs correct tokens less, which "
-        "raises p_N.",
-    ),
-    "margins": (
-        "Logit margins by class",
-        "Distribution of the logit margin over the tokens of each class, on the fixed traces of the test split: where "
-        "unknown tokens have the margins of correct ones, no threshold on the margin tells them apart.",
-    ),
+# What figures show; a table says so itself.
+CAPTIONS: Mapping[str, str] = {
+    "differences": "CAS less InfLLM's at equal tokens, paired by document. Diamonds are means over a detector's "
+    "points, bars 95 % bootstrap intervals.",
+    "curves": "CAS over selected tokens; numbers are K or K_max. Bars are 95 % intervals of points by themselves: "
+    "differences are surer.",
+    "compared": "CAS over the keys that a token attends to, and over its time, a column a family of methods beside "
+    "UT-ACA and InfLLM. Bars: 95 % bootstrap intervals over documents.",
+    "budget": "Mean budget k of the accepted pass over the steps of an answer, a panel an update policy and K_max. "
+    "Bands: 95 % bootstrap intervals over documents. Shown are the steps that at least half of the documents reach.",
+    "detectors": "The table of detection as a figure.",
+    "reliability": "Share of uncertain tokens over the probability p_N that a detector gives them, in ten bins, seeds "
+    "pooled; on the diagonal where the probabilities are what they say. Training weighs correct tokens less, which "
+    "raises p_N.",
+    "margins": "Distribution of the logit margin over the tokens of each class, on the fixed traces of the test split: "
+    "where unknown tokens have the margins of correct ones, no threshold on the margin tells them apart.",
 }
-PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "matplotlib", "openai", "snakemake")
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+_FIGURE = re.compile(r"[1-9]")
+
+
+class Registered(Protocol):
+    """What the registry of tables says of one (:mod:`utaca.reporting.registry`)."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def theme(self) -> str: ...
 
 
 @dataclass
@@ -89,164 +80,245 @@ class Entry:
     files: dict[str, Path] = field(default_factory=dict)
 
     @property
+    def text(self) -> str:
+        """Its Markdown, if it is a table."""
+        return self.files["md"].read_text(encoding="utf-8") if "md" in self.files else ""
+
+    @property
     def title(self) -> str:
-        """The first heading of its Markdown, the title of its figure, or its name."""
-        if "md" in self.files:
-            for line in self.files["md"].read_text(encoding="utf-8").splitlines():
-                if line.startswith("#"):
-                    return line.lstrip("#").strip()
-        return FIGURES.get(self.name, (self.name.replace("_", " ").capitalize(), ""))[0]
+        """The first heading of its Markdown, or its name."""
+        heading = next((line for line in self.text.splitlines() if line.startswith("#")), "")
+        return heading.lstrip("#").strip() or self.name.replace("_", " ").capitalize()
 
 
 def page(
     results: Iterable[str | Path],
     links: Mapping[str, str | Path],
-    command: str,
     config: schema.Config,
     directory: str | Path,
+    *,
+    registry: Mapping[str, Registered] | None = None,
+    about: Mapping[str, str | Path] | None = None,
 ) -> str:
     """The report as HTML, to be put into ``directory``.
 
     ``results`` are the files of tables and figures; those of one name belong together. ``links`` are pages that
-    stand by themselves, by what they are called; ``command`` is what makes the report. Raises :class:`UserError`
-    where a file is missing.
+    stand by themselves, by what they are called. ``registry`` gives titles of figures, themes and the order within
+    them; what it lacks comes last. ``about`` are files that say how the run was made, by what they are called; ``run``
+    is its config and names the folder. Raises :class:`UserError` where a file is missing.
     """
-    entries = _entries(results)
-    sections = _sections(entries)
-    contents, body = [_item("run", "The run")], list(_run(config, command))
-    if links:
-        contents.append(_item("pages", "Pages beside this one"))
-        body += _links(links, Path(directory))
-    for title, own in sections.items():
-        anchor = _anchor(title)
-        inner = "".join(_item(f"{entry.name}", entry.title) for entry in own)
-        contents.append(f'<li><a href="#{anchor}">{escape(title)}</a><ul>{inner}</ul></li>')
-        body.append(f'<h2 id="{anchor}">{escape(title)}</h2>')
-        body += (part for entry in own for part in _entry(entry, Path(directory)))
-    template = (files(__package__) / "report.html").read_text(encoding="ascii").replace("@STYLE@", style(), 1)
+    folder, about, registry = Path(directory), dict(about or {}), dict(registry or {})
+    entries = _entries([*results, *about.values()], registry)
+    known = {str(Path(path)) for path in about.values()}
+    entries = {name: one for name, one in entries.items() if not known & {str(path) for path in one.files.values()}}
+    run = Path(about["run"]).parent.name if "run" in about else config.scale.name
+    contents, body = [_item("verdict", "What came out")], list(_first(entries, links, config, run, folder))
+    tables = [entries[name] for name in PAPER if name in entries]
+    if tables:
+        inner = "".join(_item(one.name, _title(one, registry)) for one in tables)
+        contents.append(f'<li><a href="#paper">The paper\'s tables</a><ul>{inner}</ul></li>')
+        body.append('<h2 id="paper">The paper\'s tables</h2>')
+        body += (part for one in tables for part in _entry(one, registry, folder))
+    shown = {VERDICT, *FIRST, *PAPER}
+    for title, own in _themes([one for one in entries.values() if one.name not in shown], registry).items():
+        anchor = "theme-" + "".join(c if c.isalnum() else "-" for c in title.lower())
+        contents.append(_item(anchor, title))
+        names = "; ".join(_title(one, registry) for one in own)
+        body.append(f'<details class="theme" id="{anchor}"><summary><h2>{escape(title)}</h2> {escape(names)}</summary>')
+        body += (part for one in own for part in _entry(one, registry, folder))
+        body.append("</details>")
+    contents.append(_item("made", "How it was made"))
+    body += _made(config, about, folder)
+    template = (files(__package__) / "report.html").read_text(encoding="ascii")
     html = (
-        template.replace("@TITLE@", escape(f"UT-ACA, reader {config.reader.name}"), 1)
+        template.replace("@STYLE@", f"{style()}\n{palette.css()}", 1)
+        .replace("@TITLE@", escape(f"UT-ACA, run {run}"), 1)
         .replace("@CONTENTS@", f"<ul>{''.join(contents)}</ul>", 1)
         .replace("@BODY@", "\n".join(body), 1)
     )
     return html.encode("ascii", "xmlcharrefreplace").decode()
 
 
-def _entries(results: Iterable[str | Path]) -> list[Entry]:
+def _entries(results: Iterable[str | Path], registry: Mapping[str, Registered]) -> dict[str, Entry]:
+    """Entries by name, those of the registry in its order, then the others as they come."""
     entries: dict[str, Entry] = {}
     for path in map(Path, results):
         if not path.is_file():
             raise UserError(f"{path} does not exist; make it with its target: snakemake --cores all {path}")
         entries.setdefault(path.stem, Entry(path.stem)).files[path.suffix[1:]] = path
-    return list(entries.values())
+    order = {name: place for place, name in enumerate(registry)}
+    return dict(sorted(entries.items(), key=lambda item: order.get(item[0], len(order))))
 
 
-def _sections(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """Entries by section: in the order of its words, those of one word by name; what fits nowhere last."""
-    found: dict[str, list[tuple[int, str, Entry]]] = {title: [] for title in (*SECTIONS, OTHERS)}
+def _themes(entries: Sequence[Entry], registry: Mapping[str, Registered]) -> dict[str, list[Entry]]:
+    """Entries by the titles of their themes, those without one last."""
+    found: dict[str, list[Entry]] = {title: [] for title in (*THEMES.values(), OTHERS)}
     for entry in entries:
-        title, place = next(
-            (
-                (title, place)
-                for title, words in SECTIONS.items()
-                for place, word in enumerate(words)
-                if entry.name.startswith(word)
-            ),
-            (OTHERS, 0),
-        )
-        found[title].append((place, entry.name, entry))
-    ordered = {title: sorted(own, key=lambda item: item[:2]) for title, own in found.items()}
-    return {title: [entry for *_, entry in own] for title, own in ordered.items() if own}
+        theme = registry[entry.name].theme if entry.name in registry else OTHERS
+        found.setdefault(THEMES.get(theme, OTHERS), []).append(entry)
+    return {title: own for title, own in found.items() if own}
 
 
-def _anchor(title: str) -> str:
-    return "section-" + "".join(c if c.isalnum() else "-" for c in title.lower())
+def _title(entry: Entry, registry: Mapping[str, Registered]) -> str:
+    return entry.title if "md" in entry.files or entry.name not in registry else registry[entry.name].title
 
 
 def _item(anchor: str, title: str) -> str:
     return f'<li><a href="#{escape(anchor)}">{escape(title)}</a></li>'
 
 
+# The first screen
+
+
+def _first(
+    entries: Mapping[str, Entry], links: Mapping[str, str | Path], config: schema.Config, run: str, folder: Path
+) -> Iterator[str]:
+    """The verdict, what it is read from, three terms, and the pages beside this one."""
+    yield f"<h1>UT-ACA, run {escape(run)}</h1>"
+    if VERDICT in entries:
+        lead, table, _ = _parts(entries[VERDICT].text)
+        yield f'<section class="verdict" id="{VERDICT}">{"".join(lead)}</section>'
+    else:
+        yield f'<p id="{VERDICT}">This run has no suite on the test split, and so no verdict.</p>'
+        table = []
+    drawn = [entries[name] for name in FIRST if "svg" in entries.get(name, Entry(name)).files]
+    if drawn:
+        yield f'<div class="pair">{"".join(map(_figure, drawn))}</div>'
+    yield _facts(_glossary(config))
+    if links:
+        rows = (f'<li><a href="{_relative(path, folder)}">{escape(name)}</a></li>' for name, path in links.items())
+        yield f'<ul class="links">{"".join(rows)}</ul>'
+    if table:
+        kept = "".join(_files(entries[name], folder) for name in (VERDICT, *FIRST) if name in entries)
+        yield f"<details><summary>The figures behind the verdict, and files</summary>{''.join(table)}{kept}</details>"
+
+
+def _glossary(config: schema.Config) -> dict[str, str]:
+    size = config.reader.memory.block_size
+    return {
+        "CAS": "Conceptual accuracy: whether an answer states an attribute's value, whatever its words, as the judge "
+        "scores it from 0 to 1; in percent, mean over the attributes asked for.",
+        "Block, K": f"{size} tokens of the document; a generated token attends to the K blocks that fit it best. "
+        "InfLLM keeps K fixed; UT-ACA raises it to K_max where its detector distrusts a token, then lowers it by a "
+        "policy (Sub.16: by 16 blocks a token, Set.1: to 1 at once).",
+        "mTokens": "Tokens in the selected blocks, mean over generated tokens: what an answer costs.",
+    }
+
+
 def _facts(facts: Mapping[str, str]) -> str:
-    rows = (f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in facts.items())
+    rows = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
     return f"<dl>{''.join(rows)}</dl>"
 
 
-def _run(config: schema.Config, command: str) -> Iterator[str]:
-    """What the run is: how it was made, of what, how large, with which software."""
-    scale = config.scale
-    yield f'<h1 id="run">UT-ACA, reader {escape(config.reader.name)}</h1>'
-    yield f'<p class="lead">{escape(what_is_synthetic(config))}</p>'
-    sizes = {
-        split: f"{size.biographies} documents of {size.tokens[0]}-{size.tokens[1]} tokens; compact budgets "
-        f"{', '.join(map(str, size.budgets))} blocks"
-        for split, size in (("train", scale.train), ("validation", scale.validation), ("test", scale.test))
-    }
-    yield _facts(
-        {
-            "command": f"<code>{escape(command)}</code>",
-            "config": f"<code>{digest(identity(config))}</code>, seed {config.seed}",
-            "reader": f"{escape(config.reader.name)}, <code>{escape(config.reader.path)}</code>, {config.reader.dtype}",
-            "corpus": escape(corpus_in_words(config)),
-            **{role: escape(endpoint_in_words(getattr(config, role))) for role in ("writer", "labeller", "judge")},
-            **{split: escape(size) for split, size in sizes.items()},
-            "detectors": f"{scale.detector_seeds} seeds, {scale.detector_steps} steps",
-            "intervals": f"{scale.bootstrap} bootstrap resamples of documents",
-            "memory": escape(
-                f"blocks of {config.reader.memory.block_size} tokens, {config.reader.memory.n_init} initial tokens, "
-                f"window of {config.reader.memory.n_local}"
-            ),
-            "software": escape(_software()),
-        }
-    )
+def _made(config: schema.Config, about: Mapping[str, str | Path], folder: Path) -> Iterator[str]:
+    """How the run was made: what is made up in it, how to repeat it, its files."""
+    yield '<h2 id="made">How it was made</h2>'
+    yield f"<p>{escape(what_is_synthetic(config))}</p>"
+    if "run" in about:
+        command = f"snakemake --cores all results/tables --configfile {about['run']}"
+        yield f"<p>The same run again: <code>{escape(command)}</code></p>"
+    for name, path in about.items():
+        text = Path(path).read_text(encoding="utf-8")
+        title = f'{escape(name.capitalize())}: <a href="{_relative(path, folder)}">{escape(Path(path).name)}</a>'
+        yield f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
 
 
-def _software() -> str:
-    return ", ".join(
-        [f"Python {platform.python_version()}", *(f"{name} {metadata.version(name)}" for name in PACKAGES)]
-    )
+# Tables and figures
 
 
 def _relative(path: str | Path, directory: Path) -> str:
     return escape(Path(os.path.relpath(path, directory)).as_posix())
 
 
-def _links(links: Mapping[str, str | Path], directory: Path) -> Iterator[str]:
-    yield '<h2 id="pages">Pages beside this one</h2>'
-    rows = (f'<li><a href="{_relative(path, directory)}">{escape(name)}</a></li>' for name, path in links.items())
-    yield f"<ul>{''.join(rows)}</ul>"
-
-
-def _entry(entry: Entry, directory: Path) -> Iterator[str]:
-    if "md" in entry.files:
-        yield _table(entry.files["md"].read_text(encoding="utf-8"), entry.name)
-    else:
-        yield f'<h3 id="{escape(entry.name)}">{escape(entry.title)}</h3>'
+def _entry(entry: Entry, registry: Mapping[str, Registered], folder: Path) -> Iterator[str]:
+    """Its heading, its table with what is folded of it, its figure, its files; folded where it holds no figure."""
+    title = _title(entry, registry)
+    lead, table, whole = _parts(entry.text)
+    empty = bool(table) and _says_nothing(entry.text)
+    if empty:
+        yield f'<details class="empty"><summary>{escape(title)}: nothing in this run</summary>'
+    yield f'<h3 id="{escape(entry.name)}">{escape(title)}</h3>'
+    yield from (*lead, *table)
+    if whole:
+        summary, *rest = whole
+        yield f'<details class="whole"><summary>{escape(summary)}</summary>{"".join(rest)}</details>'
     if "svg" in entry.files:
-        # As an image a figure keeps its ids and styles to itself.
-        data = base64.b64encode(entry.files["svg"].read_bytes()).decode()
-        _, text = FIGURES.get(entry.name, ("", ""))
-        yield (
-            f'<figure><img src="data:image/svg+xml;base64,{data}" alt="{escape(entry.title)}. {escape(text)}">'
-            f"<figcaption>{escape(text)}</figcaption></figure>"
-        )
-    named = (f'<a href="{_relative(path, directory)}">{extension}</a>' for extension, path in entry.files.items())
-    yield f'<p class="files">Files: {", ".join(named)}</p>'
+        yield _figure(entry)
+    yield _files(entry, folder)
+    if empty:
+        yield "</details>"
 
 
-def _table(text: str, name: str) -> str:
-    """A table's Markdown as HTML: its heading named ``name``, a level down; the rest is its caption."""
+def _files(entry: Entry, folder: Path) -> str:
+    named = (f'<a href="{_relative(path, folder)}">{extension}</a>' for extension, path in entry.files.items())
+    return f'<p class="files">{escape(entry.name)}: {", ".join(named)}</p>'
+
+
+def _figure(entry: Entry) -> str:
+    # As an image a figure keeps its ids and styles to itself.
+    data = base64.b64encode(entry.files["svg"].read_bytes()).decode()
+    caption = escape(CAPTIONS.get(entry.name, ""))
+    image = f'<img src="data:image/svg+xml;base64,{data}" alt="{caption or escape(entry.title)}">'
+    # One of the first screen has no heading that could carry its name.
+    name = f' id="{escape(entry.name)}"' if entry.name in FIRST else ""
+    return f"<figure{name}>{image}<figcaption>{caption}</figcaption></figure>"
+
+
+def _parts(text: str) -> tuple[list[str], list[str], list[str]]:
+    """A table's Markdown as HTML: what stands before it; it and its caption; the summary of what is folded, and that.
+
+    The heading is left out, and so is the paragraph that says what the run is: a report says it once.
+    """
+    brief, _, folded = text.partition(f"\n{DETAILS}")
+    blocks = list(_blocks(brief))
+    place = next((number for number, block in enumerate(blocks) if block.startswith("<div")), len(blocks))
+    lead, table = blocks[:place], blocks[place:]
+    if not folded:
+        return lead, table, []
+    head, _, rest = folded.partition("\n")
+    summary = head.removeprefix("<summary>").removesuffix("</summary>")
+    return lead, table, [summary, *_blocks(rest.replace("\n</details>", ""))]
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Paragraphs and tables of Markdown as HTML; without headings and the paragraph on the run."""
     tokens = _MARKDOWN.parse(text)
-    named = False
-    for token in tokens:
-        if token.type in ("heading_open", "heading_close"):
-            token.tag = "h3"
-            if token.type == "heading_open" and not named:
-                token.attrSet("id", name)
-                named = True
-        elif token.type == "paragraph_open":
-            token.attrSet("class", "caption")
-    html = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
-    # Wide tables scroll within the page; a keyboard reaches them.
-    region = f'<div class="scroll" role="region" aria-label="{escape(name)}" tabindex="0"><table>'
-    return html.replace("<table>", region).replace("</table>", "</table></div>")
+    start = 0
+    for place, token in enumerate(tokens):
+        if token.level or token.nesting == 1:
+            continue
+        own, start = tokens[start : place + 1], place + 1
+        if own[0].type == "heading_open" or (own[0].type == "paragraph_open" and own[1].content.startswith(RUN)):
+            continue
+        if own[0].type == "paragraph_open":
+            own[0].attrSet("class", "caption")
+        html = _MARKDOWN.renderer.render(own, _MARKDOWN.options, {})
+        yield _scrolled(html, own) if own[0].type == "table_open" else html
+
+
+def _scrolled(html: str, tokens: Sequence[Token]) -> str:
+    """A table that scrolls within the page; a keyboard reaches it. Method and setting stay in sight."""
+    cells = [token.content for token in tokens if token.type == "inline"]
+    kind = ' class="two"' if cells[1:2] == ["Setting"] else ""
+    return f'<div class="scroll" role="region" aria-label="{escape(cells[0])}" tabindex="0">{html}</div>'.replace(
+        "<table>", f"<table{kind}>", 1
+    )
+
+
+def _says_nothing(text: str) -> bool:
+    """Whether no cell of a table's first form holds a figure, but for its first column and the paper's."""
+    header: list[str] = []
+    column, cell = -1, ""
+    for token in _MARKDOWN.parse(text.partition(f"\n{DETAILS}")[0]):
+        if token.type == "tr_open":
+            column = -1
+        elif token.type in ("th_open", "td_open"):
+            column, cell = column + 1, token.type
+        elif token.type == "inline" and cell == "th_open" and column == len(header):
+            header.append(token.content)
+        elif token.type == "inline" and cell == "td_open" and column and _FIGURE.search(token.content):
+            if not header[column].startswith("paper"):
+                return False
+        elif token.type == "table_close":
+            cell = ""
+    return True

@@ -189,10 +189,10 @@ def _columns() -> tuple[Column, ...]:
         Column("Stage", lambda row: row["stage"]),
         Column("Jobs", figure("n_jobs")),
         Column("Wall s", figure("wall_s", 1)),
-        Column("Longest s", figure("longest_s", 1)),
+        Column("Longest s", figure("longest_s", 1), folded=True),
         Column("CPU s", figure("cpu_s", 1)),
         Column("Peak memory GiB", figure("peak_gib", 2)),
         Column("Tokens read", figure("tokens_read")),
         Column("Tokens generated", figure("tokens_generated")),
-        Column("Requests", figure("n_requests")),
+        Column("Requests", figure("n_requests"), folded=True),
     )

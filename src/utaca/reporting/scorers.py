@@ -11,6 +11,7 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import read
 from utaca.reporting import paper, statistics
+from utaca.reporting.points import label_in_words
 from utaca.reporting.tables import Column, Row, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 
@@ -53,14 +54,14 @@ def scorers(scores: Sequence[str | Path], config: schema.Config) -> Table:
     groups = [(ALL, judged), *judged.groupby("point", sort=False)]
     rows = [_row(name, own, documents, counts) for name, own in groups]
     columns = (
-        Column("Point", plain("point")),
+        Column("Point", lambda row: label_in_words(row["point"], config)),
         Column("Judged attributes", plain("n_judged")),
         Column("CAS %", figure("cas_pct", 1)),
         Column("String match %", figure("string_match_pct", 1)),
         Column("Spearman's rho", figure("spearman", 3)),
         Column("CAS above by 0.5 %", figure("cas_only_pct", 1)),
         Column("String match above by 0.5 %", figure("string_only_pct", 1)),
-        Column("Failed judgements", plain("n_failed_judgements")),
+        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
     )
     what = (
         "Conceptual accuracy by the judge (CAS) beside string match (token F1), attribute by attribute, over all "
@@ -94,8 +95,8 @@ def disagreements(scores: Sequence[str | Path], config: schema.Config) -> Table:
         Column("CAS", figure("cas", 2)),
         Column("String match", figure("string_match", 2)),
         Column("Answers", plain("n_answers")),
-        Column("First document", plain("document")),
-        Column("First point", plain("point")),
+        Column("First document", plain("document"), folded=True),
+        Column("First point", lambda row: label_in_words(row["point"], config), folded=True),
     )
     what = (
         "The answers of the test split on which conceptual accuracy (CAS) and string match differ most, the widest "

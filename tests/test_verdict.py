@@ -1,0 +1,259 @@
+"""The verdict in words, from answers made for each case; names and colours of what is compared."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from configs import reference_config
+
+from utaca.methods import METHODS
+from utaca.records import write
+from utaca.reporting import figures, generation, palette, statistics, tables, verdict
+from utaca.reporting.points import label_in_words, name_in_words, of_label, points
+from utaca.settings import schema
+
+ATTRIBUTES = ("major", "company", "city", "hobby")
+INFLLM = [("infllm", 8, "", "", 128, 0.3), ("infllm", 16, "", "", 256, 0.5), ("infllm", 32, "", "", 512, 0.7)]
+
+
+@pytest.fixture
+def config() -> schema.Config:
+    return reference_config(
+        scale=schema.Scale(name="quick", detector_steps=1, bootstrap=200),
+        detectors={"utaca": schema.Detector(), "chained": schema.Detector()},
+    )
+
+
+def made(folder: Path, given: list[tuple[str, int, str, str, float, float]], n: int = 20, failed: int = 0):
+    """Files of answers and scores. A point is (method, K, policy, detector, tokens, mean CAS of its documents).
+
+    An attribute counts where its own share, spread evenly over all, is below the mean: CAS is the mean to a rounding.
+    """
+    answers, scores = [], []
+    shares = (np.random.default_rng(1).permutation(n * len(ATTRIBUTES)) + 0.5) / (n * len(ATTRIBUTES))
+    for method, budget, policy, detector, tokens, mean in given:
+        name = schema.Point(method, budget, policy, detector=detector).label
+        common = dict.fromkeys(
+            ["attended", "selected_with_tentative", "attended_with_tentative", "selected"], float(tokens)
+        ) | dict.fromkeys(["rollbacks", "effective_rollbacks", "peak_bytes", "n_context", "dropped"], 1)
+        answered = [
+            common
+            | {"document": f"d{d:02}", "suite": "test", "point": name, "method": method, "budget": budget}
+            | {"policy": policy, "detector": detector or ("utaca" if method == "utaca" else ""), "question": "?"}
+            | {"seed": 0 if method == "utaca" else None, "text": "", "n_generated": 10, "finish": "eos"}
+            | {"prefill_seconds": 1.0, "decode_seconds": 1.0}
+            for d in range(n)
+        ]
+        judged = []
+        for place, (d, attribute) in enumerate(itertools.product(range(n), ATTRIBUTES)):
+            lost = place < failed
+            judged.append(
+                {"document": f"d{d:02}", "suite": "test", "point": name, "attribute": attribute, "prediction": "x"}
+                | {"reference": "y", "cas": None if lost else float(shares[place] < mean), "string_match": 0.5}
+                | {"reason": "", "failure": "timeout" if lost else None}
+            )
+        answers.append(folder / f"{name}-answers.parquet")
+        scores.append(folder / f"{name}-scores.parquet")
+        write(answers[-1], "answers", answered)
+        write(scores[-1], "scores", judged, made_from=answers[-1:])
+    return answers, scores
+
+
+def told(folder: Path, config: schema.Config, given, **sizes) -> list[str]:
+    return verdict.verdict(*made(folder, given, **sizes), config).lead.splitlines()
+
+
+def test_a_loss_is_said(tmp_path, config) -> None:
+    utaca = [("utaca", 32, "sub.16", "", 128, 0.1), ("utaca", 64, "sub.16", "", 512, 0.4)]
+    said = told(tmp_path, config, [*INFLLM, *utaca])
+    assert said[0].startswith(
+        "**UT-ACA loses to InfLLM on 20 documents: at equal tokens, on average over 2 points, its CAS is 25.0 points "
+        "lower [-2"
+    )
+    assert said[1] == "Of 2 points within InfLLM's range, by an interval each: 2 below."
+    assert said[2].startswith("InfLLM itself rises by 40.0 CAS points [")
+    assert said[2].endswith("] from K=8 (128 tokens) to K=32 (512 tokens).")
+    assert said[-1].startswith("Made of 20 documents: detector utaca (seed 0), reader tiny, padding embedded (synth")
+
+
+def test_a_gain_is_said_and_the_interval_is_that_of_the_table(tmp_path, config) -> None:
+    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7), ("oracle", 32, "sub.16", "", 256, 0.9)]
+    files = made(tmp_path, given)
+    table = verdict.verdict(*files, config)
+    said = table.lead.splitlines()
+    row = generation.generation("test", *files, config).frame.set_index("method").loc["UT-ACA"]
+    assert row["gain_pct"] == pytest.approx(40)
+    low, high = (f"{row[f'gain_pct_{end}']:.1f}" for end in ("low", "high"))
+    assert said[0] == (
+        f"**UT-ACA gains on InfLLM on 20 documents: at equal tokens, its CAS is 40.0 points higher [{low}, {high}].**"
+    )
+    assert said[1] == "Of one point within InfLLM's range, by an interval each: 1 above."
+    assert said[3].startswith(
+        "The oracle, which expands exactly where that changes the token, differs from InfLLM by +4"
+    )
+    assert said[3].endswith("That is the room for a better detector.")
+    assert list(table.frame["name"]) == ["UT-ACA K_max=32, Sub.16", "Oracle K_max=32, Sub.16"]
+    assert table.cells()[1][0][5] == "above"
+
+
+def test_a_mean_is_resampled_as_a_mean(tmp_path, config) -> None:
+    utaca = [("utaca", 32, "sub.16", "", 128, 0.2), ("utaca", 64, "sub.16", "", 512, 0.75)]
+    files = made(tmp_path, [*INFLLM, *utaca])
+    mean = verdict.verdict(*files, config).frame.iloc[0]
+    counts = statistics.resamples(20, 200, 0, "test")
+    cas = {path.name: pd.read_parquet(path).groupby("document")["cas"].mean().to_numpy() for path in files[1]}
+
+    def under(weights, name: str) -> float:
+        return float(weights @ cas[f"{name}-scores.parquet"] / 20)
+
+    pairs = [("utaca-K32-sub16", "infllm-K8"), ("utaca-K64-sub16", "infllm-K32")]
+    drawn = [100 * np.mean([under(w, own) - under(w, other) for own, other in pairs]) for w in counts]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert (mean["gain_pct_low"], mean["gain_pct_high"]) == pytest.approx((low, high))
+    assert mean["n_points"] == 2
+
+
+def test_no_difference_is_said(tmp_path, config) -> None:
+    given = [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.51), ("utaca", 32, "sub.16", "chained", 256, 0.2)]
+    said = told(tmp_path, config, given)
+    assert said[0].startswith(
+        "**UT-ACA is not told apart from InfLLM on 20 documents: at equal tokens, its CAS differs"
+    )
+    assert said[0].endswith("an interval that holds zero.**")
+    assert "UT-ACA (chained) loses, -30.0 [" in said[3]
+
+
+def test_an_infllm_that_does_not_rise_is_said(tmp_path, config) -> None:
+    flat = [(*point[:5], 0.5) for point in INFLLM]
+    said = told(
+        tmp_path, config, [*flat, ("utaca", 32, "sub.16", "", 256, 0.5), ("oracle", 32, "sub.16", "", 256, 0.5)]
+    )
+    assert said[2].startswith("InfLLM itself does not tell its budgets apart: +0.0 CAS points [0.0, 0.0] from K=8")
+    assert said[2].endswith("Where the budget does not matter, no way to allocate it can gain much.")
+    assert said[3].endswith("No room for a better detector is seen.")
+    assert "rises" not in " ".join(said)
+
+
+def test_one_budget_of_infllm_tells_of_no_range(tmp_path, config) -> None:
+    said = told(tmp_path, config, [INFLLM[1], ("utaca", 32, "sub.16", "", 256, 0.9)])
+    assert said[0].startswith("**UT-ACA gains on InfLLM")
+    assert said[2] == "InfLLM has one budget here, K=16: what a budget is worth is not known."
+
+
+def test_without_infllm_there_is_no_verdict(tmp_path, config) -> None:
+    table = verdict.verdict(*made(tmp_path, [("utaca", 32, "sub.16", "", 256, 0.9)]), config)
+    assert table.lead.startswith("**There is no verdict: the suites of this run hold no point of InfLLM.**")
+    assert table.frame.empty
+    assert len(figures.differences(table.frame, tmp_path, config)) == 2
+    assert tables.save(table, tmp_path)
+
+
+def test_without_utaca_there_is_no_verdict(tmp_path, config) -> None:
+    said = told(tmp_path, config, [*INFLLM, ("utaca", 32, "sub.16", "chained", 256, 0.9)])
+    assert (
+        said[0] == "**There is no verdict: the suites of this run hold no point of UT-ACA with the config's detector.**"
+    )
+    assert said[1].startswith("InfLLM itself rises by 40.0")
+
+
+def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
+    few, many, near = (("utaca", k, "sub.16", "", t, 0.1) for k, t in ((16, 30), (96, 900), (32, 123)))
+    said = told(tmp_path, config, [*INFLLM, few, many])
+    assert said[0].startswith("**There is no verdict at equal tokens: no point of UT-ACA selects as many as any of Inf")
+    assert "held against InfLLM K=8, which selects more (128): K_max=16, Sub.16." in said[1]
+    assert "held against InfLLM K=32, which selects fewer (512): K_max=96, Sub.16." in said[1]
+    (tmp_path / "b").mkdir()
+    table = verdict.verdict(*made(tmp_path / "b", [*INFLLM, few, near]), config)
+    assert "at equal tokens, its CAS is 20.0 points lower" in table.lead, "the point beyond is not averaged"
+    assert "Of one point within InfLLM's range, by an interval each: 1 below. Beyond InfLLM's range, held" in table.lead
+
+
+def test_few_documents_are_too_few(tmp_path, config) -> None:
+    said = told(tmp_path, config, [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.0)], n=3)
+    assert said[0].startswith("**UT-ACA loses to InfLLM on 3 documents, too few to tell more: at equal tokens")
+
+
+def test_one_document_tells_nothing(tmp_path, config) -> None:
+    given = [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.0), ("utaca", 64, "sub.16", "", 512, 0.0)]
+    table = verdict.verdict(*made(tmp_path, given, n=1), config)
+    said = table.lead.splitlines()
+    assert said[0].startswith("**One document tells nothing: at equal tokens, on average over 2 points, UT-ACA's CAS ")
+    assert "loses" not in table.lead
+    assert "2 not told apart" in said[1]
+    assert said[-1].startswith("Made of 1 document: ")
+    assert {row[5] for row in table.cells()[1]} == {"not told apart"}
+
+
+def test_failed_judgements_are_told(tmp_path, config) -> None:
+    said = told(tmp_path, config, [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.5)], failed=2)
+    assert said[-1].endswith(" 8 judgements failed and are left out.")
+
+
+def test_the_figure_shows_every_row_and_the_zero(tmp_path, config, monkeypatch) -> None:
+    given = [*INFLLM, *(("utaca", k, "sub.16", "", t, 0.4) for k, t in ((32, 140), (64, 400), (96, 4000)))]
+    frame = verdict.verdict(*made(tmp_path, given), config).frame
+    drawn = []
+    plain = figures.Figure.savefig
+    monkeypatch.setattr(figures.Figure, "savefig", lambda self, *a, **k: (drawn.append(self), plain(self, *a, **k))[1])
+    paths = figures.differences(frame, tmp_path, config)
+    assert [path.name for path in paths] == ["differences.png", "differences.svg"]
+    (axes,) = drawn[0].axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(frame["name"])
+    assert frame["name"].iloc[0] == "UT-ACA, mean of 2"
+    assert axes.lines[0].get_xdata() == [0, 0]
+    low, high = axes.get_xlim()
+    assert low < frame["gain_pct_low"].min()
+    assert high > max(0, frame["gain_pct_high"].max())
+    assert "open: held against InfLLM at other numbers of tokens" in axes.get_xlabel()
+    first = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in figures.differences(frame, tmp_path, config)] == first
+
+
+# Names
+
+
+def test_a_point_has_one_name(tmp_path, config) -> None:
+    given = [
+        ("infllm", 8, "", "", 128, 0.3), ("utaca", 64, "sub.16", "", 340, 0.5),
+        ("utaca", 64, "sub.16", "chained", 350, 0.5),
+        ("oracle", 64, "set.1", "", 300, 0.5), ("snapkv", 1024, "", "", 1024, 0.5), ("full", 0, "", "", 900, 0.5),
+    ]  # fmt: skip
+    named = [
+        "InfLLM K=8", "UT-ACA K_max=64, Sub.16", "UT-ACA K_max=64, Sub.16 (chained)", "Oracle K_max=64, Set.1",
+        "SnapKV 1024 tokens", "Full attention",
+    ]  # fmt: skip
+    assert [name_in_words(point, config) for point in points(*made(tmp_path, given))] == named
+    of_suite = [schema.Point(*point[:3], detector=point[3]) for point in given]
+    config.suites = {"test": schema.Suite(split="test", points=of_suite)}
+    assert [label_in_words(point.label, config) for point in of_suite] == named
+    assert label_in_words("utaca-K64-sub16-seed3", config) == "UT-ACA K_max=64, Sub.16 seed 3"
+    assert label_in_words("utaca-K64-sub16-chained-seed3", config) == "UT-ACA K_max=64, Sub.16 (chained) seed 3"
+    assert label_in_words("utaca-K9-sub16", config) == "utaca-K9-sub16"
+    assert of_label("all", config) is None
+
+
+# Colours
+
+
+def test_colours_are_seen_on_white_and_dark() -> None:
+    assert palette.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert palette.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert palette.contrast(palette.INK, palette.WHITE) > 7
+    assert palette.contrast(palette.MUTED, palette.WHITE) > 4.5
+    for method in [*METHODS, "infllm", "utaca", "oracle", "my-method"]:
+        mark = palette.mark(method)
+        assert max(palette.contrast(part, palette.WHITE) for part in (mark.color, mark.edge)) >= 3, method
+    for name, color in palette.FAMILIES.items():
+        assert color == palette.BLACK or palette.contrast(color, palette.DARK) >= 3, name
+
+
+def test_families_have_colours_of_their_own_and_methods_marks() -> None:
+    assert len(set(palette.FAMILIES.values())) == len(palette.FAMILIES) == len(palette.TITLES)
+    marks = [palette.mark(method)[::2] for method in {*METHODS, "infllm", "utaca", "oracle"}]
+    assert len(set(marks)) == len(marks)
+    assert "other" not in {palette.family(method) for method in METHODS}, "a method of the project has no family"
+    assert all(f"--{name}: " in palette.css() for name in palette.FAMILIES)
