@@ -14,17 +14,17 @@ import pyarrow as pa
 import pytest
 from browser import CHROMIUM, Browser
 from configs import reference_config
-from conftest import copy_checkout
+from conftest import ROOT, copy_checkout
 
 from utaca.errors import UserError
 from utaca.judging import sheets
 from utaca.judging.review import labels as review_labels
 from utaca.judging.review import scores as review_scores
 from utaca.judging.source import sentence
+from utaca.plan import Plan
 from utaca.records import SCHEMAS, read, write
 from utaca.reporting import people, tables
 from utaca.settings import schema
-from utaca.settings.checks import load
 from utaca.settings.compose import compose
 
 PERSON = "Ada Lopez"
@@ -668,8 +668,8 @@ def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
 
 # In the workflow
 
-RULES = ["correct_labels", "review_labels", "review_scores", "table_labels", "table_human"]
-LABELS_OF = "results/tiny/labels/reference"
+RULES = ["correct_labels", "review_labels", "review_scores", "table"]
+PLAN = Plan(compose({}, ROOT), ROOT / "src")
 
 
 def snakemake(folder: Path, *targets: str, dry: bool = False) -> str:
@@ -694,27 +694,28 @@ def test_sheets_are_applied_once_they_are_there(tmp_path):
     folder = copy_checkout(tmp_path / "utaca")
     for own in (folder / "data/annotations").glob("*.csv"):
         own.unlink()
-    config = load(compose({}, folder))
     for split, labels in (("train", LABELS), ("validation", LABELS.slice(0, 0)), ("test", LABELS.slice(0, 9))):
-        write(folder / LABELS_OF / "uncorrected" / f"{split}.parquet", "labels", labels)
-        write(folder / f"results/tiny/documents/{split}.parquet", "documents", [document("d0"), document("d1")])
-    for name, suite in config.suites.items():
-        for point in suite.points if suite.split == "test" else []:
-            path = folder / f"results/tiny/scores/reference/{name}/{point.label}.parquet"
-            write(path, "scores", [judged("d0", point.label, "Golf", 0.5, suite=name)])
-    pages = [f"{LABELS_OF}/review.html", "results/tiny/scores/reference/review.html"]
-    tables = ["results/tiny/tables/labels.md", "results/tiny/tables/human.md"]
+        write(folder / PLAN.labels / "uncorrected" / f"{split}.parquet", "labels", labels)
+        write(folder / PLAN.documents(split), "documents", [document("d0"), document("d1")])
+    (judged_test,) = PLAN.judged("test")
+    points = [
+        (suite, schema.Point(**point).label) for suite, own in PLAN.suites("test", "blocks").items() for point in own
+    ]
+    write(folder / judged_test, "scores", [judged("d0", label, "Golf", 0.5, suite=suite) for suite, label in points])
+    pages = [f"{PLAN.labels}/review.html", f"{PLAN.scores}/review.html"]
+    tables = [f"{PLAN.folder}/tables/labels.md", f"{PLAN.folder}/tables/human.md"]
 
     output = snakemake(folder, *pages, *tables)
     assert output.endswith("status 0"), output
     assert all("<!doctype html>" in (folder / page).read_text(encoding="ascii") for page in pages)
     assert "no corrections" in (folder / tables[0]).read_text(encoding="utf-8")
     assert "no human scores" in (folder / tables[1]).read_text(encoding="utf-8")
-    train = folder / LABELS_OF / "train.parquet"
+    train = folder / PLAN.labels / "train.parquet"
     assert read(train, "labels").equals(LABELS)
 
     sheet = label_sheet(folder / "data/annotations/label_corrections.csv", [label_row()])
-    scored = judged("d0", config.suites["test"].points[0].label, "Golf") | {"human": 0.4, "annotator": "eve"}
+    suite, label = points[0]
+    scored = judged("d0", label, "Golf", suite=suite) | {"human": 0.4, "annotator": "eve"}
     label_sheet(folder / "data/annotations/cas_scores.csv", [scored], sheets.SCORE_COLUMNS)
     output = snakemake(folder, *pages, *tables)
     assert output.endswith("status 0"), output
