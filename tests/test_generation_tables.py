@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utaca.records import write
-from utaca.reporting import figures, generation, statistics
+from utaca.reporting import figures, generation, palette, statistics
 from utaca.reporting.points import Curve, points
 from utaca.settings import schema
 
@@ -180,8 +182,8 @@ def test_labels_of_the_figure_do_not_overlap(tmp_path, config) -> None:
     drawn = []
     plain = figures.place_labels
 
-    def seen(figure, labels, places, bars) -> None:
-        plain(figure, labels, places, bars)
+    def seen(figure, labels, places, bars, lines) -> None:
+        plain(figure, labels, places, bars, lines)
         drawn.append((figure, labels, places))
 
     with pytest.MonkeyPatch.context() as patch:
@@ -197,6 +199,35 @@ def test_labels_of_the_figure_do_not_overlap(tmp_path, config) -> None:
     assert not any(box.contains(*spot) for box in boxes for spot in spots)
 
 
+def test_labels_and_legend_keep_clear_of_lines_and_are_readable(tmp_path, config) -> None:
+    frame = generation.generation("test", *made(tmp_path, FIXED + ADAPTIVE + ORACLES), config).frame
+    drawn = []
+    plain = figures.place_labels
+
+    def seen(figure, labels, *rest) -> None:
+        plain(figure, labels, *rest)
+        drawn.append((figure, labels))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "place_labels", seen)
+        figures.pareto(frame, tmp_path, config)
+    figure, labels = drawn[0]
+    figure.canvas.draw()
+    renderer, (axes,) = figure.canvas.get_renderer(), figure.axes
+    boxes = [figures.Text.get_window_extent(label, renderer) for label in labels]
+    # Curves and error bars, at a hundred places a stroke.
+    strokes = [line.get_xydata() for line in axes.lines if line.get_linestyle() != "None"]
+    strokes += [segment for one in axes.collections for segment in one.get_segments()]
+    for stroke in strokes:
+        for ends in pairwise(axes.transData.transform(stroke)):
+            places = np.linspace(*ends, 100)
+            assert not any(box.contains(*place) for box in boxes for place in places)
+    assert min(label.get_fontsize() for label in labels) >= 8
+    assert {label.get_color() for label in labels} == {palette.INK}
+    (legend,) = figure.legends
+    assert not legend.get_window_extent(renderer).overlaps(axes.get_window_extent(renderer))
+
+
 def test_points_of_another_policy_are_another_curve(tmp_path, config) -> None:
     many = [("infllm", k, "", -1, 16.0 * k, 0.9) for k in (8, 16)]
     many += [("utaca", k, policy, 0, 15.0 * k, 0.8) for policy in ("sub.16", "set.8") for k in (32, 64)]
@@ -207,4 +238,8 @@ def test_points_of_another_policy_are_another_curve(tmp_path, config) -> None:
         figures.pareto(frame, tmp_path, config)
     bars, names = drawn[0].get_legend_handles_labels()
     curves = {name: sorted(bar.lines[0].get_xdata()) for bar, name in zip(bars, names, strict=True)}
-    assert {name: len(xs) for name, xs in curves.items()} == {"InfLLM": 2, "UT-ACA, Sub.16": 2, "UT-ACA, Set.8": 2}
+    assert {name: len(xs) for name, xs in curves.items()} == {
+        "InfLLM, K": 2, "UT-ACA, K_max, Sub.16": 2, "UT-ACA, K_max, Set.8": 2
+    }  # fmt: skip
+    assert {bar.lines[0].get_color() for bar in bars[1:]} == {palette.FAMILIES["utaca"]}, "one colour a method"
+    assert len({bar.lines[0].get_linestyle() for bar in bars[1:]}) == 2

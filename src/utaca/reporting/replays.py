@@ -138,11 +138,11 @@ def replay(files: Files, config: schema.Config) -> Table:
     what = (
         f"Single-decision counterfactual replay of {label_in_words(config.replays_of, config)} on the test split: one "
         "decision of the detector is turned, everything else runs on. Changes are what the decision did to its "
-        "answer: the answer as it was minus the answer with the decision turned, means over decisions (CAS in points of "
-        "the answer). Token: whether "
-        "compact and expanded pass give different tokens. Helpful decisions raised CAS, harmful ones lowered it. "
-        f"Replayed are at most {config.scale.replays} decisions of each kind a document, drawn by chance; each counts "
-        f"for all that it was drawn from. {data.n_failed} replays with failed judgements are left out."
+        "answer: the answer as it was minus the answer with the decision turned, means over decisions (CAS in points "
+        "of the answer). Token: whether compact and expanded pass give different tokens. Helpful decisions raised "
+        f"CAS, harmful ones lowered it. Replayed are at most {config.scale.replays} decisions of each kind a document, "
+        f"drawn by chance; each counts for all that it was drawn from. {data.n_failed} replays with failed judgements "
+        "are left out."
     )
     told = caption_in_words(
         what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA, columns=False
