@@ -17,7 +17,8 @@ from utaca import preflight
 from utaca.errors import UserError
 from utaca.plan import KINDS, SPLITS, Plan
 from utaca.settings import runs
-from utaca.settings.compose import compose, is_dry_run, targets
+from utaca.settings.command import is_dry_run, targets
+from utaca.settings.compose import compose
 from utaca.settings.machine import share_source
 
 # Scripts run in processes of their own.

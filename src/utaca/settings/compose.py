@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -274,40 +272,3 @@ def _filled(value: Any, run: str) -> Any:
         for name, settings in value["methods"].items()
     }
     return {**value, "methods": methods}
-
-
-def targets(argv: Sequence[str]) -> list[str]:
-    """Targets on a command line of Snakemake, ``sys.argv``; none where it is no such line."""
-    return list(getattr(_parsed(argv), "targets", None) or [])
-
-
-def is_dry_run(argv: Sequence[str]) -> bool:
-    """Whether a command line of Snakemake, ``sys.argv``, asks for a dry run."""
-    return bool(getattr(_parsed(argv), "dryrun", False))
-
-
-def _parsed(argv: Sequence[str]) -> Any:
-    from contextlib import redirect_stderr
-    from io import StringIO
-
-    from snakemake.cli import get_argument_parser
-
-    try:
-        with redirect_stderr(StringIO()):
-            return get_argument_parser().parse_known_args(list(argv[1:]))[0]
-    except SystemExit:
-        # no line of Snakemake's: the workflow was loaded from Python
-        return None
-
-
-def command(overrides: Mapping[str, Any], target: str) -> str:
-    """What to type for ``target`` under these overrides, settings of transport left out: addresses stay at home."""
-    transport = {
-        f.name for kind in (schema.Endpoint, schema.Corpus) for f in fields(kind) if f.metadata.get("transport")
-    }
-    entries = []
-    for key, value in overrides.items():
-        if isinstance(value, Mapping):
-            value = {name: each for name, each in value.items() if name not in transport}
-        entries.append(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
-    return shlex.join(["snakemake", "--cores", "all", target, *(["--config", *entries] if entries else [])])

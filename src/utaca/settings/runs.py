@@ -7,7 +7,6 @@ replays and tables may be added.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import re
@@ -25,7 +24,6 @@ from utaca.settings.checks import build, digest, identity
 from utaca.settings.models import Faults
 
 CONFIG = "run.yaml"
-MANIFEST = "manifest.json"
 PARTS = ("seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation")
 """Keys of the config that a run's base is made of."""
 _NAMED = ("reader", "corpus", "writer", "labeller")
@@ -139,11 +137,6 @@ def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> d
         "model": _model(config["reader"]),
         "inputs": {str(path): sha256(path) for path in sorted(set(map(Path, inputs)))},
     }
-
-
-def write_manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path, path: Path) -> None:
-    """Save the :func:`manifest`; all or nothing."""
-    _put(path, json.dumps(manifest(config, inputs, root), indent=1, ensure_ascii=False) + "\n")
 
 
 def sha256(path: Path) -> str:

@@ -1,0 +1,29 @@
+"""What a command line of Snakemake asks for, read as Snakemake reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from io import StringIO
+from typing import Any
+
+from snakemake.cli import get_argument_parser
+
+
+def targets(argv: Sequence[str]) -> list[str]:
+    """Targets on a command line of Snakemake, ``sys.argv``; none where it is no such line."""
+    return list(getattr(_parsed(argv), "targets", None) or [])
+
+
+def is_dry_run(argv: Sequence[str]) -> bool:
+    """Whether a command line of Snakemake, ``sys.argv``, asks for a dry run."""
+    return bool(getattr(_parsed(argv), "dryrun", False))
+
+
+def _parsed(argv: Sequence[str]) -> Any:
+    try:
+        with redirect_stderr(StringIO()):
+            return get_argument_parser().parse_known_args(list(argv[1:]))[0]
+    except SystemExit:
+        # no line of Snakemake's: the workflow was loaded from Python
+        return None
