@@ -127,11 +127,6 @@ def _reader_faults(reader: schema.Reader) -> Iterator[str]:
             f"reader.memory.n_representatives is {memory.n_representatives} but must be at most "
             f"reader.memory.block_size, which is {memory.block_size}."
         )
-    if reader.graphs and memory.storage == "host":
-        yield (
-            "reader.graphs is true, which cannot decode with reader.memory.storage=host, for which every pass waits; "
-            "set reader.graphs=false, or reader.memory.storage=device."
-        )
     if training.heads % training.kv_heads:
         yield (
             f"reader.training.heads is {training.heads} but must be a multiple of reader.training.kv_heads, "
