@@ -15,9 +15,10 @@ tables: environment
 smoke: environment
 	$(BIN)/snakemake --cores all results/tables --config scale=smoke
 
-# The tables of a run that the documents quote: make snapshot RUN=quick
+# Saves what the documents quote of a run beside them, and refills them: make snapshot RUN=quick
+RUN ?= quick
 snapshot: environment
-	$(BIN)/python -m utaca.reporting.quote snapshot $(RUN)
+	$(BIN)/python -m utaca.reporting.quote --save $(RUN)
 
 # A process a core, each with whole files and one thread.
 test: environment
@@ -35,13 +36,13 @@ format: environment
 	$(BIN)/snakefmt Snakefile workflow
 
 # Puts the reader that `snakemake reader` trained in the place of the shipped one, and its card, once measured by
-# `snakemake results/tiny/reader/card.md`, into its model card.
+# `snakemake results/quick/reader/card.md`, into its model card.
 ship-reader:
-	cp results/tiny/reader/trained/* data/readers/tiny/
+	cp results/quick/reader/trained/* data/readers/tiny/
 
 ship-card:
 	sed -i '/^<!-- measured -->$$/,$$d' data/readers/tiny/README.md
-	{ echo '<!-- measured -->'; cat results/tiny/reader/card.md; } >> data/readers/tiny/README.md
+	{ echo '<!-- measured -->'; cat results/quick/reader/card.md; } >> data/readers/tiny/README.md
 
 # kvpress, with which the tests compare the methods, wants an older transformers and so lives by itself.
 oracle: environment .venv-oracle/installed

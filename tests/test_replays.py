@@ -142,11 +142,14 @@ def files(tmp_path) -> replays.Files:
         score("b", "6", "major", None), score("b", "6", "city", 1.0),
     ]  # fmt: skip
     paths = {name: tmp_path / f"{name}.parquet" for name in ("answers", "scores", "replays", "replay_scores")}
+    # The files hold other points of the split too.
+    answers += [answer | {"point": "infllm-K1", "method": "infllm", "text": "short"} for answer in answers]
+    own += [score(d, "infllm-K1", name, 0.0, "short") for d in "abc" for name in ("major", "city")]
     write(paths["answers"], "answers", answers)
     write(paths["scores"], "scores", own, made_from=[paths["answers"]])
     write(paths["replays"], "replays", REPLAYS)
     write(paths["replay_scores"], "scores", turned, made_from=[paths["replays"], paths["answers"]])
-    return replays.Files([paths["answers"]], paths["scores"], [paths["replays"]], paths["replay_scores"])
+    return replays.Files([paths["answers"]], paths["scores"], [paths["replays"]], paths["replay_scores"], "p")
 
 
 def test_replay_table_weighs_decisions_by_what_they_stand_for(files, config) -> None:  # noqa: F811
@@ -184,32 +187,30 @@ def test_failures_are_found(files, config) -> None:  # noqa: F811
     assert cells[2][header.index("paper quality %")] == "16.7 → 66.7"
 
 
-def test_cases_are_expansions_that_changed_a_score(files, config, tmp_path) -> None:  # noqa: F811
-    fixed = tmp_path / "fixed.parquet"
-    write(fixed, "scores", [score(d, "infllm-K1", n, 0.0, "short") for d in "abc" for n in ("major", "city")])
-    table = replays.cases(files, [fixed], config)
+def test_cases_are_expansions_that_changed_a_score(files, config) -> None:  # noqa: F811
+    table = replays.cases(files, "infllm-K1", config)
     assert len(table.frame) == 1
     row = table.frame.iloc[0]
     assert (row["document"], row["attribute"], row["rejected"], row["replacement"]) == ("a", "major", " c1", " e2")
     assert (row["adaptive_cas"], row["suppressed_cas"], row["compact_cas"]) == (1, 0, 0)
     assert table.cells()[1][0][-2:] == ["lost (0.00, 0.50)", "short (0.00, 0.50)"]
     assert "1 of the 1 replayed expansions" in table.caption
-    assert replays.cases(files, [], config).cells()[1][0][-1] == "– (–, –)"
+    assert replays.cases(files, "", config).cells()[1][0][-1] == "– (–, –)"
 
 
 def test_nothing_replayed_leaves_empty_tables(files, config, tmp_path) -> None:  # noqa: F811
     none, scores = tmp_path / "none.parquet", tmp_path / "none-scores.parquet"
     write(none, "replays", [])
     write(scores, "scores", [], made_from=[none, *files.answers])
-    empty = replays.Files(files.answers, files.scores, [none], scores)
+    empty = replays.Files(files.answers, files.scores, [none], scores, "p")
     assert (replays.replay(empty, config).frame["n_replayed"] == 0).all()
     assert not replays.failures(empty, config).frame["found"].any()
-    assert replays.cases(empty, [], config).cells()[1] == []
+    assert replays.cases(empty, "", config).cells()[1] == []
 
 
 def test_replays_of_other_answers_are_refused(files, config, tmp_path) -> None:  # noqa: F811
     other = tmp_path / "other.parquet"
     write(other, "answers", [{"document": "a", "text": "same"}], config="other")
-    mixed = replays.Files([other], files.scores, files.replays, files.replay_scores)
+    mixed = replays.Files([other], files.scores, files.replays, files.replay_scores, "p")
     with pytest.raises(UserError, match="must not be mixed"):
         replays.replay(mixed, config)

@@ -62,7 +62,6 @@ rule view_traces:
     params:
         code=CODE["view_traces"],
         caption=PLAN.caption,
-        documents=SETTINGS.report.traced_documents,
         memory=PLAN.reader["memory"],
     script:
         "../scripts/view_traces.py"
@@ -71,8 +70,8 @@ rule view_traces:
 rule report:
     input:
         results=PLAN.results,
-        run=rules.run_config.output,
-        manifest=rules.manifest.output,
+        run=rules.run_config.output[0],
+        manifest=rules.manifest.output[0],
         links=list(PLAN.links.values()),
     output:
         PLAN.report,
