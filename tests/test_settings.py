@@ -195,7 +195,7 @@ def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
         ({"detectors": {"mine": {"kind": "evidential"}}}, "kind evidential knows two classes"),
         ({"detectors": {"mine": {"label": "needed", "classes": "2"}}}, "detectors.mine.label is needed"),
         ({"detectors": {"mine": {"target": {"policy": "add.1"}}}}, "detectors.mine.target.policy"),
-        ({"trajectories": {"expanded": "16"}}, "must be above the budgets, which go up to 16"),
+        ({"trajectories": {"expanded": "1"}}, "trajectories.expanded is 1 but must be above the budgets, which go"),
         ({"trajectories": {"sites": ["mpl"]}}, "trajectories.sites names 'mpl'"),
         ({"detectors": {"mine": {"class_weights": ["1", "1"]}}}, "detectors.mine.class_weights"),
         ({"detectors": {"mine": {"chain": "6", "lstm": "false"}}}, "detectors.mine.chain is 6 but without an LSTM"),
@@ -514,6 +514,10 @@ def test_another_model_takes_nothing_from_the_options_reader(root: Path) -> None
     fresh = asdict(schema.Reader(name="m", path="org/m", max_new_tokens=99))
     assert reader["reader"] == fresh
     assert reader["methods"] == compose({"scale": "paper", "reader": "llama31_8b"}, root)["methods"]
+    own = compose({"reader": {"use": "tiny", "name": "m", "path": "org/m"}}, root)
+    tiny = compose({}, root)
+    assert own["reader"] == {**tiny["reader"], "name": "m", "path": "org/m"}, "asked for"
+    assert own["methods"]["h2o"] == tiny["methods"]["h2o"]
     same = compose({"reader": {"path": "data/readers/tiny/", "dtype": "float32"}}, root)["reader"]
     assert (same["name"], same["memory"]["n_local"]) == ("tiny", 256)
 

@@ -20,6 +20,11 @@ def is_dry_run(argv: Sequence[str]) -> bool:
     return bool(getattr(_parsed(argv), "dryrun", False))
 
 
+def is_touch(argv: Sequence[str]) -> bool:
+    """Whether a command line of Snakemake, ``sys.argv``, runs no job but marks its files as new."""
+    return bool(getattr(_parsed(argv), "touch", False))
+
+
 def _parsed(argv: Sequence[str]) -> Any:
     try:
         with redirect_stderr(StringIO()):

@@ -60,7 +60,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         if key in ROLES:
             value = _as_endpoint(key, base, value, found)
         if key == "reader":
-            base, value = _as_reader(base, value, found)
+            base, value = _as_reader(base, value, _names_an_option(overrides[key]), found)
         plain[key] = _merged(base, value, key)
     swapped = "reader" in said.choices or "path" in (said.keys.get("reader") or {})
     plain["methods"] = _methods(root, plain.get("reader"), said, swapped, found)
@@ -192,9 +192,13 @@ def _shown_url(url: Any) -> str:
     return str(url) if url and not re.search("[@?#]", str(url)) else "http://HOST:8000/v1"
 
 
-def _as_reader(base: Any, given: Any, found: list[str]) -> tuple[Any, Any]:
-    """Another model than the option's wants a name of its own, and starts from defaults: what was set for the option's
-    (prompt, window, positions, settings of methods) would be wrong for it."""
+def _names_an_option(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get(CHOICE_KEY), str)
+
+
+def _as_reader(base: Any, given: Any, kept: bool, found: list[str]) -> tuple[Any, Any]:
+    """Another model than the option's wants a name of its own, and starts from defaults, unless the option's settings
+    are asked for by ``use`` (``kept``): prompt, window, positions and settings of methods would be wrong for it."""
     if not isinstance(given, Mapping) or not isinstance(base, Mapping):
         return base, given
     path = str(given.get("path", base.get("path"))).rstrip("/")
@@ -204,10 +208,10 @@ def _as_reader(base: Any, given: Any, found: list[str]) -> tuple[Any, Any]:
         found.append(
             f"reader.path is {path!r}, another model than that of reader {base.get('name')}; name it too, as in "
             f"--config 'reader={{name: NAME, path: {path}}}' (its other keys then start from the defaults of "
-            "config/README.md)."
+            "config/README.md, or from an option's by use: OPTION)."
         )
         return base, given
-    return {}, given
+    return (base if kept else {}), given
 
 
 def _methods(root: Path, reader: Any, said: _Said, swapped: bool, found: list[str]) -> dict[str, Any]:

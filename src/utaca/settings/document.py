@@ -65,7 +65,8 @@ A saved run holds whole groups under `use`, where an option's name may stand. So
 option takes the place of a group, keys change it.
 
 `judge={base_url: ...}` makes an endpoint remote and wants `name` and `model`, its own or an option's. Another
-`reader.path` than the option's wants a `name`, and then all other keys of `reader` start from the defaults below.
+`reader.path` than the option's wants a `name`, and then all other keys of `reader` start from the defaults below, or
+from those of an option where `use` names it: `reader={use: tiny, name: mine, path: ...}` for a tiny reader of one's own.
 Settings of `methods` may say `{run}` in a text, for the name of the run.
 
 ## Detectors
