@@ -17,7 +17,7 @@ from utaca import preflight
 from utaca.errors import UserError
 from utaca.plan import KINDS, SPLITS, Plan
 from utaca.settings import runs
-from utaca.settings.command import is_dry_run, targets
+from utaca.settings.command import is_dry_run, is_touch, runs_here, targets
 from utaca.settings.compose import compose
 from utaca.settings.machine import share_source
 
@@ -82,9 +82,11 @@ for alias in ["results/tables", "results/tables/"]:
 
 
 onstart:
-    if "--touch" not in sys.argv:
+    if not is_touch(sys.argv):
         try:
-            preflight.check(SETTINGS, PLAN.pending(TARGETS))
+            preflight.check(
+                SETTINGS, PLAN.pending(TARGETS), here=runs_here(sys.argv)
+            )
         except UserError as error:
             sys.exit(f"Error: {error}")
 

@@ -10,6 +10,7 @@ import pytest
 from utaca.errors import UserError
 from utaca.plan import KINDS, SPLITS, STAGES, Plan
 from utaca.reporting.registry import ENTRIES
+from utaca.settings.command import is_dry_run, is_touch, runs_here, targets
 from utaca.settings.compose import compose
 from utaca.settings.modules import closure, code
 
@@ -156,3 +157,13 @@ def test_a_target_of_another_run_is_refused(plan: Plan, tmp_path: Path, monkeypa
 def test_splits_and_stages_are_known() -> None:
     assert SPLITS == ("train", "validation", "test")
     assert all(set(before) <= set(STAGES) for before in STAGES.values())
+
+
+def test_what_a_command_line_says_beside_its_targets() -> None:
+    line = ["snakemake", "--cores", "2", "results/tables", "--config", "scale=smoke"]
+    assert targets(line) == ["results/tables"]
+    assert (is_dry_run(line), is_touch(line), runs_here(line)) == (False, False, True)
+    assert is_dry_run([*line, "-n"])
+    assert is_touch([*line, "--touch"])
+    assert not runs_here([*line, "--workflow-profile", "slurm"]), "a cluster's nodes have another memory"
+    assert runs_here([*line, "--workflow-profile", "default"])

@@ -25,6 +25,13 @@ def is_touch(argv: Sequence[str]) -> bool:
     return bool(getattr(_parsed(argv), "touch", False))
 
 
+def runs_here(argv: Sequence[str]) -> bool:
+    """Whether a command line of Snakemake, ``sys.argv``, leaves its jobs on this machine: by no executor or profile."""
+    parsed = _parsed(argv)
+    named = [getattr(parsed, name, None) for name in ("workflow_profile", "profile")]
+    return getattr(parsed, "executor", None) in (None, "local") and all(name in (None, "default") for name in named)
+
+
 def _parsed(argv: Sequence[str]) -> Any:
     try:
         with redirect_stderr(StringIO()):
