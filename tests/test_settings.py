@@ -409,7 +409,8 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         runs.check(compose(named, root), folder)
     said = str(caught.value)
-    assert "another seed (0 there, 3 now) and scale.detector_steps (60 there, 61 now)" in said
+    steps = start["scale"]["detector_steps"]
+    assert f"another seed (0 there, 3 now) and scale.detector_steps ({steps} there, 61 now)" in said
     assert "--config run=NAME" in said
     (folder / "run.yaml").write_text((folder / "run.yaml").read_text().replace("detector_steps", "stepz"))
     with pytest.raises(UserError, match=r"run\.yaml was written under .*: scale\.detector_steps is missing"):
