@@ -81,8 +81,8 @@ def test_a_detector_without_a_judge_needs_no_labels(root: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "more"),
     [
-        ({"suites": "llama_full"}, {"seeds", "sweep"}),
-        ({"suites": "methods"}, {"methods", "equal_budgets", "compared"}),
+        ({"suites": "tiny_full"}, {"seeds", "sweep"}),
+        ({"suites": "methods_tiny"}, {"methods", "equal_budgets", "compared"}),
         ({"detectors": "paper"}, {"triggers"}),
         ({"scale": {"replays": "2"}}, {"replay", "failures", "cases"}),
     ],
@@ -139,7 +139,7 @@ def test_targets_that_the_config_does_not_make_are_refused(plan: Plan) -> None:
     plan.check_targets(
         ["results/tables", f"{plan.folder}/tables/test.csv", "documents", "results/benchmarks/engine.md"]
     )
-    with pytest.raises(UserError, match=r"seeds\.md needs a suite with table: seeds: .* --config suites=llama_full"):
+    with pytest.raises(UserError, match=r"seeds\.md needs a suite with table: seeds: .* --config suites=tiny_full"):
         plan.check_targets([f"{plan.folder}/tables/seeds.md"])
     with pytest.raises(UserError, match=r"did you mean results/quick/tables/tradeoff\.md\?"):
         plan.check_targets([f"{plan.folder}/tables/tradoff.md"])

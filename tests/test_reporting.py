@@ -370,7 +370,9 @@ def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
     assert read["cas_pct"].dtype == np.float64
     assert (read["n_documents"] == N_DOCUMENTS).all()
     brief, _, whole = files[4].read_text("utf-8").partition(render.DETAILS)
-    shown = "| Method | Setting | mTokens | Seconds a token | CAS % | paper mTokens (Llama-3.1-8B) | paper CAS % (Llama-"
+    shown = (
+        "| Method | Setting | mTokens | Seconds a token | CAS % | paper mTokens (Llama-3.1-8B) | paper CAS % (Llama-"
+    )
     assert shown in brief
     assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
     assert "Gap closed" not in brief

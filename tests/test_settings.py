@@ -297,7 +297,7 @@ def test_page_is_current(root: Path) -> None:
         ({}, "quick"),
         ({"scale": "smoke"}, "smoke"),
         ({"scale": {"use": "smoke", "bootstrap": "500", "replays": "0"}}, "smoke"),
-        ({"judge": "gpt_oss_120b", "suites": "methods", "report": {"traced_documents": "2"}}, "quick"),
+        ({"judge": "gpt_oss_120b", "suites": "methods", "card": {"questions": "9"}}, "quick"),
         ({"methods": {"h2o": {"heavy": "0.25"}}, "reader": {"memory": {"storage": "host"}}}, "quick"),
         ({"scale": "paper", "reader": "llama31_8b", "corpus": "wikipedia"}, "paper-llama31_8b-wikipedia"),
         ({"labeller": "gpt_oss_120b"}, "quick-gpt_oss_120b"),

@@ -199,13 +199,14 @@ def test_paper_scale_plans(checkout: Path) -> None:
     [
         ("jugde=x", "Error: unknown config key jugde; did you mean judge?"),
         ("judge=nope", "Error: judge=nope is unknown; judge is one of gpt_oss_120b, reference."),
-        ("detectors={utaca: {lstm: maybe}}", "Error: config key detectors.utaca.lstm"),
+        ("detectors={utaca: {lstm: maybe}}", "Error: detectors.utaca.lstm"),
     ],
 )
 def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path, setting: str, said: str) -> None:
     done = snakemake(checkout, "--cores", "1", "--config", setting, "--", "results/tables")
     assert done.returncode == 1
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    # Snakemake names its profile first.
+    _, *lines = [line for line in done.stdout.splitlines() if line.strip()]
     assert len(lines) == 1, done.stdout
     assert lines[0].startswith(said)
 
@@ -213,9 +214,9 @@ def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path, setting: st
 @pytest.mark.parametrize(
     ("settings", "target", "said"),
     [
-        (["reader={path: config}"], "documents", r"config\.json"),
+        (["reader={name: mine, path: config}"], "documents", r"config\.json"),
         (["corpus=none/articles.jsonl"], "corpus", r"none/articles\.jsonl"),
-        (["writer=gpt_oss_120b"], "biographies", "UTACA_API_KEY"),
+        (["writer={use: gpt_oss_120b, api_key_env: UTACA_KEY}"], "biographies", "UTACA_KEY"),
         (
             ["writer={use: gpt_oss_120b, base_url: 'http://127.0.0.1:9/v1', api_key_env: HOME}"],
             "biographies",
@@ -342,7 +343,7 @@ def test_a_target_that_the_config_does_not_make_is_told_how(finished: Path) -> N
     done = snakemake(finished, "-n", "results/smoke/tables/seeds.md", "--config", "scale=smoke")
     assert done.returncode == 1
     assert "results/smoke/tables/seeds.md needs a suite with table: seeds" in done.stdout
-    assert "suites=llama_full" in done.stdout
+    assert "suites=tiny_full" in done.stdout
     done = snakemake(finished, "-n", "results/smoke/tables/test.md")
     assert done.returncode == 1
     assert "add --configfile results/smoke/run.yaml" in done.stdout
@@ -425,13 +426,13 @@ def test_transport_reruns_nothing(finished: Path) -> None:
 
 
 def test_more_points_are_decoded_beside_the_others(finished: Path) -> None:
-    jobs = smoke(finished, "suites=llama_full")
+    jobs = smoke(finished, "suites=tiny_full")
     assert {"table seeds": 1, "table sweep": 1, "table pareto": 1}.items() <= jobs.items()
     assert not {"train_detector utaca", "decode_trajectories train"} & set(jobs)
 
 
 def test_methods_are_answered_beside_the_others(finished: Path) -> None:
-    jobs = smoke(finished, "suites=methods")
+    jobs = smoke(finished, "suites=methods_tiny")
     assert jobs["generate test methods"] == 2, "a job a shard"
     assert {"table methods", "table equal_budgets", "figure compared", "score test methods"} <= set(jobs)
     assert not {"pad test", "decode_trajectories train", "label train", "train_detector utaca"} & set(jobs)

@@ -388,7 +388,7 @@ class Plan:
                 if name not in self.tables:
                     raise UserError(
                         f"{target} needs {ENTRIES[name].when.needs}: snakemake --cores all {target} "
-                        f"--config {ENTRIES[name].when.option}"
+                        f"--config {ENTRIES[name].when.option(self.settings.reader.name)}"
                     )
             elif target.startswith("results/") and "{" not in target:
                 run = Path(target).parts[1]

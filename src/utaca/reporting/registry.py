@@ -38,7 +38,13 @@ class When:
 
     holds: Callable[[schema.Config], bool]
     needs: str = ""
-    option: str = ""
+    add: str = ""
+
+    def option(self, reader: str) -> str:
+        """What to add, with the options of suites that are the reader's."""
+        own = {"tiny": "tiny", "qwen2_7b": "qwen"}.get(reader, "llama")
+        methods = "methods" if own == "llama" else f"methods_{own}"
+        return self.add.replace("{plain}", own).replace("{full}", f"{own}_full").replace("{methods}", methods)
 
 
 def _suite(*purposes: str, split: str = "test") -> Callable[[schema.Config], bool]:
@@ -47,17 +53,17 @@ def _suite(*purposes: str, split: str = "test") -> Callable[[schema.Config], boo
 
 
 ALWAYS = When(lambda config: True)
-ON_TEST = When(_suite("generation"), "a suite of the test split", "suites=tiny")
-ON_VALIDATION = When(_suite("generation", split="validation"), "a suite of the validation split", "suites=tiny")
-SWEEP = When(_suite("sweep"), "a suite with table: sweep", "suites=llama_full")
-SEEDS = When(_suite("seeds"), "a suite with table: seeds", "suites=llama_full")
-METHODS = When(_suite("methods"), "a suite with table: methods", "suites=methods")
-BUDGETS = When(_suite("budgets"), "a suite with table: budgets", "suites=methods")
-OWN = When(lambda config: any(map(config.tried, ("validation", "test"))), "points of method utaca", "suites=tiny")
+ON_TEST = When(_suite("generation"), "a suite of the test split", "suites={plain}")
+ON_VALIDATION = When(_suite("generation", split="validation"), "a suite of the validation split", "suites={plain}")
+SWEEP = When(_suite("sweep"), "a suite with table: sweep", "suites={full}")
+SEEDS = When(_suite("seeds"), "a suite with table: seeds", "suites={full}")
+METHODS = When(_suite("methods"), "a suite with table: methods", "suites={methods}")
+BUDGETS = When(_suite("budgets"), "a suite with table: budgets", "suites={methods}")
+OWN = When(lambda config: any(map(config.tried, ("validation", "test"))), "points of method utaca", "suites={plain}")
 EXPANDED = When(lambda config: config.trajectories.expanded > 0, "trajectories that try every token expanded",
                 "detectors=paper")  # fmt: skip
 REPLAYED = When(lambda config: config.scale.replays > 0, "decisions that are replayed", "'scale={replays: 12}'")
-JUDGED = When(lambda config: any(s.split == "test" for s in config.suites.values()), ON_TEST.needs, ON_TEST.option)
+JUDGED = When(lambda config: any(s.split == "test" for s in config.suites.values()), ON_TEST.needs, ON_TEST.add)
 
 
 @dataclass(frozen=True)

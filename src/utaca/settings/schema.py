@@ -380,13 +380,6 @@ class Card:
 
 
 @dataclass
-class Report:
-    """What the report shows."""
-
-    traced_documents: int = setting(6, "documents of each suite in the trace viewer", minimum=1)
-
-
-@dataclass
 class Config:
     """The whole config."""
 
@@ -419,7 +412,6 @@ class Config:
     )
     generation: Generation = setting(Generation(), "decoding of the suites")
     card: Card = setting(Card(), "the reader card")
-    report: Report = setting(Report(), "the report")
     answers: str = setting(
         "results/answers.sqlite",
         "file that keeps every endpoint's answers, shared by runs; on a disk of one machine",
