@@ -170,14 +170,13 @@ def _to_fetch(reader: schema.Reader) -> int:
 
 def _lengths(settings: schema.Config) -> str:
     """The shortest document of a split must hold its longest biography."""
-    from transformers import AutoTokenizer
-
     from utaca.biographies.dataset import biographies, drafts
     from utaca.biographies.padding import counter
     from utaca.biographies.sentences import summary
+    from utaca.readers.tokenizer import load_tokenizer
 
     reader = settings.reader
-    count = counter(AutoTokenizer.from_pretrained(reader.path, revision=reader.revision or None))
+    count = counter(load_tokenizer(reader.path, reader.revision))
     found = []
     for split in ("train", "validation", "test"):
         size: schema.SplitSize = getattr(settings.scale, split)

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformers import AutoTokenizer
-
 from utaca.biographies.padding import counter
 from utaca.card import figures
 from utaca.card.write import write_csv, write_markdown
+from utaca.readers.tokenizer import load_tokenizer
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, rows
 from utaca.settings.checks import load
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     params, files = snakemake.params, snakemake.input
     config = load(snakemake.config)
-    path, revision = params.tokenizer
-    tokenizer = AutoTokenizer.from_pretrained(path, revision=revision or None)
+    tokenizer = load_tokenizer(*params.tokenizer)
     found = [
         *figures.readings(read(files.readings, "readings"), config.judge, Path(params.store), config),
         *figures.labels(read(files.labels, "labels"), config),

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import AutoTokenizer
-
 from utaca.judging.traces import COLUMNS, label_traces
+from utaca.readers.tokenizer import load_tokenizer
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
 from utaca.records.trace_labels import KIND, TRACE_LABELS
@@ -25,8 +24,7 @@ def decode(tokens: "Sequence[int]") -> str:
 
 with stage_log(snakemake.log[0]):
     params, files = snakemake.params, snakemake.input
-    path, revision = params.tokenizer
-    tokenizer = AutoTokenizer.from_pretrained(path, revision=revision or None)
+    tokenizer = load_tokenizer(*params.tokenizer)
     labeller = build(schema.Endpoint, snakemake.config["labeller"], "labeller")
     answers, traces = (
         [row for row in found if row["point"] in params.points]

@@ -3,9 +3,8 @@
 import random
 from typing import TYPE_CHECKING
 
-from transformers import AutoTokenizer
-
 from utaca.biographies.padding import Padder, counter
+from utaca.readers.tokenizer import load_tokenizer
 from utaca.records.logs import stage_log
 from utaca.records.progress import progress
 from utaca.records.tables import rows, write
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     params = snakemake.params
-    path, revision = params.tokenizer
-    tokenizer = AutoTokenizer.from_pretrained(path, revision=revision or None)
+    tokenizer = load_tokenizer(*params.tokenizer)
     padder = Padder(rows(snakemake.input.corpus, "corpus"), counter(tokenizer), params.corpus)
     biographies = rows(snakemake.input.biographies, "biographies")
     documents = []

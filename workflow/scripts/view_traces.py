@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from transformers import AutoTokenizer
-
+from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     config = load(snakemake.config)
-    tokenizer = AutoTokenizer.from_pretrained(config.reader.path, revision=config.reader.revision or None)
+    tokenizer = load_tokenizer(config.reader.path, config.reader.revision)
     files = snakemake.input
     html = page(
         documents=rows(files.documents, "documents"),

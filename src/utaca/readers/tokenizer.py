@@ -1,0 +1,25 @@
+"""A reader's tokenizer by itself, for stages that load no model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+_GENERAL = ("TokenizersBackend", "PreTrainedTokenizerFast")
+
+
+def load_tokenizer(path: str, revision: str = "") -> Any:
+    """The tokenizer of a local folder or Hugging Face id, as ``transformers.AutoTokenizer`` has it.
+
+    Where a folder's config names the general class, that is loaded at once: the automatic one loads torch first, which
+    takes longer than most stages that need a tokenizer.
+    """
+    config = Path(path) / "tokenizer_config.json"
+    if config.is_file() and json.loads(config.read_text(encoding="utf-8")).get("tokenizer_class") in _GENERAL:
+        from transformers.tokenization_utils_tokenizers import TokenizersBackend
+
+        return TokenizersBackend.from_pretrained(path)
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path, revision=revision or None)
