@@ -173,6 +173,17 @@ def test_blocks_are_the_text_of_their_tokens(tmp_path, config):
     assert marked == covered & set(selected)
 
 
+def test_blocks_of_the_answer_are_no_text_of_the_document(tmp_path, config):
+    text = "x" * 30
+    args = files(tmp_path, [document("d0", text)], story("d0"))
+    (shown,) = unpacked(page(**args, config=config))
+    texts = ["".join(segments) for segments in shown["texts"]]
+    last = max(place for place, own in enumerate(texts) if own)
+    assert last < len(texts) - 1, "some lie behind the document"
+    assert not any(texts[last + 1 :])
+    assert texts[last].endswith("x")
+
+
 def test_blocks_agree_with_the_shipped_tokenizer():
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "data" / "readers" / "tiny")
     before, _ = frame(tokenizer)

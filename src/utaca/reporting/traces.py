@@ -372,11 +372,14 @@ def _covered(span: Row, starts: Sequence[int], memory: schema.Memory, n_blocks: 
 
 
 def _extent(block: int, text: Text, memory: schema.Memory) -> tuple[int, int]:
-    """Characters of a block, up to where the next token starts: spaces belong to what they follow."""
+    """Characters of a block, up to where the next token starts: spaces belong to what they follow.
+
+    Long answers make blocks too, of the question and of themselves: such a one has no characters of the document.
+    """
+    starts = [start for start, _ in text.offsets] + [text.offsets[-1][1]]
     first = memory.n_init + block * memory.block_size
-    after = first + memory.block_size
-    end = text.offsets[after][0] if after < len(text.offsets) else text.offsets[after - 1][1]
-    return max(0, text.offsets[first][0]), max(0, end)
+    place, after = (min(token, len(starts) - 1) for token in (first, first + memory.block_size))
+    return max(0, starts[place]), max(0, starts[after])
 
 
 def _segments(text: str, start: int, end: int, told: Sequence[Row]) -> list[str]:
