@@ -324,6 +324,7 @@ def test_run_leaves_tables_and_says_where(finished: Path) -> None:
 
 def test_a_run_says_what_it_was_made_of_and_is_repeated_from_it(finished: Path) -> None:
     manifest = json.loads((finished / "results" / "smoke" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["run"] == "smoke"
     weights = (finished / "data" / "readers" / "tiny" / "model.safetensors").read_bytes()
     assert hashlib.sha256(weights).hexdigest() in json.dumps(manifest)
     assert planned(finished, "results/tables", "--configfile", "results/smoke/run.yaml") == {}

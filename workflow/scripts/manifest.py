@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     inputs = [Path(path) for path in snakemake.input.files]
-    told = runs.manifest(snakemake.config, inputs, Path(snakemake.scriptdir).parents[1])
+    told = runs.manifest(snakemake.config, inputs, Path(snakemake.scriptdir).resolve().parents[1])
     with atomic_path(snakemake.output[0]) as scratch:
         scratch.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
