@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +13,7 @@ from test_generation_tables import FIXED, config, made  # noqa: F401
 
 from utaca.records import write
 from utaca.reporting import scorers
+from utaca.settings.schema import Point, Suite
 
 VALUES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3)), min_size=3, max_size=30)
 
@@ -47,9 +50,9 @@ def test_scorers_table(tmp_path, config) -> None:  # noqa: F811
 
 
 def test_disagreements_are_the_widest_and_shown_once(tmp_path, config) -> None:  # noqa: F811
-    def row(document: str, said: str, cas: float | None, string: float) -> dict:
+    def row(document: str, said: str, cas: float | None, string: float, point: str = "p") -> dict:
         return {
-            "document": document, "suite": "test", "point": "p", "attribute": "birth date", "prediction": said,
+            "document": document, "suite": "test", "point": point, "attribute": "birth date", "prediction": said,
             "reference": "June 3, 1888", "cas": cas, "string_match": string, "reason": "", "failure": None,
         }  # fmt: skip
 
@@ -57,10 +60,14 @@ def test_disagreements_are_the_widest_and_shown_once(tmp_path, config) -> None: 
     given_rows = [
         row("a", "1888-06-03", 1.0, 0.0),
         row("b", "1888-06-03", 1.0, 0.0),
-        row("c", "June 3, 1889", 0.0, 0.67),
+        row("c 1", "June 3, 1889", 0.0, 0.67, "infllm-K8"),
     ]
     write(path, "scores", [*given_rows, row("d", "June 3, 1888", 1.0, 1.0), row("e", "?", None, 0.0)])
+    config = replace(config, suites={"test": Suite("test", [Point("infllm", 8)])})
     table = scorers.disagreements([path], config)
+    header, cells = table.cells()
+    linked = [row[header.index("First document")] for row in cells]
+    assert linked == ["a", "[c 1](../traces/test.html#c%201/infllm-K8)"], "where the viewer has it"
     assert list(table.frame["prediction"]) == ["1888-06-03", "June 3, 1889"]
     assert list(table.frame["n_answers"]) == [2, 1]
-    assert list(table.frame["document"]) == ["a", "c"]
+    assert list(table.frame["document"]) == ["a", "c 1"]

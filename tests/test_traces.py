@@ -22,7 +22,8 @@ from utaca.readers.prompts import frame
 from utaca.records import write
 from utaca.records.trace_labels import KIND, TRACE_LABELS
 from utaca.reporting import palette
-from utaca.reporting.traces import Text, encoder, fragment, page
+from utaca.reporting.points import fragment
+from utaca.reporting.traces import Text, encoder, page
 from utaca.settings import schema
 
 N_INIT, SIZE, LAYERS = 3, 4, 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -114,6 +115,12 @@ def setting_in_words(point: Point, config: schema.Config) -> str:
 def name_in_words(point: Point, config: schema.Config) -> str:
     """What a point is called wherever people look, as in "UT-ACA K_max=64, Sub.16", "InfLLM K=8" or "SnapKV"."""
     return f"{point.method} {setting_in_words(point, config)}".removesuffix(f" {render.MISSING}")
+
+
+def fragment(document: str, point: str = "", step: int | None = None) -> str:
+    """The address of a token in the trace viewer, from ``#`` on; of an answer or a document where parts are left out."""
+    parts = [document, *([point] if point else []), *([str(step)] if point and step is not None else [])]
+    return "#" + "/".join(quote(part, safe="") for part in parts)
 
 
 def of_label(label: str, config: schema.Config) -> Point | None:

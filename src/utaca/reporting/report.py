@@ -23,7 +23,7 @@ from utaca.errors import UserError
 from utaca.pages import style
 from utaca.reporting import palette
 from utaca.reporting.render import DETAILS, RUN
-from utaca.reporting.tables import what_is_synthetic
+from utaca.reporting.tables import VIEWER, what_is_synthetic
 from utaca.settings import schema
 
 FIRST = ("differences", "curves")
@@ -134,7 +134,7 @@ def page(
         template.replace("@STYLE@", f"{style()}\n{palette.css()}", 1)
         .replace("@TITLE@", escape(f"UT-ACA, run {run}"), 1)
         .replace("@CONTENTS@", f"<ul>{''.join(contents)}</ul>", 1)
-        .replace("@BODY@", "\n".join(body), 1)
+        .replace("@BODY@", "\n".join(body).replace(f'href="{VIEWER}/', f'href="../{run}/traces/'), 1)
     )
     return html.encode("ascii", "xmlcharrefreplace").decode()
 

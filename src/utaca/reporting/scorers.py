@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,10 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import read
 from utaca.reporting import paper, statistics
-from utaca.reporting.points import label_in_words
-from utaca.reporting.tables import Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.points import fragment, label_in_words, of_label
+from utaca.reporting.tables import VIEWER, Column, Row, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
+from utaca.settings.schema import BLOCK_METHODS
 
 ALL = "all"
 APART = 0.5
@@ -95,7 +97,7 @@ def disagreements(scores: Sequence[str | Path], config: schema.Config) -> Table:
         Column("CAS", figure("cas", 2)),
         Column("String match", figure("string_match", 2)),
         Column("Answers", plain("n_answers")),
-        Column("First document", plain("document"), folded=True),
+        Column("First document", lambda row: _linked(row, config), folded=True),
         Column("First point", lambda row: label_in_words(row["point"], config), folded=True),
     )
     what = (
@@ -106,6 +108,14 @@ def disagreements(scores: Sequence[str | Path], config: schema.Config) -> Table:
         what, config, "judge", n_documents, f"config seed {config.seed}", paper.LLAMA, columns=False
     )
     return Table("disagreements", "Where CAS and string match disagree", told, frame[keep], columns)
+
+
+def _linked(row: Mapping[str, Any], config: schema.Config) -> str:
+    """The document, with the address of the answer where the trace viewer of the test split has it."""
+    point = of_label(row["point"], config)
+    if point is None or point.retriever not in BLOCK_METHODS:
+        return row["document"]
+    return f"[{row['document']}]({VIEWER}/test.html{fragment(row['document'], row['point'])})"
 
 
 def _judged(scores: Sequence[str | Path]) -> pd.DataFrame:

@@ -20,6 +20,8 @@ from utaca.reporting.statistics import Estimate
 from utaca.settings import schema
 
 NOT_RUN = "not run"
+VIEWER = "../traces"
+"""Where the pages of the trace viewer lie, from a table."""
 NAN = float("nan")
 
 Row = dict[str, Any]

@@ -5,8 +5,8 @@ Above them it shows where the operating points differ: CAS by attribute and by d
 unpacked by the browser when it is chosen; of its text the page holds the blocks that some step selected.
 
 A token is addressed as ``traces/{split}.html#{document}/{point}/{step}``, each part percent-encoded
-(:func:`fragment`): the document's id, the point's label as in the files (of any suite that ran it), the number of the
-step from 0. Step, or point and step, may be left out.
+(:func:`utaca.reporting.points.fragment`): the document's id, the point's label as in the files (of any suite that ran
+it), the number of the step from 0. Step, or point and step, may be left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -37,7 +36,7 @@ from utaca.records.schemas import CORRECT
 from utaca.records.trace_labels import KIND, TRACE_LABELS
 from utaca.reporting import palette
 from utaca.reporting.people import run_in_words
-from utaca.reporting.points import Point, name_in_words
+from utaca.reporting.points import Point, fragment, name_in_words
 from utaca.settings import schema
 
 # Documents beyond this size of the page are left out, and the page says so.
@@ -75,12 +74,6 @@ def encoder(tokenizer: Any) -> Callable[[str], Text]:
         return Text(offsets, lambda token: tokenizer.decode([token], clean_up_tokenization_spaces=False))
 
     return encode
-
-
-def fragment(document: str, point: str = "", step: int | None = None) -> str:
-    """The address of a token within the page, from ``#`` on; of an answer or a document where parts are left out."""
-    parts = [document, *([point] if point else []), *([str(step)] if point and step is not None else [])]
-    return "#" + "/".join(quote(part, safe="") for part in parts)
 
 
 def page(
