@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -27,9 +28,14 @@ def rotate(x: Tensor, position: int, theta: float = 10_000.0) -> Tensor:
     The frequencies are rounded to float32, as transformers has them.
     """
     half = x.shape[-1] // 2
-    angle = position * (1 / theta ** (torch.arange(half, dtype=torch.float32) / half)).double()
-    a, b, cos, sin = x[..., :half], x[..., half:], angle.cos(), angle.sin()
+    a, b, (cos, sin) = x[..., :half], x[..., half:], turn(half, position, theta)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+@cache
+def turn(half: int, position: int, theta: float) -> tuple[Tensor, Tensor]:
+    angle = position * (1 / theta ** (torch.arange(half, dtype=torch.float32) / half)).double()
+    return angle.cos(), angle.sin()
 
 
 def infllm(
@@ -75,8 +81,8 @@ def infllm(
             layer.values += module.self_attn.v_proj(normal).view(-1, groups, size)
             layer.mass += [torch.zeros(groups, dtype=torch.float64) for _ in tokens]
             score = {}
+            asked = sum(rotate(query, m.n_local - 1) for query in queries) / len(queries)
             for block in range(far):
-                asked = sum(rotate(query, m.n_local - 1) for query in queries) / len(queries)
                 score[block] = sum(float(asked[h] @ layer.blocks[block][h * groups // heads]) for h in range(heads))
             chosen = sorted(sorted(score, key=lambda b: (-score[b], b))[:budget])
             selected.append(chosen)
@@ -87,15 +93,16 @@ def infllm(
                 near = range(window, at + 1)
                 for h in range(heads):
                     g = h * groups // heads
-                    logits = [rotate(query[h], m.n_local - 1) @ layer.keys[t][g] for t in distant]
-                    logits += [rotate(query[h], at - window) @ rotate(layer.keys[t][g], t - window) for t in near]
+                    far_query, near_query = rotate(query[h], m.n_local - 1), rotate(query[h], at - window)
+                    logits = [far_query @ layer.keys[t][g] for t in distant]
+                    logits += [near_query @ rotate(layer.keys[t][g], t - window) for t in near]
                     given = (torch.stack(logits) / size**0.5).softmax(0)
                     row.append(sum(p * layer.values[t][g] for p, t in zip(given, [*distant, *near], strict=True)))
                     for p, t in zip(given[len(distant) :], near, strict=True):
                         if m.representatives == "attention_mass":
                             layer.mass[t][g] += p
                         elif 0 < at - t <= m.n_local:
-                            layer.mass[t][g] += rotate(query[h], at - window) @ rotate(layer.keys[t][g], t - window)
+                            layer.mass[t][g] += near_query @ rotate(layer.keys[t][g], t - window)
                 outputs.append(torch.cat(row))
             hidden = hidden + module.self_attn.o_proj(torch.stack(outputs))
             hidden = hidden + module.mlp(module.post_attention_layernorm(hidden))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -71,11 +72,18 @@ ORACLES = [("oracle", 32, "sub.16", -1, 140.0, 0.9), ("oracle", 64, "sub.16", -1
 
 def brute(answers, scores, name, drawn):
     """mTokens and CAS of a point over drawn documents (with repeats), from the files as they are."""
+    selected, generated, scored = by_document(tuple(answers), tuple(scores), name)
+    tokens = sum(selected[f"d{d}"] * generated[f"d{d}"] for d in drawn)
+    cas = [c for d in drawn for c in scored[f"d{d}"]]
+    return tokens / sum(generated[f"d{d}"] for d in drawn), sum(cas) / len(cas)
+
+
+@cache
+def by_document(answers, scores, name):
+    """Selected tokens, generated tokens and scores of a point, by document; files are read once."""
     a = pd.concat([pd.read_parquet(p) for p in answers]).query("point == @name").set_index("document")
     s = pd.concat([pd.read_parquet(p) for p in scores]).query("point == @name")
-    tokens = sum(a.loc[f"d{d}", "selected"] * a.loc[f"d{d}", "n_generated"] for d in drawn)
-    cas = [c for d in drawn for c in s[s["document"] == f"d{d}"]["cas"]]
-    return tokens / sum(a.loc[f"d{d}", "n_generated"] for d in drawn), sum(cas) / len(cas)
+    return a["selected"].to_dict(), a["n_generated"].to_dict(), s.groupby("document")["cas"].apply(list).to_dict()
 
 
 def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
