@@ -89,6 +89,8 @@ onstart:
             )
         except UserError as error:
             sys.exit(f"Error: {error}")
+        # Whatever part of the run is made first, its name is taken.
+        runs.claim(config, Path(OUT))
 
 
 if is_dry_run(sys.argv):

@@ -8,8 +8,6 @@ rule biographies:
 
 
 rule draw_biographies:
-    input:
-        run=ancient(f"{OUT}/run.yaml"),
     output:
         f"{OUT}/biographies/{{split}}.parquet",
     log:
@@ -29,8 +27,6 @@ rule draw_biographies:
 
 
 rule write_biographies:
-    input:
-        run=ancient(f"{OUT}/run.yaml"),
     output:
         biographies=PLAN.biographies("test"),
         usage=PLAN.usage(PLAN.biographies("test")),
@@ -53,7 +49,6 @@ rule write_biographies:
 
 rule corpus:
     input:
-        run=ancient(f"{OUT}/run.yaml"),
         files=PLAN.corpus_files,
     output:
         PLAN.corpus,

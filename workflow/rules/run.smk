@@ -1,6 +1,7 @@
 """What a run is: its config, and everything that it takes from outside, written down beside its results."""
 
 
+# No stage depends on it: a run that grows would hide from Snakemake what else has changed behind it.
 rule run_config:
     output:
         f"{OUT}/run.yaml",

@@ -118,7 +118,7 @@ def name_in_words(point: Point, config: schema.Config) -> str:
 
 
 def fragment(document: str, point: str = "", step: int | None = None) -> str:
-    """The address of a token in the trace viewer, from ``#`` on; of an answer or a document where parts are left out."""
+    """The address in the trace viewer, from ``#`` on, of a token; of an answer or a document without what follows."""
     parts = [document, *([point] if point else []), *([str(step)] if point and step is not None else [])]
     return "#" + "/".join(quote(part, safe="") for part in parts)
 

@@ -91,6 +91,12 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
         )
 
 
+def claim(config: Mapping[str, Any], folder: Path) -> None:
+    """Save the config where its run has none yet, so that :func:`check` knows the run from its first file on."""
+    if not (folder / CONFIG).is_file():
+        write(config, folder / CONFIG)
+
+
 def write(config: Mapping[str, Any], path: Path) -> None:
     """Save a resolved config, so that ``--configfile`` repeats the run; all or nothing.
 
