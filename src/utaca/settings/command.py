@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import redirect_stderr
+from functools import cache
 from io import StringIO
 from typing import Any
 
@@ -33,9 +34,14 @@ def runs_here(argv: Sequence[str]) -> bool:
 
 
 def _parsed(argv: Sequence[str]) -> Any:
+    return _read(tuple(argv[1:]))
+
+
+@cache
+def _read(arguments: tuple[str, ...]) -> Any:
     try:
         with redirect_stderr(StringIO()):
-            return get_argument_parser().parse_known_args(list(argv[1:]))[0]
+            return get_argument_parser().parse_known_args(arguments)[0]
     except SystemExit:
         # no line of Snakemake's: the workflow was loaded from Python
         return None

@@ -19,7 +19,7 @@ def code(script: Path, source: Path, only: tuple[str, str] | None = None) -> str
     """16 hex digits of the SHA-256 of what :func:`closure` lists, names and contents."""
     digest = hashlib.sha256()
     for path in closure(script, source, only):
-        digest.update(f"{Path(path).relative_to(source)}\n".encode() + Path(path).read_bytes())
+        digest.update(f"{Path(path).relative_to(source)}\n".encode() + _content(path))
     return digest.hexdigest()[:16]
 
 
@@ -39,6 +39,11 @@ def closure(script: Path, source: Path, only: tuple[str, str] | None = None) -> 
     for folder in {path.parent for path in files}:
         files.update(path for pattern in _DATA for path in folder.glob(pattern) if _wanted(path, files))
     return sorted(str(path) for path in files)
+
+
+@cache
+def _content(path: str) -> bytes:
+    return Path(path).read_bytes()
 
 
 def _wanted(data: Path, files: set[Path]) -> bool:
@@ -63,6 +68,7 @@ def _follow(names: frozenset[str], full: set[str], eager: set[str], source: Path
                 _follow(_imports(_file(parent, source), parent, source, lazy=False), full, eager, source, only)
 
 
+@cache
 def _file(name: str, source: Path) -> Path:
     path = source.joinpath(*name.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -77,12 +83,12 @@ def _imports(path: Path, module: str, source: Path, *, lazy: bool, function: str
     if not path.is_file():
         # a folder without __init__
         return frozenset()
-    tree: ast.AST = ast.parse(path.read_text(encoding="utf-8"))
+    tree, named = _parsed(path)
     if function:
         (tree,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found: set[str] = set()
-    for node in _statements(tree, lazy):
+    for node in _statements(tree, lazy, named):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names if _exists(alias.name, source))
         elif isinstance(node, ast.ImportFrom):
@@ -109,14 +115,24 @@ def _imports(path: Path, module: str, source: Path, *, lazy: bool, function: str
     return frozenset(found - {module})
 
 
-def _statements(tree: ast.AST, lazy: bool) -> Iterator[ast.AST]:
+@cache
+def _parsed(path: Path) -> tuple[ast.AST, bool]:
+    """A module, and whether its expressions may name others: texts that begin so, or f-strings on its own name."""
+    text = path.read_text(encoding="utf-8")
+    return ast.parse(text), any(mark in text for mark in (f'"{PACKAGE}.', f"'{PACKAGE}.", "{__name__}."))
+
+
+def _statements(tree: ast.AST, lazy: bool, named: bool) -> Iterator[ast.AST]:
+    """Nodes below ``tree``; expressions only where they may name modules (``named``)."""
     for node in ast.iter_child_nodes(tree):
+        if not named and isinstance(node, ast.expr):
+            continue
         if not lazy and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Constant):
             continue
         if isinstance(node, ast.If) and _type_checking(node):
             continue
         yield node
-        yield from _statements(node, lazy)
+        yield from _statements(node, lazy, named)
 
 
 def _type_checking(node: ast.If) -> bool:
