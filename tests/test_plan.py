@@ -129,6 +129,7 @@ def test_what_a_command_still_has_to_make(plan: Plan, tmp_path: Path, monkeypatc
     assert {"generations", "scores"} <= plan.pending([f"{plan.folder}/tables/test.md"])
     assert plan.pending(["results/benchmarks/engine.md"]) == {"benchmarks"}
     assert plan.pending(["reader"]) == set()
+    assert "scores" not in plan.pending([f"{plan.labels}/traces/test.parquet"]), "no judge is asked for labels"
     for path in plan.stage("corpus") + plan.stage("biographies"):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).touch()

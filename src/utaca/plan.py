@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -102,7 +102,7 @@ class Plan:
         return int(device == "cuda" or (device == "auto" and gpus() > 0))
 
     def retries(self, role: str) -> int:
-        """How often a stage is tried again: where a network may have failed; the reference endpoint never does."""
+        """How often a stage is tried again: twice where a network may have failed; the reference endpoint has none."""
         return 2 if getattr(self.settings, role).kind == "remote" else 0
 
     def code(self, script: Path, table: str = "") -> str:
@@ -306,7 +306,7 @@ class Plan:
         splits = [split for split, kind in self.decoded if kind == "blocks"]
         traced = [path for split in splits for path in self.labelled(split)]
         replays = f"{self.scores}/replays.parquet"
-        labels = {kind: [f"{folder}/{split}.parquet" for split in SPLITS] for kind, folder in self._labelled()}
+        uncorrected = [f"{self.labels}/uncorrected/{split}.parquet" for split in SPLITS]
         scored = [path for split in splits for path in self.judged(split)] + (
             [replays] if self.settings.scale.replays else []
         )
@@ -327,21 +327,18 @@ class Plan:
             "documents": [self.documents(split) for split in SPLITS],
             "trajectories": [path for split in SPLITS for path in self.trajectories(split)],
             "detection_table": [f"{self.folder}/tables/detection.csv"],
-            **labels,
+            "uncorrected": uncorrected,
+            "labels": self.stage("labels"),
             "label_sheet": self.sheet("labels"),
             "score_sheet": self.sheet("scores"),
             "writer_usage": [self.usage(self.biographies("test"))],
-            "labeller_usage": [self.usage(path) for path in [*labels["uncorrected"], *traced]],
+            "labeller_usage": [self.usage(path) for path in [*uncorrected, *traced]],
             "judge_usage": [self.usage(path) for path in scored],
         }
 
     def decoded_by(self, split: str) -> list[str]:
         """What the labels of tokens along UT-ACA's answers are made from."""
         return [*self.generations("answers", split, "blocks"), *self.generations("traces", split, "blocks")]
-
-    def _labelled(self) -> Iterator[tuple[str, str]]:
-        yield "uncorrected", f"{self.labels}/uncorrected"
-        yield "labels", self.labels
 
     @property
     def results(self) -> list[str]:
@@ -383,7 +380,7 @@ class Plan:
                 name = found[1]
                 if name not in ENTRIES:
                     near = difflib.get_close_matches(name, ENTRIES, n=1)
-                    hint = f"; did you mean {target.replace(name, near[0])}?" if near else ""
+                    hint = f"; did you mean {target.replace(name, near[0])}?" if near else "."
                     raise UserError(f"{target} is no table of this project{hint} Tables: {', '.join(sorted(ENTRIES))}.")
                 if name not in self.tables:
                     raise UserError(
@@ -417,8 +414,10 @@ class Plan:
         parts = Path(target).parts
         if "reader" in parts:
             return ["card"] if parts[0] == "results" and "trained" not in parts else []
-        named = [part.removesuffix(".parquet") for part in parts if part.removesuffix(".parquet") in STAGES]
-        return named[-1:] or ["tables"]
+        # The folder below the run's is the stage; a name further down, as of labels of traces, is not.
+        within = parts[2:] if parts[0] == "results" else parts
+        named = within[0].removesuffix(".parquet") if within else "tables"
+        return [named if named in STAGES else "tables"]
 
     def stage(self, stage: str) -> list[str]:
         """Files that a stage leaves."""
@@ -453,6 +452,3 @@ def _needs(stage: str, names: Sequence[str]) -> bool:
     marks = {"detections": ("detections", "detection_table"), "scores": ("scores", "answers", "traces", "replays")}
     marks |= {"labels": ("labels", "uncorrected", "trace_labels")}
     return any(name.endswith(marks[stage]) for name in names)
-
-
-__all__ = ["KINDS", "ROLES", "SPLITS", "STAGES", "Plan"]

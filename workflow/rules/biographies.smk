@@ -42,7 +42,6 @@ rule write_biographies:
         seed=SETTINGS.seed,
         number=PLAN.size("test").biographies,
         writer=IDENTITY["writer"],
-        store=SETTINGS.answers,
     script:
         "../scripts/write_biographies.py"
 

@@ -24,7 +24,6 @@ rule label:
     params:
         code=CODE["label"],
         labeller=IDENTITY["labeller"],
-        store=SETTINGS.answers,
     script:
         "../scripts/label.py"
 
@@ -68,7 +67,6 @@ rule label_traces:
     params:
         code=CODE["label_traces"],
         labeller=IDENTITY["labeller"],
-        store=SETTINGS.answers,
         points=lambda wildcards: SETTINGS.tried(wildcards.split),
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
     script:
@@ -100,7 +98,6 @@ rule score:
     params:
         code=CODE["score"],
         judge=IDENTITY["judge"],
-        store=SETTINGS.answers,
     script:
         "../scripts/score.py"
 
@@ -123,7 +120,6 @@ rule score_replays:
     params:
         code=CODE["score_replays"],
         judge=IDENTITY["judge"],
-        store=SETTINGS.answers,
         point=SETTINGS.replays_of,
     script:
         "../scripts/score_replays.py"

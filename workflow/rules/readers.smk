@@ -129,7 +129,6 @@ rule card:
         scale=[SETTINGS.scale.name, SETTINGS.scale.bootstrap],
         questions=CARD["questions"],
         judge=IDENTITY["judge"],
-        store=SETTINGS.answers,
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
     script:
         "../scripts/card.py"

@@ -19,6 +19,6 @@ with stage_log(snakemake.log[0]):
     trajectories = read(snakemake.input.trajectories, "trajectories", columns)
     documents = rows(snakemake.input.documents, "documents")
     used: list[dict[str, Any]] = []
-    labels = label(trajectories, documents, labeller, Path(params.store), used)
+    labels = label(trajectories, documents, labeller, Path(snakemake.config["answers"]), used)
     write(snakemake.output.labels, "labels", labels, config=digest(dict(params.items())))
     write(snakemake.output.usage, "usage", used, config=digest(params.labeller))

@@ -23,7 +23,7 @@ with stage_log(snakemake.log[0]):
         if row["text"] != texts[row["document"]]
     ]
     used: list[dict[str, Any]] = []
-    scores = score(changed, rows(files.documents, "documents"), judge, Path(params.store), used)
+    scores = score(changed, rows(files.documents, "documents"), judge, Path(snakemake.config["answers"]), used)
     config, made_from = digest(dict(params.items())), [*files.replays, *files.answers]
     write(snakemake.output.scores, "scores", scores, config=config, made_from=made_from)
     write(snakemake.output.usage, "usage", used, config=digest(params.judge))
