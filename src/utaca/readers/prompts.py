@@ -85,8 +85,8 @@ class Prompts:
     under these names, a text gets the tokens that Hugging Face gives for the joint string, and whatever it says is
     encoded as the characters that it is.
 
-    ``before`` and ``after`` are those of :func:`frame`; ``stop_tokens`` are the tokenizer's end token and the control
-    token that the template writes after an assistant's message. Raises :class:`UserError` as :func:`frame` does, and
+    ``before`` and ``after`` are those of :func:`frame`; ``end`` is the control token that the template writes after an
+    assistant's message, else the tokenizer's end token; ``stop_tokens`` are these two. Raises :class:`UserError` as :func:`frame` does, and
     for a tokenizer that is not one of the library ``tokenizers``.
     """
 
@@ -109,12 +109,17 @@ class Prompts:
         self._before, self._after = (search.sub(lambda match: names[match[0]], x) for x in (self.before, self.after))
         answer = "<<answer>>"
         ending = search.search(_rendered(tokenizer, ["-", answer], answered=True).partition(answer)[2])
-        ends = {tokenizer.eos_token_id, controls[ending[0]] if ending else None}
-        self.stop_tokens = frozenset(ends - {None})
+        self.end: int = controls[ending[0]] if ending else tokenizer.eos_token_id
+        self.stop_tokens = frozenset({tokenizer.eos_token_id, self.end} - {None})
 
     def text(self, text: str) -> list[int]:
         """Token ids of a text by itself."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Token ids of a text by itself, and where in it each begins and ends."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
 
     def document(self, text: str) -> list[int]:
         """Token ids of a document behind what the template writes before it."""

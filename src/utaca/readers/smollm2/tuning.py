@@ -1,0 +1,247 @@
+"""Tuning of SmolLM2 to the questions of the project: a LoRA adapter, trained under full attention alone.
+
+No block memory, no retrieval, no loss but the answers': what blocks the tuned reader finds, it finds as it was
+pretrained.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from utaca.errors import UserError
+from utaca.readers.attention import Rotary
+from utaca.readers.load import Reader
+from utaca.readers.smollm2.examples import Asked, Example, Examples
+from utaca.records import atomic_path
+from utaca.records.progress import counter
+from utaca.settings.machine import keep_freed_memory, return_freed_memory
+
+RANK, SCALE = 32, 2.0
+"""Of the adapter: rank of its products, and the factor (alpha over rank) that they are added with."""
+
+LEARNING_RATE, WARM_UP, CLIP, BETAS = 6e-4, 15, 1.0, (0.9, 0.98)
+TOKENS = 2000
+"""Tokens of a step, at least: documents are added until there are as many."""
+
+VALIDATED = 12
+"""Documents of a validation."""
+
+FINAL = "final"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``steps`` steps on documents of about so many tokens each, drawn from ``lengths``."""
+
+    steps: int
+    lengths: tuple[int, ...]
+
+
+SCHEDULE = (
+    Stage(100, (200, 300, 400, 600, 800)),
+    Stage(90, (200, 300, 500, 700, 1000, 1500, 2048)),
+    Stage(40, (250, 400, 1000, 2048, 4096)),
+)
+
+
+class Packed:
+    """Attention of a document [n tokens] and of questions that follow it, none of which sees another.
+
+    Each question's tokens stand at the positions behind the document.
+    """
+
+    def __init__(self, rotary: Rotary, n: int, lengths: Sequence[int], like: Tensor) -> None:
+        self._n = n
+        places = torch.cat([torch.arange(n), *(torch.arange(n, n + length) for length in lengths)])
+        rotary.reserve(int(places.max()) + 1)
+        self._rotation = rotary.at(places.to(like.device), like.dtype)
+        own = torch.block_diag(*(torch.ones(length, length).tril() for length in lengths)).bool()
+        mask = torch.cat((torch.ones(len(own), n, dtype=torch.bool), own), 1).to(like.device)
+        self._mask = torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill(~mask, -math.inf)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        query, key = self._rotation(query), self._rotation(key)
+        groups = query.shape[1] // key.shape[1]
+        key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+        n = self._n
+        document = F.scaled_dot_product_attention(
+            query[:, :, :n], key[:, :, :n], value[:, :, :n], is_causal=True, scale=scaling
+        )
+        questions = F.scaled_dot_product_attention(
+            query[:, :, n:], key, value, attn_mask=self._mask, scale=scaling
+        )
+        return torch.cat((document, questions), 2)
+
+
+def _logits(reader: Reader, model: Any, rotary: Rotary, example: Example) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits of the answers' tokens, these tokens and their weights."""
+    device = reader.device
+    tokens = torch.tensor([*example.document, *(t for asked in example.asked for t in asked.tokens)], device=device)
+    weights = torch.tensor([w for asked in example.asked for w in asked.weights], device=device)
+    n = len(example.document)
+    packed = Packed(rotary, n, [len(asked.tokens) for asked in example.asked], model.lm_head.weight)
+    hidden = model.model(
+        tokens[None], position_ids=tokens.new_zeros(1, len(tokens)), use_cache=False, attending=packed
+    ).last_hidden_state[0]
+    scored = weights.nonzero()[:, 0]
+    return model.lm_head(hidden[n - 1 + scored]).float(), tokens[n + scored], weights[scored]
+
+
+def loss_of(reader: Reader, model: Any, rotary: Rotary, example: Example) -> tuple[Tensor, Tensor]:
+    """Sum of the weighted cross-entropies of an example's answers, and the sum of the weights."""
+    logits, tokens, weights = _logits(reader, model, rotary, example)
+    return (F.cross_entropy(logits, tokens, reduction="none") * weights).sum(), weights.sum()
+
+
+@torch.no_grad()
+def validate(reader: Reader, model: Any, rotary: Rotary, examples: Examples, count: int, length: int) -> dict[str, float]:
+    """Shares of values that greedy decoding would give, of false and of true abstentions, on validation people.
+
+    An abstention is counted where an answer's value would begin as "unknown" does.
+    """
+    found, false, true, absent, present = 0, 0, 0, 0, 0
+    for number in range(count):
+        example = examples.example(number, length, validation=True)
+        example.asked = [asked for asked in example.asked if asked.values]
+        logits, tokens, _ = _logits(reader, model, rotary, example)
+        best = logits.argmax(-1)
+        at = 0
+        for asked in example.asked:
+            scored = [n for n, weight in enumerate(asked.weights) if weight]
+            rows = {n: at + i for i, n in enumerate(scored)}
+            at += len(scored)
+            for first, end, stated in asked.values:
+                chosen = [int(best[rows[n]]) for n in range(first, end)]
+                abstains = reader.tokenizer.decode([chosen[0]]).strip() == "unknown"
+                if stated:
+                    present += 1
+                    found += chosen == asked.tokens[first:end]
+                    false += abstains
+                else:
+                    absent += 1
+                    true += abstains
+    return {
+        "value found": found / max(1, present),
+        "false abstention": false / max(1, present),
+        "true abstention": true / max(1, absent),
+        "present": present,
+        "absent": absent,
+    }
+
+
+def tune(
+    reader: Reader,
+    examples: Examples,
+    folder: Path,
+    *,
+    schedule: Sequence[Stage] = SCHEDULE,
+    seed: int = 0,
+    checkpoint_every: int = 20,
+    validate_every: int = 40,
+) -> float:
+    """Train an adapter of the reader into ``folder``; returns the seconds it took.
+
+    ``reader`` is in bfloat16; the adapter's own weights are kept in float32 and passed on rounded. A killed tuning
+    resumes from ``folder/checkpoint.pt``. Raises :class:`UserError` where that is of other settings, and where the
+    package peft is missing.
+    """
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise UserError('tuning needs the package peft; run: pip install "utaca[smollm2]"') from error
+    keep_freed_memory()
+    torch.set_flush_denormal(True)
+    torch.manual_seed(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    rotary = Rotary(reader.model)
+    config = LoraConfig(r=RANK, lora_alpha=RANK * SCALE, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapted = get_peft_model(reader.model, config, autocast_adapter_dtype=False)
+    model = adapted.base_model.model
+    rounded = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
+    precise = [parameter.detach().float().clone() for parameter in rounded]
+    optimizer = torch.optim.AdamW(precise, lr=LEARNING_RATE, betas=BETAS, weight_decay=0.0)
+    plan = [stage for stage in schedule for _ in range(stage.steps)]
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, len(plan)))
+    recipe = repr((tuple(schedule), RANK, SCALE, LEARNING_RATE, TOKENS, seed))
+    checkpoint, curve, begin, spent, number = folder / "checkpoint.pt", [], 0, 0.0, 0
+    if checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=False)
+        if state["recipe"] != recipe:
+            raise UserError(f"{checkpoint} is of a tuning with other settings; delete it to tune anew")
+        for weights, saved in zip(precise, state["weights"], strict=True):
+            weights.copy_(saved)
+        optimizer.load_state_dict(state["optimizer"])
+        scheduler.load_state_dict(state["scheduler"])
+        curve, begin, spent, number = state["curve"], state["step"], state["seconds"], state["number"]
+    started = time.monotonic()
+    bar = counter(total=len(plan), done=begin, unit="step", description="tuning")
+    for step, stage in enumerate(plan[begin:], begin + 1):
+        with torch.no_grad():
+            for weights, exact in zip(rounded, precise, strict=True):
+                weights.copy_(exact)
+                weights.grad = None
+        batch, tokens = [], 0
+        while tokens < TOKENS:
+            length = stage.lengths[number % len(stage.lengths)]
+            example = examples.example(number, length)
+            number += 1
+            if example.asked:
+                batch.append(example)
+                tokens += len(example.document) + sum(len(asked.tokens) for asked in example.asked)
+        scale = sum(weight for example in batch for asked in example.asked for weight in asked.weights)
+        total = 0.0
+        for example in batch:
+            loss, _ = loss_of(reader, model, rotary, example)
+            (loss / scale).backward()
+            total += loss.item() / scale
+        for weights, exact in zip(rounded, precise, strict=True):
+            exact.grad = weights.grad.float()
+        torch.nn.utils.clip_grad_norm_(precise, CLIP)
+        optimizer.step()
+        scheduler.step()
+        return_freed_memory()
+        row = {"step": step, "tokens": tokens, "loss": total}
+        if step % validate_every == 0 or step == len(plan):
+            row |= validate(reader, model, rotary, examples, VALIDATED, 400)
+        curve.append(row)
+        recent = [r["loss"] for r in curve[-20:]]
+        bar.set_postfix(loss=f"{sum(recent) / len(recent):.3f}", **{k: f"{row[k]:.2f}" for k in list(row)[3:6]})
+        bar.update()
+        if step % checkpoint_every == 0:
+            with atomic_path(checkpoint) as scratch:
+                torch.save(
+                    {
+                        "recipe": recipe,
+                        "weights": precise,
+                        "optimizer": optimizer.state_dict(),
+                        "scheduler": scheduler.state_dict(),
+                        "curve": curve,
+                        "step": step,
+                        "number": number,
+                        "seconds": spent + time.monotonic() - started,
+                    },
+                    scratch,
+                )
+    bar.close()
+    with torch.no_grad():
+        for weights, exact in zip(rounded, precise, strict=True):
+            weights.copy_(exact)
+    adapted.save_pretrained(folder)
+    return spent + time.monotonic() - started
+
+
+def _rate(step: int, steps: int) -> float:
+    """Share of the peak rate: a linear warm-up, then a cosine down to nothing."""
+    if step < WARM_UP:
+        return (step + 1) / WARM_UP
+    return 0.5 * (1 + math.cos(math.pi * (step - WARM_UP) / max(1, steps - WARM_UP)))
