@@ -180,3 +180,33 @@ def test_counter_of_a_tokenizer() -> None:
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     assert counter(tokenizer)("a b c a") == 4
+
+
+def stated(facts: list[tuple[str, str]], sentences: list[str], n_tokens: int = 600) -> dict[str, Any]:
+    person = biography(1, 1) | {
+        "facts": [{"attribute": attribute, "value": value} for attribute, value in facts],
+        "sentences": sentences,
+    }
+    return PADDERS[0].document(person, n_tokens, random.Random(0))
+
+
+def test_evidence_is_where_the_biography_states_a_value() -> None:
+    word = PARAGRAPHS[0].split()[0]  # it stands in the padding too
+    row = stated(
+        [("major", "Law"), ("university", "Ghent Law College"), ("hobby", "Chess"), ("company", word), ("age", "4")],
+        ["Ida Borbach left Ghent Law College.", "Her major was Law.", f"Born in 1944, aged 4, she is at {word}."],
+    )
+    found = {each["attribute"]: each for each in row["evidence"]}
+    assert list(found) == ["major", "university", "company", "age"]
+    told = [span for span in row["spans"] if span["kind"] == "biography"]
+    for each in row["evidence"]:
+        assert row["text"][each["start"] : each["end"]] == each["text"]
+        assert any(span["start"] <= each["start"] and each["end"] <= span["end"] for span in told)
+    assert row["text"][: found["major"]["start"]].endswith("Her major was ")
+    assert row["text"][: found["age"]["start"]].endswith("aged ")
+
+
+def test_two_facts_of_one_value_have_a_place_each() -> None:
+    row = stated([("birth place", "Lyon"), ("work place", "Lyon")], ["Born in Lyon.", "Her office is in Lyon."])
+    first, second = row["evidence"]
+    assert first["end"] < second["start"]

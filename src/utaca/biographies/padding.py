@@ -104,7 +104,8 @@ class Padder:
         self, biography: Mapping[str, Any], text: str, spans: list[dict[str, Any]], n_tokens: int
     ) -> dict[str, Any]:
         row = {key: biography[key] for key in ("id", "split", "person", "facts")}
-        return {**row, "text": text, "n_tokens": n_tokens, "spans": spans, "corpus": self._corpus}
+        evidence = _evidence(biography["facts"], text, spans)
+        return {**row, "text": text, "n_tokens": n_tokens, "spans": spans, "evidence": evidence, "corpus": self._corpus}
 
     def _size(self, text: str) -> int:
         return self._count(text + SEPARATOR)
@@ -157,6 +158,37 @@ class Padder:
                 if piece.size >= least:
                     return [piece]
         return []
+
+
+def _evidence(facts: Sequence[Mapping[str, str]], text: str, spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where the biography states each fact, in the facts' order; those that it does not hold verbatim are left out.
+
+    A value is looked for as whole words. Places are given to longer values first and to one fact each, so that a major
+    such as "Law" is not found in the name of a law school.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for fact in sorted(facts, key=lambda fact: -len(fact["value"])):
+        pattern = re.compile(rf"(?<!\w){re.escape(fact['value'])}(?!\w)")
+        places = (
+            match.span()
+            for span in spans
+            if span["kind"] == "biography"
+            for match in pattern.finditer(text, span["start"], span["end"])
+        )
+        free = (
+            (start, end)
+            for start, end in places
+            if all(end <= other["start"] or other["end"] <= start for other in found.values())
+        )
+        for start, end in free:
+            found[fact["attribute"]] = {
+                "attribute": fact["attribute"],
+                "text": fact["value"],
+                "start": start,
+                "end": end,
+            }
+            break
+    return [found[fact["attribute"]] for fact in facts if fact["attribute"] in found]
 
 
 def _deal(sentences: list[str], apart: bool, rng: random.Random) -> list[str]:

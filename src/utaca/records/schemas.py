@@ -22,6 +22,9 @@ USED_ANSWER = pa.struct([("request", pa.string()), ("prompt_tokens", pa.int64())
 # kind: "biography" (source = biography id) or "article" (source = title); start and end are character offsets.
 SPAN = pa.struct([("kind", pa.string()), ("source", pa.string()), ("start", pa.int32()), ("end", pa.int32())])
 
+# Where a document states the (current) value of a fact: `text` as it stands there, from character `start` to `end`.
+EVIDENCE = pa.struct([("attribute", pa.string()), ("text", pa.string()), ("start", pa.int32()), ("end", pa.int32())])
+
 SCHEMAS: dict[str, pa.Schema] = {
     # A fictitious person and what is known of them. `sentences` joined by spaces is the biography; padding
     # keeps them whole and in order. `writer` is "pattern" or the model that wrote the narrative.
@@ -48,7 +51,8 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("synthetic", pa.bool_()),
         ]
     ),
-    # A long document around one biography, and the facts that it is asked for. `id` is the biography's.
+    # A long document around one biography, and the facts that it is asked for. `id` is the biography's. `evidence`
+    # lacks a fact whose value is nowhere in the biography as it is to be stated: a model may have written it otherwise.
     "documents": pa.schema(
         [
             ("id", pa.string()),
@@ -58,6 +62,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("text", pa.string()),
             ("n_tokens", pa.int32()),
             ("spans", pa.list_(SPAN)),
+            ("evidence", pa.list_(EVIDENCE)),
             ("corpus", pa.string()),
         ]
     ),
