@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from utaca.layout import Layout
 from utaca.memory.attention import Segment, attention, best, block_scores, ranked, relevance, represented
-from utaca.memory.layout import Layout
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
 from utaca.settings.schema import Memory

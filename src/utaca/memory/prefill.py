@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from utaca.errors import UserError
+from utaca.layout import Layout
 from utaca.memory.attention import (
     TILE,
     Segment,
@@ -30,7 +31,6 @@ from utaca.memory.attention import (
 )
 from utaca.memory.branch import BlockMemory, Branch
 from utaca.memory.graph import GraphBranch
-from utaca.memory.layout import Layout
 from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from utaca.errors import UserError
-from utaca.memory.layout import Layout
+from utaca.layout import Layout
 from utaca.settings.machine import free_memory, return_freed_memory
 
 
