@@ -97,6 +97,16 @@ def sentences(answer: str) -> list[Sentence]:
     return found
 
 
+def about(answer: str, attribute: str, person: str) -> Sentence | None:
+    """The first pattern sentence of an answer that states a value of this attribute of this person."""
+    for sentence in sentences(answer):
+        stated = answer[sentence.person_start : sentence.person_end]
+        named = sentence.attribute.lower() == attribute.lower() and stated.lower() == person.lower()
+        if named and sentence.value_start is not None:
+            return sentence
+    return None
+
+
 def _opening(attribute: str, person: str) -> str:
     return summary(attribute, person, "")[: -len(".")]
 

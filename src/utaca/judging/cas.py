@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from utaca.endpoints import prompts
 from utaca.endpoints.client import Request, ask
 from utaca.errors import UserError
-from utaca.judging.alignment import sentences
+from utaca.judging.alignment import about
 from utaca.judging.strings import string_match
 from utaca.settings import schema
 
@@ -33,12 +33,8 @@ def extract(answer: str, attribute: str, person: str) -> str:
 
     An answer without such a sentence is returned whole, without surrounding space: the judge then decides what it says.
     """
-    for sentence in sentences(answer):
-        stated = answer[sentence.person_start : sentence.person_end]
-        named = sentence.attribute.lower() == attribute.lower() and stated.lower() == person.lower()
-        if named and sentence.value_start is not None:
-            return answer[sentence.value_start : sentence.end].strip()
-    return answer.strip()
+    sentence = about(answer, attribute, person)
+    return answer[sentence.value_start : sentence.end].strip() if sentence else answer.strip()
 
 
 def score(
