@@ -33,6 +33,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copy_checkout(target: Path) -> Path:
-    """Copy the checkout, without environment and results, to ``target``."""
-    shutil.copytree(ROOT, target, ignore=_LEFT_OUT)
+    """Copy the checkout, without environment, results and fetched reader, to ``target``."""
+    fetched = ROOT / "data" / "readers" / "smollm2"
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return _LEFT_OUT(folder, names) | ({fetched.name} if Path(folder) == fetched.parent else set())
+
+    shutil.copytree(ROOT, target, ignore=left_out)
     return target

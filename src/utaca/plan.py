@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from utaca.errors import UserError
+from utaca.readers import smollm2
 from utaca.reporting.registry import ENDINGS, ENTRIES, Entry
 from utaca.settings import schema
 from utaca.settings.checks import ROLES, identity, load
@@ -113,9 +114,15 @@ class Plan:
 
     @cached_property
     def reader_files(self) -> list[str]:
-        """The reader's weights, config and tokenizer, where it is a local folder."""
-        folder = Path(self.settings.reader.path)
-        return [str(path) for path in sorted(folder.glob("*")) if path.suffix in {".json", ".jinja", ".safetensors"}]
+        """The reader's weights, config and tokenizer, where it is a local folder, and its adapter's files."""
+        reader = self.settings.reader
+        own = self.fetched if smollm2.is_made(reader.path) else _model_files(reader.path)
+        return [*own, *(_model_files(reader.adapter) if reader.adapter else [])]
+
+    @property
+    def fetched(self) -> list[str]:
+        """SmolLM2's files, which a rule fetches where they are missing."""
+        return [f"{smollm2.FOLDER}/{name}" for name in smollm2.FILES]
 
     @property
     def tokenizer_files(self) -> list[str]:
@@ -413,6 +420,8 @@ class Plan:
             return [stage for stage in ("detections", "scores", "labels") if _needs(stage, names)] or ["tables"]
         parts = Path(target).parts
         if "reader" in parts:
+        if target == "smollm2" or target in self.fetched:
+            return []
             return ["card"] if parts[0] == "results" and "trained" not in parts else []
         # The folder below the run's is the stage; a name further down, as of labels of traces, is not.
         within = parts[2:] if parts[0] == "results" else parts
@@ -445,6 +454,11 @@ def _upstream(stage: str, found: set[str]) -> None:
         found.add(stage)
         for other in {**STAGES, "card": ("corpus", "labels"), "benchmarks": ()}[stage]:
             _upstream(other, found)
+
+
+def _model_files(folder: str) -> list[str]:
+    paths = sorted(Path(folder).glob("*"))
+    return [str(path) for path in paths if path.suffix in {".json", ".jinja", ".safetensors"}]
 
 
 def _needs(stage: str, names: Sequence[str]) -> bool:

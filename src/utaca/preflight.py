@@ -79,7 +79,7 @@ def findings(settings: schema.Config, stages: Collection[str], *, here: bool = T
         checks.append((" and ".join(alike), partial(_endpoint, endpoint, " and ".join(alike))))
     if wanted & {"documents", *_DECODING}:
         checks.append(("disk", lambda: _disk(settings, wanted)))
-    unread = False
+    unread = _awaited(settings.reader)
     for name, work in checks:
         if unread and name in ("lengths", "memory", "disk"):
             # They ask the reader, which is not there.
@@ -129,7 +129,15 @@ def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:
     if files:
         return f"{reader.path}, {_gib(_size(files))} of weights in the cache"
     return f"{reader.path}, {_gib(_to_fetch(reader))} of weights to be fetched"
+    from utaca.readers.load import check_settings
 
+    if _awaited(reader):
+        from utaca.readers.smollm2 import check_fetch, fetch
+
+        check_settings(reader if here else replace(reader, device="auto"))
+        check_fetch(Path(reader.path))
+        fetch.check_index()
+        return f"{reader.path}, to be made from {fetch.SMOLLM2.requirement}"
 
 def _local_weights(reader: schema.Reader) -> list[Path]:
     """Files of weights of a local folder, or of a hub model whose files are all in the cache; [] where they are not."""
@@ -141,6 +149,13 @@ def _local_weights(reader: schema.Reader) -> list[Path]:
     if index is not None:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     files = [_cached(reader, name) for name in names]
+def _awaited(reader: schema.Reader) -> bool:
+    """Whether a job of the run itself fetches the reader first."""
+    from utaca.readers import smollm2
+
+    return smollm2.is_made(reader.path) and not smollm2.is_complete(reader.path)
+
+
     return [file for file in files if file is not None] if all(files) else []
 
 

@@ -24,6 +24,23 @@ rule reader:
     script:
         "../scripts/reader.py"
 
+# Whole files are kept, and nothing is fetched, where code alone has changed.
+rule smollm2:
+    output:
+        update(PLAN.fetched),
+    log:
+        f"{LOGS}/reader/smollm2.log",
+    benchmark:
+        f"{MEASURED}/reader/smollm2.tsv"
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        code=CODE["smollm2"],
+    script:
+        "../scripts/smollm2.py"
+
+
 
 # Trained on the prose of the tiny reader's training, whichever reader it is to serve.
 rule keeper:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +13,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import cached_file
 
 from utaca.errors import UserError
+from utaca.readers import lora, smollm2
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.families import FAMILIES
+from utaca.readers.identity import identity_of, shape_of
 from utaca.readers.onednn import onednn
 from utaca.readers.prompts import Prompts, frame
 from utaca.settings.machine import keep_freed_memory
@@ -25,15 +24,6 @@ from utaca.settings.schema import Reader as ReaderSettings
 
 # Rotary types whose frequencies do not depend on the positions seen, so that we may place keys as we like.
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
-
-
-class Shape(NamedTuple):
-    """How many layers, query heads and key-value heads a model has, and how wide a head is."""
-
-    layers: int
-    heads: int
-    kv_heads: int
-    head_size: int
 
 
 class Reader:
@@ -49,13 +39,7 @@ class Reader:
         self.family = FAMILIES[config.model_type]
         self._parts = self.family.parts(model)
         self.width: int = config.hidden_size
-        heads: int = config.num_attention_heads
-        self.shape = Shape(
-            layers=len(self._parts.layers),
-            heads=heads,
-            kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-            head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        )
+        self.shape = shape_of(model)
         self.rotary = Rotary(model)
         self.prompts = Prompts(tokenizer)
         self.before, self.after = self.prompts.before, self.prompts.after
@@ -95,24 +79,8 @@ class Reader:
 
     @cached_property
     def identity(self) -> str:
-        """16 hex digits that name model and weights, wherever they lie and in whatever type they are computed with.
-
-        Of every weight a few rows count, rounded to bfloat16: enough to tell any training from another, and no more
-        than some megabytes of a large model.
-        """
-        config = self.model.config
-        sizes = {
-            "type": config.model_type,
-            "width": self.width,
-            "vocabulary": config.vocab_size,
-            **self.shape._asdict(),
-        }
-        digest = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
-        with torch.no_grad():
-            rows = [weight.reshape(-1, weight.shape[-1]) for weight in self.model.parameters()]
-            some = torch.cat([each[:: max(1, len(each) // 2)].to(torch.bfloat16).flatten() for each in rows])
-        digest.update(some.cpu().view(torch.int16).numpy().tobytes())
-        return digest.hexdigest()[:16]
+        """16 hex digits that name model and weights, see :func:`utaca.readers.identity.identity_of`."""
+        return identity_of(self.model)
 
     def encode(self, text: str) -> Tensor:
         """Token ids [T] of a plain text: no control token comes out, whatever the text says."""
@@ -189,15 +157,26 @@ class Reader:
         return dict(self._embeddings)
 
 
-def check(settings: ReaderSettings) -> None:
-    """Raise :class:`UserError` where the reader cannot be had or is not supported, before its weights are read."""
+def check_settings(settings: ReaderSettings) -> None:
+    """Raise :class:`UserError` where a reader cannot be loaded here whatever its model is."""
     if settings.graphs and settings.memory.storage == "host":
         raise UserError(
             "reader.graphs=true cannot decode with reader.memory.storage=host, for which every pass waits; set "
             "reader.graphs=false, or reader.memory.storage=device"
         )
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("reader.device=cuda, but no CUDA device is visible; set reader.device=auto or cpu")
+    if settings.adapter:
+        lora.check_files(settings.adapter)
+
+
+def check(settings: ReaderSettings) -> None:
+    """Raise :class:`UserError` where the reader cannot be had or is not supported, before its weights are read."""
+    check_settings(settings)
     where = f"reader {settings.name!r} (reader.path={settings.path})"
     local = Path(settings.path)
+    if smollm2.is_fetched(settings.path) and not smollm2.is_complete(local):
+        raise UserError(f"{where} is not fetched yet; run: {smollm2.COMMAND}")
     if local.is_dir():
         if not (local / "config.json").is_file():
             raise UserError(f"{where} has no config.json; point reader.path at a Hugging Face model folder")
@@ -222,8 +201,8 @@ def check(settings: ReaderSettings) -> None:
     layers = getattr(config, "layer_types", None) or []
     if "sliding_attention" in layers or (config.model_type == "mistral" and config.sliding_window):
         raise UserError(f"{where} uses sliding-window attention, which block memory does not support")
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("reader.device=cuda, but no CUDA device is visible; set reader.device=auto or cpu")
+    if settings.adapter:
+        lora.check(settings.adapter, settings.path, config)
 
 
 def resolve_device(device: str) -> str:
@@ -253,7 +232,17 @@ def load(settings: ReaderSettings) -> Reader:
     revision = settings.revision or None
     tokenizer = AutoTokenizer.from_pretrained(settings.path, revision=revision)
     frame(tokenizer)
+    dtype = getattr(torch, settings.dtype)
     model = AutoModelForCausalLM.from_pretrained(
-        settings.path, revision=revision, dtype=getattr(torch, settings.dtype), attn_implementation=ATTENTION
+        settings.path,
+        revision=revision,
+        # An adapter is merged without rounding in between.
+        dtype=torch.float32 if settings.adapter else dtype,
+        attn_implementation=ATTENTION,
     )
+    if settings.adapter:
+        model = lora.merged(model, settings.adapter, settings.path)
+        # The frequencies of rotary embedding, which are no parameters, stay in float32.
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype)
     return Reader(model.to(settings.device).eval().requires_grad_(False), tokenizer, settings)

@@ -35,15 +35,17 @@ def load_reader(
 
     ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory,
     ``graphs`` whether it decodes by CUDA graphs. What is left out is as the config says; a bare id or folder is loaded
-    in bfloat16 onto CUDA where there is one, else in float32 onto the CPU, with InfLLM's block memory. Raises
+    in bfloat16 onto CUDA where there is one, else in float32 onto the CPU, with InfLLM's block memory. SmolLM2
+    is fetched once, before, by ``python -m utaca.readers.smollm2``. Raises
     :class:`utaca.errors.UserError`, before weights are read, where the reader cannot be had or is not supported, and
     for values out of range.
     """
     name = str(name_or_path)
     if name in groups(root())["reader"]:
         settings: dict[str, Any] = compose({"scale": "paper", "reader": name}, root())["reader"]
-        if (shipped := root() / settings["path"]).is_dir():
-            settings["path"] = str(shipped)
+        for key in ("path", "adapter"):
+            if settings[key] and (shipped := root() / settings[key]).is_dir():
+                settings[key] = str(shipped)
     else:
         settings = {"name": Path(name).name, "path": name, "prompt": "instruct"}
     overrides = {

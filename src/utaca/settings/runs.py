@@ -155,11 +155,18 @@ def sha256(path: Path) -> str:
 
 def _model(reader: Mapping[str, Any]) -> dict[str, Any]:
     """A folder's files by their digests, or a hub model's commit where its files are here, else its revision."""
+    adapter = reader["adapter"]
+    merged = {"adapter": {"path": adapter, "files": _digests(Path(adapter))}} if adapter else {}
     folder = Path(reader["path"])
     if folder.is_dir():
-        files = sorted(path for path in folder.iterdir() if path.suffix in _MODEL_FILES)
-        return {"path": reader["path"], "files": {path.name: sha256(path) for path in files}}
-    return {"path": reader["path"], "revision": hub_commit(reader["path"], reader["revision"]) or reader["revision"]}
+        return {"path": reader["path"], "files": _digests(folder), **merged}
+    revision = hub_commit(reader["path"], reader["revision"]) or reader["revision"]
+    return {"path": reader["path"], "revision": revision, **merged}
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.iterdir() if path.suffix in _MODEL_FILES)
+    return {path.name: sha256(path) for path in files}
 
 
 def hub_commit(model: str, revision: str) -> str:

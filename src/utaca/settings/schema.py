@@ -140,6 +140,9 @@ class Reader:
     prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
     graphs: bool = setting(
+    adapter: str = setting(
+        "", "folder of a LoRA adapter (peft) that is merged into the weights when they are loaded; empty: none"
+    )
         False,
         "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph of each answer, captured "
         "at its first token (not yet tried on one); elsewhere uncaptured, which is slower; "

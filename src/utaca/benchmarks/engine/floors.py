@@ -16,7 +16,8 @@ import torch
 from utaca.memory import Layout
 from utaca.memory.attention import TILE
 from utaca.memory.prefill import TOGETHER
-from utaca.readers.load import Reader, Shape
+from utaca.readers.identity import Shape
+from utaca.readers.load import Reader
 from utaca.settings.schema import Memory
 
 _TRIES = 5
