@@ -264,12 +264,16 @@ def test_every_cell_is_on_the_card(reader: Reader, answers: pa.Table, config: sc
         "budget": 32,
         "decoded": 48,
         "decode_milliseconds": 3.0,
+        "points": {"number": 8, "milliseconds": 4.0, "alone_milliseconds": 2.0},
+        "against": {"2048": {"prefill": 1.0, "forward": 3.0}},
     }
     write_csv(tmp_path / "card.csv", found)
     write_markdown(tmp_path / "card.md", found, {**speeds, "threads": 1, "dtype": "float32", "device": "x"}, config)
     text = (tmp_path / "card.md").read_text(encoding="utf-8")
     assert all(heading in text for heading in ("# Reader card: tiny", "## Bars", "## Block memory", "## Speed"))
     assert "A sample" in text
+    assert "2.00 times as long" in text
+    assert "| 2048 tokens read | 2048 tokens/s | 683 tokens/s | 3.00 x |" in text
     assert "| 30 (and 10 failed) |" in text
     header = (tmp_path / "card.csv").read_text(encoding="utf-8").splitlines()[0]
     assert header == "cell,setting,measure,n,value,low,high,bar,failed"
@@ -305,6 +309,7 @@ def test_speed_is_measured(reader: Reader, material: Material) -> None:
     assert found["prefill_seconds"] > 0
     assert found["device"]
     assert found["decoded"] == 0 or found["decode_milliseconds"] > 0
+    assert found["points"]["milliseconds"] > 0
 
 
 # Settings

@@ -91,7 +91,7 @@ class Plan:
         settings = self.settings
         return {
             "reader": [settings.reader.name, settings.reader.path],
-            "corpus": [settings.corpus.name, settings.corpus.source],
+            "corpus": [settings.corpus.name, settings.corpus.source, self.identity["documents"]],
             "scale": [settings.scale.name, settings.scale.bootstrap],
             "seeds": [settings.seed, settings.scale.detector_seeds, settings.detector_seed],
         }
@@ -136,6 +136,11 @@ class Plan:
     def training_files(self) -> list[str]:
         """The prose that the tiny reader is trained on beside what the project generates."""
         return prose_files(self.settings.reader.training.corpus)
+
+    @property
+    def card_files(self) -> list[str]:
+        """What people wrote that the reader card asks about."""
+        return list(filter(os.path.isfile, (self.settings.card.biographies, self.settings.card.xquad)))
 
     def sheet(self, kind: str) -> list[str]:
         """The sheet of "labels" or "scores" that people filled in, if any."""
@@ -332,6 +337,8 @@ class Plan:
             "trace_labels": traced,
             **{f"{split}_decoded": self.decoded_by(split) if self.labelled(split) else [] for split in both},
             "documents": [self.documents(split) for split in SPLITS],
+            "test_documents": [self.documents("test")],
+            "tokenizer": self.tokenizer_files,
             "trajectories": [path for split in SPLITS for path in self.trajectories(split)],
             "detection_table": [f"{self.folder}/tables/detection.csv"],
             "uncorrected": uncorrected,
@@ -413,6 +420,8 @@ class Plan:
         return found | ({"methods"} if "generations" in found and ("test", "methods") in self._points else set())
 
     def _asked(self, target: str) -> list[str]:
+        if target == "smollm2" or target in self.fetched:
+            return []
         if target.startswith("results/benchmarks"):
             return ["benchmarks"]
         if found := _TABLE.match(target):
@@ -420,8 +429,6 @@ class Plan:
             return [stage for stage in ("detections", "scores", "labels") if _needs(stage, names)] or ["tables"]
         parts = Path(target).parts
         if "reader" in parts:
-        if target == "smollm2" or target in self.fetched:
-            return []
             return ["card"] if parts[0] == "results" and "trained" not in parts else []
         # The folder below the run's is the stage; a name further down, as of labels of traces, is not.
         within = parts[2:] if parts[0] == "results" else parts
@@ -449,16 +456,16 @@ class Plan:
         return files[stage]
 
 
+def _model_files(folder: str) -> list[str]:
+    paths = sorted(Path(folder).glob("*"))
+    return [str(path) for path in paths if path.suffix in {".json", ".jinja", ".safetensors"}]
+
+
 def _upstream(stage: str, found: set[str]) -> None:
     if stage not in found:
         found.add(stage)
         for other in {**STAGES, "card": ("corpus", "labels"), "benchmarks": ()}[stage]:
             _upstream(other, found)
-
-
-def _model_files(folder: str) -> list[str]:
-    paths = sorted(Path(folder).glob("*"))
-    return [str(path) for path in paths if path.suffix in {".json", ".jinja", ".safetensors"}]
 
 
 def _needs(stage: str, names: Sequence[str]) -> bool:

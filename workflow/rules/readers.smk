@@ -2,7 +2,6 @@
 reads; none is part of the main job."""
 
 CARD = IDENTITY["card"]
-CELLS = ["summary", "natural", "absent", *(f"blocks-{n}" for n in CARD["lengths"])]
 
 
 rule reader:
@@ -24,6 +23,36 @@ rule reader:
     script:
         "../scripts/reader.py"
 
+
+rule adapter:
+    input:
+        corpus=PLAN.training_files,
+        base=PLAN.fetched,
+        wordings=[
+            f"data/readers/smollm2-tuned/{name}"
+            for name in (
+                "passages.jsonl",
+                "sentences.jsonl",
+                "questions.json",
+                "values.json",
+            )
+        ],
+    output:
+        directory(f"{OUT}/reader/adapter"),
+    log:
+        f"{LOGS}/reader/adapter.log",
+    benchmark:
+        f"{MEASURED}/reader/adapter.tsv"
+    conda:
+        ENVIRONMENT
+    threads: lambda wildcards: workflow.cores
+    params:
+        code=CODE["adapter"],
+        training=IDENTITY["reader"]["training"],
+    script:
+        "../scripts/adapter.py"
+
+
 # Whole files are kept, and nothing is fetched, where code alone has changed.
 rule smollm2:
     output:
@@ -39,7 +68,6 @@ rule smollm2:
         code=CODE["smollm2"],
     script:
         "../scripts/smollm2.py"
-
 
 
 # Trained on the prose of the tiny reader's training, whichever reader it is to serve.
@@ -70,6 +98,7 @@ rule read_card:
     input:
         corpus=rules.corpus.output,
         reader=PLAN.reader_files,
+        asked=PLAN.card_files,
     output:
         f"{OUT}/reader/readings/{{cell}}.parquet",
     log:
@@ -88,8 +117,7 @@ rule read_card:
         seed=SETTINGS.seed,
         corpus=SETTINGS.corpus.name,
         reader=PLAN.reader,
-        questions=CARD["questions"],
-        budgets=CARD["budgets"],
+        card={k: v for k, v in CARD.items() if k not in ("lengths", "written_lengths")},
         journal=f"{OUT}/journal/card",
     script:
         "../scripts/read_card.py"
@@ -116,14 +144,15 @@ rule reader_speed:
         seed=SETTINGS.seed,
         corpus=SETTINGS.corpus.name,
         reader=PLAN.reader,
-        length=CARD["lengths"][-1],
+        # A document keeps its length to within 1 %.
+        length=max(*CARD["lengths"], *CARD["written_lengths"], 4096) + 512,
     script:
         "../scripts/reader_speed.py"
 
 
 rule card:
     input:
-        readings=expand(rules.read_card.output, cell=CELLS),
+        readings=expand(rules.read_card.output, cell=SETTINGS.card.cells),
         labels=f"{LABELS}/train.parquet",
         corpus=rules.corpus.output,
         speed=rules.reader_speed.output[0],

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.biographies.padding import counter
-from utaca.card.material import SHORT, Material
+from utaca.card.cells import cell_of
 from utaca.card.reading import read
 from utaca.readers.load import load as load_reader
 from utaca.records.fingerprint import fingerprint
@@ -22,12 +21,11 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params, cell = snakemake.params, snakemake.wildcards.cell
     reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
+    card = build(schema.Card, snakemake.config["card"], "card")
     articles = rows(snakemake.input.corpus, "corpus")
-    material = Material(articles, params.corpus, counter(reader.tokenizer), reader.before, params.seed)
-    documents = material.documents(cell, params.questions)
+    asked = cell_of(cell, card, reader, articles, params.corpus, params.seed)
     # More questions or budgets find what was asked before in the journal.
     common = digest({"reader": params.reader, "seed": params.seed, "corpus": params.corpus})
     journal = Journal(params.journal, fingerprint(common, snakemake.input))
-    budgets = [None] if cell in SHORT else params.budgets
-    answers = read(reader, cell, documents, budgets, journal)
+    answers = read(reader, cell, asked.documents, asked.budgets, journal, asked.prefill_budgets)
     write(snakemake.output[0], "readings", answers, config=digest(dict(params.items())))

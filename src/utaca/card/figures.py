@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -22,7 +23,9 @@ from utaca.biographies.attributes import draw_value
 from utaca.biographies.corpora.text import paragraphs
 from utaca.biographies.people import people
 from utaca.biographies.sentences import abstention, summary
+from utaca.card import scores
 from utaca.card.material import ATTRIBUTES, SPLIT, blocks_cell
+from utaca.card.prose import WRITTEN, XQUAD, written_cell
 from utaca.judging.cas import extract, score
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.reporting.statistics import LEVEL, Estimate, paired_difference, ratio_interval, resamples
@@ -36,6 +39,9 @@ EXACT, ABSTAINED, WRONG = "exact value", "abstained", "another value"
 CAS, RISE = "CAS", "rise of CAS"
 ABSENT, ALL_PRESENT = "absent facts", "summary and natural"
 FULL = "full attention"
+FOUND, F1, EXACT_MATCH = "value found", "F1", "exact match"
+SHORTFALL, FOUND_RISE = "full attention less blocks", "rise of values found"
+UNWRITTEN = "written, absent facts"
 TRAINING_SET, FERTILITY = "detector training set", "tokenizer"
 
 Counts = tuple[np.ndarray, np.ndarray]
@@ -79,31 +85,54 @@ def in_blocks(budget: int) -> str:
     return f"K={budget}"
 
 
+def prefilled_in(prefill: int, budget: int) -> str:
+    """The setting of a budget after a prefill whose chunks retrieved so many blocks."""
+    return f"prefill {in_blocks(prefill)}, {in_blocks(budget)}"
+
+
 def between(low: int, high: int) -> str:
     """The setting of a comparison of two budgets."""
     return f"K={low} to K={high}"
 
 
-_BARS: dict[tuple[str, str, str], Bar] = {
-    ("summary", FULL, EXACT): Bar(0.97),
-    ("natural", FULL, EXACT): Bar(0.90),
-    (ABSENT, FULL, ABSTAINED): Bar(0.95),
-    ("summary", FULL, ABSTAINED): Bar(0.03, most=True),
-    ("natural", FULL, ABSTAINED): Bar(0.03, most=True),
-    (ALL_PRESENT, FULL, ABSTAINED): Bar(0.03, most=True),
-    (blocks_cell(32768), in_blocks(96), CAS): Bar(0.85),
-    (blocks_cell(32768), between(2, 96), RISE): Bar(0.25),
-    (blocks_cell(131072), in_blocks(96), CAS): Bar(0.80),
-    (blocks_cell(250000), in_blocks(96), CAS): Bar(0.75),
-    (TRAINING_SET, "train", "unknown"): Bar(0.03),
-    (TRAINING_SET, "train", "hallucinated"): Bar(0.03),
-    (TRAINING_SET, "train", "correct"): Bar(0.40),
+_BARS: dict[str, dict[tuple[str, str, str], Bar]] = {
+    "tiny": {
+        ("summary", FULL, EXACT): Bar(0.97),
+        ("natural", FULL, EXACT): Bar(0.90),
+        (ABSENT, FULL, ABSTAINED): Bar(0.95),
+        ("summary", FULL, ABSTAINED): Bar(0.03, most=True),
+        ("natural", FULL, ABSTAINED): Bar(0.03, most=True),
+        (ALL_PRESENT, FULL, ABSTAINED): Bar(0.03, most=True),
+        (blocks_cell(32768), in_blocks(96), CAS): Bar(0.85),
+        (blocks_cell(32768), between(2, 96), RISE): Bar(0.25),
+        (blocks_cell(131072), in_blocks(96), CAS): Bar(0.80),
+        (blocks_cell(250000), in_blocks(96), CAS): Bar(0.75),
+        (TRAINING_SET, "train", "unknown"): Bar(0.03),
+        (TRAINING_SET, "train", "hallucinated"): Bar(0.03),
+        (TRAINING_SET, "train", "correct"): Bar(0.40),
+    },
+    "smollm2_tuned": {
+        (WRITTEN, FULL, FOUND): Bar(0.60),
+        (WRITTEN, FULL, ABSTAINED): Bar(0.10, most=True),
+        (UNWRITTEN, FULL, ABSTAINED): Bar(0.80),
+        (written_cell(2048), FULL, FOUND): Bar(0.55),
+        (written_cell(4096), FULL, FOUND): Bar(0.50),
+        (written_cell(4096), in_blocks(96), SHORTFALL): Bar(0.05, most=True),
+        (written_cell(16384), in_blocks(96), FOUND): Bar(0.30),
+        (written_cell(16384), between(8, 32), FOUND_RISE): Bar(0.08),
+        (XQUAD, FULL, F1): Bar(0.45),
+        (TRAINING_SET, "train", "unknown"): Bar(0.05),
+        (TRAINING_SET, "train", "hallucinated"): Bar(0.05),
+    },
 }
+"""By reader; those of a reader of another name are not held to any."""
 
 
-def figure(cell: str, setting: str, measure: str, n: int, estimate: Estimate, failed: int = 0) -> Figure:
-    """A figure with the bar that its cell, setting and measure are held to, if any."""
-    bar = _BARS.get((cell, setting, measure))
+def figure(
+    config: schema.Config, cell: str, setting: str, measure: str, n: int, estimate: Estimate, failed: int = 0
+) -> Figure:
+    """A figure with the bar that the config's reader is held to there, if any."""
+    bar = _BARS.get(config.reader.name, {}).get((cell, setting, measure))
     return Figure(cell, setting, measure, n, estimate.value, estimate.low, estimate.high, bar, failed)
 
 
@@ -147,6 +176,12 @@ def readings(answers: pa.Table, judge: schema.Endpoint, store: Path, config: sch
     largest. Raises :class:`UserError` where the judge cannot be asked.
     """
     frame = answers.to_pandas()
+    prose = frame["cell"].str.match(f"({WRITTEN}|{XQUAD})\\b")
+    prefilled = frame["prefill_budget"].notna()
+    found = [*_prose(frame[prose].copy(), config), *_prefilled(frame[prefilled].copy(), judge, store, config)]
+    frame = frame[~prose & ~prefilled].copy()
+    if frame.empty:
+        return found
     alone = frame.groupby(["document", "question", "budget"], dropna=False)["attribute"].transform("size") == 1
     frame["outcome"] = [
         outcome(row.answer, row.attribute, row.person, row.value, single)
@@ -155,7 +190,6 @@ def readings(answers: pa.Table, judge: schema.Endpoint, store: Path, config: sch
     frame["document"] = pd.Categorical(frame["document"], categories=frame["document"].unique())
     full, blocks = frame[frame["budget"].isna()], frame[frame["budget"].notna()]
     present = full[full["value"].notna()]
-    found = []
     for cell, rows in present.groupby("cell", sort=False):
         found += _outcomes(rows, str(cell), FULL, (EXACT, ABSTAINED, WRONG), config)
         for attribute in ATTRIBUTES:
@@ -173,6 +207,85 @@ def readings(answers: pa.Table, judge: schema.Endpoint, store: Path, config: sch
     return found
 
 
+def _prose(rows: pd.DataFrame, config: schema.Config) -> list[Figure]:
+    """Figures of handwritten biographies and of SQuAD's questions, under full attention and every budget."""
+    if rows.empty:
+        return []
+    rows["values"] = [
+        [] if row.value is None else [row.value, *(row.also if row.also is not None else [])]
+        for row in rows.itertuples()
+    ]
+    rows["document"] = pd.Categorical(rows["document"], categories=rows["document"].unique())
+    found: list[Figure] = []
+    for cell, own in rows.groupby("cell", sort=False):
+        stated = own[own["value"].notna()]
+        if cell == XQUAD:
+            measures = {
+                F1: [scores.f1(row.answer, row.values_) for row in _rows(stated)],
+                EXACT_MATCH: [scores.exact_match(row.answer, row.values_) for row in _rows(stated)],
+                ABSTAINED: [float(scores.normalised(row.answer) == scores.UNKNOWN) for row in _rows(stated)],
+            }
+            found += _means(stated, str(cell), FULL, measures, config)[0]
+            continue
+        sums: dict[int | None, Counts] = {}
+        for budget, read in stated.groupby("budget", dropna=False):
+            setting = FULL if math.isnan(budget) else in_blocks(int(budget))
+            measures = {
+                FOUND: [float(scores.found(r.answer, r.attribute, r.person, r.values_)) for r in _rows(read)],
+                ABSTAINED: [float(scores.abstains(r.answer, r.attribute, r.person)) for r in _rows(read)],
+            }
+            figures, counted = _means(read, str(cell), setting, measures, config)
+            found += figures
+            sums[None if math.isnan(budget) else int(budget)] = counted[FOUND]
+        counts = resamples(stated["document"].nunique(), config.scale.bootstrap, config.seed, f"card:{cell}")
+        budgets = sorted(budget for budget in sums if budget is not None)
+        n = int(next(iter(sums.values()))[1].sum())
+        if budgets and None in sums:
+            lost = paired_difference(sums[None], sums[budgets[-1]], counts)
+            found.append(figure(config, str(cell), in_blocks(budgets[-1]), SHORTFALL, n, lost))
+        for low, high in pairwise(budgets):
+            rise = paired_difference(sums[high], sums[low], counts)
+            found.append(figure(config, str(cell), between(low, high), FOUND_RISE, n, rise))
+        lacking = own[own["value"].isna()]
+        if len(lacking):
+            said = {ABSTAINED: [float(scores.abstains(r.answer, r.attribute, r.person)) for r in _rows(lacking)]}
+            found += _means(lacking, UNWRITTEN, FULL, said, config)[0]
+    return found
+
+
+def _rows(frame: pd.DataFrame) -> Iterable[Any]:
+    """The rows; ``values`` under a name that is no method's."""
+    return frame.rename(columns={"values": "values_"}).itertuples()
+
+
+def _means(
+    rows: pd.DataFrame, cell: str, setting: str, measures: Mapping[str, Sequence[float]], config: schema.Config
+) -> tuple[list[Figure], dict[str, Counts]]:
+    """Means of measures over questions, and their sums and counts by document."""
+    counts = resamples(rows["document"].nunique(), config.scale.bootstrap, config.seed, f"card:{cell}")
+    found, sums = [], {}
+    for measure, values in measures.items():
+        by_document = rows.assign(measured=values).groupby("document", observed=True)["measured"]
+        sums[measure] = by_document.sum().to_numpy(np.float64), by_document.count().to_numpy(np.float64)
+        found.append(figure(config, cell, setting, measure, len(rows), share(*sums[measure], counts)))
+    return found, sums
+
+
+def _prefilled(rows: pd.DataFrame, judge: schema.Endpoint, store: Path, config: schema.Config) -> list[Figure]:
+    """CAS under every prefill budget and decoding budget."""
+    found = []
+    for (cell, prefill), own in rows.groupby(["cell", "prefill_budget"], sort=False):
+        own = own.assign(cas=_cas(own, judge, store))
+        for budget, read in own.groupby("budget"):
+            by_document = read.groupby("document", sort=False)["cas"]
+            sums = by_document.sum().to_numpy(np.float64), by_document.count().to_numpy(np.float64)
+            counts = resamples(len(sums[0]), config.scale.bootstrap, config.seed, f"card:{cell}")
+            n = int(sums[1].sum())
+            setting = prefilled_in(int(prefill), int(budget))
+            found.append(figure(config, str(cell), setting, CAS, n, share(*sums, counts), len(read) - n))
+    return found
+
+
 def _outcomes(
     rows: pd.DataFrame, cell: str, setting: str, measures: Iterable[str], config: schema.Config
 ) -> list[Figure]:
@@ -182,7 +295,7 @@ def _outcomes(
     asked = by_document.size().to_numpy(np.float64)
     return [
         figure(
-            cell, setting, measure, len(rows),
+            config, cell, setting, measure, len(rows),
             share(by_document.agg(lambda o, m=measure: (o == m).sum()).to_numpy(np.float64), asked, counts),
         )
         for measure in measures
@@ -197,12 +310,12 @@ def _budgets(rows: pd.DataFrame, cell: str, config: schema.Config) -> list[Figur
         scores = own.groupby("document", observed=True)["cas"]
         sums[int(budget)] = scores.sum().to_numpy(np.float64), scores.count().to_numpy(np.float64)
         setting, n = in_blocks(int(budget)), int(own["cas"].notna().sum())
-        found.append(figure(cell, setting, CAS, n, ratio_interval(*sums[int(budget)], counts), len(own) - n))
+        found.append(figure(config, cell, setting, CAS, n, ratio_interval(*sums[int(budget)], counts), len(own) - n))
         found += _outcomes(own, cell, setting, (EXACT, ABSTAINED, WRONG), config)
     low, high = min(sums), max(sums)
     if low < high:
         rise = paired_difference(sums[high], sums[low], counts)
-        found.append(figure(cell, between(low, high), RISE, int(sums[high][1].sum()), rise))
+        found.append(figure(config, cell, between(low, high), RISE, int(sums[high][1].sum()), rise))
     return found
 
 
@@ -230,7 +343,7 @@ def labels(table: pa.Table, config: schema.Config) -> list[Figure]:
     classes = {"correct": CORRECT, "unknown": UNKNOWN, "hallucinated": HALLUCINATED}
     return [
         figure(
-            TRAINING_SET, "train", name, len(frame),
+            config, TRAINING_SET, "train", name, len(frame),
             share(by_document.agg(lambda labels, c=label: (labels == c).sum()).to_numpy(np.float64), tokens, counts),
             failed,
         )

@@ -29,7 +29,7 @@ SHORT = ("summary", "natural", "absent")
 SHORTEST, LONGEST = 256, 1024
 """Lengths of short documents, in tokens."""
 
-_BLOCKS = "blocks-"
+_BLOCKS, _PREFILL = "blocks-", "prefill-"
 _SUMMARY_PEOPLE, _NATURAL_PEOPLE = (3, 6), (2, 4)
 _SHARED, _MOST_FACTS, _MOST_QUESTIONS = 3, 0.6, 6
 _JOINED, _MOST_SENTENCES = 0.25, 5
@@ -41,10 +41,16 @@ Known = Mapping[Person, Sequence[Fact]]
 
 @dataclass(frozen=True)
 class Question:
-    """One question about a person: the attributes asked for, each with its value, None where the document has none."""
+    """One question about a person: the attributes asked for, each with its value, None where the document has none.
+
+    ``also`` are further ways to write the value of a single attribute, ``text`` the question where it is not asked in
+    the pattern.
+    """
 
     person: str
     facts: tuple[tuple[str, str | None], ...]
+    also: tuple[str, ...] = ()
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,11 @@ class Document:
 def blocks_cell(length: int) -> str:
     """The cell of documents of ``length`` tokens that are read through block memory."""
     return f"{_BLOCKS}{length}"
+
+
+def prefill_cell(length: int) -> str:
+    """The cell of documents of ``length`` tokens that are read under several prefill budgets."""
+    return f"{_PREFILL}{length}"
 
 
 class Material:
@@ -80,11 +91,11 @@ class Material:
 
         "summary": facts in the summary pattern of people who share attributes, asked one by one. "natural": narratives,
         six attributes a question. "absent": documents of both kinds in turn, asked for attributes that others in the
-        document have and the person lacks. "blocks-N": documents of N tokens as the pipeline's test split has them.
-        Raises :class:`UserError` for another cell.
+        document have and the person lacks. "blocks-N", "prefill-N": documents of N tokens as those of the pipeline's
+        test split. Raises :class:`UserError` for another cell.
         """
         makers = {"summary": self._summary, "natural": self._natural, "absent": self._absent}
-        if cell not in makers and not cell.startswith(_BLOCKS):
+        if cell not in makers and not cell.startswith((_BLOCKS, _PREFILL)):
             raise UserError(f"there is no cell {cell!r} of the reader card; use {', '.join(SHORT)} or {_BLOCKS}N")
         crowd, found, asked = people(SPLIT, self._seed), [], 0
         for number in numbers():
@@ -94,7 +105,7 @@ class Material:
                 text, questioned = makers[cell](number, crowd, rng)
                 document = Document(name, lambda text=text: text, tuple(questioned))
             else:
-                document = self._long(name, int(cell.removeprefix(_BLOCKS)), next(crowd), rng)
+                document = self._long(name, int(cell.rpartition("-")[2]), next(crowd), rng)
             found.append(document)
             asked += sum(len(question.facts) for question in document.questions)
             if asked >= questions:

@@ -2,56 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
 
-from utaca.card.material import Document
-from utaca.decoding.loop import generate
+from utaca.card.material import Document, Question
+from utaca.decoding.loop import Decoding, generate_together
 from utaca.memory import BlockMemory, prefill
 from utaca.readers.load import Reader
-from utaca.readers.prompts import question
+from utaca.readers.prompts import natural, question
 from utaca.records import SCHEMAS, progress
 from utaca.records.journal import Journal
 
+TOGETHER = 12
+"""Most questions about a document that are answered in shared passes."""
+
 
 def read(
-    reader: Reader, cell: str, documents: Sequence[Document], budgets: Sequence[int | None], journal: Journal
+    reader: Reader,
+    cell: str,
+    documents: Sequence[Document],
+    budgets: Sequence[int | None],
+    journal: Journal,
+    prefill_budgets: Sequence[int | None] = (None,),
 ) -> pa.Table:
     """Answers of schema "readings" to all questions of the documents, in their order, under every budget in turn.
 
-    Budgets are in blocks; None is full attention. A document is prefilled once for its budgets of either kind, and not
-    at all where its answers are in the journal.
+    Budgets are in blocks; None is full attention, as prefill budget the reader's own. A document is prefilled once for
+    its budgets of either kind under each prefill budget, and not at all where its answers are in the journal.
     """
     tables = []
     for document in progress(documents, total=len(documents), unit="document", description=f"card {cell}"):
+        for chunk_budget in prefill_budgets:
 
-        @cache
-        def memory(clipped: bool, document: Document = document) -> BlockMemory:
-            return prefill(reader, document.text(), clipped=clipped)
+            @cache
+            def memory(clipped: bool, document: Document = document, budget: int | None = chunk_budget) -> BlockMemory:
+                with _prefilling(reader, budget):
+                    return prefill(reader, document.text(), clipped=clipped)
 
-        for budget in budgets:
-            item = f"{document.id}/{'full' if budget is None else f'K{budget}'}"
-            tables.append(
-                journal.table(item, lambda d=document, b=budget, m=memory: _answers(m(b is not None), cell, d, b))
-            )
+            for budget in budgets:
+                item = f"{document.id}/{'full' if budget is None else f'K{budget}'}"
+                item += "" if chunk_budget is None else f"-prefill{chunk_budget}"
+                tables.append(
+                    journal.table(
+                        item,
+                        lambda d=document, p=chunk_budget, b=budget, m=memory: _answers(
+                            m(b is not None), cell, d, p, b
+                        ),
+                    )
+                )
     return pa.concat_tables(tables)
 
 
-def _answers(memory: BlockMemory, cell: str, document: Document, budget: int | None) -> pa.Table:
+@contextmanager
+def _prefilling(reader: Reader, budget: int | None) -> Iterator[None]:
+    """The reader with another prefill budget, for the block."""
+    settings = reader.settings
+    if budget is not None:
+        reader.settings = replace(settings, memory=replace(settings.memory, prefill_budget=budget))
+    try:
+        yield
+    finally:
+        reader.settings = settings
+
+
+def _answers(
+    memory: BlockMemory, cell: str, document: Document, prefill_budget: int | None, budget: int | None
+) -> pa.Table:
     """A document's rows under one budget."""
     reader = memory.reader
-    rows: list[dict[str, Any]] = []
-    for number, asked in enumerate(document.questions):
-        answer = generate(
+    blocks = max(1, memory.layout.blocks(len(memory))) if budget is None else budget
+    decodings = [
+        Decoding(
             memory,
-            question([attribute for attribute, _ in asked.facts], asked.person, reader.settings.prompt),
-            budget=max(1, memory.layout.blocks(len(memory))) if budget is None else budget,
+            _words(asked, reader),
+            budget=blocks,
             max_new_tokens=reader.settings.max_new_tokens * len(asked.facts),
         )
+        for asked in document.questions
+    ]
+    answers = [
+        answer
+        for first in range(0, len(decodings), TOGETHER)
+        for answer in generate_together(decodings[first : first + TOGETHER])
+    ]
+    rows: list[dict[str, Any]] = []
+    for number, (asked, answer) in enumerate(zip(document.questions, answers, strict=True)):
         common = {"cell": cell, "document": document.id, "question": number, "budget": budget}
-        common |= {"person": asked.person, "answer": answer.text, "n_context": len(memory)}
+        common |= {"prefill_budget": prefill_budget, "person": asked.person, "answer": answer.text}
+        common |= {"also": list(asked.also), "n_context": len(memory)}
         rows += [{**common, "attribute": attribute, "value": value} for attribute, value in asked.facts]
     return pa.Table.from_pylist(rows, schema=SCHEMAS["readings"])
+
+
+def _words(asked: Question, reader: Reader) -> str:
+    style = reader.settings.prompt
+    if asked.text:
+        return natural(asked.text, style)
+    return question([attribute for attribute, _ in asked.facts], asked.person, style)

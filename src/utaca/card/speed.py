@@ -1,33 +1,49 @@
-"""How fast a reader reads a long document and decodes from it, on the machine at hand."""
+"""How fast a reader reads a long document and decodes from it, on the machine at hand.
+
+Beside its own prefill stands the model's own forward pass under Hugging Face's fused attention, which sees the whole
+document; beside a decoded token stand those of several operating points in shared passes.
+"""
 
 from __future__ import annotations
 
 import itertools
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from utaca.card.material import Document
 from utaca.decoding.loop import stream
-from utaca.memory import prefill
+from utaca.memory import BlockMemory, prefill
+from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
+from utaca.readers.onednn import onednn
 from utaca.readers.prompts import question
 from utaca.settings.machine import processor
 
-PREFILLS = 3
-"""Prefills timed."""
+PREFILLS, ONCE_FROM = 3, 8192
+"""Readings timed; of documents of so many tokens, each way one."""
 
 BUDGET, TOKENS, WARM_UP = 32, 48, 4
 """Blocks retrieved a token, decoded tokens timed, tokens decoded before."""
+
+LENGTHS = (2048, 16384)
+"""Tokens of a document that are read both ways."""
+
+POINTS = (1, 2, 4, 8, 16, 32, 64, 96)
+"""Budgets of the operating points that are decoded together."""
 
 
 def measure(reader: Reader, document: Document) -> dict[str, Any]:
     """Median seconds of a prefill of the document, and median milliseconds of a token decoded from it.
 
     Asks the document's first question. A prefill of the document's beginning goes before, as warm-up;
-    ``decode_milliseconds`` is None where the answer ends with it.
+    ``decode_milliseconds`` is None where the answer ends with it. ``against`` holds, by tokens read, seconds of the
+    prefill and of Hugging Face's forward pass, ``points``
+    how many operating points were decoded together, and milliseconds of a token of all of them and of one alone.
     """
     tokens = reader.encode_document(document.text())
     memory = prefill(reader, tokens[: 4 * reader.settings.memory.prefill_chunk])
@@ -36,13 +52,14 @@ def measure(reader: Reader, document: Document) -> dict[str, Any]:
         del memory
         started = time.perf_counter()
         memory = prefill(reader, tokens, description=f"prefill {number + 1} of {PREFILLS}")
-        if reader.device.type == "cuda":
-            torch.cuda.synchronize()
+        _finish(reader)
         prefills.append(time.perf_counter() - started)
     asked = document.questions[0]
     text = question([attribute for attribute, _ in asked.facts], asked.person, reader.settings.prompt)
     marks = [time.perf_counter() for _ in stream(memory, text, budget=BUDGET, max_new_tokens=1 + WARM_UP + TOKENS)]
     steps = [after - before for before, after in itertools.pairwise(marks)][WARM_UP:]
+    together, alone = (1000 * _step_seconds(memory, text, budgets) for budgets in (POINTS, (BUDGET,)))
+    del memory
     return {
         "tokens": len(tokens),
         "prefills": PREFILLS,
@@ -50,10 +67,68 @@ def measure(reader: Reader, document: Document) -> dict[str, Any]:
         "budget": BUDGET,
         "decoded": len(steps),
         "decode_milliseconds": 1000 * statistics.median(steps) if steps else None,
+        "points": {"number": len(POINTS), "milliseconds": together, "alone_milliseconds": alone},
+        "against": {n: _against(reader, tokens[:n]) for n in LENGTHS if n <= len(tokens)},
         "threads": torch.get_num_threads(),
         "dtype": reader.settings.dtype,
         "device": _device(reader),
     }
+
+
+def _against(reader: Reader, tokens: Tensor) -> dict[str, float]:
+    """Seconds of reading tokens [N] by prefill and by Hugging Face's forward pass, in turns: medians."""
+    seconds: dict[str, list[float]] = {"prefill": [], "forward": []}
+    ways: dict[str, Callable[[], object]] = {
+        "prefill": lambda: prefill(reader, tokens),
+        "forward": lambda: _forward(reader, tokens),
+    }
+    for _ in range(PREFILLS if len(tokens) < ONCE_FROM else 1):
+        for way, run in ways.items():
+            started = time.perf_counter()
+            run()
+            _finish(reader)
+            seconds[way].append(time.perf_counter() - started)
+    return {way: statistics.median(found) for way, found in seconds.items()}
+
+
+@torch.inference_mode()
+def _forward(reader: Reader, tokens: Tensor) -> object:
+    """Keys and values of all tokens, and the last one's logits, as Hugging Face computes them."""
+    reader.model.set_attn_implementation("sdpa")
+    try:
+        with onednn(True):
+            return reader.model(tokens[None], use_cache=True, logits_to_keep=1)
+    finally:
+        reader.model.set_attn_implementation(ATTENTION)
+
+
+def _step_seconds(memory: BlockMemory, text: str, budgets: Sequence[int]) -> float:
+    """Median seconds of a decoding step of one answer a budget, all in one pass, the head's logits included."""
+    reader = memory.reader
+    prompt, marks = reader.encode_question(text), []
+    branches = []
+    for budget in budgets:
+        branch, pieces, last = memory.begin(prompt, WARM_UP + TOKENS, budget, {})
+        for piece, own in pieces:
+            branch.commit(branch.step(piece, own))
+        branches.append((branch, budget, last))
+    for _ in range(WARM_UP + TOKENS):
+        steps = [branch.plan(previous, budget) for branch, budget, previous in branches]
+        branches[0][0].run(steps)
+        found = []
+        for (branch, budget, previous), step in zip(branches, steps, strict=True):
+            best = int(reader.logits(step.hidden[-1]).argmax())
+            branch.commit(step)
+            found.append((branch, budget, previous.new_tensor([best])))
+        branches = found
+        marks.append(time.perf_counter())
+    return statistics.median([after - before for before, after in itertools.pairwise(marks)][WARM_UP:])
+
+
+def _finish(reader: Reader) -> None:
+    """Wait for the device."""
+    if reader.device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def _device(reader: Reader) -> str:

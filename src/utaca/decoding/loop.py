@@ -86,8 +86,8 @@ class Decoding:
     """How one question about a document is answered.
 
     * ``reading``: the document, as :func:`utaca.prefill` or another method read it.
-    * ``question``: any text. It is read in chunks like the document, each under the ``prefill_budget`` of the reader's
-      memory; where that is 0, only its last token retrieves blocks.
+    * ``question``: any text. It is read in chunks like the document, each under the ``question_budget`` of the reader's
+      memory, else its ``prefill_budget``; where both are 0, only its last token retrieves blocks.
     * ``budget``: blocks that every step retrieves (InfLLM), or a budget for each step, the last one for all further
       steps; with a policy, K_max. A method of another kind counts tokens, and has a budget of its own.
     * ``policy`` and ``detector``: UT-ACA. The first token is decoded under K_max, the policy sets the budget after each

@@ -67,9 +67,13 @@ class BlockMemory:
         Also the pieces of the prompt that it must read first, each with its budget, and the last token, which the first
         step of decoding passes: it is decoded under K_max (paper, algorithm 1).
         """
-        branch = self.branches(self, len(prompt) + new, most, captures)
+        budget = self.settings.question_budget or self.settings.prefill_budget
+        if not self.clipped:
+            # At true positions it stands for full attention, to which the question belongs.
+            budget = self.layout.blocks(len(self) + len(prompt))
+        branch = self.branches(self, len(prompt) + new, max(most, budget), captures)
         pieces = prompt[:-1].split(self.settings.prefill_chunk) if len(prompt) > 1 else ()
-        return branch, [(piece, self.settings.prefill_budget) for piece in pieces], prompt[-1:]
+        return branch, [(piece, budget) for piece in pieces], prompt[-1:]
 
     def placed(self, pairs: Tensor, tokens: Tensor) -> Tensor:
         """Keys and values [2, G, n, D] of far ``tokens`` [n] as queries meet them.

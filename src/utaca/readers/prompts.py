@@ -23,6 +23,11 @@ _INSTRUCT = (
     'Where the text does not give the value, write "unknown" in its place.'
 )
 
+_NATURAL = {
+    "compact": "{question}",
+    "instruct": "Using only the text above, answer with its own words, as few as answer the question: {question}",
+}
+
 _DAY = (
     "{% macro strftime_now(format) %}{{ format"
     " | replace('%d', '26') | replace('%m', '07') | replace('%b', 'Jul') | replace('%B', 'July')"
@@ -41,6 +46,11 @@ def question(attributes: Sequence[str], person: str, style: str) -> str:
     *head, last = attributes
     listed = f"{', '.join(head)} and {last}" if head else last
     return {"compact": _COMPACT, "instruct": _INSTRUCT}[style].format(attributes=listed, person=person)
+
+
+def natural(question: str, style: str) -> str:
+    """A question as people ask it, to be answered with a few words of the text; ``style`` as of :func:`question`."""
+    return _NATURAL[style].format(question=question)
 
 
 def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
@@ -86,8 +96,8 @@ class Prompts:
     encoded as the characters that it is.
 
     ``before`` and ``after`` are those of :func:`frame`; ``end`` is the control token that the template writes after an
-    assistant's message, else the tokenizer's end token; ``stop_tokens`` are these two. Raises :class:`UserError` as :func:`frame` does, and
-    for a tokenizer that is not one of the library ``tokenizers``.
+    assistant's message, else the tokenizer's end token; ``stop_tokens`` are these two. Raises :class:`UserError` as
+    :func:`frame` does, and for a tokenizer that is not one of the library ``tokenizers``.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -19,7 +19,8 @@ FACT = pa.struct([("attribute", pa.string()), ("value", pa.string())])
 
 USED_ANSWER = pa.struct([("request", pa.string()), ("prompt_tokens", pa.int64()), ("completion_tokens", pa.int64())])
 
-# kind: "biography" (source = biography id) or "article" (source = title); start and end are character offsets.
+# kind: "biography" (source = biography id), "crowd" (source = the name of another person) or "article" (source = title);
+# start and end are character offsets.
 SPAN = pa.struct([("kind", pa.string()), ("source", pa.string()), ("start", pa.int32()), ("end", pa.int32())])
 
 # Where a document states the (current) value of a fact: `text` as it stands there, from character `start` to `end`.
@@ -209,17 +210,20 @@ SCHEMAS: dict[str, pa.Schema] = {
     # share it.
     "usage": pa.schema([("item", pa.string()), ("failure", pa.string()), ("answers", pa.list_(USED_ANSWER))]),
     # One attribute asked for the reader card. `question` numbers the questions of a document, one with several
-    # attributes has a row for each, all with the whole answer. `value` is null where the document does not state it,
-    # `budget` (blocks) where the reader had full attention; `n_context` is in tokens.
+    # attributes has a row for each, all with the whole answer. `value` is null where the document does not state it;
+    # `also` are other ways to write it. `budget` (blocks) is null where the reader had full attention, `prefill_budget`
+    # where it is the reader's own; `n_context` is in tokens.
     "readings": pa.schema(
         [
             ("cell", pa.string()),
             ("document", pa.string()),
             ("question", pa.int32()),
+            ("prefill_budget", pa.int32()),
             ("budget", pa.int32()),
             ("person", pa.string()),
             ("attribute", pa.string()),
             ("value", pa.string()),
+            ("also", pa.list_(pa.string())),
             ("answer", pa.string()),
             ("n_context", pa.int32()),
         ]

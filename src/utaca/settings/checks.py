@@ -86,7 +86,7 @@ def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
         yield from _name_faults(config.run, "run")
     if config.run in SHARED_FOLDERS:
         yield f"run is {config.run!r}, which is a folder that runs share; give it another name."
-    for name in ("reader", "corpus", *ROLES, "scale"):
+    for name in ("reader", "corpus", "documents", *ROLES, "scale"):
         yield from _name_faults(getattr(config, name).name, f"{name}.name")
     splits = [(f"scale.{split}", getattr(config.scale, split)) for split in ("train", "validation", "test")]
     unsound = [fault for path, split in splits for fault in _split_faults(split, path)]
@@ -258,17 +258,23 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
 
 
 def _card_faults(config: schema.Config) -> Iterator[str]:
-    ascending = {
-        key: values
-        for key in ("lengths", "budgets")
-        if not (values := getattr(config.card, key)) or values[0] < 1 or sorted(set(values)) != values
-    }
-    for key, values in ascending.items():
-        yield f"card.{key} is {values} but must be ascending, distinct, and at least 1 each."
+    card = config.card
+    lists = {"lengths": 1, "budgets": 1, "written_lengths": 1, "prefill_budgets": 0}
+    for key, least in lists.items():
+        values = getattr(card, key)
+        if values and (values[0] < least or sorted(set(values)) != values):
+            yield f"card.{key} is {values} but must be ascending, distinct, and at least {least} each."
+    if not card.budgets:
+        yield "card.budgets is [] but must name at least one budget."
+    if bool(card.prefill_length) != bool(card.prefill_budgets):
+        yield "card.prefill_length and card.prefill_budgets belong together; set both, or neither."
     # The shortest one must also hold a biography.
     least = max(1024, _window(config.reader.memory))
-    if "lengths" not in ascending and config.card.lengths[0] < least:
-        yield f"card.lengths starts at {config.card.lengths[0]} but must start at {least} or more."
+    lengths = {"lengths": card.lengths[:1], "written_lengths": card.written_lengths[:1],
+               "prefill_length": [card.prefill_length] if card.prefill_length else []}  # fmt: skip
+    for key, values in lengths.items():
+        if values and values[0] < least:
+            yield f"card.{key} starts at {values[0]} but must start at {least} or more."
 
 
 def _suites_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> Iterator[str]:

@@ -96,6 +96,12 @@ class Memory:
     n_representatives: int = setting(4, "tokens averaged into a block's representative key", minimum=1)
     prefill_chunk: int = setting(2048, "tokens of one prefill pass", minimum=1)
     prefill_budget: int = setting(16, "blocks retrieved by each prefill chunk, whatever the decoding budget", minimum=0)
+    question_budget: int = setting(
+        0,
+        "blocks retrieved by each chunk of a question before its last token, which the first step of decoding passes; "
+        "0: as prefill_budget",
+        minimum=0,
+    )
     storage: str = setting(
         "device",
         "where keys and values of a document lie: on the reader's device, or in host memory, from which retrieved "
@@ -107,7 +113,8 @@ class Memory:
 
 @dataclass
 class ReaderTraining:
-    """How the tiny reader is trained (``snakemake reader``); unused by readers that are only loaded."""
+    """How the tiny reader is trained (``snakemake reader``), or an adapter of SmolLM2 (``snakemake adapter``: corpus,
+    seed, share, squad); unused by readers that are only loaded."""
 
     corpus: str = setting(
         "", "file or folder of prose mixed into its documents beside the embedded prose; empty: embedded alone"
@@ -116,6 +123,8 @@ class ReaderTraining:
     share: float = setting(
         1.0, "share of the schedule's steps; less for a trial of the training", minimum=1e-4, maximum=1.0
     )
+    squad: str = setting("", "SQuAD's file of questions that the adapter is tuned on beside the project's own")
+    squad_apart: str = setting("", "file of SQuAD's layout whose paragraphs are kept out of it, as those of XQuAD")
     hidden_size: int = setting(256, "width of the residual stream", minimum=8)
     layers: int = setting(6, "transformer layers", minimum=1)
     heads: int = setting(4, "query heads", minimum=1)
@@ -131,6 +140,9 @@ class Reader:
     name: str = setting(MISSING, "name used in result paths")
     path: str = setting(MISSING, "Hugging Face id or local folder")
     revision: str = setting("", "revision on the hub; empty: default branch")
+    adapter: str = setting(
+        "", "folder of a LoRA adapter (peft) that is merged into the weights when they are loaded; empty: none"
+    )
     dtype: str = setting(
         "auto",
         "compute type: float32, bfloat16, or auto: bfloat16 on cuda, float32 on a cpu",
@@ -140,9 +152,6 @@ class Reader:
     prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
     graphs: bool = setting(
-    adapter: str = setting(
-        "", "folder of a LoRA adapter (peft) that is merged into the weights when they are loaded; empty: none"
-    )
         False,
         "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph of each answer, captured "
         "at its first token (not yet tried on one); elsewhere uncaptured, which is slower; "
@@ -172,6 +181,46 @@ class Corpus:
         transport=True,
     )
     requests_per_second: float = setting(1.0, "polite rate (source=wikipedia)", minimum=0.01, transport=True)
+
+
+@dataclass
+class Documents:
+    """How documents tell of their person; the defaults are the paper's. Documents with one fact are never spread."""
+
+    name: str = setting("paper", "name used in result paths")
+    spread: str = setting(
+        "groups",
+        "where a biography stands: in two to four groups of sentences (the paper's), or each sentence at a depth of "
+        "its own",
+        choices=["groups", "sentences"],
+    )
+    crowd: int = setting(
+        0,
+        "further people with names like the person's, told of in the same document, who have the same attributes with "
+        "other values",
+        minimum=0,
+        maximum=40,
+    )
+    apart: int = setting(
+        0,
+        "blocks of 16 tokens, about, between the sentence that names a person, with a number, and the one that states "
+        "a value, under that number alone; 0: the value's sentence speaks of the person by name or pronoun",
+        minimum=0,
+        maximum=1000,
+    )
+    revised: float = setting(
+        0.0,
+        "share of facts that are first stated with an outdated value and corrected further on; the reference is the "
+        "corrected one",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    formats: str = setting(
+        "reference",
+        "how values are stated: as the reference has them, or varied: in another form where one is natural, such as a "
+        "date written out or a place without its country",
+        choices=["reference", "varied"],
+    )
 
 
 @dataclass
@@ -378,8 +427,35 @@ class Card:
     """The reader card: how well the reader reads what its training never contained."""
 
     questions: int = setting(500, "fewest questions of a cell, a question being one attribute asked", minimum=1)
-    lengths: list[int] = setting([32768, 131072, 250000], "documents read through block memory, in the reader's tokens")
+    lengths: list[int] = setting(
+        [32768, 131072, 250000],
+        "documents of generated narratives, read through block memory, in the reader's tokens; none where empty",
+    )
     budgets: list[int] = setting([2, 8, 32, 96], "budgets (blocks) under which they are read")
+    biographies: str = setting(
+        "tests/data/biographies.jsonl",
+        "biographies written by hand, a JSONL file, read alone and in longer documents, all of them; empty: none",
+    )
+    written_lengths: list[int] = setting(
+        [16384],
+        "documents around them, in the reader's tokens: read through block memory, and with full attention too where "
+        "the reader has as many positions",
+    )
+    xquad: str = setting("", "XQuAD's or SQuAD's file of questions about paragraphs, read alone; empty: not asked")
+    prefill_length: int = setting(
+        0, "documents read under each of prefill_budgets, in the reader's tokens; 0: none", minimum=0
+    )
+    prefill_budgets: list[int] = setting(
+        [], "blocks that each prefill chunk retrieves in them, in place of reader.memory.prefill_budget"
+    )
+
+    @property
+    def cells(self) -> list[str]:
+        """Names of what is read, one a job."""
+        written = ["written", *(f"written-{n}" for n in self.written_lengths)] if self.biographies else []
+        generated = ["summary", "natural", "absent", *(f"blocks-{n}" for n in self.lengths)]
+        prefilled = [f"prefill-{self.prefill_length}"] if self.prefill_length else []
+        return [*generated, *written, *(["xquad"] if self.xquad else []), *prefilled]
 
 
 @dataclass
@@ -395,6 +471,7 @@ class Config:
     scale: Scale = setting(Scale(), "sizes")
     reader: Reader = setting(Reader(), "the language model")
     corpus: Corpus = setting(Corpus(), "padding prose")
+    documents: Documents = setting(Documents(), "how documents tell of their person")
     writer: Endpoint = setting(Endpoint(), "endpoint that writes test narratives")
     labeller: Endpoint = setting(Endpoint(), "endpoint that labels factual tokens")
     judge: Endpoint = setting(Endpoint(), "endpoint that scores answers")

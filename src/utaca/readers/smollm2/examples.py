@@ -48,12 +48,17 @@ _NAME = re.compile(r"\{(full|first|last|he|him|his|himself|He|His)(\d?)\}")
 _FACT = re.compile(r"\[\[(?:(\d):)?([^\]=]+?)(?:=([^\]]+))?\]\]")
 _PRONOUNS = ({"he": "he", "him": "him", "his": "his", "himself": "himself"},
              {"he": "she", "him": "her", "his": "her", "himself": "herself"})  # fmt: skip
-_MONTHS = tuple("January February March April May June July August September October November December".split())
-_ORDINALS = (
-    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
-    "sixteenth seventeenth eighteenth nineteenth twentieth twenty-first twenty-second twenty-third twenty-fourth "
-    "twenty-fifth twenty-sixth twenty-seventh twenty-eighth twenty-ninth thirtieth thirty-first"
-).split()
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+_UNITS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+_TEENS = (
+    "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
+    "nineteenth",
+)  # fmt: skip
+_ORDINALS = (*_UNITS, *_TEENS, "twentieth", *(f"twenty-{unit}" for unit in _UNITS))
+"""Ordinals of days, up to the twenty-ninth."""
 
 
 @dataclass
@@ -311,9 +316,7 @@ class Examples:
             values.append((len(prompt) + inside[0], len(prompt) + inside[-1] + 1, present))
         # What ends the answer belongs to a short one's value: it must not run on.
         last = TEMPLATE if answer.endswith(".") else VALUE / 2
-        return Asked(
-            [*prompt, *ids, self._prompts.end], [0.0] * len(prompt) + [*weights, last], values
-        )
+        return Asked([*prompt, *ids, self._prompts.end], [0.0] * len(prompt) + [*weights, last], values)
 
 
 def date(rng: random.Random) -> str:
@@ -340,7 +343,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def squad(path: Path, apart: Path | None) -> list[dict[str, Any]]:
-    """Articles of a SQuAD file that may be trained on: without :data:`APART` and the paragraphs of the file ``apart``."""
+    """Articles of a SQuAD file to be trained on: without :data:`APART` and the paragraphs of the file ``apart``."""
     kept = set()
     if apart is not None:
         for article in json.loads(apart.read_text(encoding="utf-8"))["data"]:

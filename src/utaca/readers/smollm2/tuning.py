@@ -6,11 +6,10 @@ pretrained.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from torch import Tensor
 from utaca.errors import UserError
 from utaca.readers.attention import Rotary
 from utaca.readers.load import Reader
-from utaca.readers.smollm2.examples import Asked, Example, Examples
+from utaca.readers.smollm2.examples import Example, Examples
 from utaca.records import atomic_path
 from utaca.records.progress import counter
 from utaca.settings.machine import keep_freed_memory, return_freed_memory
@@ -36,7 +35,8 @@ TOKENS = 2000
 VALIDATED = 12
 """Documents of a validation."""
 
-FINAL = "final"
+FINAL_LENGTH = 4096
+"""Tokens of the longest documents, which come in the last stage alone."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Stage:
 SCHEDULE = (
     Stage(100, (200, 300, 400, 600, 800)),
     Stage(90, (200, 300, 500, 700, 1000, 1500, 2048)),
-    Stage(40, (250, 400, 1000, 2048, 4096)),
+    Stage(40, (250, 400, 1000, 2048, FINAL_LENGTH)),
 )
 
 
@@ -77,9 +77,7 @@ class Packed:
         document = F.scaled_dot_product_attention(
             query[:, :, :n], key[:, :, :n], value[:, :, :n], is_causal=True, scale=scaling
         )
-        questions = F.scaled_dot_product_attention(
-            query[:, :, n:], key, value, attn_mask=self._mask, scale=scaling
-        )
+        questions = F.scaled_dot_product_attention(query[:, :, n:], key, value, attn_mask=self._mask, scale=scaling)
         return torch.cat((document, questions), 2)
 
 
@@ -104,16 +102,18 @@ def loss_of(reader: Reader, model: Any, rotary: Rotary, example: Example) -> tup
 
 
 @torch.no_grad()
-def validate(reader: Reader, model: Any, rotary: Rotary, examples: Examples, count: int, length: int) -> dict[str, float]:
+def validate(
+    reader: Reader, model: Any, rotary: Rotary, examples: Examples, count: int, length: int
+) -> dict[str, float]:
     """Shares of values that greedy decoding would give, of false and of true abstentions, on validation people.
 
     An abstention is counted where an answer's value would begin as "unknown" does.
     """
-    found, false, true, absent, present = 0, 0, 0, 0, 0
+    found = false = true = absent = present = 0
     for number in range(count):
         example = examples.example(number, length, validation=True)
         example.asked = [asked for asked in example.asked if asked.values]
-        logits, tokens, _ = _logits(reader, model, rotary, example)
+        logits, _, _ = _logits(reader, model, rotary, example)
         best = logits.argmax(-1)
         at = 0
         for asked in example.asked:
@@ -148,8 +148,10 @@ def tune(
     seed: int = 0,
     checkpoint_every: int = 20,
     validate_every: int = 40,
-) -> float:
-    """Train an adapter of the reader into ``folder``; returns the seconds it took.
+) -> tuple[float, list[dict[str, float]]]:
+    """Train an adapter of the reader into ``folder``; returns the seconds it took, and every step's loss.
+
+    A row of the curve has a step's number, tokens and loss, and where it was validated the shares of :func:`validate`.
 
     ``reader`` is in bfloat16; the adapter's own weights are kept in float32 and passed on rounded. A killed tuning
     resumes from ``folder/checkpoint.pt``. Raises :class:`UserError` where that is of other settings, and where the
@@ -237,7 +239,7 @@ def tune(
         for weights, exact in zip(rounded, precise, strict=True):
             weights.copy_(exact)
     adapted.save_pretrained(folder)
-    return spent + time.monotonic() - started
+    return spent + time.monotonic() - started, curve
 
 
 def _rate(step: int, steps: int) -> float:

@@ -1,0 +1,64 @@
+"""What counts as found in prose that nobody here generated, and SQuAD's scores.
+
+SQuAD's F1 and exact match are those of its official script (evaluate-v1.1.py), to the digit.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from utaca.judging.cas import extract
+
+UNKNOWN = "unknown"
+FURTHER_WORDS = 4
+"""A value is found where an answer gives it with at most so many further words."""
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalised(text: str) -> str:
+    """SQuAD's normal form: lower case without punctuation and articles, single spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def f1(answer: str, golds: Iterable[str]) -> float:
+    """SQuAD's F1 of an answer's tokens, against the best of the gold answers."""
+    return max(_f1(normalised(answer).split(), normalised(gold).split()) for gold in golds)
+
+
+def _f1(answer: Sequence[str], gold: Sequence[str]) -> float:
+    same = sum((Counter(answer) & Counter(gold)).values())
+    if not same:
+        return 0.0
+    precision, recall = same / len(answer), same / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+def exact_match(answer: str, golds: Iterable[str]) -> float:
+    """SQuAD's exact match: 1 where the answer is a gold answer in normal form."""
+    return float(any(normalised(answer) == normalised(gold) for gold in golds))
+
+
+def stated(answer: str, attribute: str, person: str) -> str:
+    """What an answer says of an attribute, without the full stop of its sentence."""
+    return extract(answer, attribute, person).strip().removesuffix(".").strip()
+
+
+def abstains(answer: str, attribute: str, person: str) -> bool:
+    """Whether an answer says that the value is unknown."""
+    return normalised(stated(answer, attribute, person)).startswith(UNKNOWN)
+
+
+def found(answer: str, attribute: str, person: str, values: Iterable[str]) -> bool:
+    """Whether an answer gives one of the values, in SQuAD's normal form and in one piece, see :data:`FURTHER_WORDS`."""
+    given = normalised(stated(answer, attribute, person)).split()
+    for value in values:
+        wanted = normalised(value).split()
+        places = range(len(given) - len(wanted) + 1)
+        if len(given) <= len(wanted) + FURTHER_WORDS and any(given[n : n + len(wanted)] == wanted for n in places):
+            return True
+    return False

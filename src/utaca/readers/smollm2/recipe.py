@@ -1,0 +1,84 @@
+"""The adapter's recipe: data, tuning, model card."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from utaca.errors import UserError
+from utaca.readers import lora
+from utaca.readers.load import load
+from utaca.readers.smollm2.examples import APART, Examples, squad
+from utaca.readers.smollm2.tuning import FINAL_LENGTH, RANK, SCHEDULE, tune
+from utaca.readers.tiny.recipe import paragraphs
+from utaca.records import atomic_path
+from utaca.settings import schema
+
+WORDINGS = Path("data/readers/smollm2-tuned")
+"""Where the wordings of the training lie, beside the adapter that ships."""
+
+
+def make(settings: schema.Reader, output: Path, wordings: Path = WORDINGS) -> None:
+    """Tune the reader's model into ``output``: adapter, base model's identity, curve, model card.
+
+    A killed tuning resumes from the checkpoint in ``output``. Raises :class:`UserError` where a file of the recipe is
+    missing.
+    """
+    training = settings.training
+    for key, path in (("squad", training.squad), ("squad_apart", training.squad_apart)):
+        if path and not Path(path).is_file():
+            raise UserError(f"reader.training.{key}={path} is no file; name one of SQuAD's layout, or ''")
+    apart = Path(training.squad_apart) if training.squad_apart else None
+    articles = squad(Path(training.squad), apart) if training.squad else []
+    base = load(replace(settings, adapter="", dtype="bfloat16"))
+    identity = base.identity
+    examples = Examples(base.prompts, wordings, paragraphs(training), articles, training.seed)
+    schedule = [replace(stage, steps=max(1, round(stage.steps * training.share))) for stage in SCHEDULE]
+    seconds, curve = tune(base, examples, output, schedule=schedule, seed=training.seed)
+    with atomic_path(output / lora.BASE) as scratch:
+        scratch.write_text(json.dumps({"identity": identity}) + "\n", encoding="utf-8")
+    with atomic_path(output / "curve.csv") as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, max(curve, key=len), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: f"{v:.6g}" for k, v in row.items()} for row in curve)
+    with atomic_path(output / "README.md") as scratch:
+        scratch.write_text(_model_card(settings, curve, seconds, bool(articles)), encoding="utf-8")
+
+
+def _model_card(settings: schema.Reader, curve: list[dict[str, float]], seconds: float, questions: bool) -> str:
+    training, last = settings.training, max(curve, key=len)
+    trial = f"**A trial**: {training.share:.2%} of the schedule.\n\n" if training.share < 1 else ""
+    prose = f"`{Path(training.corpus).name}`" if training.corpus else "embedded synthetic prose"
+    real = (
+        f"A third is SQuAD 2.0 (`{Path(training.squad).name}`), answerable or not, but for the articles "
+        f"{', '.join(APART)} and every paragraph of `{Path(training.squad_apart).name}`. "
+        if questions
+        else "No real questions. "
+    )
+    tokens = sum(int(row["tokens"]) for row in curve)
+    validated = "; ".join(f"{key} {last[key]:.2f}" for key in ("value found", "false abstention", "true abstention"))
+    return f"""# SmolLM2-135M-Instruct, tuned to read facts
+
+A LoRA adapter of SmolLM2-135M-Instruct (Apache-2.0): rank {RANK}, all linear layers, bfloat16. It teaches the model to
+answer questions about people, and about other text, with what the text says, and to say "unknown" where it does not.
+
+{trial}- **Trained under full attention alone.** No block memory, no retrieval loss, no forced blocks, no taught heads.
+  What blocks the reader finds is the pretrained model's own doing.
+- **Load**: `utaca.load_reader("smollm2_tuned")`, or peft on the base model. The base is fetched by
+  `python -m utaca.readers.smollm2`; `base.json` names it.
+- **Ask** "Summarize the birth date and university of <person>." behind a document: the answer is one sentence for each
+  attribute, "The birth date of <person> is <value>." or "... is unknown.". Asked as people ask, it answers with a few
+  words of the text, or "unknown".
+- **Data**: passages and sentences written for this training by several hands (`passages.jsonl`, `sentences.jsonl`,
+  `questions.json`, `values.json`), their slots filled anew at every use; the tiny reader's narratives and summary
+  sentences; paragraphs of {prose} between. {real}Documents of up to 2,048 tokens, of {FINAL_LENGTH:,} in the end.
+- **Recipe**: AdamW, cosine; {len(curve)} steps, {tokens:,} tokens, {seconds / 60:.0f} minutes with
+  {torch.get_num_threads()} threads, seed {training.seed}. `curve.csv` has every step's loss.
+- **Validation** (passages that it was not trained on, answers forced up to the value): {validated}.
+- **Limits**: a model of 135 M parameters in four-bit weights. It copies names and dates better than it reasons: facts
+  that are told by way of another fact are often missed. English only.
+"""

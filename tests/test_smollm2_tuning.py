@@ -1,0 +1,213 @@
+"""The tuning of SmolLM2: its examples are what they say, and a step sees what full attention sees."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small import full_attention, make_reader
+from transformers import AutoTokenizer
+
+from utaca.errors import UserError
+from utaca.readers.attention import Rotary
+from utaca.readers.prompts import Prompts, natural, question
+from utaca.readers.smollm2 import recipe, tuning
+from utaca.readers.smollm2.examples import UNKNOWN, Example, Examples, date, lines
+from utaca.readers.smollm2.tuning import Stage, loss_of, tune
+from utaca.settings import schema
+
+WORDINGS = Path(__file__).parents[1] / "data" / "readers" / "smollm2-tuned"
+TINY = Path(__file__).parents[1] / "data" / "readers" / "tiny"
+PROSE = ["The river rises in the hills and falls into the lake after forty miles of meadow and marsh."] * 3
+SQUAD = [
+    {
+        "title": "Rivers",
+        "paragraphs": [
+            {
+                "context": "The Wend rises near Holm and meets the sea at Farrow.",
+                "qas": [
+                    {"question": "Where does the Wend rise?", "answers": [{"text": "near Holm"}, {"text": "Holm"}]},
+                    {"question": "How long is it?", "answers": [], "is_impossible": True},
+                ],
+            }
+        ],
+    }
+]
+
+
+@pytest.fixture(scope="module")
+def prompts() -> Prompts:
+    return Prompts(AutoTokenizer.from_pretrained(TINY))
+
+
+@pytest.fixture(scope="module")
+def examples(prompts: Prompts) -> Examples:
+    return Examples(prompts, WORDINGS, PROSE, SQUAD, 0)
+
+
+def text_of(prompts: Prompts, tokens: list[int]) -> str:
+    return prompts._tokenizer.decode(tokens, skip_special_tokens=False)
+
+
+def test_wordings_are_as_many_as_they_should_be_and_whole() -> None:
+    passages, sentences = lines(WORDINGS / "passages.jsonl"), lines(WORDINGS / "sentences.jsonl")
+    assert len(passages) >= 40
+    assert len(sentences) >= 400
+    texts = [row["text"] for row in (*passages, *sentences)]
+    assert len(set(texts)) == len(texts)
+    for text in texts:
+        plain = re.sub(r"\[\[(\d:)?[^\[\]]+\]\]|\{(full|first|last|he|him|his|himself|He|His)\d?\}", "", text)
+        assert not set(plain) & set("{}[]"), text
+
+
+def test_an_example_is_a_function_of_its_number(examples: Examples, prompts: Prompts) -> None:
+    again = Examples(prompts, WORDINGS, PROSE, SQUAD, 0)
+    assert [again.example(n, 300) for n in (5, 3)] == [examples.example(n, 300) for n in (5, 3)]
+    assert Examples(prompts, WORDINGS, PROSE, SQUAD, 1).example(5, 300) != examples.example(5, 300)
+
+
+def test_values_stand_in_the_document_and_absent_ones_are_unknown(examples: Examples, prompts: Prompts) -> None:
+    present = absent = 0
+    for number in range(60):
+        example = examples.example(number, 400)
+        document = text_of(prompts, example.document)
+        for asked in example.asked:
+            assert len(asked.tokens) == len(asked.weights)
+            for first, end, stated in asked.values:
+                value = text_of(prompts, asked.tokens[first:end]).strip().rstrip(".")
+                assert min(asked.weights[first:end]) >= tuning_weight(stated)
+                if stated:
+                    assert value in document
+                    present += 1
+                else:
+                    assert value == UNKNOWN
+                    absent += 1
+            assert asked.tokens[-1] == prompts.end
+            assert asked.weights[0] == 0
+    assert present > 100
+    assert absent > 20
+
+
+def tuning_weight(stated: bool) -> float:
+    from utaca.readers.smollm2.examples import ABSTAINED, VALUE
+
+    return VALUE if stated else ABSTAINED
+
+
+def test_validation_sees_passages_that_training_never_does(examples: Examples) -> None:
+    kept, trained = examples._passages[True], examples._passages[False]
+    assert kept
+    assert not {row["text"] for row in kept} & {row["text"] for row in trained}
+
+
+def test_dates_are_written_in_many_ways() -> None:
+    import random
+
+    rng = random.Random(0)
+    found = [date(rng) for _ in range(400)]
+    shapes = {re.sub(r"[A-Za-z]+", "w", re.sub(r"\d", "9", one)) for one in found}
+    assert len(shapes) >= 15
+
+
+def test_real_questions_are_asked_with_the_shortest_answer(examples: Examples, prompts: Prompts) -> None:
+    texts = [text_of(prompts, asked.tokens) for n in range(40) for asked in examples._from_squad(_rng(n), 100).asked]
+    assert any("Where does the Wend rise?" in text and text.count("near") == 0 for text in texts)
+    assert any("How long is it?" in text and UNKNOWN in text for text in texts)
+
+
+def _rng(number: int):
+    import random
+
+    return random.Random(number)
+
+
+@pytest.mark.parametrize("kind", ["llama", "llama-wide"])
+def test_a_packed_example_has_the_logits_of_full_attention(kind: str) -> None:
+    reader = make_reader(kind)
+    examples = Examples(reader.prompts, WORDINGS, [], SQUAD, 0)
+    example = examples._from_squad(_rng(1), 40)
+    asked = [replace(one, tokens=one.tokens[:40], weights=[1.0] * len(one.tokens[:40])) for one in example.asked]
+    example = Example(example.document, asked)
+    logits, tokens, _ = tuning._logits(reader, reader.model, Rotary(reader.model), example)
+    at = 0
+    for one in example.asked:
+        whole = full_attention(reader, torch.tensor([*example.document, *one.tokens]))
+        n = len(one.tokens)
+        assert tokens[at : at + n].tolist() == one.tokens
+        torch.testing.assert_close(logits[at : at + n], whole[len(example.document) - 1 : -1], atol=2e-4, rtol=1e-3)
+        at += n
+
+
+def test_tuning_lowers_the_loss_and_resumes_where_it_was_killed(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("peft")
+    monkeypatch.setattr(tuning, "TOKENS", 300)
+    monkeypatch.setattr(tuning, "LEARNING_RATE", 5e-3)
+    monkeypatch.setattr(tuning, "VALIDATED", 1)
+    schedule = [Stage(6, (60,))]
+
+    def run(folder: Path, seed: int = 0) -> list[dict[str, float]]:
+        reader = make_reader()
+        examples = Examples(reader.prompts, WORDINGS, [], SQUAD, 0)
+        monkeypatch.setattr(examples, "example", lambda number, length, validation=False: _short(examples, number))
+        return tune(reader, examples, folder, schedule=schedule, seed=seed, checkpoint_every=2, validate_every=6)[1]
+
+    whole = run(tmp_path / "whole")
+    assert whole[-1]["loss"] < whole[0]["loss"]
+    assert {"value found", "false abstention", "true abstention"} <= whole[-1].keys()
+
+    calls, step = [], tuning.loss_of
+
+    def killed(*args):
+        calls.append(1)
+        if len(calls) > 12:
+            raise KeyboardInterrupt
+        return step(*args)
+
+    monkeypatch.setattr(tuning, "loss_of", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut")
+    monkeypatch.setattr(tuning, "loss_of", step)
+    assert [row["loss"] for row in run(tmp_path / "cut")] == [row["loss"] for row in whole]
+    weights = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert weights[0] == weights[1]
+
+    monkeypatch.setattr(tuning, "LEARNING_RATE", 1e-3)
+    with pytest.raises(UserError, match="other settings"):
+        run(tmp_path / "cut")
+
+
+def _short(examples: Examples, number: int) -> Example:
+    example = examples._from_squad(_rng(number), 40)
+    return Example(example.document, example.asked[:2])
+
+
+def test_loss_counts_answers_alone() -> None:
+    reader = make_reader()
+    example = Examples(reader.prompts, WORDINGS, [], SQUAD, 0)._from_squad(_rng(1), 40)
+    _, weight = loss_of(reader, reader.model, Rotary(reader.model), example)
+    assert weight.item() == pytest.approx(sum(w for asked in example.asked for w in asked.weights))
+
+
+def test_questions_as_people_ask() -> None:
+    assert natural("Where?", "compact") == "Where?"
+    assert natural("Where?", "instruct").endswith("Where?")
+    assert question(["major"], "Ann", "compact") == "Summarize the major of Ann."
+
+
+def test_a_missing_file_of_the_recipe_is_named(tmp_path: Path) -> None:
+    settings = schema.Reader(name="x", path=str(TINY), training=schema.ReaderTraining(squad=str(tmp_path / "no.json")))
+    with pytest.raises(UserError, match=r"reader\.training\.squad=.*is no file"):
+        recipe.make(settings, tmp_path / "out")
+
+
+def test_the_shipped_adapter_is_small_and_says_what_it_was_trained_on() -> None:
+    weights = WORDINGS / "adapter_model.safetensors"
+    if not weights.is_file():
+        pytest.skip("no adapter is shipped yet")
+    assert weights.stat().st_size <= 25e6
+    assert re.fullmatch(r"[0-9a-f]{16}", json.loads((WORDINGS / "base.json").read_text())["identity"])
+    assert "full attention alone" in (WORDINGS / "README.md").read_text(encoding="utf-8")
