@@ -201,9 +201,19 @@ def test_figures_of_prose_are_held_to_the_readers_bars(config: schema.Config, tm
         ("written-16384", "K=8 to K=32", "rise of values found"): 0.25,
         ("xquad", "full attention", "F1"): pytest.approx(2 / 3),
     }
-    speeds = {"tokens": 1, "prefills": 1, "prefill_seconds": 1.0, "budget": 1, "decoded": 0,
-              "decode_milliseconds": None, "against": {},
-              "points": {"number": 8, "milliseconds": 4.0, "alone_milliseconds": 2.0}, "threads": 1, "dtype": "float32", "device": "x"}  # fmt: skip
+    speeds = {
+        "tokens": 1,
+        "prefills": 1,
+        "prefill_seconds": 1.0,
+        "budget": 1,
+        "decoded": 0,
+        "decode_milliseconds": None,
+        "points": {"number": 8, "milliseconds": 4.0, "alone_milliseconds": 2.0},
+        "against": {},
+        "threads": 1,
+        "dtype": "float32",
+        "device": "x",
+    }
     write_markdown(tmp_path / "card.md", found_figures, speeds, config)
     text = (tmp_path / "card.md").read_text(encoding="utf-8")
     assert "## Prose from outside" in text
@@ -218,14 +228,14 @@ def test_questions_of_squad(tmp_path: Path) -> None:
             {"id": "2", "question": "Why?", "answers": [], "is_impossible": True}]  # fmt: skip
     file = tmp_path / "squad.json"
     file.write_text(json.dumps({"data": [{"title": "T", "paragraphs": [{"context": "Rollo did.", "qas": rows}]}]}))
-    (document,) = prose.squad(file, 500, 0)
+    (document,) = prose.squad(file)
     assert document.text() == "Rollo did."
     (question,) = document.questions
     assert (question.text, question.facts, question.also) == ("Who?", (("1", "Rollo"),), ("Count Rollo",))
     bad = tmp_path / "bad.json"
     bad.write_text("[]")
     with pytest.raises(UserError, match=r"card\.xquad=.*no file of SQuAD's layout"):
-        prose.squad(bad, 5, 0)
+        prose.squad(bad)
 
 
 def test_training_leaves_out_what_benchmarks_ask(shared: Path) -> None:

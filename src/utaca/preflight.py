@@ -104,7 +104,7 @@ def _card(card: schema.Card) -> str:
     from utaca.card import prose
 
     written = prose.biographies(card.biographies) if card.biographies else []
-    asked = prose.squad(card.xquad, card.questions, 0) if card.xquad else []
+    asked = prose.squad(card.xquad) if card.xquad else []
     return f"{len(written)} handwritten biographies, {len(asked)} paragraphs of questions"
 
 

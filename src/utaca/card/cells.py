@@ -12,6 +12,9 @@ from utaca.card.material import SHORT, Document, Material
 from utaca.readers.load import Reader
 from utaca.settings import schema
 
+ROOM = 256
+"""Positions that a question and its answer need behind a document."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -31,7 +34,7 @@ def cell_of(
     """
     count = counter(reader.tokenizer)
     if name == prose.XQUAD:
-        return Cell(prose.squad(card.xquad, card.questions, seed), [None])
+        return Cell(prose.squad(card.xquad), [None])
     if name.startswith(prose.WRITTEN):
         rows = prose.biographies(card.biographies)
         if name == prose.WRITTEN:
@@ -39,8 +42,11 @@ def cell_of(
         length = int(name.rpartition("-")[2])
         padder = cache(lambda: Padder(articles, count, corpus))
         # Question and answer stand behind the document.
-        whole = [None] if length + 256 <= reader.positions else []
-        return Cell(prose.written(rows, length, padder, seed=seed), [*whole, *card.budgets])
+        whole = [None] if length + ROOM <= reader.positions else []
+        memory = reader.settings.memory
+        hidden = length - memory.n_init - memory.n_local > card.budgets[-1] * memory.block_size
+        budgets = card.budgets if hidden or not whole else []
+        return Cell(prose.written(rows, length, padder, seed=seed), [*whole, *budgets])
     documents = Material(articles, corpus, count, reader.before, seed).documents(name, card.questions)
     if name in SHORT:
         return Cell(documents, [None])

@@ -86,8 +86,8 @@ def _asked(row: Mapping[str, Any], absent: bool = False) -> tuple[Question, ...]
     return (*stated, *lacking)
 
 
-def squad(path: str | Path, questions: int, seed: int) -> list[Document]:
-    """Paragraphs of a file of SQuAD's layout with their answerable questions, shuffled, for so many questions or more.
+def squad(path: str | Path) -> list[Document]:
+    """Paragraphs of a file of SQuAD's layout with their answerable questions.
 
     Raises :class:`UserError` for a missing file and one of another layout.
     """
@@ -96,13 +96,11 @@ def squad(path: str | Path, questions: int, seed: int) -> list[Document]:
         paragraphs = [(a["title"], n, p) for a in articles for n, p in enumerate(a["paragraphs"])]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"card.xquad={path} is no file of SQuAD's layout; name xquad.en.json, or ''") from error
-    random.Random(f"{seed}:card:{XQUAD}").shuffle(paragraphs)
-    found, asked = [], 0
+    found = []
     for title, number, paragraph in paragraphs:
         rows = [row for row in paragraph["qas"] if row.get("answers")]
-        if not rows or asked >= questions:
+        if not rows:
             continue
-        asked += len(rows)
         questioned = tuple(
             Question(
                 title,

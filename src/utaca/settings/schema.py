@@ -438,8 +438,8 @@ class Card:
     )
     written_lengths: list[int] = setting(
         [16384],
-        "documents around them, in the reader's tokens: read through block memory, and with full attention too where "
-        "the reader has as many positions",
+        "documents around them, in the reader's tokens: read with full attention where the reader has as many "
+        "positions, and through block memory where the largest budget leaves something out",
     )
     xquad: str = setting("", "XQuAD's or SQuAD's file of questions about paragraphs, read alone; empty: not asked")
     prefill_length: int = setting(
