@@ -91,6 +91,7 @@ rule pad:
         seed=SETTINGS.seed,
         tokens=lambda wildcards: PLAN.size(wildcards.split).tokens,
         corpus=SETTINGS.corpus.name,
+        documents=IDENTITY["documents"],
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
     script:
         "../scripts/pad.py"

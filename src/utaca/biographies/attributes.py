@@ -37,7 +37,7 @@ TRAINING_ATTRIBUTES: tuple[str, ...] = (
 HELD_OUT_ATTRIBUTES: tuple[str, ...] = ("birth date", "birth place", "university", "major", "company", "work place")
 
 _LONGEST = {"user agent": 80, "catch phrase": 60}
-_MONTHS = (
+MONTHS = (
     "January", "February", "March", "April", "May", "June",
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
@@ -179,7 +179,7 @@ def _date(rng: random.Random, first_year: int, last_year: int) -> str:
     first = datetime.date(first_year, 1, 1).toordinal()
     last = datetime.date(last_year, 12, 31).toordinal()
     day = datetime.date.fromordinal(rng.randint(first, last))
-    month = _MONTHS[day.month - 1]
+    month = MONTHS[day.month - 1]
     return rng.choice(
         (
             day.isoformat(),
@@ -189,6 +189,16 @@ def _date(rng: random.Random, first_year: int, last_year: int) -> str:
             f"{day.day} {month} {day.year}",
         )
     )
+
+
+def day_of(value: str) -> datetime.date | None:
+    """The day that a drawn date is; None for any other text."""
+    for notation in ("%Y-%m-%d", "%B %d, %Y", "%m/%d/%Y", "%d %b, %Y", "%d %B %Y"):
+        try:
+            return datetime.datetime.strptime(value, notation).date()
+        except ValueError:
+            continue
+    return None
 
 
 def _source(rng: random.Random, locale: str) -> Faker:

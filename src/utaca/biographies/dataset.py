@@ -50,13 +50,22 @@ _FILLERS: tuple[str, ...] = (
     "Here we go.",
     "There and back again.",
 )
-_FEWEST_FILLERS, _MOST_FILLERS = 4, 16
+_FILLERS_BETWEEN = (4, 16)
 
 _ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "train": TRAINING_ATTRIBUTES,
     "validation": HELD_OUT_ATTRIBUTES,
     "test": HELD_OUT_ATTRIBUTES,
 }
+
+
+def among_fillers(
+    attribute: str, person: str, value: str, rng: random.Random, fillers: tuple[int, int] = _FILLERS_BETWEEN
+) -> list[str]:
+    """Sentences of a biography with one fact: its summary somewhere among simple fillers, their number between two."""
+    sentences = rng.choices(_FILLERS, k=rng.randint(*fillers))
+    sentences.insert(rng.randint(0, len(sentences)), summary(attribute, person, value))
+    return sentences
 
 
 @dataclass(frozen=True)
@@ -106,9 +115,8 @@ def biographies(split: str, count: int, seed: int, write: Write | None = None, w
                 raise UserError(f"The endpoint 'writer' wrote nothing about {name} ({draft.id}); check its model.")
         else:
             rng = random.Random(f"{seed}:fillers:{split}:{draft.id}")
-            sentences = rng.choices(_FILLERS, k=rng.randint(_FEWEST_FILLERS, _MOST_FILLERS))
             ((attribute, value),) = draft.facts
-            sentences.insert(rng.randint(0, len(sentences)), summary(attribute, name, value))
+            sentences = among_fillers(attribute, name, value, rng)
         yield {
             "id": draft.id,
             "split": split,

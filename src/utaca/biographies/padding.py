@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import random
 import re
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain
 from typing import Any
 
 from utaca.biographies.corpora.text import paragraphs
+from utaca.biographies.crowd import crowd
+from utaca.biographies.telling import Passage, Subject, joined, passages
 from utaca.errors import UserError
+from utaca.settings import schema
 
 SEPARATOR = "\n\n"
 TOLERANCE = 0.01
 """Largest deviation of a document's length from the length asked for."""
 
-_GROUPS = (2, 4)
+_BLOCK = 16
+_NUMBERS = range(1000, 10000)
 _ATTEMPTS = 60
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
 _WORD_END = re.compile(r"\S(?=\s|$)")
@@ -35,16 +40,33 @@ class _Piece:
     size: int
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A part of a document between blank lines."""
+
+    told: Passage | _Piece
+
+    @property
+    def text(self) -> str:
+        return self.told.text
+
+
 class Padder:
     """Pads biographies with the prose of a corpus.
 
     ``articles`` are rows of schema ``corpus``, ``count`` gives a text's length in the reader's tokens (see
-    :func:`counter`), ``corpus`` is the name recorded in the documents. A paragraph that occurs twice in the corpus is
-    used once. Paragraphs are counted when first needed and never again. Raises :class:`UserError` for a corpus
-    without usable paragraphs.
+    :func:`counter`), ``corpus`` is the name recorded in the documents, ``options`` say how documents tell of people. A
+    paragraph that occurs twice in the corpus is used once. Paragraphs are counted when first needed and never again.
+    Raises :class:`UserError` for a corpus without usable paragraphs.
     """
 
-    def __init__(self, articles: Sequence[Mapping[str, Any]], count: Callable[[str], int], corpus: str) -> None:
+    def __init__(
+        self,
+        articles: Sequence[Mapping[str, Any]],
+        count: Callable[[str], int],
+        corpus: str,
+        options: schema.Documents | None = None,
+    ) -> None:
         seen: set[str] = set()
         self._articles: list[tuple[str, list[str]]] = []
         for article in articles:
@@ -60,52 +82,131 @@ class Padder:
         self._sizes: list[list[int] | None] = [None] * len(self._articles)
         self._count = count
         self._corpus = corpus
+        self._options = options or schema.Documents()
 
     def document(self, biography: Mapping[str, Any], n_tokens: int, rng: random.Random) -> dict[str, Any]:
         """A row of schema ``documents``: the biography in a text of ``n_tokens`` tokens, to within 1 %.
 
         The biography's sentences stay whole and in order. With several facts they are dealt into two to four groups
-        at increasing random depths; with one fact they stay together. Padding takes articles in random order without
-        replacement, their paragraphs whole and in order; of the last article a run from a random paragraph is taken,
-        and the last paragraph may be cut at a sentence end, else at a word end. No paragraph comes twice before all
-        were used. Raises :class:`UserError` where the biography alone is longer than ``n_tokens``, or where no cut
-        comes within 1 %.
+        at increasing random depths; with one fact they stay together. What else ``options`` ask for is told in
+        :mod:`utaca.biographies.telling`: each of a crowd is dealt and placed as the person is. Padding takes articles
+        in random order without replacement, their paragraphs whole and in order; of the last article a run from a
+        random paragraph is taken, and the last paragraph may be cut at a sentence end, else at a word end. A passage
+        that is to stand some blocks after the sentence that names its person parts a paragraph at a sentence end.
+        No paragraph comes twice before all were used. Raises :class:`UserError` where what is to be told is longer
+        than ``n_tokens`` or leaves too little padding, or where no cut comes within 1 %.
         """
-        sentences = list(biography["sentences"])
-        whole = " ".join(sentences)
-        size = self._count(whole)
+        threads = self._threads(biography, rng)
+        alone = len(threads) == 1 and not self._options.apart
+        told = [text for passage in chain(*threads) for text in (passage.naming, passage.text) if text]
+        size = self._count((" " if alone else SEPARATOR).join(told))
         slack = int(n_tokens * TOLERANCE)
         if size > n_tokens:
+            crowd = self._options.crowd
             raise UserError(
-                f"biography {biography['id']} has {size} tokens and does not fit into a document of {n_tokens}; "
-                f"raise scale.{biography['split']}.tokens"
+                f"biography {biography['id']} {f'and its crowd of {crowd} have' if crowd else 'has'} {size} tokens and "
+                f"{'do' if crowd else 'does'} not fit into a document of {n_tokens}; "
+                f"raise scale.{biography['split']}.tokens{' or lower documents.crowd' if crowd else ''}"
             )
-        if size >= n_tokens - slack:
-            return self._row(biography, *_assemble([whole], [], [0], biography["id"]), size)
-        groups = _deal(sentences, len(biography["facts"]) > 1, rng)
+        if alone and size >= n_tokens - slack:
+            return self._row(biography, [_Part(joined(threads[0]))], size)
         # How far the whole text's count is off the sum of its parts' counts, learnt from the attempt before.
         surplus = 0
         for _ in range(_ATTEMPTS):
             pieces = self._pieces(n_tokens - size - surplus, slack, rng)
-            while len(groups) > len(pieces) + 1:
-                groups = [*groups[:-2], f"{groups[-2]} {groups[-1]}"]
-            gaps = sorted(rng.sample(range(len(pieces) + 1), len(groups)))
-            text, spans = _assemble(groups, pieces, gaps, biography["id"])
-            found = self._count(text)
-            if abs(found - n_tokens) <= slack:
-                return self._row(biography, text, spans, found)
-            surplus = found - size - sum(piece.size for piece in pieces)
+            gaps = self._gaps(pieces, biography["split"], n_tokens)
+            if self._options.spread == "groups":
+                threads = [_fitting(thread, gaps) for thread in threads]
+            parts = _arranged(self._placed(threads, pieces, gaps, alone, rng), pieces)
+            row = self._row(biography, parts)
+            if abs(row["n_tokens"] - n_tokens) <= slack:
+                return row
+            surplus = row["n_tokens"] - size - sum(piece.size for piece in pieces)
         raise UserError(
             f"no cut brings the document of biography {biography['id']} to {n_tokens} tokens within 1 %; "
             f"raise scale.{biography['split']}.tokens"
         )
 
-    def _row(
-        self, biography: Mapping[str, Any], text: str, spans: list[dict[str, Any]], n_tokens: int
-    ) -> dict[str, Any]:
+    def _threads(self, biography: Mapping[str, Any], rng: random.Random) -> list[list[Passage]]:
+        """The passages of the person, then of each of the crowd."""
+        facts = tuple((fact["attribute"], fact["value"]) for fact in biography["facts"])
+        options = self._options
+        # The locale serves the values that are drawn here.
+        locale = biography.get("locale", "")
+        own = random.Random(0 if options == schema.Documents(name=options.name) else rng.getrandbits(64))
+        # Whatever the options, the same one of the crowd says the same.
+        people, *seeds = (random.Random(own.getrandbits(64)) for _ in range(options.crowd + 2))
+        others = crowd(biography, options.crowd, people) if options.crowd else []
+        numbers = own.sample(_NUMBERS, options.crowd + 1)
+        subjects = [
+            Subject(biography["person"], locale, facts, tuple(biography["sentences"]), "biography",
+                    biography["id"], numbers[0]),
+            *(Subject(other.name, locale, other.facts, other.sentences, "crowd", other.name, number)
+              for other, number in zip(others, numbers[1:], strict=True)),
+        ]  # fmt: skip
+        taken = dict(facts)
+        return [
+            passages(subject, taken, options, seed if place else rng, seed)
+            for place, (subject, seed) in enumerate(zip(subjects, seeds, strict=True))
+        ]
+
+    def _gaps(self, pieces: list[_Piece], split: str, n_tokens: int) -> int:
+        """How many places there are before, between and after the pieces, those alone that leave room for ``apart``."""
+        apart = self._options.apart * _BLOCK
+        left = list(accumulate((piece.size for piece in reversed(pieces)), initial=0))
+        if left[-1] < apart:
+            raise UserError(
+                f"a document of {n_tokens} tokens leaves no {apart} tokens of padding between a name and its value; "
+                f"raise scale.{split}.tokens or lower documents.apart"
+            )
+        return sum(room >= apart for room in left)
+
+    def _placed(
+        self, threads: list[list[Passage]], pieces: list[_Piece], gaps: int, alone: bool, rng: random.Random
+    ) -> list[tuple[tuple[int, int], _Part]]:
+        """What is told and where, in order: before which piece, or after which character of it."""
+        found: list[tuple[tuple[int, int], float, _Part]] = []
+        for thread in threads:
+            if self._options.spread == "groups":
+                chosen = sorted(rng.sample(range(gaps), len(thread)))
+            else:
+                chosen = sorted(rng.choices(range(gaps), k=len(thread)))
+            # Those of one place stand in random order, but each person's own in theirs.
+            ties = [0.0] * len(thread) if alone else sorted(rng.random() for _ in thread)
+            for gap, tie, passage in zip(chosen, ties, thread, strict=True):
+                if passage.naming:
+                    found.append(((gap, 0), tie, _Part(replace(passage, parts=(passage.naming,)))))
+                found.append((_further(pieces, gap, self._options.apart * _BLOCK), tie, _Part(passage)))
+        found.sort(key=lambda each: each[:2])
+        return [(place, part) for place, _, part in found]
+
+    def _row(self, biography: Mapping[str, Any], parts: list[_Part], n_tokens: int | None = None) -> dict[str, Any]:
         row = {key: biography[key] for key in ("id", "split", "person", "facts")}
-        evidence = _evidence(biography["facts"], text, spans)
-        return {**row, "text": text, "n_tokens": n_tokens, "spans": spans, "evidence": evidence, "corpus": self._corpus}
+        text = SEPARATOR.join(part.text for part in parts)
+        spans: list[dict[str, Any]] = []
+        stated: dict[str, dict[str, Any]] = {}
+        end = 0
+        for part in parts:
+            start = end + len(SEPARATOR) if spans else 0
+            end = start + len(part.text)
+            told = part.told
+            kind, source = (told.kind, told.source) if isinstance(told, Passage) else ("article", told.title)
+            if spans and kind == "article" and (spans[-1]["kind"], spans[-1]["source"]) == (kind, source):
+                spans[-1]["end"] = end
+            else:
+                spans.append({"kind": kind, "source": source, "start": start, "end": end})
+            if isinstance(told, Passage) and kind == "biography":
+                for attribute, value, first, last in told.values:
+                    place = {"attribute": attribute, "text": value, "start": start + first, "end": start + last}
+                    stated.setdefault(attribute, place)
+        return {
+            **row,
+            "text": text,
+            "n_tokens": self._count(text) if n_tokens is None else n_tokens,
+            "spans": spans,
+            "evidence": [stated[fact["attribute"]] for fact in row["facts"] if fact["attribute"] in stated],
+            "corpus": self._corpus,
+        }
 
     def _size(self, text: str) -> int:
         return self._count(text + SEPARATOR)
@@ -160,64 +261,39 @@ class Padder:
         return []
 
 
-def _evidence(facts: Sequence[Mapping[str, str]], text: str, spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Where the biography states each fact, in the facts' order; those that it does not hold verbatim are left out.
-
-    A value is looked for as whole words. Places are given to longer values first and to one fact each, so that a major
-    such as "Law" is not found in the name of a law school.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for fact in sorted(facts, key=lambda fact: -len(fact["value"])):
-        pattern = re.compile(rf"(?<!\w){re.escape(fact['value'])}(?!\w)")
-        places = (
-            match.span()
-            for span in spans
-            if span["kind"] == "biography"
-            for match in pattern.finditer(text, span["start"], span["end"])
-        )
-        free = (
-            (start, end)
-            for start, end in places
-            if all(end <= other["start"] or other["end"] <= start for other in found.values())
-        )
-        for start, end in free:
-            found[fact["attribute"]] = {
-                "attribute": fact["attribute"],
-                "text": fact["value"],
-                "start": start,
-                "end": end,
-            }
-            break
-    return [found[fact["attribute"]] for fact in facts if fact["attribute"] in found]
+def _fitting(thread: list[Passage], places: int) -> list[Passage]:
+    """The passages, the last ones joined where there are more than places for them."""
+    kept = min(len(thread), places)
+    return [*thread[: kept - 1], joined(thread[kept - 1 :])]
 
 
-def _deal(sentences: list[str], apart: bool, rng: random.Random) -> list[str]:
-    least, most = _GROUPS
-    if not apart or len(sentences) < least:
-        return [" ".join(sentences)]
-    number = rng.randint(least, min(most, len(sentences)))
-    cuts = [0, *sorted(rng.sample(range(1, len(sentences)), number - 1)), len(sentences)]
-    return [" ".join(sentences[a:b]) for a, b in pairwise(cuts)]
+def _further(pieces: list[_Piece], gap: int, tokens: int) -> tuple[int, int]:
+    """The first place at a sentence end that at least so many tokens of padding part from a gap."""
+    place = gap
+    while tokens > 0 and place < len(pieces):
+        piece = pieces[place]
+        if piece.size > tokens:
+            # Tokens are taken to be spread evenly over a paragraph.
+            ends = (match.end() for match in _SENTENCE_END.finditer(piece.text))
+            within = (end for end in ends if end * piece.size >= tokens * len(piece.text))
+            end = next(within, len(piece.text))
+            return (place, end) if end < len(piece.text) else (place + 1, 0)
+        tokens -= piece.size
+        place += 1
+    return place, 0
 
 
-def _assemble(
-    groups: list[str], pieces: list[_Piece], gaps: list[int], source: str
-) -> tuple[str, list[dict[str, Any]]]:
-    """The text with group ``i`` before piece ``gaps[i]``, and its spans; neighbours of one article share a span."""
-    parts: list[tuple[str, str, str]] = []
-    waiting = list(zip(gaps, groups, strict=True))
-    for position in range(len(pieces) + 1):
-        if waiting and waiting[0][0] == position:
-            parts.append(("biography", source, waiting.pop(0)[1]))
-        if position < len(pieces):
-            parts.append(("article", pieces[position].title, pieces[position].text))
-    spans: list[dict[str, Any]] = []
-    end = 0
-    for kind, origin, text in parts:
-        start = end + len(SEPARATOR) if spans else 0
-        end = start + len(text)
-        if spans and kind == "article" and (spans[-1]["kind"], spans[-1]["source"]) == (kind, origin):
-            spans[-1]["end"] = end
-        else:
-            spans.append({"kind": kind, "source": origin, "start": start, "end": end})
-    return SEPARATOR.join(text for _, _, text in parts), spans
+def _arranged(told: list[tuple[tuple[int, int], _Part]], pieces: list[_Piece]) -> list[_Part]:
+    """The parts of a document: the pieces with what is told between and within them."""
+    parts: list[_Part] = []
+    waiting = deque(told)
+    for place, piece in enumerate(pieces):
+        start = 0
+        while waiting and waiting[0][0][0] == place:
+            (_, end), part = waiting.popleft()
+            if end > start:
+                parts.append(_Part(replace(piece, text=piece.text[start:end].strip())))
+                start = end
+            parts.append(part)
+        parts.append(_Part(replace(piece, text=piece.text[start:].strip()) if start else piece))
+    return [*parts, *(part for _, part in waiting)]

@@ -18,7 +18,7 @@ from utaca.settings.methods import settings_of
 _CORPUS_FILE = (".jsonl", ".parquet")
 CHOICE_KEY = "use"
 SHIPPED = "shipped"
-BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
+BASE_GROUPS = ("scale", "reader", "corpus", "documents", "writer", "labeller")
 """Groups that tell runs apart; the others add to a run."""
 
 

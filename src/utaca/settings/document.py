@@ -19,6 +19,7 @@ _GROUP_HELP = {
     "scale": "sizes of a run",
     "reader": "the language model that answers",
     "corpus": "padding prose",
+    "documents": "how documents tell of their person",
     "writer": "endpoint that writes test narratives",
     "labeller": "endpoint that labels factual tokens",
     "judge": "endpoint that scores answers",
@@ -51,9 +52,9 @@ reruns nothing.
 ## Runs
 
 All that a run makes lies in `results/NAME`. The name is `run`, or else follows from the config: the scale, what else of
-reader, corpus, writer and labeller is not the default, and a digest where single keys tell it apart (`quick`,
-`paper-llama31_8b`, `quick-3fa92c`). Suites, detectors, judges, replays and tables are added to a run of that name; a
-config with other documents, another reader or other trajectories is refused there and wants a name of its own.
+reader, corpus, documents, writer and labeller is not the default, and a digest where single keys tell it apart
+(`quick`, `paper-llama31_8b`, `quick-3fa92c`). Suites, detectors, judges, replays and tables are added to a run of that
+name; a config with other documents, another reader or other trajectories is refused there and wants a name of its own.
 
 ```
 snakemake --cores all results/tables --configfile config/runs/paper.yaml          # a shipped run

@@ -24,11 +24,11 @@ from utaca.settings.checks import build, digest, identity
 from utaca.settings.models import Faults
 
 CONFIG = "run.yaml"
-PARTS = ("seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation")
+PARTS = ("seed", "scale", "reader", "corpus", "documents", "writer", "labeller", "trajectories", "generation")
 """Keys of the config that a run's base is made of."""
-_NAMED = ("reader", "corpus", "writer", "labeller")
+_NAMED = ("reader", "corpus", "documents", "writer", "labeller")
 _ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",)}
-_GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "suites", "methods")
+_GROUPS = ("scale", "reader", "corpus", "documents", "writer", "labeller", "judge", "detectors", "suites", "methods")
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
 _SHOWN = 3
