@@ -95,6 +95,7 @@ def test_options_bring_their_tables(root: Path, plan: Plan, overrides: dict[str,
 def test_every_table_is_made_from_files_of_the_run(root: Path) -> None:
     plan = planned(root, suites="llama_variants", detectors="paper", scale={"replays": "2"})
     made = {path for stage in STAGES for path in plan.stage(stage)}
+    made |= set(plan.tokenizer_files)
     made |= {path.replace("/answers-", f"/{what}-") for path in made for what in ("traces", "replays")}
     for name in plan.tables:
         for group, files in plan.made_from(name).items():

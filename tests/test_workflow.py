@@ -39,12 +39,13 @@ TABLES = {
         "test",
         "tradeoff",
         "pareto",
+        "retrieval",
         "replay",
         "failures",
     ],
     *["cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources"],
 }
-FIGURES = {"curves", "budget", "reliability", "margins", "detectors", "differences"}
+FIGURES = {"curves", "budget", "recall", "reliability", "margins", "detectors", "differences"}
 
 
 def call(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -399,6 +400,7 @@ JUDGED = {
     "validation",
     "tradeoff",
     "pareto",
+    "retrieval",
     "replay",
     "failures",
     "cases",
@@ -414,7 +416,7 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
         *["run_config", "manifest", "score validation blocks", "score test blocks", "score_replays", "review_scores"],
         *["view_traces validation", "view_traces test", "report", "results/tables"],
         *(f"table {table}" for table in JUDGED | {"endpoints", "labels", "resources"}),
-        *(f"figure {figure}" for figure in ("curves", "differences", "budget")),
+        *(f"figure {figure}" for figure in ("curves", "differences", "budget", "recall")),
     }
 
 

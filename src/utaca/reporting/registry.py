@@ -30,6 +30,7 @@ DETECTIONS = ("detections", "detected_from")
 USAGE = ("writer_usage", "labeller_usage", "judge_usage")
 TRIED = ("trace_labels", "validation_decoded", "test_decoded")
 REPLAYS = (*TEST, "replays", "replay_scores")
+RETRIEVED = ("test_documents", *TEST, "test_traces", "tokenizer")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ SWEEP = When(_suite("sweep"), "a suite with table: sweep", "suites={full}")
 SEEDS = When(_suite("seeds"), "a suite with table: seeds", "suites={full}")
 METHODS = When(_suite("methods"), "a suite with table: methods", "suites={methods}")
 BUDGETS = When(_suite("budgets"), "a suite with table: budgets", "suites={methods}")
+FIXED = When(lambda config: any(p.method == "infllm" and p.in_blocks for s in config.suites.values()
+                                if s.split == "test" and s.table != "seeds" for p in s.points),
+             "fixed budgets on the test split", "suites={plain}")  # fmt: skip
 OWN = When(lambda config: any(map(config.tried, ("validation", "test"))), "points of method utaca", "suites={plain}")
 EXPANDED = When(lambda config: config.trajectories.expanded > 0, "trajectories that try every token expanded",
                 "detectors=paper")  # fmt: skip
@@ -178,6 +182,29 @@ def budget(files: Files, config: schema.Config, folder: Path) -> None:
     from utaca.reporting import budget
 
     budget.draw(budget.budget(files["test_traces"], config, only=config.shown("test", "generation")), folder, config)
+
+
+@entry("Recall of the gold block", "generation", *RETRIEVED, when=FIXED)
+def retrieval(files: Files, config: schema.Config, folder: Path) -> Table:
+    from utaca.reporting import retrieval
+
+    found = retrieval.facts(retrieval.Files(*_located(files)), retrieval.prompts(config), config)
+    return retrieval.retrieval(found, config)
+
+
+@entry("Recall by layer, CAS given recall", "generation", *RETRIEVED, kind="figure", when=FIXED)
+def recall(files: Files, config: schema.Config, folder: Path) -> None:
+    from utaca.reporting import retrieval, retrieval_figure
+    from utaca.reporting.tables import save_frame
+
+    found = retrieval.facts(retrieval.Files(*_located(files)), retrieval.prompts(config), config)
+    frame = retrieval.by_layer(found, config)
+    save_frame(frame, folder / "recall.csv")
+    retrieval_figure.draw(frame, folder, config)
+
+
+def _located(files: Files) -> list[Sequence[str]]:
+    return [files[name] for name in RETRIEVED if name != "tokenizer"]
 
 
 # Detection

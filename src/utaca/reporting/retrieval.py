@@ -1,0 +1,384 @@
+"""Whether retrieval found what an answer needed: recall of the gold block by layer, and CAS given recall.
+
+The gold blocks of a fact hold the tokens of its value in the document (``evidence`` of schema "documents"). What counts
+is the step that begins the value in the answer's sentence on the attribute: a layer recalls the fact where it retrieves
+a gold block there, or a neighbour of one. A fact whose value is attended to without retrieval is left out, and so is
+one that the answer has no sentence on: both are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from utaca.errors import UserError
+from utaca.judging.alignment import about
+from utaca.layout import Layout
+from utaca.readers.prompts import Prompts
+from utaca.readers.tokenizer import load_tokenizer
+from utaca.records import check_source, read, rows
+from utaca.reporting import paper, render, statistics
+from utaca.reporting.generation import seeds_in_words
+from utaca.reporting.points import label_in_words
+from utaca.reporting.statistics import Estimate
+from utaca.reporting.tables import Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.settings import schema
+
+NEIGHBOURS = 1
+"""Blocks on either side of a gold block that count as it: what tells whose a value is may stand beside it."""
+NO_EVIDENCE, NOT_SAID, IN_VIEW = "n_no_evidence", "n_not_said", "n_in_view"
+"""Why a fact is left out: where it is stated is not known, the answer has no sentence on it, it needs no retrieval."""
+FIXED = "infllm"
+COLUMNS = (
+    *("point", "adaptive", "k", "layer", "best", "n_facts", "chance_pct", "recall_pct", "recall_pct_low"),
+    *("recall_pct_high", "n_recalled", "cas_recalled_pct", "cas_recalled_pct_low", "cas_recalled_pct_high"),
+    *("n_missed", "cas_missed_pct", "cas_missed_pct_low", "cas_missed_pct_high"),
+)
+"""Of :func:`by_layer`."""
+_PURPOSES = ("generation", "sweep", "methods", "budgets")
+_BATCH = 1024
+
+
+def shown(config: schema.Config) -> dict[str, schema.Point]:
+    """The points decoded from block memory on the test split, by label: fixed budgets, the smallest first, then others.
+
+    Those of suites that repeat a point with every detector seed are left out.
+    """
+    known = {point.label: point for suite in config.suites.values() for point in suite.points if point.in_blocks}
+    labels = [label for label in config.shown("test", *_PURPOSES) if label in known]
+    labels.sort(key=lambda label: known[label].budget if known[label].method == FIXED else math.inf)
+    return {label: known[label] for label in labels}
+
+
+@dataclass(frozen=True)
+class Files:
+    """Documents of the test split, and the answers, scores and traces of its points from block memory."""
+
+    documents: Sequence[str | Path]
+    answers: Sequence[str | Path]
+    scores: Sequence[str | Path]
+    traces: Sequence[str | Path]
+
+
+def prompts(config: schema.Config) -> Prompts:
+    """How the config's reader is given documents and questions."""
+    return Prompts(load_tokenizer(config.reader.path, config.reader.revision))
+
+
+@dataclass
+class Fact:
+    """A fact that a point was asked for: its CAS, NaN where the judgement failed, and what retrieval made of it.
+
+    ``aside`` says why it is left out, "" where it counts. ``recalled`` [layers] then says which layers retrieved it,
+    ``chance`` how likely as many blocks drawn at random would have been to.
+    """
+
+    point: str
+    document: str
+    cas: float
+    aside: str
+    recalled: np.ndarray | None = None
+    chance: float = float("nan")
+
+
+def facts(files: Files, reader: Prompts, config: schema.Config) -> list[Fact]:
+    """Every fact that the points of :func:`shown` were asked for; ``reader`` is from :func:`prompts`.
+
+    Raises :class:`UserError` where files of different runs would be mixed, where a document was decoded with other
+    tokens, and where evidence is not in its document.
+    """
+    for path in files.scores:
+        check_source(path, files.answers)
+    labels = set(shown(config))
+    columns = ["document", "point", "question", "n_context"]
+    answers = {
+        (row["point"], row["document"]): row
+        for row in rows(files.answers, "answers", columns)
+        if row["point"] in labels
+    }
+    if not answers:
+        raise UserError(f"{files.answers[0]} holds no answers; make it again with at least one document")
+    scores = read(files.scores, "scores", ["document", "point", "attribute", "cas"]).to_pandas()
+    judged = scores.set_index(["point", "document", "attribute"])["cas"].astype(float).to_dict()
+    documents = _documents(files.documents, {name for _, name in answers}, reader)
+    found: dict[tuple[str, str, str], Fact] = {}
+    for point, name in answers:
+        if name not in documents:
+            raise UserError(f"{files.documents[0]} lacks document {name}, which has answers; make both again")
+        for attribute, spans in documents[name].spans.items():
+            aside = NOT_SAID if spans else NO_EVIDENCE
+            found[point, name, attribute] = Fact(point, name, judged[point, name, attribute], aside)
+    memory = config.reader.memory
+    layout = Layout(memory.n_init, memory.n_local, memory.block_size)
+    for path in files.traces:
+        _retrieved(path, answers, documents, found, layout, reader)
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A document's person and length in tokens, and the tokens of each statement of each fact that it is asked for."""
+
+    person: str
+    length: int
+    spans: dict[str, list[np.ndarray]]
+
+
+def _documents(paths: Sequence[str | Path], names: set[str], reader: Prompts) -> dict[str, _Document]:
+    found = {}
+    for path in paths:
+        for row in rows(path, "documents", ["id", "person", "facts", "text", "evidence"]):
+            if row["id"] not in names:
+                continue
+            starts, ends = np.array(reader.document_offsets(row["text"])).reshape(-1, 2).T
+            spans: dict[str, list[np.ndarray]] = {fact["attribute"]: [] for fact in row["facts"]}
+            for one in row["evidence"] or []:
+                if one["start"] is None or one["end"] is None or one["attribute"] not in spans:
+                    continue
+                if not 0 <= one["start"] < one["end"] or row["text"][one["start"] : one["end"]] != one["text"]:
+                    raise UserError(
+                        f"{path}: the evidence of attribute {one['attribute']!r} is not in the text of document "
+                        f"{row['id']}; remove the file and make it again"
+                    )
+                spans[one["attribute"]].append(np.flatnonzero((starts < one["end"]) & (ends > one["start"])))
+            found[row["id"]] = _Document(row["person"], len(starts), spans)
+    return found
+
+
+def _retrieved(
+    path: str | Path,
+    answers: Mapping[tuple[str, str], Mapping[str, Any]],
+    documents: Mapping[str, _Document],
+    found: Mapping[tuple[str, str, str], Fact],
+    layout: Layout,
+    reader: Prompts,
+) -> None:
+    """Put into the facts what the steps of a file of traces say of them."""
+    steps = read(path, "traces", ["document", "point", "step", "text"]).to_pandas()
+    wanted: list[tuple[int, Fact, set[int], int]] = []
+    asked: dict[str, int] = {}
+    for (point, name), own in steps.groupby(["point", "document"], sort=False):
+        if (answer := answers.get((point, name))) is None:
+            continue
+        document, question = documents[name], answer["question"]
+        if answer["n_context"] != document.length:
+            raise UserError(
+                f"document {name} has {document.length} tokens, but was decoded as {answer['n_context']}; decode the "
+                "suite again with this reader"
+            )
+        if question not in asked:
+            asked[question] = len(reader.question(question))
+        own = own.sort_values("step", kind="stable")
+        texts = list(own["text"])
+        for attribute, spans in document.spans.items():
+            fact, step = found[point, name, attribute], _begins(texts, attribute, document.person)
+            if not spans or step is None:
+                continue
+            # The pass that gives a token is that of the token before it.
+            n_far = layout.n_far(document.length + asked[question] - 1 + int(own["step"].iloc[step]))
+            if gold := _gold(spans, layout, n_far):
+                wanted.append((int(own.index[step]), fact, gold, n_far))
+            else:
+                fact.aside = IN_VIEW
+    selected = dict(_selected(path, [row for row, *_ in wanted], len(steps)))
+    for row, fact, gold, n_far in wanted:
+        layers, near = selected[row], [block + by for block in gold for by in range(-NEIGHBOURS, NEIGHBOURS + 1)]
+        fact.aside = ""
+        fact.recalled = np.array([bool(np.isin(near, layer).any()) for layer in layers])
+        hits = len({block for block in near if 0 <= block < n_far})
+        k = len(layers[0])
+        fact.chance = 1 - math.comb(n_far - hits, k) / math.comb(n_far, k)
+
+
+def _begins(texts: Sequence[str], attribute: str, person: str) -> int | None:
+    """The token of an answer that begins the value of an attribute; None where no sentence states one.
+
+    Tokens without text before it are the first bytes of its first character.
+    """
+    sentence = about("".join(texts), attribute, person)
+    if sentence is None or sentence.end <= sentence.value_start:
+        return None
+    step = bisect_right(list(accumulate(map(len, texts))), sentence.value_start)
+    while step and not texts[step - 1]:
+        step -= 1
+    return step
+
+
+def _gold(spans: Sequence[np.ndarray], layout: Layout, n_far: int) -> set[int]:
+    """The far blocks that hold tokens of a fact; none where one of its statements has no far token."""
+    found: set[int] = set()
+    for tokens in spans:
+        blocks = (tokens[tokens >= layout.n_init] - layout.n_init) // layout.block_size
+        far = set(blocks[blocks < n_far].tolist())
+        if not far:
+            return set()
+        found |= far
+    return found
+
+
+def _selected(path: str | Path, wanted: Sequence[int], length: int) -> Iterator[tuple[int, list[list[int]]]]:
+    """The blocks that each layer retrieved in some rows of a file of traces.
+
+    They are most of the file: it is read in parts, of which the other rows are dropped.
+    """
+    chosen = np.zeros(length, dtype=bool)
+    chosen[list(wanted)] = True
+    start = 0
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(_BATCH, columns=["selected"]):
+            own = chosen[start : start + len(batch)]
+            kept = batch.filter(pa.array(own)).column(0).to_pylist()
+            yield from zip((start + np.flatnonzero(own)).tolist(), kept, strict=True)
+            start += len(batch)
+
+
+# Figures
+
+
+@dataclass(frozen=True)
+class Recall:
+    """The facts of a point that count, in arrays: ``document`` [n] are columns of ``counts`` [resamples, documents]."""
+
+    label: str
+    document: np.ndarray
+    recalled: np.ndarray  # [n, layers]
+    cas: np.ndarray
+    chance: np.ndarray
+    aside: Counter[str]
+    counts: np.ndarray
+
+    @property
+    def best(self) -> int | None:
+        """The layer, from 0, that recalls most facts, the first of several; None where no fact counts."""
+        return int(self.recalled.sum(0).argmax()) if len(self.recalled) else None
+
+    def mean(self, values: np.ndarray, of: np.ndarray | None = None) -> Estimate:
+        """Mean of ``values`` [n] over the facts, or over those ``of`` [n] that are true, with its interval."""
+        chosen = np.ones(len(values), dtype=bool) if of is None else of
+        above, below = (
+            np.bincount(self.document[chosen], weights=x[chosen], minlength=self.counts.shape[1])
+            for x in (values, np.ones(len(values)))
+        )
+        return statistics.ratio_interval(above, below, self.counts)
+
+    def given(self, row: Row, layer: int | None) -> None:
+        """Put recall of a layer, and CAS where it recalled a fact and where not, into a row; NaN without a layer."""
+        judged = ~np.isnan(self.cas)
+        recalled = judged if layer is None else self.recalled[:, layer]
+        spread(row, "recall_pct", self.mean(recalled.astype(float)), 100)
+        for name, own in (("recalled", recalled), ("missed", ~recalled)):
+            row[f"n_{name}"] = int(own.sum())
+            spread(row, f"cas_{name}_pct", self.mean(self.cas, own & judged), 100)
+
+
+def recalls(found: Sequence[Fact], config: schema.Config) -> list[Recall]:
+    """The facts of every point, in the order of :func:`shown`."""
+    documents = {name: number for number, name in enumerate(sorted({fact.document for fact in found}))}
+    counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "test")
+    by_point: dict[str, list[Fact]] = {label: [] for label in shown(config)}
+    for fact in found:
+        by_point[fact.point].append(fact)
+    made = []
+    for label, own in by_point.items():
+        counted = [fact for fact in own if not fact.aside]
+        made.append(
+            Recall(
+                label,
+                np.array([documents[fact.document] for fact in counted], dtype=np.int64),
+                np.array([fact.recalled for fact in counted], dtype=bool) if counted else np.zeros((0, 0), dtype=bool),
+                np.array([fact.cas for fact in counted], dtype=np.float64),
+                np.array([fact.chance for fact in counted], dtype=np.float64),
+                Counter(fact.aside for fact in own),
+                counts,
+            )
+        )
+    return made
+
+
+def by_layer(found: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
+    """Recall and CAS given recall by point and layer, counted from 1; ``best`` marks the best layer of a point."""
+    points, table = shown(config), []
+    for recall in recalls(found, config):
+        for layer in range(recall.recalled.shape[1]):
+            row: Row = {
+                "point": recall.label,
+                "adaptive": points[recall.label].method != FIXED,
+                "k": points[recall.label].budget,
+                "layer": layer + 1,
+                "best": layer == recall.best,
+                "n_facts": len(recall.recalled),
+                "chance_pct": 100 * recall.mean(recall.chance).value,
+            }
+            recall.given(row, layer)
+            table.append(row)
+    return pd.DataFrame(table, columns=list(COLUMNS))
+
+
+def retrieval(found: Sequence[Fact], config: schema.Config) -> Table:
+    """Recall of the gold block and CAS given recall, a row a point."""
+    points, table = shown(config), []
+    for recall in recalls(found, config):
+        best, every = recall.best, recall.recalled
+        row: Row = {
+            "point": recall.label,
+            "adaptive": points[recall.label].method != FIXED,
+            "k": points[recall.label].budget,
+            "n_documents": recall.counts.shape[1],
+            "n_asked": recall.aside.total(),
+            **{why: recall.aside[why] for why in (NO_EVIDENCE, NOT_SAID, IN_VIEW)},
+            "n_facts": len(every),
+            "n_failed_judgements": int(np.isnan(recall.cas).sum()),
+            "layers": every.shape[1],
+            "best_layer": None if best is None else best + 1,
+            "chance_pct": 100 * recall.mean(recall.chance).value,
+        }
+        recall.given(row, best)
+        spread(row, "mean_recall_pct", recall.mean(every.sum(1) / max(1, every.shape[1])), 100)
+        spread(row, "any_recall_pct", recall.mean(every.any(1).astype(float)), 100)
+        table.append(row)
+    frame = pd.DataFrame(table).astype({"best_layer": "Int64"})
+    columns = (
+        Column("Point", lambda row: label_in_words(row["point"], config)),
+        Column("Facts", plain("n_facts")),
+        Column("Best layer", lambda row: render.MISSING if pd.isna(row["best_layer"]) else str(row["best_layer"])),
+        Column("Recall %, best layer", figure("recall_pct", 1)),
+        Column("mean of layers", figure("mean_recall_pct", 1)),
+        Column("any layer", figure("any_recall_pct", 1)),
+        Column("by chance", lambda row: render.number(row["chance_pct"], 1)),
+        Column("CAS %, recalled", figure("cas_recalled_pct", 1)),
+        Column("CAS %, not recalled", figure("cas_missed_pct", 1)),
+        Column("Recalled", plain("n_recalled"), folded=True),
+        Column("Not recalled", plain("n_missed"), folded=True),
+        Column("Asked", plain("n_asked"), folded=True),
+        Column("Evidence not known", plain(NO_EVIDENCE), folded=True),
+        Column("Not answered in words", plain(NOT_SAID), folded=True),
+        Column("In view anyway", plain(IN_VIEW), folded=True),
+        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
+    )
+    what = (
+        "Whether retrieval finds the block that states a fact, on the test split. A layer recalls a fact where the "
+        "step that begins its value in the answer retrieves there a block that holds tokens of the value in the "
+        "document, or a block beside one. The best layer, counted from 1, is the one that recalls most of these same "
+        "facts; by chance: as many blocks drawn at random. CAS is the judge's, of the facts that the best layer "
+        "recalled and of those that it did not."
+    )
+    notes = (
+        "Left out of recall are facts of which it is not known where the document states them, facts that the answer "
+        "has no sentence on, and facts in view anyway: a whole statement of the value is among the initial tokens or "
+        "in the window. A point with an adaptive budget counts with the blocks of the accepted pass. Figure recall "
+        "has every layer."
+    )
+    n_documents = int(frame["n_documents"].max())
+    told = caption_in_words(what, config, "judge", n_documents, seeds_in_words(config), paper.LLAMA, columns=False)
+    return Table("retrieval", "Recall of the gold block", told, frame, columns, notes=notes)

@@ -1,0 +1,531 @@
+"""Recall of the gold block: which step and which blocks count, against hand-made traces and a restatement."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from configs import reference_config
+from conftest import ROOT
+from small import SmallTokenizer, make_reader
+
+from utaca.decoding.loop import generate
+from utaca.errors import UserError
+from utaca.layout import Layout
+from utaca.memory import prefill
+from utaca.plan import Plan
+from utaca.readers.prompts import Prompts
+from utaca.readers.tokenizer import load_tokenizer
+from utaca.records import SCHEMAS, write
+from utaca.reporting import retrieval, retrieval_figure
+from utaca.reporting.registry import ENTRIES
+from utaca.reporting.tables import save
+from utaca.settings import schema
+from utaca.settings.compose import compose
+
+PERSON, QUESTION = "Ada Lopez", "Which?"
+MEMORY = schema.Memory(block_size=4, n_init=4, n_local=8)
+POINTS = [
+    schema.Point("infllm", 4),
+    schema.Point("infllm", 1),
+    schema.Point("utaca", 2, "sub.1"),
+]
+# In SmallTokenizer a character is a token, and its template writes one before the document.
+TEXT = "." * 20 + "Chess" + "." * 35 + "Law" + "." * 37
+
+
+@pytest.fixture
+def config() -> schema.Config:
+    reader = schema.Reader(name="tiny", path=str(ROOT / "data/readers/tiny"), memory=MEMORY)
+    return reference_config(reader=reader, suites={"test": schema.Suite("test", POINTS)})
+
+
+@pytest.fixture(scope="module")
+def letters() -> Prompts:
+    return Prompts(SmallTokenizer())
+
+
+def evidence(text: str, facts: dict[str, str]) -> list[dict[str, Any]]:
+    """Of every value, where it first stands."""
+    return [
+        {"attribute": attribute, "text": value, "start": text.index(value), "end": text.index(value) + len(value)}
+        for attribute, value in facts.items()
+    ]
+
+
+def document(name: str, text: str, facts: dict[str, str], found: list[dict[str, Any]] | None) -> dict[str, Any]:
+    stated = [{"attribute": attribute, "value": value} for attribute, value in facts.items()]
+    return {
+        "id": name, "split": "test", "person": PERSON, "facts": stated, "text": text, "n_tokens": 0, "spans": [],
+        "evidence": found, "corpus": "embedded",
+    }  # fmt: skip
+
+
+Given = dict[tuple[str, str], tuple[Sequence[str], Sequence[Sequence[Sequence[int]]]]]
+"""By point and document, the texts of an answer's tokens and what each layer retrieved for each."""
+
+
+def files(
+    folder: Path, documents: list[dict], given: Given, cas: dict[tuple[str, str, str], float | None], reader: Prompts,
+    lengths: dict[str, int] | None = None,
+) -> retrieval.Files:  # fmt: skip
+    lengths = lengths or {one["id"]: len(reader.document(one["text"])) for one in documents}
+    about = {point.label: point for point in POINTS}
+    answers = [
+        {"document": name, "suite": "test", "point": label, "method": about[label].method, "question": QUESTION,
+         "budget": about[label].budget, "text": "".join(texts), "n_context": lengths[name]}
+        for (label, name), (texts, _) in given.items()
+    ]  # fmt: skip
+    scores = [
+        {"document": name, "suite": "test", "point": label, "attribute": attribute, "cas": value}
+        for (label, name, attribute), value in cas.items()
+    ]
+    steps = [
+        {"document": name, "point": label, "step": step, "text": text, "k": 1, "selected": blocks}
+        for (label, name), (texts, selected) in given.items()
+        for step, (text, blocks) in enumerate(zip(texts, selected, strict=True))
+    ]
+    random.Random(0).shuffle(steps)
+    paths = [folder / f"{name}.parquet" for name in ("documents", "answers", "scores", "traces-0", "traces-1")]
+    write(paths[0], "documents", documents)
+    write(paths[1], "answers", answers)
+    write(paths[2], "scores", scores, made_from=[paths[1]])
+    first = min(documents, key=lambda one: one["id"])["id"]
+    write(paths[3], "traces", [row for row in steps if row["document"] == first])
+    write(paths[4], "traces", [row for row in steps if row["document"] != first])
+    return retrieval.Files([paths[0]], [paths[1]], [paths[2]], paths[3:])
+
+
+def said(*values: tuple[str, str], cut: int = 0) -> list[str]:
+    """An answer, a token a character."""
+    text = " ".join(f"The {attribute} of {PERSON} is {value}." for attribute, value in values)
+    return list(text[: len(text) - cut])
+
+
+def blocks_at(texts: Sequence[str], found: dict[str, list[list[int]]], other: list[list[int]]) -> list[list[list[int]]]:
+    """What ``found`` says at the tokens that begin values, ``other`` at all others."""
+    ends = np.cumsum([len(text) for text in texts])
+    starts = {value: "".join(texts).index(f" is {value}") + len(" is ") for value in found}
+    steps = {int(np.argmax(ends > start)): found[value] for value, start in starts.items()}
+    return [steps.get(number, other) for number in range(len(texts))]
+
+
+# The value "Chess" begins at character 20, token 21 behind the template's: (21 - 4) // 4 = 4; its last, 25, is in 5.
+@pytest.mark.parametrize(
+    ("block", "recalled"), [(2, False), (3, True), (4, True), (5, True), (6, True), (7, False), (0, False)]
+)
+def test_a_gold_block_or_one_beside_it_counts_at_the_step_that_begins_the_value(
+    tmp_path, config, letters, block: int, recalled: bool
+) -> None:
+    facts = {"hobby": "Chess"}
+    texts = said(("hobby", "Go"))
+    # The first layer has the gold block at all steps but the one that counts.
+    selected = blocks_at(texts, {"Go": [[0], [block]]}, [[4], [9]])
+    made = files(
+        tmp_path, [document("d", TEXT, facts, evidence(TEXT, facts))], {("infllm-K1", "d"): (texts, selected)},
+        {("infllm-K1", "d", "hobby"): 0.5}, letters,
+    )  # fmt: skip
+    (fact,) = retrieval.facts(made, letters, config)
+    assert (fact.aside, fact.cas, list(fact.recalled)) == ("", 0.5, [False, recalled])
+
+
+@pytest.fixture
+def two(tmp_path, config, letters) -> list[retrieval.Fact]:
+    """Two documents, two facts each; K=1 in three layers, K=4 in three, an adaptive point of one document's facts."""
+    facts = {"hobby": "Chess", "major": "Law"}
+    # "Law" begins at character 60, token 61: its blocks are (61 - 4) // 4 = 14 alone.
+    documents = [document(name, TEXT, facts, evidence(TEXT, facts)) for name in "ab"]
+    texts = said(("hobby", "Go"), ("major", "Latin"))
+    found = {
+        ("infllm-K1", "a"): ([[0], [4], [4]], [[1], [0], [14]]),
+        ("infllm-K1", "b"): ([[0], [0], [5]], [[1], [0], [1]]),
+        ("infllm-K4", "a"): ([[0, 1, 8, 9], [0, 1, 4, 9], [0, 1, 2, 9]], [[0, 1, 2, 13], [0, 1, 2, 15], [0, 1, 2, 8]]),
+        ("infllm-K4", "b"): ([[0, 1, 2, 9], [0, 1, 4, 9], [0, 1, 2, 9]], [[0, 1, 2, 8], [0, 1, 2, 14], [0, 1, 2, 8]]),
+        ("utaca-K2-sub1", "a"): ([[0, 4], [0, 1], [0, 1]], [[0], [0], [0]]),
+        ("utaca-K2-sub1", "b"): ([[0, 4], [0, 1], [0, 1]], [[0], [0], [0]]),
+    }
+    given: Given = {
+        key: (texts, blocks_at(texts, {"Go": hobby, "Latin": major}, [[0]] * 3))
+        for key, (hobby, major) in found.items()
+    }
+    cas = {(*key, attribute): 1.0 for key in found for attribute in facts}
+    cas |= {("infllm-K1", "a", "major"): 0.25, ("infllm-K1", "b", "major"): 0.0, ("infllm-K1", "b", "hobby"): None}
+    return retrieval.facts(files(tmp_path, documents, given, cas, letters), letters, config)
+
+
+def test_the_table_is_what_the_traces_say(two, config) -> None:
+    table = retrieval.retrieval(two, config)
+    assert list(table.frame["point"]) == ["infllm-K1", "infllm-K4", "utaca-K2-sub1"]
+    one, four, adaptive = table.frame.to_dict("records")
+    # K=1, of four facts: layer 1 none, layer 2 one, layer 3 three.
+    assert (one["best_layer"], one["n_facts"], one["n_recalled"], one["n_missed"]) == (3, 4, 3, 1)
+    assert one["recall_pct"] == pytest.approx(75)
+    assert one["mean_recall_pct"] == pytest.approx(100 * (0 + 1 + 3) / 12)
+    assert one["any_recall_pct"] == pytest.approx(75)
+    # Recalled are both facts of a (1 and 0.25) and the hobby of b, whose judgement failed.
+    assert one["cas_recalled_pct"] == pytest.approx(62.5)
+    assert one["cas_missed_pct"] == pytest.approx(0)
+    assert one["n_failed_judgements"] == 1
+    # A document has 75 % and the other 50 % in the third layer: resamples of two lie between.
+    assert (one["recall_pct_low"], one["recall_pct_high"]) == (50, 100)
+    # K=4: the first layer one of four, the second all.
+    assert (four["best_layer"], four["recall_pct"], four["any_recall_pct"]) == (2, 100, 100)
+    assert four["mean_recall_pct"] == pytest.approx(100 * (1 + 4 + 0) / 12)
+    assert np.isnan(four["cas_missed_pct"])
+    assert (adaptive["adaptive"], adaptive["best_layer"], adaptive["recall_pct"]) == (True, 1, 50)
+    assert "Recall of the gold block" in table.title
+    assert [column.header for column in table.columns if not column.folded][:3] == ["Point", "Facts", "Best layer"]
+
+
+def test_every_layer_is_in_the_long_frame(two, config, tmp_path) -> None:
+    frame = retrieval.by_layer(two, config)
+    assert tuple(frame.columns) == retrieval.COLUMNS
+    assert len(frame) == 3 * 3
+    one = frame[frame["point"] == "infllm-K1"]
+    assert list(one["layer"]) == [1, 2, 3]
+    assert list(one["recall_pct"]) == [0, 25, 75]
+    assert list(one["best"]) == [False, False, True]
+    # Of four facts the second layer recalls the hobby of a.
+    assert one["cas_recalled_pct"].iloc[1] == pytest.approx(100)
+    assert one["cas_missed_pct"].iloc[1] == pytest.approx(100 * (0.25 + 0) / 2)
+    png, svg = retrieval_figure.draw(frame, tmp_path / "first", config)
+    again = retrieval_figure.draw(frame, tmp_path / "second", config)
+    assert [path.read_bytes() for path in (png, svg)] == [path.read_bytes() for path in again]
+
+
+@pytest.mark.parametrize(("start", "near"), [(20, {3, 4, 5, 6}), (3, {0, 1, 2}), (13, {1, 2, 3, 4})])
+def test_chance_is_that_of_blocks_drawn_at_random(tmp_path, config, letters, start: int, near: set[int]) -> None:
+    text, texts = "." * start + "Chess" + "." * (95 - start), said(("hobby", "Go"))
+    given: Given = {("infllm-K4", "d"): (texts, [[[0, 7, 8, 9]]] * len(texts))}
+    one = document("d", text, {"hobby": "Chess"}, evidence(text, {"hobby": "Chess"}))
+    made = files(tmp_path, [one], given, {("infllm-K4", "d", "hobby"): 1.0}, letters)
+    (fact,) = retrieval.facts(made, letters, config)
+    # The token before the value's first is the position that retrieves.
+    position = len(f"[{text}\n\n{QUESTION}]The hobby of {PERSON} is ") - 1
+    n_far = (position + 1 - MEMORY.n_local - MEMORY.n_init) // MEMORY.block_size
+    rng = random.Random(start)
+    drawn = [bool(near & set(rng.sample(range(n_far), 4))) for _ in range(40000)]
+    assert fact.chance == pytest.approx(sum(drawn) / len(drawn), abs=0.01)
+
+
+# What counts apart
+
+
+def aside(
+    folder: Path, config: schema.Config, reader: Prompts, texts: Sequence[str], facts: dict[str, str], text: str,
+    found: list[dict[str, Any]] | None, layers: int = 2,
+) -> dict[str, str]:  # fmt: skip
+    """Why facts are left out, in the order asked."""
+    given: Given = {("infllm-K1", "d"): (texts, [[[0]] * layers] * len(texts))}
+    cas = {("infllm-K1", "d", attribute): 1.0 for attribute in facts}
+    made = files(folder, [document("d", text, facts, found)], given, cas, reader)
+    one = retrieval.facts(made, reader, config)
+    table = retrieval.retrieval(one, config).frame.set_index("point").loc["infllm-K1"]
+    counted = {name: sum(fact.aside == name for fact in one) for name in ("n_no_evidence", "n_not_said", "n_in_view")}
+    assert {name: table[name] for name in counted} == counted
+    assert (table["n_asked"], table["n_facts"]) == (len(facts), sum(not fact.aside for fact in one))
+    return dict(zip(facts, [fact.aside for fact in one], strict=True))
+
+
+FACTS = {"hobby": "Chess", "major": "Law"}
+BOTH = said(("hobby", "Go"), ("major", "unknown"))
+
+
+def test_facts_without_evidence_count_apart(tmp_path, config, letters) -> None:
+    known = evidence(TEXT, FACTS)
+    assert aside(tmp_path, config, letters, BOTH, FACTS, TEXT, known) == {"hobby": "", "major": ""}
+    missing = {"hobby": "", "major": "n_no_evidence"}
+    assert aside(tmp_path, config, letters, BOTH, FACTS, TEXT, known[:1]) == missing
+    nowhere = [known[0], {"attribute": "major", "text": None, "start": None, "end": None}]
+    assert aside(tmp_path, config, letters, BOTH, FACTS, TEXT, nowhere) == missing
+    assert set(aside(tmp_path, config, letters, BOTH, FACTS, TEXT, None).values()) == {"n_no_evidence"}
+    more = [*known, {"attribute": "company", "text": ".", "start": 0, "end": 1}]
+    assert set(aside(tmp_path, config, letters, BOTH, FACTS, TEXT, more).values()) == {""}, "it is not asked for"
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (said(("major", "Law")), {"hobby": "n_not_said", "major": ""}),
+        (list("I cannot tell."), {"hobby": "n_not_said", "major": "n_not_said"}),
+        (said(("hobby", "Go"), ("major", ""), cut=1), {"hobby": "", "major": "n_not_said"}),
+        (said(("hobby", "Go"), ("major", "")), {"hobby": "", "major": "n_not_said"}),
+        (said(("hobby", "Go"), ("major", "L"), cut=1), {"hobby": "", "major": ""}),
+        (list(f"The hobby of Eve is Go. The major of {PERSON} was Law."), dict.fromkeys(FACTS, "n_not_said")),
+        ([], dict.fromkeys(FACTS, "n_not_said")),
+    ],
+)
+def test_facts_without_a_sentence_count_apart(tmp_path, config, letters, texts, expected) -> None:
+    assert aside(tmp_path, config, letters, texts, FACTS, TEXT, evidence(TEXT, FACTS)) == expected
+
+
+def test_facts_in_view_count_apart(tmp_path, config, letters) -> None:
+    # The hobby's value is the initial tokens 1-3, the major's in the last tokens of the document.
+    text = "Go." + "." * 90 + "Law"
+    facts = {"hobby": "Go", "major": "Law"}
+    given = aside(tmp_path, config, letters, [*BOTH], facts, text, evidence(text, facts))
+    # 41 tokens of answer lie before the major's value, and the window is of 8.
+    assert given == {"hobby": "n_in_view", "major": ""}
+    short = aside(
+        tmp_path, config, letters, said(("major", "Law")), {"major": "Law"}, "Law", evidence("Law", {"major": "Law"})
+    )
+    assert short == {"major": "n_in_view"}, "nothing is far"
+    wide = reference_config(
+        reader=schema.Reader(name="tiny", path="", memory=schema.Memory(block_size=4, n_init=4, n_local=100)),
+        suites=config.suites,
+    )
+    assert aside(tmp_path, wide, letters, [*BOTH], facts, text, evidence(text, facts))["major"] == "n_in_view"
+
+
+def test_the_window_ends_at_the_block_that_the_engine_retrieves_first(tmp_path, config, letters) -> None:
+    memory = schema.Memory(block_size=4, n_init=4, n_local=60)
+    wide = reference_config(reader=schema.Reader(name="tiny", path="", memory=memory), suites=config.suites)
+    facts, texts, documents, expected = {"hobby": "#"}, said(("hobby", "Go")), [], []
+    for place, more in product([0, 2, 3, *range(66, 84)], range(4)):
+        text = "." * place + "#" + "." * (99 - place + more)
+        documents.append(document(f"d{place}-{more}", text, facts, evidence(text, facts)))
+        # A token a character: this is the one that retrieves for the value's first, and it is its window's last.
+        last = len(f"[{text}\n\n{QUESTION}]The hobby of {PERSON} is ") - 1
+        window = set(range(last - 60 + 1, last + 1))
+        block = set(range(4 + (place + 1 - 4) // 4 * 4, 8 + (place + 1 - 4) // 4 * 4))
+        expected.append("" if place + 1 >= 4 and not block & window else "n_in_view")
+    given: Given = {("infllm-K1", one["id"]): (texts, [[[0]]] * len(texts)) for one in documents}
+    made = files(tmp_path, documents, given, {(*key, "hobby"): 1.0 for key in given}, letters)
+    assert [fact.aside for fact in retrieval.facts(made, letters, wide)] == expected
+    assert {"", "n_in_view"} == set(expected[12:])
+
+
+def test_a_fact_stated_twice_is_in_view_where_one_statement_is(tmp_path, config, letters) -> None:
+    twice = [
+        {"attribute": "hobby", "text": "Chess", "start": 20, "end": 25},
+        {"attribute": "hobby", "text": "...", "start": 0, "end": 3},
+    ]
+    facts = {"hobby": "Chess"}
+    assert aside(tmp_path, config, letters, said(("hobby", "Go")), facts, TEXT, twice) == {"hobby": "n_in_view"}
+    twice[1] |= {"start": 50, "end": 53}
+    texts = said(("hobby", "Go"))
+    given: Given = {("infllm-K1", "d"): (texts, blocks_at(texts, {"Go": [[12], [5], [9]]}, [[0]] * 3))}
+    made = files(tmp_path, [document("d", TEXT, facts, twice)], given, {("infllm-K1", "d", "hobby"): 1.0}, letters)
+    (fact,) = retrieval.facts(made, letters, config)
+    assert list(fact.recalled) == [True, True, False], "either statement will do"
+
+
+def test_a_value_may_begin_with_bytes_that_are_no_text_yet(tmp_path, config, letters) -> None:
+    texts = ["The hobby of ", PERSON, " is ", "", "", "É", "checs", "."]
+    found = [[[0]]] * 3 + [[[4]]] + [[[0]]] * 4
+    facts = {"hobby": "Chess"}
+    made = files(
+        tmp_path, [document("d", TEXT, facts, evidence(TEXT, facts))], {("infllm-K1", "d"): (texts, found)},
+        {("infllm-K1", "d", "hobby"): 1.0}, letters,
+    )  # fmt: skip
+    (fact,) = retrieval.facts(made, letters, config)
+    assert list(fact.recalled) == [True]
+
+
+def test_steps_are_found_in_files_that_are_read_in_parts(tmp_path, config, letters, monkeypatch) -> None:
+    monkeypatch.setattr(retrieval, "_BATCH", 7)
+    test_facts_in_view_count_apart(tmp_path, config, letters)
+    test_a_fact_stated_twice_is_in_view_where_one_statement_is(tmp_path, config, letters)
+
+
+# Against a restatement
+
+
+@pytest.mark.parametrize("layers", [1, 6, 30])
+@pytest.mark.parametrize("kind", ["letters", "tiny"])
+def test_recall_against_brute_force(tmp_path, config, letters, kind: str, layers: int) -> None:
+    rng = random.Random(f"{kind}{layers}")
+    tokenizer = load_tokenizer(config.reader.path) if kind == "tiny" else None
+    reader = Prompts(tokenizer) if tokenizer else letters
+    words = ["the", "river", "bank", "of", "old", "stones", "and", "quiet", "lakes", "where", "people"]
+    facts = {"hobby": "Playing Chess", "major": "Law", "birth date": "1 May 1913", "work place": "Lyon, France"}
+    documents, given, cas = [], {}, {}
+    for name in ("a", "b", "c"):
+        filler = rng.choices(words, k=150)
+        for value in facts.values():
+            filler.insert(rng.randrange(len(filler)), value)
+        text = " ".join(filler)
+        documents.append(document(name, text, facts, evidence(text, facts)))
+    for point, one in product(POINTS, documents):
+        answered = rng.sample(list(facts.items()), rng.randint(2, 4))
+        sentences = " ".join(f"The {a} of {PERSON} is {rng.choice([v, 'unknown'])}." for a, v in answered)
+        cuts = sorted(rng.sample(range(1, len(sentences)), len(sentences) // 3))
+        texts = [sentences[a:b] for a, b in zip([0, *cuts], [*cuts, len(sentences)], strict=True)]
+        far = (len(reader.document(one["text"])) - 12) // 4
+        selected = [[sorted(rng.sample(range(far), min(far, 4))) for _ in range(layers)] for _ in texts]
+        given[point.label, one["id"]] = texts, selected
+        cas |= {(point.label, one["id"], attribute): rng.choice([0.0, 0.5, 1.0, None]) for attribute in facts}
+    found = retrieval.facts(files(tmp_path, documents, given, cas, reader), reader, config)
+    rows = []
+    for (label, name), (texts, selected) in given.items():
+        one = next(d for d in documents if d["id"] == name)
+        for attribute in facts:
+            outcome = brute(one, attribute, texts, selected, reader, tokenizer)
+            rows.append((label, name, cas[label, name, attribute], outcome))
+    assert len(found) == len(rows)
+    for fact, (label, name, score, outcome) in zip(found, rows, strict=True):
+        assert (fact.point, fact.document) == (label, name)
+        assert fact.cas == score or (score is None and np.isnan(fact.cas))
+        assert (fact.aside or list(fact.recalled)) == outcome
+    assert {row[-1] if isinstance(row[-1], str) else "" for row in rows} >= {"", "n_not_said"}
+    figures = retrieval.retrieval(found, config).frame.set_index("point")
+    for point in POINTS:
+        own = [
+            (score, outcome) for label, _, score, outcome in rows if label == point.label and isinstance(outcome, list)
+        ]
+        recall = [sum(outcome[layer] for _, outcome in own) / len(own) for layer in range(layers)]
+        best = recall.index(max(recall))
+        row = figures.loc[point.label]
+        assert row["best_layer"] == best + 1
+        assert row["recall_pct"] == pytest.approx(100 * recall[best])
+        assert row["mean_recall_pct"] == pytest.approx(100 * sum(recall) / layers)
+        assert row["any_recall_pct"] == pytest.approx(100 * sum(any(outcome) for _, outcome in own) / len(own))
+        for hit, column in ((True, "cas_recalled_pct"), (False, "cas_missed_pct")):
+            judged = [score for score, outcome in own if outcome[best] == hit and score is not None]
+            assert row[column] == pytest.approx(100 * sum(judged) / len(judged) if judged else np.nan, nan_ok=True)
+
+
+def brute(
+    one: dict[str, Any], attribute: str, texts: Sequence[str], selected: Any, reader: Prompts, tokenizer: Any
+) -> str | list[bool]:
+    """Why a fact is left out, or which layers recalled it; for texts in ASCII, token by token."""
+    answer = "".join(texts)
+    opening = f"The {attribute} of {PERSON} is "
+    if opening not in answer:
+        return "n_not_said"
+    place, step = answer.index(opening) + len(opening), 0
+    while sum(len(text) for text in texts[: step + 1]) <= place:
+        step += 1
+    tokens = reader.document(one["text"])
+    written = [tokenizer.decode(tokens[:n]) if tokenizer else "[" * min(n, 1) + one["text"][: max(n - 1, 0)]
+               for n in range(len(tokens) + 1)]  # fmt: skip
+    whole = reader.before + one["text"]
+    assert written[-1] == whole
+    (span,) = (e for e in one["evidence"] if e["attribute"] == attribute)
+    first, last = (len(reader.before) + span[edge] for edge in ("start", "end"))
+    gold = [n for n in range(len(tokens)) if len(written[n]) < last and len(written[n + 1]) > first]
+    position = len(tokens) + len(reader.question(QUESTION)) - 1 + step
+    # Far: blocks whose last token lies before the window of the last n_local tokens.
+    far = {n for n in gold if n >= 4 and 4 + 4 * ((n - 4) // 4 + 1) - 1 < position + 1 - 8}
+    if not far:
+        return "n_in_view"
+    return [any(abs((n - 4) // 4 - block) <= 1 for n in far for block in layer) for layer in selected[step]]
+
+
+def test_far_blocks_are_those_of_the_engine() -> None:
+    """Under a budget above all blocks the engine retrieves each that is far, at the position that is assumed here."""
+    reader = make_reader()
+    memory = reader.settings.memory
+    document, question = "Some words about nothing, and more of them. " * 3, "Who was it?"
+    answer = generate(prefill(reader, document), question, budget=1000, max_new_tokens=20)
+    prompts, layout = Prompts(SmallTokenizer()), Layout(memory.n_init, memory.n_local, memory.block_size)
+    first = len(prompts.document(document)) + len(prompts.question(question)) - 1
+    for step, token in enumerate(answer.trace):
+        assert token.selected.tolist() == [list(range(layout.n_far(first + step)))] * 3
+    assert len({token.k for token in answer.trace}) > 1
+
+
+# Bad input
+
+
+def one_fact(folder: Path, reader: Prompts, found: list[dict[str, Any]], **other: Any) -> retrieval.Files:
+    texts = said(("hobby", "Go"))
+    return files(
+        folder, [document("d", TEXT, {"hobby": "Chess"}, found)], {("infllm-K1", "d"): (texts, [[[0]]] * len(texts))},
+        {("infllm-K1", "d", "hobby"): 1.0}, reader, **other,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("start", [19, 21, -5, 500])
+def test_evidence_elsewhere_is_a_sentence(tmp_path, config, letters, start: int) -> None:
+    wrong = [{"attribute": "hobby", "text": "Chess", "start": start, "end": start + 5}]
+    with pytest.raises(
+        UserError, match=r"documents\.parquet: the evidence of attribute 'hobby' is not in .* make it ag"
+    ):
+        retrieval.facts(one_fact(tmp_path, letters, wrong), letters, config)
+
+
+def test_other_files_are_sentences(tmp_path, config, letters) -> None:
+    known = evidence(TEXT, {"hobby": "Chess"})
+    with pytest.raises(UserError, match=r"document d has 101 tokens, but was decoded as 90; decode the suite again"):
+        retrieval.facts(one_fact(tmp_path, letters, known, lengths={"d": 90}), letters, config)
+    made = one_fact(tmp_path, letters, known)
+    before = document("d", TEXT, {"hobby": "Chess"}, known)
+    del before["evidence"]
+    older = pa.schema([field for field in SCHEMAS["documents"] if field.name != "evidence"])
+    write(made.documents[0], "documents", [before], schema=older)
+    with pytest.raises(UserError, match=r"has no column evidence; it was made otherwise"):
+        retrieval.facts(made, letters, config)
+    write(made.documents[0], "documents", [document("e", TEXT, {"hobby": "Chess"}, known)])
+    with pytest.raises(UserError, match=r"lacks document d, which has answers; make both again"):
+        retrieval.facts(made, letters, config)
+    write(made.scores[0], "scores", [])
+    with pytest.raises(UserError, match=r"scores\.parquet was made from other data"):
+        retrieval.facts(made, letters, config)
+    write(made.answers[0], "answers", [])
+    with pytest.raises(UserError, match=r"holds no answers"):
+        retrieval.facts(retrieval.Files(made.documents, made.answers, [], made.traces), letters, config)
+
+
+# In a run
+
+
+def test_a_run_without_facts_to_count_still_has_its_table_and_figure(tmp_path, config, letters) -> None:
+    found = retrieval.facts(one_fact(tmp_path, letters, []), letters, config)
+    table = retrieval.retrieval(found, config)
+    save(table, tmp_path)
+    row = pd.read_csv(tmp_path / "retrieval.csv").set_index("point").loc["infllm-K1"]
+    assert (row["n_asked"], row["n_facts"]) == (1, 0)
+    assert row[["best_layer", "recall_pct", "mean_recall_pct", "cas_recalled_pct"]].isna().all()
+    frame = retrieval.by_layer(found, config)
+    assert frame.empty
+    assert tuple(frame.columns) == retrieval.COLUMNS
+    assert all(path.is_file() for path in retrieval_figure.draw(frame, tmp_path, config))
+
+
+def test_makers_find_their_files_and_the_readers_tokens(tmp_path, config) -> None:
+    plan = Plan(compose({}, ROOT), ROOT / "src")
+    assert set(plan.made_from("retrieval")) == set(plan.made_from("recall")) == set(ENTRIES["recall"].files)
+    assert plan.named["test_documents"] == [plan.documents("test")]
+    assert [Path(path).name for path in plan.named["tokenizer"]] == ["tokenizer.json", "tokenizer_config.json"]
+    reader = retrieval.prompts(config)
+    text = "The river was wide. " * 20 + "She played Chess. " + "The river was wide. " * 20
+    texts = said(("hobby", "Go"))
+    tokens = reader.document_offsets(text)
+    gold = next(n for n, (_, end) in enumerate(tokens) if end > text.index("Chess"))
+    block = (gold - MEMORY.n_init) // MEMORY.block_size
+    made = files(
+        tmp_path, [document("d", text, {"hobby": "Chess"}, evidence(text, {"hobby": "Chess"}))],
+        {("infllm-K1", "d"): (texts, blocks_at(texts, {"Go": [[0], [block]]}, [[1], [1]]))},
+        {("infllm-K1", "d", "hobby"): 1.0}, reader,
+    )  # fmt: skip
+    named = {"test_documents": made.documents, "test_answers": made.answers, "test_scores": made.scores,
+             "test_traces": made.traces, "tokenizer": []}  # fmt: skip
+    table = ENTRIES["retrieval"].make(named, config, tmp_path)
+    row = table.frame.set_index("point").loc["infllm-K1"]
+    assert (row["best_layer"], row["recall_pct"], row["mean_recall_pct"]) == (2, 100, 50)
+    assert ENTRIES["recall"].make(named, config, tmp_path) is None
+    assert list(pd.read_csv(tmp_path / "recall.csv")["recall_pct"]) == [0, 100]
+    assert {path.suffix for path in tmp_path.glob("recall.*")} == {".csv", ".png", ".svg"}
+
+
+def test_only_runs_with_fixed_budgets_on_the_test_split_have_it(config) -> None:
+    holds = ENTRIES["retrieval"].when.holds
+    assert holds(config)
+
+    def suites(split: str, *points: schema.Point, **about: Any) -> schema.Config:
+        return reference_config(suites={"one": schema.Suite(split, list(points), **about)})
+
+    fixed, adaptive = schema.Point("infllm", 4), schema.Point("utaca", 4, "sub.1")
+    assert not holds(suites("validation", fixed))
+    assert not holds(suites("test", adaptive))
+    assert not holds(suites("test", schema.Point("snapkv", 512), table="methods"))
+    assert holds(suites("test", fixed, table="budgets"))
+    assert list(retrieval.shown(config)) == ["infllm-K1", "infllm-K4", "utaca-K2-sub1"]
