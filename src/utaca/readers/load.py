@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import cached_file
 
 from utaca.errors import UserError
-from utaca.readers import lora, smollm2
+from utaca.readers import smollm2
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.families import FAMILIES
 from utaca.readers.identity import identity_of, shape_of
@@ -167,6 +167,8 @@ def check_settings(settings: ReaderSettings) -> None:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UserError("reader.device=cuda, but no CUDA device is visible; set reader.device=auto or cpu")
     if settings.adapter:
+        from utaca.readers import lora
+
         lora.check_files(settings.adapter)
 
 
@@ -202,6 +204,8 @@ def check(settings: ReaderSettings) -> None:
     if "sliding_attention" in layers or (config.model_type == "mistral" and config.sliding_window):
         raise UserError(f"{where} uses sliding-window attention, which block memory does not support")
     if settings.adapter:
+        from utaca.readers import lora
+
         lora.check(settings.adapter, settings.path, config)
 
 
@@ -241,6 +245,8 @@ def load(settings: ReaderSettings) -> Reader:
         attn_implementation=ATTENTION,
     )
     if settings.adapter:
+        from utaca.readers import lora
+
         model = lora.merged(model, settings.adapter, settings.path)
         # The frequencies of rotary embedding, which are no parameters, stay in float32.
         for parameter in model.parameters():

@@ -9,17 +9,26 @@ from pathlib import Path
 
 import torch
 
+from utaca.biographies.corpora import folder
 from utaca.errors import UserError
 from utaca.readers import lora
 from utaca.readers.load import load
 from utaca.readers.smollm2.examples import APART, Examples, squad
 from utaca.readers.smollm2.tuning import FINAL_LENGTH, RANK, SCHEDULE, tune
-from utaca.readers.tiny.recipe import paragraphs
+from utaca.readers.tiny import recipe as tiny
 from utaca.records import atomic_path
 from utaca.settings import schema
 
 WORDINGS = Path("data/readers/smollm2-tuned")
 """Where the wordings of the training lie, beside the adapter that ships."""
+
+
+def prose(training: schema.ReaderTraining) -> list[str]:
+    """Paragraphs that go between: of the training's corpus, or where it names none the tiny reader's."""
+    if not training.corpus:
+        return tiny.paragraphs(training)
+    texts = folder.articles(training.corpus, "reader.training.corpus")
+    return [p.strip() for text in texts for p in text["text"].split("\n\n") if len(p.strip()) >= 80]
 
 
 def make(settings: schema.Reader, output: Path, wordings: Path = WORDINGS) -> None:
@@ -36,7 +45,7 @@ def make(settings: schema.Reader, output: Path, wordings: Path = WORDINGS) -> No
     articles = squad(Path(training.squad), apart) if training.squad else []
     base = load(replace(settings, adapter="", dtype="bfloat16"))
     identity = base.identity
-    examples = Examples(base.prompts, wordings, paragraphs(training), articles, training.seed)
+    examples = Examples(base.prompts, wordings, prose(training), articles, training.seed)
     schedule = [replace(stage, steps=max(1, round(stage.steps * training.share))) for stage in SCHEDULE]
     seconds, curve = tune(base, examples, output, schedule=schedule, seed=training.seed)
     with atomic_path(output / lora.BASE) as scratch:
