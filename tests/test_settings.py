@@ -53,11 +53,12 @@ def test_every_option_of_every_group_composes(root: Path) -> None:
                 continue  # needs a path
             # The big readers' windows hold the documents of smaller scales whole.
             composed = compose({"scale": "paper", group: option}, root)
-            assert group in ("suites", "detectors") or composed[group]["name"] == option
+            assert group in ("suites", "detectors", "card") or composed[group]["name"] == option
 
 
 def test_groups_know_the_three_roles(root: Path) -> None:
-    assert set(groups(root)) == {"scale", "reader", "corpus", "writer", "labeller", "judge", "suites", "detectors"}
+    others = {"scale", "reader", "corpus", "documents", "suites", "detectors", "card"}
+    assert set(groups(root)) == others | {"writer", "labeller", "judge"}
 
 
 def test_one_role_is_swapped_alone(root: Path) -> None:
@@ -422,7 +423,8 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
 
 def test_a_base_is_all_that_trajectories_depend_on(config: dict[str, Any]) -> None:
     base = runs.base(config)
-    assert set(base) == {"seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation"}
+    parts = {"seed", "scale", "reader", "corpus", "documents", "writer", "labeller", "trajectories", "generation"}
+    assert set(base) == parts
     assert not {"bootstrap", "replays"} & set(base["scale"])
     assert "detector_steps" in base["scale"]
     assert not {"base_url", "concurrency"} & set(base["writer"])
