@@ -37,6 +37,7 @@ class Step(Protocol):
 
     size: int
     hidden: Tensor  # last hidden states [T, D]
+    logits: Tensor  # the last token's, [V], set by who runs it
     embeddings: dict[str, Tensor]  # the last token's, [D] a site
     k: int  # budget that it used
     attended: float  # keys that the last token attended to, the mean over layers and heads
@@ -173,13 +174,12 @@ def generate(reading: Reading, question: str, **options: Any) -> Generation:
 
 def stream(reading: Reading, question: str, **options: Any) -> Iterator[Token]:
     """As :func:`generate`, yielding each token as it is accepted."""
-    answer = _decode(Decoding(reading, question, **options))
-    for event in answer:
+    decoding = Decoding(reading, question, **options)
+    for event in _decode(decoding):
         if isinstance(event, Token):
             yield event
         else:
-            state, steps = event
-            state.run(steps)
+            _run(decoding.reading.reader, *event)
 
 
 def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
@@ -211,8 +211,15 @@ def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
         for state, steps in waiting.values():
             alike.setdefault((type(state), steps[0].size), (state, []))[1].extend(steps)
         for state, steps in alike.values():
-            state.run(steps)
+            _run(decodings[0].reading.reader, state, steps)
     return generations
+
+
+def _run(reader: Reader, state: State, steps: Sequence[Step]) -> None:
+    """Run steps together, and give each the logits of its last token: the head is read once for all of them."""
+    state.run(steps)
+    for step, logits in zip(steps, reader.logits(torch.stack([step.hidden[-1] for step in steps])), strict=True):
+        step.logits = logits
 
 
 def _decode(decoding: Decoding) -> Generator[tuple[State, list[Step]] | Token, None, None]:
@@ -293,8 +300,7 @@ class _Judge:
 
     def read(self, state: State, step: Step, choose: Callable[[Tensor], Tensor], trace: list[Token]) -> Token:
         """The token that follows a step that has run. The detector judges it from the state before it."""
-        hidden = step.hidden[-1]
-        logits = self.reader.logits(hidden)
+        hidden, logits = step.hidden[-1], step.logits
         top, chosen = logits.topk(TOP), choose(logits)
         signals = {name: SIGNALS[name].value(Seen(top.values, hidden, step.captured.get(name))) for name in self.names}
         parts = [chosen, logits[chosen] - logits.logsumexp(-1), *signals.values(), top.indices, top.values]
