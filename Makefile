@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: tables smoke snapshot test lint format ship-reader ship-card environment oracle
+.PHONY: tables smoke snapshot test lint format ship-reader ship-adapter ship-card environment oracle
 .DEFAULT_GOAL := tables
 
 tables: environment
@@ -39,6 +39,9 @@ format: environment
 # `snakemake results/quick/reader/card.md`, into its model card.
 ship-reader:
 	cp results/quick/reader/trained/* data/readers/tiny/
+
+ship-adapter:
+	cp results/smollm2/reader/adapter/* data/readers/smollm2-tuned/
 
 ship-card:
 	sed -i '/^<!-- measured -->$$/,$$d' data/readers/tiny/README.md
