@@ -357,7 +357,8 @@ def test_a_run_fetches_the_reader_that_is_absent(planned: Plan, monkeypatch: pyt
     assert len(calls) == 1
 
 
-def test_a_reader_that_is_not_fetched_is_told_how(planned: Plan) -> None:
+def test_a_reader_that_is_not_fetched_is_told_how(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for path in (smollm2.FOLDER, str(Path(smollm2.FOLDER).absolute())):
         with pytest.raises(UserError, match=r"is not fetched yet; run: python -m utaca\.readers\.smollm2$"):
             check(replace(planned.settings.reader, path=path))
