@@ -200,8 +200,15 @@ def test_every_layer_is_in_the_long_frame(two, config, tmp_path) -> None:
     assert [path.read_bytes() for path in (png, svg)] == [path.read_bytes() for path in again]
 
 
-@pytest.mark.parametrize(("start", "near"), [(20, {3, 4, 5, 6}), (3, {0, 1, 2}), (13, {1, 2, 3, 4})])
-def test_chance_is_that_of_blocks_drawn_at_random(tmp_path, config, letters, start: int, near: set[int]) -> None:
+@pytest.mark.parametrize(
+    ("start", "n_local", "near"),
+    # Blocks before the first, and those in the window, cannot be drawn; of the last value only block 17 is far.
+    [(20, 8, {3, 4, 5, 6}), (3, 8, {0, 1, 2}), (13, 8, {1, 2, 3, 4}), (71, 60, {16, 17})],
+)
+def test_chance_is_that_of_blocks_drawn_at_random(
+    tmp_path, config, letters, start: int, n_local: int, near: set[int]
+) -> None:
+    config.reader.memory = schema.Memory(block_size=4, n_init=4, n_local=n_local)
     text, texts = "." * start + "Chess" + "." * (95 - start), said(("hobby", "Go"))
     given: Given = {("infllm-K4", "d"): (texts, [[[0, 7, 8, 9]]] * len(texts))}
     one = document("d", text, {"hobby": "Chess"}, evidence(text, {"hobby": "Chess"}))
@@ -209,7 +216,7 @@ def test_chance_is_that_of_blocks_drawn_at_random(tmp_path, config, letters, sta
     (fact,) = retrieval.facts(made, letters, config)
     # The token before the value's first is the position that retrieves.
     position = len(f"[{text}\n\n{QUESTION}]The hobby of {PERSON} is ") - 1
-    n_far = (position + 1 - MEMORY.n_local - MEMORY.n_init) // MEMORY.block_size
+    n_far = (position + 1 - n_local - MEMORY.n_init) // MEMORY.block_size
     rng = random.Random(start)
     drawn = [bool(near & set(rng.sample(range(n_far), 4))) for _ in range(40000)]
     assert fact.chance == pytest.approx(sum(drawn) / len(drawn), abs=0.01)
