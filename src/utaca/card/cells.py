@@ -46,7 +46,9 @@ def cell_of(
         memory = reader.settings.memory
         hidden = length - memory.n_init - memory.n_local > card.budgets[-1] * memory.block_size
         budgets = card.budgets if hidden or not whole else []
-        return Cell(prose.written(rows, length, padder, seed=seed), [*whole, *budgets])
+        return Cell(
+            prose.written(rows, length, padder, seed=seed, questions=card.written_questions), [*whole, *budgets]
+        )
     documents = Material(articles, corpus, count, reader.before, seed).documents(name, card.questions)
     if name in SHORT:
         return Cell(documents, [None])

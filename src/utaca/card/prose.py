@@ -50,14 +50,22 @@ def biographies(path: str | Path) -> list[dict[str, Any]]:
 
 
 def written(
-    rows: Sequence[Mapping[str, Any]], length: int | None, padder: Callable[[], Padder] | None = None, *, seed: int
+    rows: Sequence[Mapping[str, Any]],
+    length: int | None,
+    padder: Callable[[], Padder] | None = None,
+    *,
+    seed: int,
+    questions: int = 0,
 ) -> list[Document]:
-    """Documents of handwritten biographies, alone or, by a ``padder``, in ``length`` tokens of the corpus."""
+    """Documents of handwritten biographies, each alone or, by a ``padder``, in ``length`` tokens of the corpus: then
+    the first ones that ask at least so many ``questions``, all where it is 0."""
     if length is None or padder is None:
         return [Document(row["id"], partial(str, row["text"]), _asked(row, absent=True)) for row in rows]
     people = max(1, min(MOST_PEOPLE, length // TOKENS_A_PERSON))
-    found = []
+    found: list[Document] = []
     for first in range(0, len(rows), people):
+        if questions and sum(len(document.questions) for document in found) >= questions:
+            break
         group = rows[first : first + people]
         name = f"{written_cell(length)}-{group[0]['id']}"
         text = partial(_padded, name, group, length, padder, random.Random(f"{seed}:card:{name}").getrandbits(64))

@@ -18,6 +18,9 @@ from utaca.readers.prompts import natural, question
 from utaca.records import SCHEMAS, progress
 from utaca.records.journal import Journal
 
+ROOM = 2048
+"""Tokens of question and answer that full attention has room for."""
+
 TOGETHER = 12
 """Most questions about a document that are answered in shared passes."""
 
@@ -41,8 +44,11 @@ def read(
 
             @cache
             def memory(clipped: bool, document: Document = document, budget: int | None = chunk_budget) -> BlockMemory:
-                with _prefilling(reader, budget):
-                    return prefill(reader, document.text(), clipped=clipped)
+                tokens = reader.encode_document(document.text())
+                # Full attention is a window that holds everything.
+                changed = {} if clipped else {"n_local": len(tokens) + ROOM}
+                with _memory(reader, **changed, **({} if budget is None else {"prefill_budget": budget})):
+                    return prefill(reader, tokens, clipped=clipped)
 
             for budget in budgets:
                 item = f"{document.id}/{'full' if budget is None else f'K{budget}'}"
@@ -59,11 +65,10 @@ def read(
 
 
 @contextmanager
-def _prefilling(reader: Reader, budget: int | None) -> Iterator[None]:
-    """The reader with another prefill budget, for the block."""
+def _memory(reader: Reader, **changed: int) -> Iterator[None]:
+    """The reader with other settings of its memory, for the block."""
     settings = reader.settings
-    if budget is not None:
-        reader.settings = replace(settings, memory=replace(settings.memory, prefill_budget=budget))
+    reader.settings = replace(settings, memory=replace(settings.memory, **changed))
     try:
         yield
     finally:
@@ -75,7 +80,7 @@ def _answers(
 ) -> pa.Table:
     """A document's rows under one budget."""
     reader = memory.reader
-    blocks = max(1, memory.layout.blocks(len(memory))) if budget is None else budget
+    blocks = 1 if budget is None else budget
     decodings = [
         Decoding(
             memory,

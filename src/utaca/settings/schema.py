@@ -441,6 +441,9 @@ class Card:
         "documents around them, in the reader's tokens: read with full attention where the reader has as many "
         "positions, and through block memory where the largest budget leaves something out",
     )
+    written_questions: int = setting(
+        0, "fewest questions about them in each of these lengths; 0: all that there are", minimum=0
+    )
     xquad: str = setting("", "XQuAD's or SQuAD's file of questions about paragraphs, read alone; empty: not asked")
     prefill_length: int = setting(
         0, "documents read under each of prefill_budgets, in the reader's tokens; 0: none", minimum=0

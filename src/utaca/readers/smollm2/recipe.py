@@ -59,11 +59,11 @@ def make(settings: schema.Reader, output: Path, wordings: Path = WORDINGS) -> No
 
 
 def _model_card(settings: schema.Reader, curve: list[dict[str, float]], seconds: float, questions: bool) -> str:
-    training, last = settings.training, max(curve, key=len)
+    training, last = settings.training, [row for row in curve if "value found" in row][-1]
     trial = f"**A trial**: {training.share:.2%} of the schedule.\n\n" if training.share < 1 else ""
     prose = f"`{Path(training.corpus).name}`" if training.corpus else "embedded synthetic prose"
     real = (
-        f"A third is SQuAD 2.0 (`{Path(training.squad).name}`), answerable or not, but for the articles "
+        f"Three tenths are SQuAD 2.0 (`{Path(training.squad).name}`), answerable or not, but for the articles "
         f"{', '.join(APART)} and every paragraph of `{Path(training.squad_apart).name}`. "
         if questions
         else "No real questions. "
