@@ -217,7 +217,8 @@ def files(plan: Plan) -> set[str]:
     """What a run's plan knows: files and targets."""
     known = {path for stage in STAGES for path in plan.stage(stage)} | set(plan.results) | set(plan.links.values())
     known |= {path for paths in plan.named.values() for path in paths} | set(plan.keeper) | {plan.report}
-    known |= {f"{plan.folder}/{name}" for name in ("run.yaml", "manifest.json", "reader/card.md", "reader/card.csv")}
+    known |= {f"{plan.folder}/{name}" for name in ("run.yaml", "manifest.json")}
+    known |= {f"{plan.folder}/reader/{name}" for name in ("card.md", "card.csv", "adapter")}
     known |= {path for stage in STAGES for path in [f"{plan.folder}/{stage}"]}
     return known | {*STAGES, "reader", "keeper", "results/tables"}
 

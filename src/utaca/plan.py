@@ -429,7 +429,7 @@ class Plan:
             return [stage for stage in ("detections", "scores", "labels") if _needs(stage, names)] or ["tables"]
         parts = Path(target).parts
         if "reader" in parts:
-            return ["card"] if parts[0] == "results" and "trained" not in parts else []
+            return ["card"] if parts[0] == "results" and not {"trained", "adapter"} & set(parts) else []
         # The folder below the run's is the stage; a name further down, as of labels of traces, is not.
         within = parts[2:] if parts[0] == "results" else parts
         named = within[0].removesuffix(".parquet") if within else "tables"

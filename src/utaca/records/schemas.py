@@ -19,8 +19,8 @@ FACT = pa.struct([("attribute", pa.string()), ("value", pa.string())])
 
 USED_ANSWER = pa.struct([("request", pa.string()), ("prompt_tokens", pa.int64()), ("completion_tokens", pa.int64())])
 
-# kind: "biography" (source = biography id), "crowd" (source = the name of another person) or "article" (source = title);
-# start and end are character offsets.
+# kind: "biography" (source = biography id), "crowd" (source = the name of another person) or "article" (source =
+# title); start and end are character offsets.
 SPAN = pa.struct([("kind", pa.string()), ("source", pa.string()), ("start", pa.int32()), ("end", pa.int32())])
 
 # Where a document states the (current) value of a fact: `text` as it stands there, from character `start` to `end`.
