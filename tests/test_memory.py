@@ -18,6 +18,7 @@ from small import SIZES, SmallTokenizer, full_attention, in_float64, make_reader
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from utaca.decoding.loop import generate
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Layout, Step, prefill
 from utaca.memory.attention import best, ranked, represented
@@ -548,3 +549,28 @@ def test_a_long_answer_goes_on_making_blocks(representatives: str) -> None:
         step = branch.step(token, 3)
         branch.commit(step)
         assert step.attended <= 4 + 3 * 4 + 12 + 4
+
+
+@pytest.mark.parametrize("prefill_budget", [0, 1])
+def test_at_true_positions_question_and_answer_have_full_attention(prefill_budget: int) -> None:
+    m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=prefill_budget)
+    reader = make_reader(memory=m)
+    document, question = some_tokens(150), "Who is it? " * 3
+    memory = prefill(reader, document, clipped=False)
+    answer = generate(memory, question, budget=100, max_new_tokens=3)
+    tokens = torch.cat((document, reader.encode_question(question)))
+    for token in answer.trace:
+        expected = full_attention(reader, tokens)[-1]
+        torch.testing.assert_close(torch.tensor(token.top_logits), expected.topk(10).values, atol=1e-4, rtol=1e-4)
+        tokens = torch.cat((tokens, torch.tensor([token.token])))
+
+
+def test_a_question_retrieves_under_its_own_budget() -> None:
+    retrieved = {}
+    for budget in (0, 5):
+        m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_budget=budget)
+        memory = prefill(make_reader(memory=m), some_tokens(200))
+        _, pieces, last = memory.begin(some_tokens(40), 4, 3, {})
+        retrieved[budget] = {own for _, own in pieces}
+        assert sum(len(piece) for piece, _ in pieces) + len(last) == 40
+    assert retrieved == {0: {2}, 5: {5}}
