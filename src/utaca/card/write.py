@@ -209,7 +209,7 @@ def _speed(speed: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     caption = (
         "Reading: block memory's prefill beside the model's own forward pass under full attention (transformers, fused "
-        "attention). Medians of three, in turns, in one run; from 8,192 tokens up, once."
+        "attention). Medians of up to three, in turns, in one run; one where it takes a minute."
     )
     against = markdown("Reading", caption, ["", "prefill", "full attention", "faster by"], rows) if rows else ""
     return f"""## Speed
