@@ -50,7 +50,7 @@ def rows() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def config(root: Path) -> schema.Config:
-    return load(compose({"scale": "smoke", "reader": "smollm2_tuned"}, root))
+    return load(compose({"reader": "smollm2_tuned"}, root))
 
 
 # The biographies

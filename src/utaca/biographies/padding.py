@@ -130,6 +130,8 @@ class Padder:
     def _threads(self, biography: Mapping[str, Any], rng: random.Random) -> list[list[Passage]]:
         """The passages of the person, then of each of the crowd."""
         facts = tuple((fact["attribute"], fact["value"]) for fact in biography["facts"])
+        if len(dict(facts)) < len(facts):
+            raise ValueError(f"biography {biography['id']} has an attribute twice")
         options = self._options
         # The locale serves the values that are drawn here.
         locale = biography.get("locale", "")

@@ -75,11 +75,13 @@ def written(
 
 def _padded(name: str, group: Sequence[Mapping[str, Any]], length: int, padder: Callable[[], Padder], seed: int) -> str:
     """The biographies of a group, each in one piece, in a document of ``length`` tokens."""
+    # A biography has each attribute once: theirs are told apart.
+    facts = [{**fact, "attribute": f"{row['id']} {fact['attribute']}"} for row in group for fact in row["facts"]]
     biography = {
         "id": name,
         "split": SPLIT,
         "person": group[0]["person"],
-        "facts": [fact for row in group for fact in row["facts"]],
+        "facts": facts,
         "sentences": [row["text"] for row in group],
     }
     return padder().document(biography, length, random.Random(seed))["text"]
