@@ -44,6 +44,9 @@ SEVERAL, NATURAL, ABSENT = 0.3, 0.3, 0.35
 VALUE, TEMPLATE, ABSTAINED = 1.0, 0.1, 0.5
 """Weights of an answer's tokens: of values, of the pattern around them, of abstentions."""
 
+_DRAWS = 200
+"""Paragraphs drawn, at most, to fill a document."""
+
 _NAME = re.compile(r"\{(full|first|last|he|him|his|himself|He|His)(\d?)\}")
 _FACT = re.compile(r"\[\[(?:(\d):)?([^\]=]+?)(?:=([^\]]+))?\]\]")
 _PRONOUNS = ({"he": "he", "him": "him", "his": "his", "himself": "himself"},
@@ -141,7 +144,7 @@ class Examples:
 
     def _among_prose(self, texts: list[str], room: int, rng: random.Random) -> list[str]:
         found = list(texts)
-        for _ in range(200):
+        for _ in range(_DRAWS):
             if room < 60 or not self._prose:
                 break
             paragraph = rng.choice(self._prose)
@@ -283,7 +286,9 @@ class Examples:
         paragraph = rng.choice(article["paragraphs"])
         texts, size = [paragraph["context"]], len(self._prompts.text(paragraph["context"]))
         asked = self._real(paragraph, rng)
-        while size < 0.8 * length and len(texts) < 40:
+        for _ in range(_DRAWS):
+            if size >= 0.8 * length or len(texts) == 40:
+                break
             other = rng.choice(rng.choice(self._squad)["paragraphs"] if rng.random() < 0.5 else article["paragraphs"])
             if other["context"] not in texts:
                 texts.insert(rng.randint(0, len(texts)), other["context"])
