@@ -130,16 +130,23 @@ def test_a_packed_example_has_the_logits_of_full_attention(kind: str) -> None:
     reader = make_reader(kind)
     examples = Examples(reader.prompts, WORDINGS, [], SQUAD, 0)
     example = examples._from_squad(_rng(1), 40)
-    asked = [replace(one, tokens=one.tokens[:40], weights=[1.0] * len(one.tokens[:40])) for one in example.asked]
+    (first, *_) = example.asked
+    # Two questions of other lengths and words; a question's first token follows nothing of it.
+    lengths, tokens = (40, 25), (first.tokens, first.tokens[::-1])
+    asked = [
+        replace(first, tokens=own[:n], weights=[0.0] + [1.0] * (len(own[:n]) - 1))
+        for own, n in zip(tokens, lengths, strict=True)
+    ]
     example = Example(example.document, asked)
     logits, tokens, _ = tuning._logits(reader, reader.model, Rotary(reader.model), example)
     at = 0
     for one in example.asked:
         whole = full_attention(reader, torch.tensor([*example.document, *one.tokens]))
-        n = len(one.tokens)
-        assert tokens[at : at + n].tolist() == one.tokens
-        torch.testing.assert_close(logits[at : at + n], whole[len(example.document) - 1 : -1], atol=2e-4, rtol=1e-3)
+        n = len(one.tokens) - 1
+        assert tokens[at : at + n].tolist() == one.tokens[1:]
+        torch.testing.assert_close(logits[at : at + n], whole[len(example.document) : -1], atol=2e-4, rtol=1e-3)
         at += n
+    assert at == len(logits)
 
 
 def test_tuning_lowers_the_loss_and_resumes_where_it_was_killed(tmp_path: Path, monkeypatch) -> None:

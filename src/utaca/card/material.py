@@ -67,11 +67,6 @@ def blocks_cell(length: int) -> str:
     return f"{_BLOCKS}{length}"
 
 
-def prefill_cell(length: int) -> str:
-    """The cell of documents of ``length`` tokens that are read under several prefill budgets."""
-    return f"{_PREFILL}{length}"
-
-
 class Material:
     """Documents of every cell.
 

@@ -88,6 +88,6 @@ answer questions about people, and about other text, with what the text says, an
 - **Recipe**: AdamW, cosine; {len(curve)} steps, {tokens:,} tokens, {seconds / 60:.0f} minutes with
   {torch.get_num_threads()} threads, seed {training.seed}. `curve.csv` has every step's loss.
 - **Validation** (passages that it was not trained on, answers forced up to the value): {validated}.
-- **Limits**: a model of 135 M parameters in four-bit weights. It copies names and dates better than it reasons: facts
-  that are told by way of another fact are often missed. English only.
+- **Limits**: a model of 135 M parameters in four-bit weights, tuned in English alone. It says "unknown" too rarely of
+  facts that are absent.
 """
