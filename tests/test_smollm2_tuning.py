@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,19 @@ from utaca.errors import UserError
 from utaca.readers.attention import Rotary
 from utaca.readers.prompts import Prompts, natural, question
 from utaca.readers.smollm2 import recipe, tuning
-from utaca.readers.smollm2.examples import UNKNOWN, Example, Examples, date, lines
+from utaca.readers.smollm2.examples import (
+    ABSTAINED,
+    DOUBTS,
+    FACTS,
+    UNKNOWN,
+    VALUE,
+    Asking,
+    Example,
+    Examples,
+    _without_a_sentence,
+    date,
+    lines,
+)
 from utaca.readers.smollm2.tuning import Stage, loss_of, tune
 from utaca.settings import schema
 
@@ -70,16 +83,19 @@ def test_an_example_is_a_function_of_its_number(examples: Examples, prompts: Pro
     assert Examples(prompts, WORDINGS, PROSE, SQUAD, 1).example(5, 300) != examples.example(5, 300)
 
 
-def test_values_stand_in_the_document_and_absent_ones_are_unknown(examples: Examples, prompts: Prompts) -> None:
+@pytest.mark.parametrize(("asking", "abstained"), [(FACTS, ABSTAINED), (DOUBTS, DOUBTS.abstained)])
+def test_values_stand_in_the_document_and_absent_ones_are_unknown(
+    examples: Examples, prompts: Prompts, asking: Asking, abstained: float
+) -> None:
     present = absent = 0
     for number in range(60):
-        example = examples.example(number, 400)
+        example = examples.example(number, 400, asking)
         document = text_of(prompts, example.document)
         for asked in example.asked:
             assert len(asked.tokens) == len(asked.weights)
             for first, end, stated in asked.values:
                 value = text_of(prompts, asked.tokens[first:end]).strip().rstrip(".")
-                assert min(asked.weights[first:end]) >= tuning_weight(stated)
+                assert min(asked.weights[first:end]) >= (VALUE if stated else min(ABSTAINED, abstained))
                 if stated:
                     assert value in document
                     present += 1
@@ -90,12 +106,32 @@ def test_values_stand_in_the_document_and_absent_ones_are_unknown(examples: Exam
             assert asked.weights[0] == 0
     assert present > 100
     assert absent > 20
+    assert (absent > present / 4) == (asking == DOUBTS)
 
 
-def tuning_weight(stated: bool) -> float:
-    from utaca.readers.smollm2.examples import ABSTAINED, VALUE
-
-    return VALUE if stated else ABSTAINED
+def test_a_passage_without_a_sentence_no_longer_states_what_that_stated() -> None:
+    template = (
+        "{full} was born in [[birth place]] on [[birth date]]. {He} read [[major]] with {full2}. "
+        "{full2} had come from [[2:birth place]]. {first} left for [[company]] in the year that followed."
+    )
+    found = []
+    for seed in range(40):
+        text, absent = _without_a_sentence(template, random.Random(seed))
+        found.append(text)
+        for number, attributes in absent.items():
+            assert attributes
+            for attribute in attributes:
+                assert f"[[{'' if number == '1' else number + ':'}{attribute}]]" not in text
+        assert "{full}" in text
+        assert "{full2}" in text
+        assert absent or text == template
+    # The first sentence alone names the one person, the second and third name the other.
+    assert set(found) == {
+        template,
+        template.replace("{full2} had come from [[2:birth place]]. ", ""),
+        template.replace("{He} read [[major]] with {full2}. ", ""),
+        template.replace(" {first} left for [[company]] in the year that followed.", ""),
+    }
 
 
 def test_validation_sees_passages_that_training_never_does(examples: Examples) -> None:
@@ -105,8 +141,6 @@ def test_validation_sees_passages_that_training_never_does(examples: Examples) -
 
 
 def test_dates_are_written_in_many_ways() -> None:
-    import random
-
     rng = random.Random(0)
     found = [date(rng) for _ in range(400)]
     shapes = {re.sub(r"[A-Za-z]+", "w", re.sub(r"\d", "9", one)) for one in found}
@@ -120,8 +154,6 @@ def test_real_questions_are_asked_with_the_shortest_answer(examples: Examples, p
 
 
 def _rng(number: int):
-    import random
-
     return random.Random(number)
 
 
@@ -154,12 +186,12 @@ def test_tuning_lowers_the_loss_and_resumes_where_it_was_killed(tmp_path: Path, 
     monkeypatch.setattr(tuning, "TOKENS", 300)
     monkeypatch.setattr(tuning, "LEARNING_RATE", 5e-3)
     monkeypatch.setattr(tuning, "VALIDATED", 1)
-    schedule = [Stage(6, (60,))]
+    schedule = [(Stage(4, (60,)),), (Stage(2, (60,), DOUBTS),)]
 
     def run(folder: Path, seed: int = 0) -> list[dict[str, float]]:
         reader = make_reader()
         examples = Examples(reader.prompts, WORDINGS, [], SQUAD, 0)
-        monkeypatch.setattr(examples, "example", lambda number, length, validation=False: _short(examples, number))
+        monkeypatch.setattr(examples, "example", lambda number, *_, validation=False: _short(examples, number))
         return tune(reader, examples, folder, schedule=schedule, seed=seed, checkpoint_every=2, validate_every=6)[1]
 
     whole = run(tmp_path / "whole")
@@ -190,6 +222,16 @@ def test_tuning_lowers_the_loss_and_resumes_where_it_was_killed(tmp_path: Path, 
 def _short(examples: Examples, number: int) -> Example:
     example = examples._from_squad(_rng(number), 40)
     return Example(example.document, example.asked[:2])
+
+
+def test_each_round_has_a_warm_up_and_ends_at_nothing() -> None:
+    rates = tuning._rates(40)
+    assert len(rates) == 40
+    assert max(rates) == rates[tuning.WARM_UP] == 1
+    assert rates[: tuning.WARM_UP + 1] == sorted(rates[: tuning.WARM_UP + 1])
+    assert rates[tuning.WARM_UP :] == sorted(rates[tuning.WARM_UP :], reverse=True)
+    assert rates[-1] < 0.01
+    assert len(tuning._rates(3)) == 3
 
 
 def test_loss_counts_answers_alone() -> None:

@@ -54,10 +54,14 @@ def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tens
     if len(parts) == 1:
         return parts[0]
     if len(parts[0][0]) * parts[0][0].shape[2] <= _FEW:
-        out, own = (torch.stack(column) for column in zip(*parts, strict=True))
-        return (out * own.softmax(0)[..., None]).sum(0).to(out.dtype), own.logsumexp(0)
+        return merged(*(torch.stack(column) for column in zip(*parts, strict=True)))
     lse = reduce(torch.logaddexp, (own for _, own in parts))
     return sum(out * (own - lse).exp()[..., None] for out, own in parts).to(parts[0][0].dtype), lse
+
+
+def merged(out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
+    """The attention over all keys, of which each part [P, ...] saw some: outputs and their log-sum-exps."""
+    return (out * lse.softmax(0)[..., None]).sum(0).to(out.dtype), lse.logsumexp(0)
 
 
 def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
@@ -228,11 +232,11 @@ def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
     """Retrieval scores [R, blocks] for queries [R, H, D] at the clipped distance (InfLLM, section 3.2).
 
     One score for all heads: the sum over query heads of the dot product with the block's representative, of their
-    key-value head. ``representatives`` [G * D, blocks] may come in parts.
+    key-value head. ``representatives`` [G * D, blocks] may come in parts, and a part [R, G * D, blocks] by query.
     """
     heads = len(representatives[0]) // query.shape[-1]
     grouped = query.to(representatives[0].dtype).unflatten(1, (heads, -1)).sum(2).flatten(1)
-    parts = [grouped @ part for part in representatives]
+    parts = [grouped @ part if part.ndim == 2 else (grouped[:, None] @ part)[:, 0] for part in representatives]
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
 

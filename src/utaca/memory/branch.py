@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from utaca.layout import Layout
-from utaca.memory.attention import Segment, attention, best, block_scores, ranked, relevance, represented
+from utaca.memory.attention import block_scores, relevance, represented
+from utaca.memory.rows import Rows
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
 from utaca.settings.schema import Memory
@@ -155,12 +154,9 @@ class Branch:
 
         A row's results equal those of the step run alone up to the rounding of larger matrix products.
         """
-        groups = [list(group) for _, group in groupby(steps, key=lambda step: id(step.branch))]
-        reader, rows = steps[0].branch.memory.reader, _Rows([Tries(group) for group in groups], list(map(len, groups)))
-        hidden = reader.forward(torch.stack([step.tokens for step in steps]), rows)
-        embeddings = {site: own.split(rows.sizes) for site, own in reader.embeddings().items()}
-        for place, (group, own) in enumerate(zip(groups, hidden.split(rows.sizes), strict=True)):
-            rows.tries[place].outcome(own, {site: parts[place] for site, parts in embeddings.items()}).deal(group)
+        reader, rows = steps[0].branch.memory.reader, Rows(steps)
+        hidden = reader.forward(torch.stack([step.tokens for step in rows.steps]), rows)
+        rows.deal(hidden, reader.embeddings())
 
     def recompute(self, step: Step) -> None:
         """Run a step once more by the modules of the model, whatever runs it otherwise."""
@@ -284,116 +280,3 @@ class Step:
         layout = self.branch.memory.layout
         initial = layout.n_init if self.n_far else 0
         return initial + self.k * layout.block_size + self.behind - self.start + self.size
-
-
-class Outcome(NamedTuple):
-    """What R steps of one branch give, their layers in one tensor each.
-
-    ``hidden`` [R, T, D]; ``embeddings`` [R, D] a site; ``keys``, those ``rotated``, and ``values`` [layers, R, G, T,
-    D]; ``query`` [layers, R, H, T, D] and ``lse`` [layers, R, H, T]; ``chosen`` [layers, R, K] blocks, of
-    which a row saw its first k, and their ``scores``; ``captured`` [layers, R] a signal.
-    """
-
-    hidden: Tensor
-    embeddings: dict[str, Tensor]
-    keys: Tensor
-    rotated: Tensor
-    values: Tensor
-    query: Tensor
-    lse: Tensor
-    chosen: Tensor
-    scores: Tensor
-    captured: dict[str, Tensor]
-    scaling: float
-
-    def deal(self, steps: Sequence[Step]) -> None:
-        """Hand each step its row."""
-        for row, step in enumerate(steps):
-            step.hidden, step.embeddings = self.hidden[row], {site: x[row] for site, x in self.embeddings.items()}
-            step.keys, step.rotated, step.values = self.keys[:, row], self.rotated[:, row], self.values[:, row]
-            step.query, step.lse, step.scaling = self.query[:, row], self.lse[:, row], self.scaling
-            step.selected, order = self.chosen[:, row, : step.k].sort(-1)
-            step.scores = self.scores[:, row].gather(1, order)
-            step.captured = {name: x[:, row] for name, x in self.captured.items()} if step.n_far else {}
-
-
-class Tries:
-    """Steps of one branch that share a pass, a batch row each: from the same position, each under its own budget.
-
-    Rows see the same window. A layer brings as many blocks as the widest budget wants, and hides from a row those that
-    are beyond its own.
-    """
-
-    in_window: Tensor | None = None
-    """Which tokens of the branch's window are seen, of those in ``span``; None: all."""
-    has_far: Tensor | bool = True
-    """Whether any block is far, without which the initial tokens are tokens of the window."""
-
-    def __init__(self, steps: list[Step]) -> None:
-        step, branch, self.steps, self.branch = steps[0], steps[0].branch, steps, steps[0].branch
-        self.blocks, self.n_far, self.most = step.n_far, step.n_far, max(one.k for one in steps)
-        self.span, self.behind, place = slice(step.start, step.behind), step.behind, branch.base + step.behind
-        rotary, dtype, edge = branch.memory.reader.rotary, branch.window.dtype, branch.memory.settings.n_local - 1
-        self.to_place = rotary.at(range(place, place + step.size), dtype)
-        self.to_edge = rotary.at(range(edge, edge + 1), dtype)
-        self.layers: list[tuple[Tensor | None, ...]] = []
-
-    def scores(self, layer: int, query: Tensor) -> Tensor:
-        """Retrieval scores [R, blocks] for queries [R, H, D]."""
-        return self.branch.scores(layer, query, self.blocks)
-
-    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The best blocks [R, K] by ``scores`` [R, blocks], and which of them each row sees; None: all.
-
-        They are ranked where a row does not see all.
-        """
-        chosen = best(scores, self.most)
-        if all(step.k == self.most for step in self.steps):
-            return chosen, None
-        budgets = torch.tensor([[step.k] for step in self.steps], device=scores.device)
-        return ranked(scores, chosen), torch.arange(self.most, device=scores.device) < budgets
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """Attention output [R, H, T, D] of query [R, H, T, D], key and value [R, G, T, D]."""
-        branch, memory, rows = self.branch, self.branch.memory, len(query)
-        local, rotated = self.to_place(torch.cat((query, key), 1)).split((query.shape[1], key.shape[1]), 1)
-        window = branch.window[layer, :, None, :, self.span].expand(-1, rows, -1, -1, -1)
-        segments = [Segment(local, *window, self.in_window), Segment(local, rotated, value, causal=True)]
-        captured: list[Tensor] = []
-        if not self.blocks:
-            chosen, scores = memory.tokens.new_zeros(rows, 0), branch.given.new_zeros(rows, 0)
-        else:
-            edge = self.to_edge(query)
-            scores = self.scores(layer, edge.mean(2))
-            chosen, seen = self.choose(scores)
-            captured = [capture(scores, self.n_far, branch.scale) for capture in branch.captures.values()]
-            distant = edge if memory.clipped else local
-            pairs = branch.fetch(layer, chosen.flatten()).unflatten(2, (rows, -1)).transpose(1, 2)
-            pairs = torch.cat((branch.initial[layer, :, None].expand(-1, rows, -1, -1, -1), pairs), 3)
-            if seen is not None:
-                seen = pad(seen.repeat_interleave(memory.block_size, 1), (branch.initial.shape[3], 0), value=True)
-                seen = (seen & self.has_far)[:, None, None]
-            segments.append(Segment(distant, *pairs, seen))
-            scores = scores.gather(1, chosen)
-        out, lse = attention(segments, scaling)
-        self.layers.append((key, rotated, value, local, lse, chosen, scores, *captured))
-        self.scaling = scaling
-        return out
-
-    def outcome(self, hidden: Tensor, embeddings: dict[str, Tensor]) -> Outcome:
-        """What the pass gave, once all layers have attended."""
-        columns = [torch.stack(column) for column in zip(*self.layers, strict=True)]
-        captured = dict(zip(self.branch.captures, columns[7:], strict=False))
-        return Outcome(hidden, embeddings, *columns[:7], captured, self.scaling)
-
-
-@dataclass
-class _Rows:
-    """The rows of a pass by branch, so many each."""
-
-    tries: list[Tries]
-    sizes: list[int]
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        rows = zip(self.tries, *(x.split(self.sizes) for x in (query, key, value)), strict=True)
-        return torch.cat([tries.attend(layer, *own, scaling) for tries, *own in rows])

@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_map
 
 from utaca.errors import UserError
 from utaca.memory.attention import best, ranked
-from utaca.memory.branch import Branch, Outcome, Step, Tries
+from utaca.memory.branch import Branch, Step
+from utaca.memory.rows import Outcome, Tries
 
 
 class GraphBranch(Branch):

@@ -37,18 +37,25 @@ VALIDATION_EVERY = 8
 """Every so many'th passage is kept for validation."""
 
 SHARES = {"people": 0.7, "squad": 0.3}
-MOST_QUESTIONS = 12
-SEVERAL, NATURAL, ABSENT = 0.3, 0.3, 0.35
-"""Shares: questions about several attributes, questions as people ask, people asked about an absent attribute too."""
+SEVERAL, NATURAL, ABSENT = 0.3, 0.3, 0.7
+"""Shares: questions about several attributes, questions as people ask, people asked about absent attributes too."""
 
 VALUE, TEMPLATE, ABSTAINED = 1.0, 0.1, 0.5
 """Weights of an answer's tokens: of values, of the pattern around them, of abstentions."""
+
+SELDOM = (
+    "marriage date", "email address", "phone number", "favorite color", "user agent", "credit card provider",
+    "currency used", "catch phrase", "street address", "vehicle license plate", "favorite file extension",
+    "domain name", "cryptocurrency", "timezone", "isbn code", "lucky number", "personality type",
+)  # fmt: skip
+"""Attributes that prose does not imply in passing: where no slot gives them, a passage does not have them."""
 
 _DRAWS = 200
 """Paragraphs drawn, at most, to fill a document."""
 
 _NAME = re.compile(r"\{(full|first|last|he|him|his|himself|He|His)(\d?)\}")
 _FACT = re.compile(r"\[\[(?:(\d):)?([^\]=]+?)(?:=([^\]]+))?\]\]")
+_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[\"'A-Z{\[])")
 _PRONOUNS = ({"he": "he", "him": "him", "his": "his", "himself": "himself"},
              {"he": "she", "him": "her", "his": "her", "himself": "herself"})  # fmt: skip
 _MONTHS = (
@@ -62,6 +69,27 @@ _TEENS = (
 )  # fmt: skip
 _ORDINALS = (*_UNITS, *_TEENS, "twentieth", *(f"twenty-{unit}" for unit in _UNITS))
 """Ordinals of days, up to the twenty-ninth."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What is asked about a document.
+
+    ``most`` questions, and of a person ``absent`` absent attributes at most, that share of them ``unmentioned``
+    anywhere. Of that share of the passages a sentence is ``omitted``: what it alone stated is absent then.
+    ``abstained`` is the weight of an abstention's tokens.
+    """
+
+    most: int = 12
+    absent: int = 1
+    unmentioned: float = 0.0
+    omitted: float = 0.0
+    abstained: float = ABSTAINED
+
+
+FACTS = Asking()
+DOUBTS = Asking(most=20, absent=3, unmentioned=0.4, omitted=0.5, abstained=1.0)
+"""Asked half as often about what is absent as about what is there."""
 
 
 @dataclass
@@ -105,6 +133,7 @@ class Examples:
         self, prompts: Prompts, folder: Path, prose: Sequence[str], squad: Sequence[dict[str, Any]], seed: int
     ) -> None:
         self._prompts, self._prose, self._squad, self._seed = prompts, prose, squad, seed
+        self._asking = FACTS
         passages = lines(folder / "passages.jsonl")
         self._passages = {
             False: [p for n, p in enumerate(passages) if n % VALIDATION_EVERY],
@@ -118,8 +147,9 @@ class Examples:
         self._forms = json.loads((folder / "questions.json").read_text(encoding="utf-8"))
         self._values = json.loads((folder / "values.json").read_text(encoding="utf-8"))
 
-    def example(self, number: int, length: int, validation: bool = False) -> Example:
+    def example(self, number: int, length: int, asking: Asking = FACTS, validation: bool = False) -> Example:
         """The example of this number: a document of about ``length`` tokens, or less where that is as well."""
+        self._asking = asking
         rng = random.Random(f"{self._seed}:{'validation' if validation else 'tuning'}:{number}")
         split = "reader_validation" if validation else "reader"
         self._crowd = people(split, rng.getrandbits(32))
@@ -140,7 +170,7 @@ class Examples:
         for unit in units:
             asked += self._questions(unit, units, rng)
         rng.shuffle(asked)
-        return Example(self._prompts.document(SEPARATOR.join(texts)), asked[:MOST_QUESTIONS])
+        return Example(self._prompts.document(SEPARATOR.join(texts)), asked[: self._asking.most])
 
     def _among_prose(self, texts: list[str], room: int, rng: random.Random) -> list[str]:
         found = list(texts)
@@ -168,9 +198,14 @@ class Examples:
         return Unit(" ".join(told), {person.name: dict(facts)})
 
     def _passage(self, passage: dict[str, Any], rng: random.Random) -> Unit:
-        text, facts, named = self._filled(passage["text"], rng)
+        template, omitted = passage["text"], {}
+        if self._asking.omitted and rng.random() < self._asking.omitted:
+            template, omitted = _without_a_sentence(template, rng)
+        text, facts, named = self._filled(template, rng)
         absent = {named[key]: list(value) for key, value in passage.get("absent", {}).items() if key in named}
-        return Unit(text, facts, absent)
+        for key in named:
+            absent.setdefault(named[key], []).extend(omitted.get(key, ()))
+        return Unit(text, facts, absent if passage.get("absent") or omitted else {})
 
     def _told_in_sentences(self, rng: random.Random, validation: bool) -> Unit:
         """A person in sentences of which each was written by itself."""
@@ -254,8 +289,8 @@ class Examples:
             lacking += foreign
             present = rng.sample(list(facts), min(len(facts), 5))
             wanted: list[tuple[str, str | None]] = [(a, facts[a]) for a in present]
-            if lacking and rng.random() < 2 * ABSENT:
-                wanted.append((rng.choice(lacking), None))
+            if (lacking or self._asking.unmentioned) and rng.random() < ABSENT:
+                wanted += [(a, None) for a in self._absent(lacking, stated, rng)]
             rng.shuffle(wanted)
             while wanted:
                 count = rng.randint(2, 6) if rng.random() < SEVERAL else 1
@@ -266,6 +301,15 @@ class Examples:
                     found.append(self._pattern(person, group))
         return found
 
+    def _absent(self, lacking: list[str], stated: set[str], rng: random.Random) -> list[str]:
+        """Absent attributes to ask for: of those that the passage's author named or that others here have."""
+        unmentioned = [a for a in SELDOM if a not in stated] if self._asking.unmentioned else []
+        found = []
+        for _ in range(self._asking.absent):
+            easy = unmentioned and (not lacking or rng.random() < self._asking.unmentioned)
+            found.append(rng.choice(unmentioned if easy else lacking))
+        return list(dict.fromkeys(found))
+
     def _pattern(self, person: str, group: Sequence[tuple[str, str | None]]) -> Asked:
         text = question([attribute for attribute, _ in group], person, "compact")
         answer, spans = "", []
@@ -274,12 +318,13 @@ class Examples:
             answer += " " * bool(answer) + sentence
             end = len(answer) - 1
             spans.append((end - len(value or UNKNOWN), end, value is not None))
-        return self._asked(text, answer, spans)
+        return self._asked(text, answer, spans, self._asking.abstained)
 
     def _natural(self, person: str, attribute: str, value: str | None, rng: random.Random) -> Asked:
         forms = self._forms.get(attribute, self._forms["*"])
         text = rng.choice(forms).replace("{full}", person).replace("{attribute}", attribute)
-        return self._asked(text, value or UNKNOWN, [(0, len(value or UNKNOWN), value is not None)])
+        return self._asked(text, value or UNKNOWN, [(0, len(value or UNKNOWN), value is not None)],
+                           self._asking.abstained)  # fmt: skip
 
     def _from_squad(self, rng: random.Random, length: int) -> Example:
         article = rng.choice(self._squad)
@@ -293,10 +338,10 @@ class Examples:
             if other["context"] not in texts:
                 texts.insert(rng.randint(0, len(texts)), other["context"])
                 size += len(self._prompts.text(other["context"]))
-                if len(asked) < MOST_QUESTIONS:
+                if len(asked) < self._asking.most:
                     asked += self._real(other, rng)
         rng.shuffle(asked)
-        return Example(self._prompts.document(SEPARATOR.join(texts)), asked[:MOST_QUESTIONS])
+        return Example(self._prompts.document(SEPARATOR.join(texts)), asked[: self._asking.most])
 
     def _real(self, paragraph: dict[str, Any], rng: random.Random) -> list[Asked]:
         """Questions about a paragraph, with their shortest answers; few of those that it does not answer."""
@@ -309,7 +354,9 @@ class Examples:
             found.append(self._asked(row["question"].strip(), answer, [(0, len(answer), bool(answers))]))
         return found[:8]
 
-    def _asked(self, text: str, answer: str, spans: Sequence[tuple[int, int, bool]]) -> Asked:
+    def _asked(
+        self, text: str, answer: str, spans: Sequence[tuple[int, int, bool]], abstained: float = ABSTAINED
+    ) -> Asked:
         prompt = self._prompts.question(text)
         ids, offsets = self._prompts.with_offsets(answer)
         weights = [TEMPLATE] * len(ids)
@@ -317,11 +364,28 @@ class Examples:
         for start, end, present in spans:
             inside = [n for n, (low, high) in enumerate(offsets) if low < end and high > start]
             for n in inside:
-                weights[n] = VALUE if present else ABSTAINED
+                weights[n] = VALUE if present else abstained
             values.append((len(prompt) + inside[0], len(prompt) + inside[-1] + 1, present))
         # What ends the answer belongs to a short one's value: it must not run on.
         last = TEMPLATE if answer.endswith(".") else VALUE / 2
         return Asked([*prompt, *ids, self._prompts.end], [0.0] * len(prompt) + [*weights, last], values)
+
+
+def _without_a_sentence(template: str, rng: random.Random) -> tuple[str, dict[str, list[str]]]:
+    """A passage without the sentences that state one of its facts, and what it no longer states, by person.
+
+    The passage as it is where too little would be left of it, or somebody's full name would be gone.
+    """
+    sentences = _SENTENCES.split(template)
+    slots = [{(m[1] or "1", m[2].strip()) for m in _FACT.finditer(sentence)} for sentence in sentences]
+    lost = rng.choice(sorted(set().union(*slots)) or [("1", "")])
+    kept = [n for n, inside in enumerate(slots) if lost not in inside]
+    text = " ".join(sentences[n] for n in kept)
+    people = {match[2] for match in _NAME.finditer(template)}
+    if 2 * len(text) < len(template) or any(f"{{full{number}}}" not in text for number in people):
+        return template, {}
+    gone = set().union(*slots) - set().union(*(slots[n] for n in kept))
+    return text, {number: sorted(a for who, a in gone if who == number) for number in {who for who, _ in gone}}
 
 
 def date(rng: random.Random) -> str:

@@ -46,7 +46,10 @@ def make(settings: schema.Reader, output: Path, wordings: Path = WORDINGS) -> No
     base = load(replace(settings, adapter="", dtype="bfloat16"))
     identity = base.identity
     examples = Examples(base.prompts, wordings, prose(training), articles, training.seed)
-    schedule = [replace(stage, steps=max(1, round(stage.steps * training.share))) for stage in SCHEDULE]
+    schedule = [
+        tuple(replace(stage, steps=max(1, round(stage.steps * training.share))) for stage in stages)
+        for stages in SCHEDULE
+    ]
     seconds, curve = tune(base, examples, output, schedule=schedule, seed=training.seed)
     with atomic_path(output / lora.BASE) as scratch:
         scratch.write_text(json.dumps({"identity": identity}) + "\n", encoding="utf-8")
@@ -85,9 +88,9 @@ answer questions about people, and about other text, with what the text says, an
 - **Data**: passages and sentences written for this training by several hands (`passages.jsonl`, `sentences.jsonl`,
   `questions.json`, `values.json`), their slots filled anew at every use; the tiny reader's narratives and summary
   sentences; paragraphs of {prose} between. {real}Documents of up to 2,048 tokens, of {FINAL_LENGTH:,} in the end.
-- **Recipe**: AdamW, cosine; {len(curve)} steps, {tokens:,} tokens, {seconds / 60:.0f} minutes with
+- **Recipe**: AdamW, a cosine in each of {len(SCHEDULE)} rounds, of which the last asks half as often for what a
+  document does not tell as for what it tells; {len(curve)} steps, {tokens:,} tokens, {seconds / 60:.0f} minutes with
   {torch.get_num_threads()} threads, seed {training.seed}. `curve.csv` has every step's loss.
 - **Validation** (passages that it was not trained on, answers forced up to the value): {validated}.
-- **Limits**: a model of 135 M parameters in four-bit weights, tuned in English alone. It says "unknown" too rarely of
-  facts that are absent.
+- **Limits**: a model of 135 M parameters in four-bit weights, tuned in English alone.
 """
