@@ -22,6 +22,7 @@ from utaca.decoding.loop import generate
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Layout, Step, prefill
 from utaca.memory.attention import best, ranked, represented
+from utaca.memory.rows import Points
 from utaca.memory.store import Store
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
@@ -534,6 +535,38 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
     budgets = [data.draw(st.integers(1, 9)) for _ in range(data.draw(st.sampled_from([3, 30])))]
     graphs = m.storage == "device" and data.draw(st.booleans())
     whole_rule(m, kind, seed, length, data.draw(st.integers(0, 99)), budgets, graphs)
+
+
+@pytest.mark.parametrize("storage", ["device", "host"])
+def test_points_that_share_a_pass_are_the_brute_force_ones(storage: str, monkeypatch) -> None:
+    """Continuations of a document under budgets of their own, one of them ahead, until blocks leave their windows."""
+    m = Memory(n_init=8, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
+               storage=storage)  # fmt: skip
+    reader, rows, attend = make_reader("llama-wide", m), [], Points.attend
+    in_float64(reader)
+    monkeypatch.setattr(Points, "attend", lambda self, *given: (rows.append(len(self.steps)), attend(self, *given))[1])
+    document, ahead = prefill(reader, some_tokens(60)), (0, 0, 3)
+    rng = random.Random(1)
+    texts = [
+        list(zip(some_tokens(13, seed).tolist(), rng.choices((1, 2, 5, 11), k=13), strict=True)) for seed in (1, 2, 3)
+    ]
+    with torch.no_grad():
+        expected = [infllm(reader.model, m, document.tokens, text) for text in texts]
+    branches = [document.branches(document, 13, 11) for _ in texts]
+    for at in range(-3, 10):
+        going = [n for n, first in enumerate(ahead) if at + first >= 0]
+        steps = []
+        for n in going:
+            token, budget = texts[n][at + ahead[n]]
+            steps.append(branches[n].plan(torch.tensor([token]), budget))
+        Branch.run(steps)
+        for n, step in zip(going, steps, strict=True):
+            branches[n].commit(step)
+            hidden, selected = expected[n][at + ahead[n]]
+            assert step.selected.tolist() == selected
+            assert (step.hidden[-1] - hidden).abs().max() < 1e-9
+    assert {1, 2, 3} == set(rows)
+    assert document.layout.n_far(60 + 9) > document.layout.n_far(60), "blocks have left the windows"
 
 
 @pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum"])
