@@ -35,8 +35,9 @@ format: environment
 	$(BIN)/ruff format
 	$(BIN)/snakefmt Snakefile workflow
 
-# Puts the reader that `snakemake reader` trained in the place of the shipped one, and its card, once measured by
-# `snakemake results/quick/reader/card.md`, into its model card.
+# Puts the reader that `snakemake reader` trained in the place of the shipped one. A card that was measured by
+# `snakemake results/{run}/reader/card.md` comes into the model card: make ship-card RUN=tuned READER=smollm2-tuned
+READER ?= tiny
 ship-reader:
 	cp results/quick/reader/trained/* data/readers/tiny/
 
@@ -44,8 +45,8 @@ ship-adapter:
 	cp results/smollm2/reader/adapter/* data/readers/smollm2-tuned/
 
 ship-card:
-	sed -i '/^<!-- measured -->$$/,$$d' data/readers/tiny/README.md
-	{ echo '<!-- measured -->'; cat results/quick/reader/card.md; } >> data/readers/tiny/README.md
+	sed -i '/^<!-- measured -->$$/,$$d' data/readers/$(READER)/README.md
+	{ echo '<!-- measured -->'; cat results/$(RUN)/reader/card.md; } >> data/readers/$(READER)/README.md
 
 # kvpress, with which the tests compare the methods, wants an older transformers and so lives by itself.
 oracle: environment .venv-oracle/installed
