@@ -382,6 +382,25 @@ def test_every_export_is_there() -> None:
 # What a reader keeps and is
 
 
+def test_a_bias_is_added_to_the_logits_of_the_tokens_it_names() -> None:
+    reader = make_reader()
+    hidden = torch.randn(2, 3, reader.width, generator=torch.Generator().manual_seed(0))
+    plain = reader.logits(hidden)
+    biased = Reader(reader.model, reader.tokenizer, replace(reader.settings, logit_bias={"a": -1.5, "b": 2.0}))
+    difference = biased.logits(hidden) - plain
+    a, b = reader.encode("ab").tolist()
+    torch.testing.assert_close(difference[..., a], torch.full((2, 3), -1.5))
+    torch.testing.assert_close(difference[..., b], torch.full((2, 3), 2.0))
+    difference[..., [a, b]] = 0
+    assert not difference.any()
+
+
+def test_a_bias_names_one_token() -> None:
+    reader = make_reader()
+    with pytest.raises(UserError, match=r"reader\.logit_bias names 'ab', which is 2 tokens to reader 'test'; name one"):
+        Reader(reader.model, reader.tokenizer, replace(reader.settings, logit_bias={"ab": 1.0}))
+
+
 def test_embeddings_keep_no_more_than_the_last_rows_alive() -> None:
     reader = make_reader()
     prefill(reader, some_tokens(300))

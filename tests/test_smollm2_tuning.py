@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from small import full_attention, make_reader
 from transformers import AutoTokenizer
 
@@ -186,6 +188,7 @@ def test_tuning_lowers_the_loss_and_resumes_where_it_was_killed(tmp_path: Path, 
     monkeypatch.setattr(tuning, "TOKENS", 300)
     monkeypatch.setattr(tuning, "LEARNING_RATE", 5e-3)
     monkeypatch.setattr(tuning, "VALIDATED", 1)
+    monkeypatch.setattr(tuning, "CALIBRATED", 1)
     schedule = [(Stage(4, (60,)),), (Stage(2, (60,), DOUBTS),)]
 
     def run(folder: Path, seed: int = 0) -> list[dict[str, float]]:
@@ -232,6 +235,45 @@ def test_each_round_has_a_warm_up_and_ends_at_nothing() -> None:
     assert rates[tuning.WARM_UP :] == sorted(rates[tuning.WARM_UP :], reverse=True)
     assert rates[-1] < 0.01
     assert len(tuning._rates(3)) == 3
+
+
+def test_calibration_shifts_the_logit_of_unknown() -> None:
+    made = [tuning.Decision(True, -0.3, True), tuning.Decision(True, 0.2, True), tuning.Decision(True, 1.0, False),
+            tuning.Decision(False, 0.4, False), tuning.Decision(False, -2.0, False)]  # fmt: skip
+    rows = {row["bias"]: row for row in tuning.calibration(made)}
+    assert rows[0.0]["value found"] == rows[0.0]["present"] / 9 == pytest.approx(1 / 3)
+    assert (rows[0.0]["false abstention"], rows[0.0]["true abstention"]) == (pytest.approx(2 / 3), 0.5)
+    assert (rows[-0.25]["value found"], rows[-0.25]["false abstention"]) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
+    assert (rows[-1.05]["false abstention"], rows[-1.05]["true abstention"]) == (0, 0)
+
+
+def test_decisions_are_those_of_greedy_decoding() -> None:
+    """The margin of "unknown" where a value begins, and whether its tokens are the most likely."""
+    reader = make_reader("llama-wide")
+    examples = Examples(reader.prompts, WORDINGS, [], [], 0)
+    rotary = Rotary(reader.model)
+    (first, second) = (reader.encode(text)[0].item() for text in ("unknown", " unknown"))
+    found, at = tuning.decisions(reader, reader.model, rotary, examples, 1, 60), 0
+    example = examples.example(0, 60, DOUBTS, validation=True)
+    for asked in example.asked:
+        whole = full_attention(reader, torch.tensor([*example.document, *asked.tokens]))[len(example.document) :]
+        for begin, _, stated in asked.values:
+            logits = whole[begin - 1]
+            others = [n for n in range(len(logits)) if n not in (first, second)]
+            margin = max(logits[first], logits[second]) - logits[others].max()
+            assert found[at].stated == stated
+            assert found[at].margin == pytest.approx(float(margin), abs=1e-3)
+            at += 1
+    assert at == len(found) > 0
+
+
+def test_the_shipped_bias_is_that_of_the_shipped_calibration() -> None:
+    with (WORDINGS / "calibration.csv").open(encoding="utf-8") as file:
+        rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    chosen = next(row["bias"] for row in rows if row["false abstention"] <= tuning.MOST_FALSE)
+    config = yaml.safe_load((WORDINGS.parents[2] / "config" / "reader" / "smollm2_tuned.yaml").read_text())
+    assert set(config["logit_bias"].values()) == {chosen}
+    assert {text.strip() for text in config["logit_bias"]} == {UNKNOWN}
 
 
 def test_loss_counts_answers_alone() -> None:

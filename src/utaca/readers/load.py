@@ -43,6 +43,7 @@ class Reader:
         self.rotary = Rotary(model)
         self.prompts = Prompts(tokenizer)
         self.before, self.after = self.prompts.before, self.prompts.after
+        self._biased, self._bias = _biases(self.prompts, settings, self.device)
         self._embeddings: dict[str, Tensor] = {}
         for site, module in self._parts.sites.items():
             module.register_forward_hook(partial(self._keep, site))
@@ -126,12 +127,19 @@ class Reader:
         return self._parts.norm(hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Float32 logits [..., V] of hidden states [..., D]: margins of bfloat16 logits would be quantised."""
+        """Float32 logits [..., V] of hidden states [..., D]: margins of bfloat16 logits would be quantised.
+
+        ``reader.logit_bias`` is in them.
+        """
         weight = self._parts.head.weight
         if weight.is_cuda and weight.dtype == torch.bfloat16:
-            flat = torch.mm(hidden.reshape(-1, self.width), weight.T, out_dtype=torch.float32)
-            return flat.view(*hidden.shape[:-1], -1)
-        return hidden.float() @ self._float32_head.T
+            found = torch.mm(hidden.reshape(-1, self.width), weight.T, out_dtype=torch.float32)
+            found = found.view(*hidden.shape[:-1], -1)
+        else:
+            found = hidden.float() @ self._float32_head.T
+        return (
+            found.index_add_(-1, self._biased, self._bias.expand(*found.shape[:-1], -1)) if len(self._bias) else found
+        )
 
     @cached_property
     def _float32_head(self) -> Tensor:
@@ -155,6 +163,21 @@ class Reader:
     def embeddings(self) -> dict[str, Tensor]:
         """Embeddings [B, D] of the last tokens of the latest pass, by site (paper, appendix B.3)."""
         return dict(self._embeddings)
+
+
+def _biases(prompts: Prompts, settings: ReaderSettings, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids and biases of the tokens that ``reader.logit_bias`` names; :class:`UserError` for a text of several."""
+    ids = []
+    for text in settings.logit_bias:
+        tokens = prompts.text(text)
+        if len(tokens) != 1:
+            raise UserError(
+                f"reader.logit_bias names {text!r}, which is {len(tokens)} tokens to reader {settings.name!r}; name one"
+            )
+        ids += tokens
+    return torch.tensor(ids, dtype=torch.long, device=device), torch.tensor(
+        list(settings.logit_bias.values()), dtype=torch.float32, device=device
+    )
 
 
 def check_settings(settings: ReaderSettings) -> None:
@@ -236,6 +259,7 @@ def load(settings: ReaderSettings) -> Reader:
     revision = settings.revision or None
     tokenizer = AutoTokenizer.from_pretrained(settings.path, revision=revision)
     frame(tokenizer)
+    _biases(Prompts(tokenizer), settings, torch.device("cpu"))
     dtype = getattr(torch, settings.dtype)
     model = AutoModelForCausalLM.from_pretrained(
         settings.path,

@@ -151,6 +151,9 @@ class Reader:
     device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one", choices=["auto", "cpu", "cuda"])
     prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
+    logit_bias: dict[str, float] = setting(
+        {}, "added to the logits of tokens, each named by its text, before anything else sees them"
+    )
     graphs: bool = setting(
         False,
         "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph of each answer, captured "

@@ -14,7 +14,7 @@ from utaca.errors import UserError
 from utaca.readers import lora
 from utaca.readers.load import load
 from utaca.readers.smollm2.examples import APART, Examples, squad
-from utaca.readers.smollm2.tuning import FINAL_LENGTH, RANK, SCHEDULE, tune
+from utaca.readers.smollm2.tuning import FINAL_LENGTH, MOST_FALSE, RANK, SCHEDULE, tune
 from utaca.readers.tiny import recipe as tiny
 from utaca.records import atomic_path
 from utaca.settings import schema
@@ -50,19 +50,31 @@ def make(settings: schema.Reader, output: Path, wordings: Path = WORDINGS) -> No
         tuple(replace(stage, steps=max(1, round(stage.steps * training.share))) for stage in stages)
         for stages in SCHEDULE
     ]
-    seconds, curve = tune(base, examples, output, schedule=schedule, seed=training.seed)
+    seconds, curve, calibrated = tune(base, examples, output, schedule=schedule, seed=training.seed)
     with atomic_path(output / lora.BASE) as scratch:
         scratch.write_text(json.dumps({"identity": identity}) + "\n", encoding="utf-8")
-    with atomic_path(output / "curve.csv") as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, max(curve, key=len), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: f"{v:.6g}" for k, v in row.items()} for row in curve)
+    _write(output / "curve.csv", curve)
+    _write(output / "calibration.csv", calibrated)
     with atomic_path(output / "README.md") as scratch:
-        scratch.write_text(_model_card(settings, curve, seconds, bool(articles)), encoding="utf-8")
+        scratch.write_text(_model_card(settings, curve, calibrated, seconds, bool(articles)), encoding="utf-8")
 
 
-def _model_card(settings: schema.Reader, curve: list[dict[str, float]], seconds: float, questions: bool) -> str:
-    training, last = settings.training, [row for row in curve if "value found" in row][-1]
+def _write(path: Path, rows: list[dict[str, float]]) -> None:
+    with atomic_path(path) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, max(rows, key=len), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: f"{v:.6g}" for k, v in row.items()} for row in rows)
+
+
+def _model_card(
+    settings: schema.Reader,
+    curve: list[dict[str, float]],
+    calibrated: list[dict[str, float]],
+    seconds: float,
+    questions: bool,
+) -> str:
+    training = settings.training
+    chosen = next((row for row in calibrated if row["false abstention"] <= MOST_FALSE), calibrated[-1])
     trial = f"**A trial**: {training.share:.2%} of the schedule.\n\n" if training.share < 1 else ""
     prose = f"`{Path(training.corpus).name}`" if training.corpus else "embedded synthetic prose"
     real = (
@@ -72,7 +84,10 @@ def _model_card(settings: schema.Reader, curve: list[dict[str, float]], seconds:
         else "No real questions. "
     )
     tokens = sum(int(row["tokens"]) for row in curve)
-    validated = "; ".join(f"{key} {last[key]:.2f}" for key in ("value found", "false abstention", "true abstention"))
+    validated, biased = (
+        "; ".join(f"{key} {row[key]:.2f}" for key in ("value found", "false abstention", "true abstention"))
+        for row in (calibrated[0], chosen)
+    )
     return f"""# SmolLM2-135M-Instruct, tuned to read facts
 
 A LoRA adapter of SmolLM2-135M-Instruct (Apache-2.0): rank {RANK}, all linear layers, bfloat16. It teaches the model to
@@ -92,5 +107,7 @@ answer questions about people, and about other text, with what the text says, an
   document does not tell as for what it tells; {len(curve)} steps, {tokens:,} tokens, {seconds / 60:.0f} minutes with
   {torch.get_num_threads()} threads, seed {training.seed}. `curve.csv` has every step's loss.
 - **Validation** (passages that it was not trained on, answers forced up to the value): {validated}.
+- **Calibration**: a bias of {chosen["bias"]:g} on the logit of "unknown" (`reader.logit_bias`) leaves at most
+  {MOST_FALSE:.0%} false abstentions on validation: {biased}. `calibration.csv` has the others.
 - **Limits**: a model of 135 M parameters in four-bit weights, tuned in English alone.
 """
