@@ -22,7 +22,7 @@ from utaca.decoding.loop import generate
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Layout, Step, prefill
 from utaca.memory.attention import best, ranked, represented
-from utaca.memory.rows import Points
+from utaca.memory.branch import Points
 from utaca.memory.store import Store
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader

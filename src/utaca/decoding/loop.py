@@ -1,9 +1,8 @@
 """Decoding: Algorithm 1 of the paper, and fixed budgets, for every method that an answer can be decoded from.
 
-One token can be followed from :func:`_decode` through :mod:`utaca.memory.branch` (commit), :mod:`utaca.memory.rows`
-(retrieval) and :mod:`utaca.memory.attention` to :mod:`utaca.detection.detector` (verdict) and back. An answer is a
-generator that asks for steps and is resumed once they have run, so that any number of answers may share the model's
-passes.
+One token can be followed from :func:`_decode` through :mod:`utaca.memory.branch` (retrieval, attention, commit) and
+:mod:`utaca.memory.attention` to :mod:`utaca.detection.detector` (verdict) and back. An answer is a generator that asks
+for steps and is resumed once they have run, so that any number of answers may share the model's passes.
 """
 
 from __future__ import annotations

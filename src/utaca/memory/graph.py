@@ -15,8 +15,7 @@ from torch.utils._pytree import tree_map
 
 from utaca.errors import UserError
 from utaca.memory.attention import best, ranked
-from utaca.memory.branch import Branch, Step
-from utaca.memory.rows import Outcome, Tries
+from utaca.memory.branch import Branch, Outcome, Step, Tries
 
 
 class GraphBranch(Branch):
