@@ -600,10 +600,22 @@ def test_at_true_positions_question_and_answer_have_full_attention(prefill_budge
 
 def test_a_question_retrieves_under_its_own_budget() -> None:
     retrieved = {}
-    for budget in (0, 5):
+    for budget in (0, 5, -1):
         m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_budget=budget)
         memory = prefill(make_reader(memory=m), some_tokens(200))
         _, pieces, last = memory.begin(some_tokens(40), 4, 3, {})
         retrieved[budget] = {own for _, own in pieces}
         assert sum(len(piece) for piece, _ in pieces) + len(last) == 40
-    assert retrieved == {0: {2}, 5: {5}}
+    assert retrieved == {0: {2}, 5: {5}, -1: {3}}
+
+
+def test_a_question_under_the_budget_of_its_answer_leaves_out_what_is_tried_beside() -> None:
+    m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_budget=-1)
+    memory = prefill(make_reader(memory=m), some_tokens(200))
+    compact, both = (generate(memory, "Who is it?" * 4, budget=3, expanded=wide, max_new_tokens=4) for wide in (0, 9))
+    assert [token.token for token in compact.trace] == [token.token for token in both.trace]
+    assert compact.trace[0].margin == pytest.approx(both.trace[0].margin, abs=1e-4)
+    asked = replace(memory.settings, question_budget=9)
+    memory.settings = asked
+    other = generate(memory, "Who is it?" * 4, budget=3, max_new_tokens=4)
+    assert other.trace[0].margin != pytest.approx(compact.trace[0].margin, abs=1e-4)

@@ -73,9 +73,9 @@ class Reading(Protocol):
     budget: int | None
 
     def begin(
-        self, prompt: Tensor, new: int, most: int, captures: Mapping[str, Any]
+        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Any], *, tried: int = 0
     ) -> tuple[State, list[tuple[Tensor, int]], Tensor]:
-        """A state for a ``prompt`` [T] and ``new`` tokens after it under budgets of at most ``most``.
+        """A state for a ``prompt`` [T] and ``new`` tokens after it, under ``budget`` blocks at most, or ``tried``.
 
         Also the pieces of the prompt that must be committed first, each with its budget, and the tokens that the first
         step of decoding passes.
@@ -87,8 +87,8 @@ class Decoding:
     """How one question about a document is answered.
 
     * ``reading``: the document, as :func:`utaca.prefill` or another method read it.
-    * ``question``: any text. It is read in chunks like the document, each under the ``question_budget`` of the reader's
-      memory, else its ``prefill_budget``; where both are 0, only its last token retrieves blocks.
+    * ``question``: any text. It is read in chunks, each under the ``question_budget`` of the reader's memory, which
+      may be the answer's own; where it is 0, and the ``prefill_budget`` too, only its last token retrieves blocks.
     * ``budget``: blocks that every step retrieves (InfLLM), or a budget for each step, the last one for all further
       steps; with a policy, K_max. A method of another kind counts tokens, and has a budget of its own.
     * ``policy`` and ``detector``: UT-ACA. The first token is decoded under K_max, the policy sets the budget after each
@@ -227,7 +227,7 @@ def _decode(decoding: Decoding) -> Generator[tuple[State, list[Step]] | Token, N
     d, reader, policy = decoding, decoding.reading.reader, decoding.policy
     prompt, budgets = reader.encode_question(d.question), d.budgets
     captures = {name: SIGNALS[name].capture for name in d.signals if SIGNALS[name].capture}
-    state, pieces, previous = d.reading.begin(prompt, d.max_new_tokens, max(*budgets, d.expanded), captures)
+    state, pieces, previous = d.reading.begin(prompt, d.max_new_tokens, max(budgets), captures, tried=d.expanded)
     for piece, budget in pieces:
         step = state.plan(piece, budget)
         yield state, [step]

@@ -35,7 +35,7 @@ from utaca.memory.attention import (
 )
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
-from utaca.settings.schema import Memory
+from utaca.settings.schema import OWN, Memory
 
 Capture = Callable[[Tensor, "int | Tensor", float], Tensor]
 """What a signal keeps of a layer's retrieval, see :class:`utaca.detection.signal.Signal`."""
@@ -75,20 +75,22 @@ class BlockMemory:
         return self.layout.block_size
 
     def begin(
-        self, prompt: Tensor, new: int, most: int, captures: Mapping[str, Capture]
+        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Capture], *, tried: int = 0
     ) -> tuple[Branch, list[tuple[Tensor, int]], Tensor]:
-        """A branch for a ``prompt`` [T] and ``new`` tokens after it; other arguments as of :class:`Branch`.
+        """A branch for a ``prompt`` [T] and ``new`` tokens after it, under ``budget`` blocks at most, or ``tried``.
 
         Also the pieces of the prompt that it must read first, each with its budget, and the last token, which the first
-        step of decoding passes: it is decoded under K_max (paper, algorithm 1).
+        step of decoding passes: it is decoded under K_max (paper, algorithm 1). ``captures`` are those of
+        :class:`Branch`.
         """
-        budget = self.settings.question_budget or self.settings.prefill_budget
+        m = self.settings
+        asked = budget if m.question_budget == OWN else m.question_budget or m.prefill_budget
         if not self.clipped:
             # At true positions it stands for full attention, to which the question belongs.
-            budget = self.layout.blocks(len(self) + len(prompt))
-        branch = self.branches(self, len(prompt) + new, max(most, budget), captures)
-        pieces = prompt[:-1].split(self.settings.prefill_chunk) if len(prompt) > 1 else ()
-        return branch, [(piece, budget) for piece in pieces], prompt[-1:]
+            asked = self.layout.blocks(len(self) + len(prompt))
+        branch = self.branches(self, len(prompt) + new, max(budget, tried, asked), captures)
+        pieces = prompt[:-1].split(m.prefill_chunk) if len(prompt) > 1 else ()
+        return branch, [(piece, asked) for piece in pieces], prompt[-1:]
 
     def placed(self, pairs: Tensor, tokens: Tensor) -> Tensor:
         """Keys and values [2, G, n, D] of far ``tokens`` [n] as queries meet them.
@@ -401,14 +403,20 @@ class Points:
     """Steps of one token each, of as many branches of one document with equally many far blocks, each under a budget.
 
     The branches have no blocks that are not whole in the document, and the document's far keys are at one distance.
+    Their windows begin at one token, so that what the document has of them is one window for all.
     """
 
     def __init__(self, steps: list[Step]) -> None:
-        first, self.steps = steps[0], steps
+        # Those that bring equally many blocks side by side, to attend to them together.
+        steps = self.steps = sorted(steps, key=lambda step: step.k)
+        first = steps[0]
         branch = first.branch
         self.memory, self.captures, self.scale = branch.memory, branch.captures, branch.scale
         self.n_far, self.most = first.n_far, max(step.k for step in steps)
         self.own = self.n_far - branch.sealed
+        local = max(first.start, len(self.memory) - branch.start)
+        self.shared = slice(first.start, local)
+        self.tails = [slice(local, step.behind) for step in steps]
         rotary, dtype, edge = self.memory.reader.rotary, branch.window.dtype, self.memory.settings.n_local - 1
         device = branch.window.device
         places = torch.tensor([step.branch.base + step.behind for step in steps], device=device)
@@ -435,9 +443,14 @@ class Points:
         local, rotated = both.transpose(0, 1)[:, :, None].split((heads, groups), 1)
         grouped = local.view(len(query), groups, -1, query.shape[3])
         parts = [(value.expand_as(grouped).reshape(query.shape), _products(grouped, rotated, scaling))]
-        windows = [step.branch.window[layer, :, None, :, step.start : step.behind] for step in self.steps]
-        if windows[0].shape[3]:
-            parts.append(_fused(local, windows, scaling))
+        window = self.steps[0].branch.window[layer, :, None, :, self.shared]
+        if window.shape[3]:
+            # The rows are tokens of one query.
+            out, lse = fused(Segment(local.transpose(0, 2), *window), scaling)
+            parts.append((out.transpose(0, 2), lse.transpose(0, 2)))
+        tails = [step.branch.window[layer, :, :, own] for step, own in zip(self.steps, self.tails, strict=True)]
+        if any(sizes := [tail.shape[2] for tail in tails]):
+            parts.append(_each(local, torch.cat(tails, 2), sizes, scaling))
         chosen = value.new_zeros(len(query), 0, dtype=torch.long)
         scores = self.steps[0].branch.given.new_zeros(len(query), 0)
         captured: list[Tensor] = []
@@ -451,9 +464,8 @@ class Points:
             scores = scores.gather(1, chosen)
             ids = torch.cat((self.initial, chosen), 1)
             ids = torch.cat([own[:count] for own, count in zip(ids, self.brought, strict=True)])
-            blocks = self.memory.stores[layer].blocks(ids).flatten(2, 3)[:, None]
-            sizes = [count * self.memory.block_size for count in self.brought]
-            parts.append(_fused(edge, blocks.split(sizes, 3), scaling))
+            blocks = self.memory.stores[layer].blocks(ids).flatten(2, 3)
+            parts.append(_each(edge, blocks, [count * self.memory.block_size for count in self.brought], scaling))
         out, lse = merged(*(torch.stack(column) for column in zip(*parts, strict=True)))
         self.layers.append((key, rotated, value, local, lse, chosen, scores, *captured))
         self.scaling = scaling
@@ -506,9 +518,22 @@ def _outcome(
     return Outcome(hidden, embeddings, *columns[:7], dict(zip(captures, columns[7:], strict=False)), scaling)
 
 
-def _fused(query: Tensor, pairs: Sequence[Tensor], scaling: float) -> tuple[Tensor, Tensor]:
-    """Attention of each row [H, 1, D] to keys and values [2, 1, G, n, D] of its own."""
-    found = [fused(Segment(own[None], *pair), scaling) for own, pair in zip(query, pairs, strict=True)]
+def _each(query: Tensor, pairs: Tensor, sizes: Sequence[int], scaling: float) -> tuple[Tensor, Tensor]:
+    """Attention of each row [H, 1, D] to so many keys and values of its own, in turn of ``pairs`` [2, G, sum, D].
+
+    Rows side by side that have equally many go together.
+    """
+    found: list[tuple[Tensor, Tensor]] = []
+    row = at = 0
+    for size, same in groupby(sizes):
+        count = len(list(same))
+        rows, own = query[row : row + count], pairs[:, :, at : at + count * size]
+        row, at = row + count, at + count * size
+        if size:
+            found.append(fused(Segment(rows, *own.unflatten(2, (count, size)).transpose(1, 2)), scaling))
+        else:
+            none = rows.new_full(rows.shape[:3], -torch.inf, dtype=torch.promote_types(rows.dtype, torch.float32))
+            found.append((torch.zeros_like(rows), none))
     out, lse = (torch.cat(column) for column in zip(*found, strict=True))
     return out, lse
 

@@ -76,7 +76,7 @@ class Reading:
         return self.method.budget
 
     def begin(
-        self, prompt: Tensor, new: int, most: int, captures: Mapping[str, Any]
+        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Any], *, tried: int = 0
     ) -> tuple[State, list[tuple[Tensor, int]], Tensor]:
         """See :class:`utaca.decoding.loop.Reading`."""
         method = self.method

@@ -24,6 +24,9 @@ BLOCK_METHODS = ("infllm", "utaca", "oracle")
 """Methods that decode from block memory unless a point says otherwise, their budgets in blocks."""
 
 
+OWN = -1
+"""As ``question_budget``: a question is read under the budget of its answer."""
+
 NOT_RUN = "not run: "
 """What an answer's finish begins with where its method lacks something; the sentence follows."""
 
@@ -99,8 +102,8 @@ class Memory:
     question_budget: int = setting(
         0,
         "blocks retrieved by each chunk of a question before its last token, which the first step of decoding passes; "
-        "0: as prefill_budget",
-        minimum=0,
+        "0: as prefill_budget; -1: the answer's own budget, K_max of an adaptive one, as InfLLM has it",
+        minimum=OWN,
     )
     storage: str = setting(
         "device",
