@@ -609,6 +609,15 @@ def test_a_question_retrieves_under_its_own_budget() -> None:
     assert retrieved == {0: {2}, 5: {5}, -1: {3}}
 
 
+def test_tokens_of_a_question_retrieve_together_as_many_as_are_asked_to() -> None:
+    sizes = {}
+    for chunk in (0, 3):
+        m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_chunk=chunk)
+        _, pieces, _ = prefill(make_reader(memory=m), some_tokens(200)).begin(some_tokens(40), 4, 3, {})
+        sizes[chunk] = [len(piece) for piece, _ in pieces]
+    assert sizes == {0: [16, 16, 7], 3: [3] * 13}
+
+
 def test_a_question_under_the_budget_of_its_answer_leaves_out_what_is_tried_beside() -> None:
     m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_budget=-1)
     memory = prefill(make_reader(memory=m), some_tokens(200))

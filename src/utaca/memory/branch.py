@@ -89,7 +89,7 @@ class BlockMemory:
             # At true positions it stands for full attention, to which the question belongs.
             asked = self.layout.blocks(len(self) + len(prompt))
         branch = self.branches(self, len(prompt) + new, max(budget, tried, asked), captures)
-        pieces = prompt[:-1].split(m.prefill_chunk) if len(prompt) > 1 else ()
+        pieces = prompt[:-1].split(m.question_chunk or m.prefill_chunk) if len(prompt) > 1 else ()
         return branch, [(piece, asked) for piece in pieces], prompt[-1:]
 
     def placed(self, pairs: Tensor, tokens: Tensor) -> Tensor:

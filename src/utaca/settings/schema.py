@@ -105,6 +105,9 @@ class Memory:
         "0: as prefill_budget; -1: the answer's own budget, K_max of an adaptive one, as InfLLM has it",
         minimum=OWN,
     )
+    question_chunk: int = setting(
+        0, "tokens of a question that retrieve together, by their mean query; 0: as prefill_chunk", minimum=0
+    )
     storage: str = setting(
         "device",
         "where keys and values of a document lie: on the reader's device, or in host memory, from which retrieved "
