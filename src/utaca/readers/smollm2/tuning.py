@@ -39,9 +39,8 @@ CHUNK = 256
 VALIDATED, CALIBRATED = 24, 60
 """Documents of a validation, and of the calibration in the end."""
 
-BIASES, MOST_FALSE = tuple(0.0 - n / 20 for n in range(61)), 0.05
-"""Biases on the logit of "unknown" that the calibration tries, and the false abstentions that it allows: half of the
-tenth that is allowed on prose from outside, where there are about twice as many."""
+BIASES, MOST_FALSE = tuple(0.0 - n / 20 for n in range(61)), 0.1
+"""Biases on the logit of "unknown" that the calibration tries, and the share of false abstentions that it allows."""
 
 FINAL_LENGTH = 4096
 """Tokens of the longest documents, which come where the first two rounds end."""
