@@ -21,7 +21,6 @@ from utaca.readers.prompts import Prompts, natural, question
 from utaca.readers.smollm2 import recipe, tuning
 from utaca.readers.smollm2.examples import (
     ABSTAINED,
-    CROWDS,
     DOUBTS,
     FACTS,
     UNKNOWN,
@@ -110,18 +109,6 @@ def test_values_stand_in_the_document_and_absent_ones_are_unknown(
     assert present > 100
     assert absent > 20
     assert (absent > present / 4) == (asking == DOUBTS)
-
-
-def test_a_crowd_is_people_alone(examples: Examples, prompts: Prompts) -> None:
-    """Of 40 documents about as many as its share; each is as long as it is asked to be without any prose between."""
-    alone = []
-    for number in range(40):
-        document = text_of(prompts, examples.example(number, 1000, CROWDS).document)
-        mixed = text_of(prompts, examples.example(number, 1000, DOUBTS).document)
-        if PROSE[0] not in document and PROSE[0] in mixed:
-            alone.append(number)
-            assert len(prompts.text(document)) > 900
-    assert 0.2 < len(alone) / 40 < 0.7
 
 
 def test_a_passage_without_a_sentence_no_longer_states_what_that_stated() -> None:

@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,7 @@ class Asking:
 
     ``most`` questions, and of a person ``absent`` absent attributes at most, that share of them ``unmentioned``
     anywhere. Of that share of the passages a sentence is ``omitted``: what it alone stated is absent then.
-    ``abstained`` is the weight of an abstention's tokens. That share of the documents about people is a ``crowd``:
-    people alone, as many as find room.
+    ``abstained`` is the weight of an abstention's tokens.
     """
 
     most: int = 12
@@ -86,14 +85,11 @@ class Asking:
     unmentioned: float = 0.0
     omitted: float = 0.0
     abstained: float = ABSTAINED
-    crowd: float = 0.0
 
 
 FACTS = Asking()
 DOUBTS = Asking(most=20, absent=3, unmentioned=0.4, omitted=0.5, abstained=1.0)
 """Asked half as often about what is absent as about what is there."""
-CROWDS = replace(DOUBTS, most=24, crowd=0.6)
-"""What stands beside a fact is other people's, as in the blocks that a question retrieves from a long document."""
 
 
 @dataclass
@@ -164,10 +160,8 @@ class Examples:
 
     def _from_people(self, rng: random.Random, length: int, validation: bool) -> Example:
         units, size = [], 0
-        most, full = 1 if rng.random() < 0.25 else rng.randint(2, 7), 0.8
-        if self._asking.crowd and rng.random() < self._asking.crowd:
-            most, full = length, 0.95
-        while not units or (len(units) < most and size < full * length):
+        most = 1 if rng.random() < 0.25 else rng.randint(2, 7)
+        while not units or (len(units) < most and size < 0.8 * length):
             unit = self._unit(rng, validation)
             units.append(unit)
             size += len(self._prompts.text(unit.text))

@@ -13,7 +13,7 @@ from utaca.biographies.corpora import folder
 from utaca.errors import UserError
 from utaca.readers import lora
 from utaca.readers.load import load
-from utaca.readers.smollm2.examples import APART, CROWDS, Examples, squad
+from utaca.readers.smollm2.examples import APART, Examples, squad
 from utaca.readers.smollm2.tuning import FINAL_LENGTH, MOST_FALSE, RANK, SCHEDULE, tune
 from utaca.readers.tiny import recipe as tiny
 from utaca.records import atomic_path
@@ -102,11 +102,9 @@ answer questions about people, and about other text, with what the text says, an
   words of the text, or "unknown".
 - **Data**: passages and sentences written for this training by several hands (`passages.jsonl`, `sentences.jsonl`,
   `questions.json`, `values.json`), their slots filled anew at every use; the tiny reader's narratives and summary
-  sentences; paragraphs of {prose} between. {real}Documents of up to 2,048 tokens; of
-  {FINAL_LENGTH:,} where the first two rounds end.
-- **Recipe**: AdamW, {len(SCHEDULE)} rounds, each with a cosine of its own. From the second on it is asked half as often
-  for what a document does not tell as for what it tells; in the third, {CROWDS.crowd:.0%} of the documents about people
-  are people alone, as many as find room. {len(curve)} steps, {tokens:,} tokens, {seconds / 60:.0f} minutes with
+  sentences; paragraphs of {prose} between. {real}Documents of up to 2,048 tokens, of {FINAL_LENGTH:,} in the end.
+- **Recipe**: AdamW, a cosine in each of {len(SCHEDULE)} rounds, of which the last asks half as often for what a
+  document does not tell as for what it tells; {len(curve)} steps, {tokens:,} tokens, {seconds / 60:.0f} minutes with
   {torch.get_num_threads()} threads, seed {training.seed}. `curve.csv` has every step's loss.
 - **Validation** (passages that it was not trained on, answers forced up to the value): {validated}.
 - **Calibration**: a bias of {chosen["bias"]:g} on the logit of "unknown" (`reader.logit_bias`) leaves at most
