@@ -624,7 +624,6 @@ def test_a_question_under_the_budget_of_its_answer_leaves_out_what_is_tried_besi
     compact, both = (generate(memory, "Who is it?" * 4, budget=3, expanded=wide, max_new_tokens=4) for wide in (0, 9))
     assert [token.token for token in compact.trace] == [token.token for token in both.trace]
     assert compact.trace[0].margin == pytest.approx(both.trace[0].margin, abs=1e-4)
-    asked = replace(memory.settings, question_budget=9)
-    memory.settings = asked
+    memory.settings = replace(memory.settings, question_budget=9)
     other = generate(memory, "Who is it?" * 4, budget=3, max_new_tokens=4)
     assert other.trace[0].margin != pytest.approx(compact.trace[0].margin, abs=1e-4)

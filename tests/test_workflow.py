@@ -506,21 +506,21 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
     folder = tmp_path / "utaca"
     shutil.copytree(finished, folder, symlinks=True)
     # What is decoded and answered is made anew, by the detectors of the finished run.
-    journal = folder / "results" / "smoke"
+    made = folder / "results" / "smoke"
     for name in ("journal", "generations", "trajectories/test", "scores"):
-        shutil.rmtree(journal / name)
+        shutil.rmtree(made / name)
     command = ["--cores", "2", "scores", "detections", "--config", "scale=smoke"]
     run = subprocess.Popen(
         [sys.executable, "-m", "snakemake", *command], cwd=folder, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     deadline = time.monotonic() + 240
-    while run.poll() is None and time.monotonic() < deadline and len(list(journal.rglob("journal/**/*.parquet"))) < 3:
+    while run.poll() is None and time.monotonic() < deadline and len(list(made.rglob("journal/**/*.parquet"))) < 3:
         time.sleep(0.05)
     assert run.poll() is None, "the run ended before it could be killed"
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
-    kept = {path: path.stat().st_mtime_ns for path in journal.rglob("journal/**/*.parquet")}
+    kept = {path: path.stat().st_mtime_ns for path in made.rglob("journal/**/*.parquet")}
     assert kept
 
     assert snakemake(folder, "--cores", "1", "--unlock").returncode == 0
