@@ -80,10 +80,18 @@ def infllm(
             layer.keys += module.self_attn.k_proj(normal).view(-1, groups, size)
             layer.values += module.self_attn.v_proj(normal).view(-1, groups, size)
             layer.mass += [torch.zeros(groups, dtype=torch.float64) for _ in tokens]
-            score = {}
-            asked = sum(rotate(query, m.n_local - 1) for query in queries) / len(queries)
-            for block in range(far):
-                score[block] = sum(float(asked[h] @ layer.blocks[block][h * groups // heads]) for h in range(heads))
+            edge = [rotate(query, m.n_local - 1) for query in queries]
+            asked, score = sum(edge) / len(queries), dict.fromkeys(range(far), 0.0)
+            for h in range(heads):
+                g = h * groups // heads
+                if m.representatives != "tokens":
+                    for block in score:
+                        score[block] += float(asked[h] @ layer.blocks[block][g])
+                    continue
+                for query in edge if far else ():
+                    logits = torch.stack([query[h] @ layer.keys[t][g] for block in score for t in tokens_of(block)])
+                    for block, share in enumerate((logits / size**0.5).softmax(0).split(m.block_size)):
+                        score[block] += float(share.sum())
             chosen = sorted(sorted(score, key=lambda b: (-score[b], b))[:budget])
             selected.append(chosen)
             distant = [t for t in range(m.n_init) if far] + [t for b in chosen for t in tokens_of(b)]

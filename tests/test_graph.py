@@ -49,7 +49,7 @@ def results(step: Step) -> list[Tensor]:
     ]
 
 
-@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum"])
+@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum", "tokens"])
 @pytest.mark.parametrize(
     ("kind", "length", "clipped"),
     [

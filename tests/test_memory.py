@@ -179,7 +179,7 @@ def test_chunking_changes_no_representative_while_everything_is_near(representat
     assert torch.allclose(*found, atol=1e-5)
 
 
-@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum", "mean"])
+@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum", "mean", "tokens"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_chunks_at_once_are_chunks_one_by_one(representatives: str, kind: str, monkeypatch) -> None:
     m = Memory(n_init=4, n_local=20, block_size=4, prefill_chunk=8, prefill_budget=0,
@@ -258,7 +258,7 @@ def test_selection_is_what_sorting_by_score_and_id_gives() -> None:
         assert chosen[1].tolist() == sorted(expected[1])
 
 
-@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum", "mean"])
+@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum", "mean", "tokens"])
 @pytest.mark.parametrize("prefill_budget", [0, 2])
 def test_no_pass_waits_for_the_device(representatives: str, prefill_budget: int, monkeypatch) -> None:
     """Tensors on device meta have no values: an operation that takes one to the host, or a shape from one, fails."""
@@ -524,7 +524,7 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
         block_size=block_size,
         n_init=data.draw(st.integers(0, 5)),
         n_local=data.draw(st.integers(block_size, 14)),
-        representatives=data.draw(st.sampled_from(["mean", "attention_mass", "prefix_sum"])),
+        representatives=data.draw(st.sampled_from(["mean", "tokens", "attention_mass", "prefix_sum"])),
         n_representatives=data.draw(st.integers(1, block_size)),
         prefill_chunk=data.draw(st.integers(3, 15)),
         prefill_budget=data.draw(st.integers(0, 3)),
@@ -537,11 +537,13 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
     whole_rule(m, kind, seed, length, data.draw(st.integers(0, 99)), budgets, graphs)
 
 
-@pytest.mark.parametrize("storage", ["device", "host"])
-def test_points_that_share_a_pass_are_the_brute_force_ones(storage: str, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("storage", "representatives"), [("device", "attention_mass"), ("host", "attention_mass"), ("device", "tokens")]
+)
+def test_points_that_share_a_pass_are_the_brute_force_ones(storage: str, representatives: str, monkeypatch) -> None:
     """Continuations of a document under budgets of their own, one of them ahead, until blocks leave their windows."""
     m = Memory(n_init=8, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
-               storage=storage)  # fmt: skip
+               representatives=representatives, storage=storage)  # fmt: skip
     reader, rows, attend = make_reader("llama-wide", m), [], Points.attend
     in_float64(reader)
     monkeypatch.setattr(Points, "attend", lambda self, *given: (rows.append(len(self.steps)), attend(self, *given))[1])
@@ -569,7 +571,7 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(storage: str, monkeyp
     assert document.layout.n_far(60 + 9) > document.layout.n_far(60), "blocks have left the windows"
 
 
-@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum"])
+@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum", "tokens"])
 def test_a_long_answer_goes_on_making_blocks(representatives: str) -> None:
     """500 tokens behind a document of 40: nearly all blocks are the answer's, and the window stays bounded."""
     m = Memory(n_init=4, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,

@@ -26,6 +26,8 @@ TILE = 256
 _FEW, _LARGE = 64, 256.0
 """Up to so many queries, and from such a bound on, products are made in float32. Parts of so few queries are merged
 at once, as the number of operations is what they cost."""
+_TOGETHER = 1 << 26
+"""Most logits that are materialised at once where every token represents its block."""
 _PAD = 8
 """Fused kernels on a GPU want the width of a head to be a multiple of this."""
 
@@ -238,6 +240,31 @@ def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
     grouped = query.to(representatives[0].dtype).unflatten(1, (heads, -1)).sum(2).flatten(1)
     parts = [grouped @ part if part.ndim == 2 else (grouped[:, None] @ part)[:, 0] for part in representatives]
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
+
+def token_scores(query: Tensor, size: int, *keys: Tensor, far: Tensor | None = None) -> Tensor:
+    """Retrieval scores [R, blocks] for queries [R, H, T, D], by what the tokens of each block are given.
+
+    Every query of every head spreads a softmax over all tokens of the ``far`` blocks (bool [blocks]; None: all). So a
+    token that one head looks for outweighs a block that all heads pass over. A block's score is the logarithm of its
+    ``size`` tokens' share of all this, times H sqrt(D), which makes its units those of :func:`block_scores`. ``keys``
+    [G, blocks * size, D] may come in parts.
+    """
+    rows, heads, length, width = query.shape
+    groups, total = len(keys[0]), sum(part.shape[1] for part in keys)
+    hidden = None if far is None else ~far.repeat_interleave(size)
+    share: Tensor | float = 0.0
+    for tile in query.split(max(1, _TOGETHER // (rows * heads * total)), 2):
+        grouped = tile.unflatten(1, (groups, -1)).transpose(0, 1).reshape(groups, -1, width).to(keys[0].dtype)
+        # Products in the keys' own type: a step reads all keys, and to widen them costs more than to multiply them.
+        logits = [grouped @ part.mT for part in keys]
+        logits = (logits[0] if len(logits) == 1 else torch.cat(logits, -1)) * width**-0.5
+        if hidden is not None:
+            logits.masked_fill_(hidden, -torch.inf)
+        given = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        share = share + given.unflatten(-1, (-1, size)).sum(-1).view(groups, rows, -1, total // size).sum((0, 2))
+    share = share / (heads * length)
+    return share.clamp(min=torch.finfo(share.dtype).tiny).log() * (heads * width**0.5)
 
 
 def _logits(segments: Sequence[Segment], scaling: float) -> Tensor:

@@ -32,10 +32,11 @@ from utaca.memory.attention import (
     ranked,
     relevance,
     represented,
+    token_scores,
 )
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
-from utaca.settings.schema import OWN, Memory
+from utaca.settings.schema import OWN, TOKENS, Memory
 
 Capture = Callable[[Tensor, "int | Tensor", float], Tensor]
 """What a signal keeps of a layer's retrieval, see :class:`utaca.detection.signal.Signal`."""
@@ -47,8 +48,9 @@ class BlockMemory:
 
     ``settings`` are those that it was read with. Of each layer it keeps keys and values (``stores``) and the
     representative keys of the far blocks (``representatives`` [G * D, blocks], in float32 at least; along the blocks,
-    scores of a long document are found fastest). ``given`` [G, n] is the relevance of the window's tokens so far, by
-    which the window's blocks will be represented once they have left it (:func:`utaca.memory.attention.relevance`).
+    scores of a long document are found fastest; none where every token represents its block). ``given`` [G, n] is the
+    relevance of the window's tokens so far, by which the window's blocks will be represented once they have left it
+    (:func:`utaca.memory.attention.relevance`).
     ``clipped``: far keys are at one distance, as InfLLM has it; otherwise every key is at its true position, and
     attention to all blocks is full attention. ``branches`` is the class of its branches.
     """
@@ -92,6 +94,18 @@ class BlockMemory:
         pieces = prompt[:-1].split(m.question_chunk or m.prefill_chunk) if len(prompt) > 1 else ()
         return branch, [(piece, asked) for piece in pieces], prompt[-1:]
 
+    def scores(self, layer: int, query: Tensor, n_far: int, *own: Tensor, far: Tensor | None = None) -> Tensor:
+        """Retrieval scores [R, blocks] for queries [R, H, T, D] at the clipped distance, the T of a row together.
+
+        Of the document's first ``n_far`` blocks, and of a branch's ``own`` behind them: their representatives as
+        :func:`block_scores` takes them, or their keys as :func:`token_scores` does. Only ``far`` blocks count where
+        every token represents its block (bool [blocks]; None: all).
+        """
+        if self.settings.representatives != TOKENS:
+            return block_scores(query.mean(2), self.representatives[layer][:, :n_far], *own)
+        keys = self.stores[layer].tokens[0][:, self.layout.n_init : self.layout.first_token(n_far)]
+        return token_scores(query, self.block_size, keys, *own, far=far)
+
     def placed(self, pairs: Tensor, tokens: Tensor) -> Tensor:
         """Keys and values [2, G, n, D] of far ``tokens`` [n] as queries meet them.
 
@@ -134,7 +148,8 @@ class Branch:
         # Blocks with representatives in the document; with one here or there in the end; whole in the document.
         self.sealed, self.last, self.whole = layout.n_far(n), layout.n_far(n + capacity - 1), layout.blocks(n)
         self.represented, self.offset = self.sealed, layout.first_token(self.sealed) - self.start
-        own, like = self.last - self.sealed, memory.stores[0].initial
+        own = 0 if memory.settings.representatives == TOKENS else self.last - self.sealed
+        like = memory.stores[0].initial
         self.window = like.new_zeros(layers, 2, groups, local + capacity, width)
         self.representatives = memory.representatives[0].new_zeros(layers, groups * width, own)
         self.given = self.representatives.new_zeros(layers, groups, own * layout.block_size)
@@ -195,12 +210,16 @@ class Branch:
             self._give()
             self._represent()
 
-    def scores(self, layer: int, query: Tensor, n_far: int) -> Tensor:
-        """Retrieval scores [R, n_far] of the far blocks for queries [R, H, D] at the clipped distance."""
-        parts = [self.memory.representatives[layer][:, :n_far]]
-        if n_far > self.sealed:
-            parts.append(self.representatives[layer][:, : n_far - self.sealed])
-        return block_scores(query, *parts)
+    def scores(self, layer: int, query: Tensor, n_far: int, far: Tensor | None = None) -> Tensor:
+        """Retrieval scores [R, n_far] of the first blocks for queries [R, H, T, D] at the clipped distance.
+
+        Of those, only ``far`` ones count where every token represents its block (bool [n_far]; None: all).
+        """
+        if self.memory.settings.representatives == TOKENS:
+            held, own = self.whole, self.tail[layer, 0, :, : max(0, n_far - self.whole)].flatten(1, 2)
+        else:
+            held, own = self.sealed, self.representatives[layer][:, : max(0, n_far - self.sealed)]
+        return self.memory.scores(layer, query, min(n_far, held), own, far=far)
 
     def fetch(self, layer: int, ids: Tensor) -> Tensor:
         """Keys and values [2, G, k * block_size, D] of the blocks ``ids`` [k], as queries meet them."""
@@ -232,7 +251,7 @@ class Branch:
         step, m, offset, end = self._pending[0], self.memory.settings, self.offset, self.offset + self.given.shape[2]
         query, lse = (torch.cat([getattr(each, name) for each in self._pending], 2) for name in ("query", "lse"))
         self._pending = []
-        if m.representatives == "mean":
+        if m.representatives in ("mean", TOKENS):
             return
         # A single token sees itself; several see each other in part.
         before, after = step.behind + (step.size == 1), step.behind + step.size
@@ -247,6 +266,8 @@ class Branch:
 
     def _represent(self) -> None:
         """Represent the blocks that the committed tokens have made far."""
+        if self.memory.settings.representatives == TOKENS:
+            return
         memory, layout, size = self.memory, self.memory.layout, self.memory.block_size
         for block in range(self.represented, min(self.last, layout.n_far(self.position))):
             place, first = block - self.sealed, layout.first_token(block)
@@ -353,7 +374,7 @@ class Tries:
         self.layers: list[tuple[Tensor | None, ...]] = []
 
     def scores(self, layer: int, query: Tensor) -> Tensor:
-        """Retrieval scores [R, blocks] for queries [R, H, D]."""
+        """Retrieval scores [R, blocks] for queries [R, H, T, D]."""
         return self.branch.scores(layer, query, self.blocks)
 
     def choose(self, scores: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -378,7 +399,7 @@ class Tries:
             chosen, scores = memory.tokens.new_zeros(rows, 0), branch.given.new_zeros(rows, 0)
         else:
             edge = self.to_edge(query)
-            scores = self.scores(layer, edge.mean(2))
+            scores = self.scores(layer, edge)
             chosen, seen = self.choose(scores)
             captured = [capture(scores, self.n_far, branch.scale) for capture in branch.captures.values()]
             distant = edge if memory.clipped else local
@@ -413,7 +434,8 @@ class Points:
         branch = first.branch
         self.memory, self.captures, self.scale = branch.memory, branch.captures, branch.scale
         self.n_far, self.most = first.n_far, max(step.k for step in steps)
-        self.own = self.n_far - branch.sealed
+        # Of the far blocks, those that are represented in the branches; their tokens lie in the document.
+        self.own = 0 if self.memory.settings.representatives == TOKENS else self.n_far - branch.sealed
         local = max(first.start, len(self.memory) - branch.start)
         self.shared = slice(first.start, local)
         self.tails = [slice(local, step.behind) for step in steps]
@@ -456,7 +478,7 @@ class Points:
         captured: list[Tensor] = []
         if self.n_far:
             edge = self.to_edge(query)
-            scores = block_scores(edge[:, :, 0], *self._representatives(layer))
+            scores = self.memory.scores(layer, edge, self.n_far - self.own, *self._left(layer))
             captured = [capture(scores, self.n_far, self.scale) for capture in self.captures.values()]
             chosen = best(scores, self.most)
             if min(self.brought) < max(self.brought):
@@ -471,13 +493,11 @@ class Points:
         self.scaling = scaling
         return out
 
-    def _representatives(self, layer: int) -> list[Tensor]:
-        """Of the far blocks: those that all rows share, and those that left the window of each by itself."""
-        sealed = self.n_far - self.own
-        found = [self.memory.representatives[layer][:, :sealed]]
-        if self.own:
-            found.append(torch.stack([step.branch.representatives[layer][:, : self.own] for step in self.steps]))
-        return found
+    def _left(self, layer: int) -> list[Tensor]:
+        """Representatives [R, G * D, blocks] of the blocks that left the window of each row by itself, if any did."""
+        if not self.own:
+            return []
+        return [torch.stack([step.branch.representatives[layer][:, : self.own] for step in self.steps])]
 
     def outcome(self, hidden: Tensor, embeddings: dict[str, Tensor]) -> Outcome:
         """What the pass gave, once all layers have attended."""

@@ -109,7 +109,8 @@ class Graph(Tries):
         return self.outcome(hidden, reader.embeddings())
 
     def scores(self, layer: int, query: Tensor) -> Tensor:
-        return super().scores(layer, query).masked_fill(self._block >= self.n_far, -torch.inf)
+        far = self._block < self.n_far
+        return self.branch.scores(layer, query, self.blocks, far).masked_fill(~far, -torch.inf)
 
     def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         # Where fewer blocks are far than are brought, others are brought for want of them.

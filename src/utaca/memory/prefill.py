@@ -25,7 +25,6 @@ from utaca.memory.attention import (
     attention,
     attention_and_mass,
     best,
-    block_scores,
     relevance,
     represented,
 )
@@ -35,7 +34,7 @@ from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
 from utaca.settings.machine import return_freed_memory
-from utaca.settings.schema import Memory
+from utaca.settings.schema import TOKENS, Memory
 
 TOGETHER = 4096
 """Most tokens of chunks that go through the model in one pass where none of them retrieves blocks."""
@@ -62,7 +61,8 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     for _ in range(layers):
         memory.stores.append(Store(layout, length, heads, width, like, host=m.storage == "host"))
         precise = torch.promote_types(like.dtype, torch.float32)
-        memory.representatives.append(like.new_zeros(heads * width, layout.n_far(length), dtype=precise))
+        blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
+        memory.representatives.append(like.new_zeros(heads * width, blocks, dtype=precise))
         memory.given.append(like.new_zeros(heads, 0, dtype=precise))
     most = m.n_init + m.n_local + m.block_size + chunks * m.prefill_chunk
     reader.rotary.reserve(max(m.n_local, min(length, most) if clipped else length))
@@ -120,7 +120,7 @@ class Chunks:
             out, given = attention_and_mass(segments, 1 + bool(before), scaling)
         else:
             out, lse = attention(segments, scaling)
-            near = [] if m.representatives == "mean" else [(old_keys, -before), (own_keys, 0)]
+            near = [] if m.representatives in ("mean", TOKENS) else [(old_keys, -before), (own_keys, 0)]
             given = [relevance(m, local, keys, first, lse, scaling) for keys, first in near]
         for chunk, part in enumerate(torch.cat(given, -1) if given else ()):
             total[:, chunk * size : (chunk + 1) * size + before] += part
@@ -142,7 +142,7 @@ class Chunks:
         memory, m, initial = self.memory, self.memory.settings, self.memory.stores[layer].initial
         pairs = [memory.placed(initial, torch.arange(initial.shape[2], device=initial.device))]
         if m.prefill_budget or not memory.clipped:
-            scores = block_scores(query.mean(2), memory.representatives[layer][:, : self.n_far])[0]
+            scores = memory.scores(layer, query, self.n_far)[0]
             ids = best(scores, m.prefill_budget if memory.clipped else self.n_far)
             pairs.append(memory.placed_blocks(memory.stores[layer].blocks(ids), ids))
         return pairs
@@ -151,7 +151,7 @@ class Chunks:
         """Represent the blocks that the next chunk's window leaves behind."""
         memory, m, store = self.memory, self.memory.settings, self.memory.stores[layer]
         layout, n_far = memory.layout, memory.layout.n_far(self.end)
-        if n_far > self.n_far:
+        if n_far > self.n_far and m.representatives != TOKENS:
             first, end = layout.first_token(self.n_far), layout.first_token(n_far)
             keys = store.window(first, end)[0].unflatten(1, (-1, m.block_size))
             given = memory.given[layer][:, first - self.window_start : end - self.window_start].unflatten(

@@ -127,6 +127,11 @@ def _reader_faults(reader: schema.Reader) -> Iterator[str]:
             f"reader.memory.n_representatives is {memory.n_representatives} but must be at most "
             f"reader.memory.block_size, which is {memory.block_size}."
         )
+    if memory.representatives == schema.TOKENS and memory.storage == "host":
+        yield (
+            "reader.memory.representatives=tokens ranks blocks by all keys, which reader.memory.storage=host keeps "
+            "from the device; set reader.memory.storage=device or representatives=mean."
+        )
     if training.heads % training.kv_heads:
         yield (
             f"reader.training.heads is {training.heads} but must be a multiple of reader.training.kv_heads, "

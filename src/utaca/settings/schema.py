@@ -27,6 +27,9 @@ BLOCK_METHODS = ("infllm", "utaca", "oracle")
 OWN = -1
 """As ``question_budget``: a question is read under the budget of its answer."""
 
+TOKENS = "tokens"
+"""As ``representatives``: every token of a block represents it."""
+
 NOT_RUN = "not run: "
 """What an answer's finish begins with where its method lacks something; the sentence follows."""
 
@@ -93,8 +96,10 @@ class Memory:
     representatives: str = setting(
         "attention_mass",
         "how a block's representative key is found: the keys most attended by the following window, by "
-        "InfLLM's attention mass or by its linear prefix-sum form, or the mean of all keys",
-        choices=["attention_mass", "prefix_sum", "mean"],
+        "InfLLM's attention mass or by its linear prefix-sum form, or the mean of all keys; or tokens: every token "
+        "represents its block, which is ranked by the share that its tokens get of a softmax over those of all far "
+        "blocks (each step reads all keys, which must lie on the device: memory.storage=device)",
+        choices=["attention_mass", "prefix_sum", "mean", TOKENS],
     )
     n_representatives: int = setting(4, "tokens averaged into a block's representative key", minimum=1)
     prefill_chunk: int = setting(2048, "tokens of one prefill pass", minimum=1)
