@@ -65,7 +65,7 @@ def infllm(
             chosen.append(sum(layer.keys[t][group] for t in best) / len(best))
         layer.blocks[block] = torch.stack(chosen)
 
-    def run(first: int, tokens: Tensor, budget: int) -> tuple[Tensor, list[list[int]]]:
+    def run(first: int, tokens: Tensor, budget: int, *, packed: bool = False) -> tuple[Tensor, list[list[int]]]:
         far = far_blocks(first)
         for layer in layers:
             for block in range(far):
@@ -102,7 +102,11 @@ def infllm(
                 for h in range(heads):
                     g = h * groups // heads
                     far_query, near_query = rotate(query[h], m.n_local - 1), rotate(query[h], at - window)
-                    logits = [far_query @ layer.keys[t][g] for t in distant]
+                    if packed:
+                        before = enumerate(distant, -len(distant))
+                        logits = [near_query @ rotate(layer.keys[t][g], place) for place, t in before]
+                    else:
+                        logits = [far_query @ layer.keys[t][g] for t in distant]
                     logits += [near_query @ rotate(layer.keys[t][g], t - window) for t in near]
                     given = (torch.stack(logits) / size**0.5).softmax(0)
                     row.append(sum(p * layer.values[t][g] for p, t in zip(given, [*distant, *near], strict=True)))
@@ -120,6 +124,7 @@ def infllm(
         run(first, document[first : first + m.prefill_chunk], m.prefill_budget)
     found = []
     for i, (token, budget) in enumerate(continuation):
-        hidden, selected = run(len(document) + i, torch.tensor([token]), budget)
+        packed = m.far_positions == "packed"
+        hidden, selected = run(len(document) + i, torch.tensor([token]), budget, packed=packed)
         found.append((hidden[-1], selected))
     return found

@@ -49,7 +49,10 @@ def results(step: Step) -> list[Tensor]:
     ]
 
 
-@pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum", "tokens"])
+@pytest.mark.parametrize(
+    ("representatives", "far_positions"),
+    [("attention_mass", "clipped"), ("prefix_sum", "packed"), ("tokens", "packed")],
+)
 @pytest.mark.parametrize(
     ("kind", "length", "clipped"),
     [
@@ -61,10 +64,11 @@ def results(step: Step) -> list[Tensor]:
     ],
 )
 def test_passes_of_fixed_shapes_give_what_steps_give(
-    kind: str, length: int, clipped: bool, representatives: str
+    kind: str, length: int, clipped: bool, representatives: str, far_positions: str
 ) -> None:
     """In float64, so that no more than the order of sums may differ; blocks leave the window, tries are rolled back."""
-    m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, representatives=representatives)
+    m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, representatives=representatives,
+               far_positions=far_positions)  # fmt: skip
     reader, rng = make_reader(kind, m), random.Random(length)
     in_float64(reader, rotary=False)
     tokens = some_tokens(length + NEW)
@@ -105,7 +109,7 @@ def addresses(branch: GraphBranch) -> dict[str, tuple[int, torch.Size]]:
     """Where all that a branch's passes read lies, and of what shape it is."""
     found = {"window": branch.window, "tail": branch.tail, "representatives": branch.representatives}
     for rows in (1, 2):
-        made = ("in_window", "has_far")
+        made = ("in_window", "has_far", "window_place")
         own = vars(branch.graph(rows)).items()
         found |= {f"{rows} {name}": x for name, x in own if isinstance(x, Tensor) and name not in made}
     return {name: (x.data_ptr(), x.shape) for name, x in found.items()}

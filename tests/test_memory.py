@@ -525,6 +525,7 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
         n_init=data.draw(st.integers(0, 5)),
         n_local=data.draw(st.integers(block_size, 14)),
         representatives=data.draw(st.sampled_from(["mean", "tokens", "attention_mass", "prefix_sum"])),
+        far_positions=data.draw(st.sampled_from(["clipped", "packed"])),
         n_representatives=data.draw(st.integers(1, block_size)),
         prefill_chunk=data.draw(st.integers(3, 15)),
         prefill_budget=data.draw(st.integers(0, 3)),
@@ -538,12 +539,19 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
 
 
 @pytest.mark.parametrize(
-    ("storage", "representatives"), [("device", "attention_mass"), ("host", "attention_mass"), ("device", "tokens")]
+    ("storage", "representatives", "far_positions"),
+    [
+        ("device", "attention_mass", "clipped"),
+        ("host", "attention_mass", "packed"),
+        ("device", "tokens", "packed"),
+    ],
 )
-def test_points_that_share_a_pass_are_the_brute_force_ones(storage: str, representatives: str, monkeypatch) -> None:
+def test_points_that_share_a_pass_are_the_brute_force_ones(
+    storage: str, representatives: str, far_positions: str, monkeypatch
+) -> None:
     """Continuations of a document under budgets of their own, one of them ahead, until blocks leave their windows."""
     m = Memory(n_init=8, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
-               representatives=representatives, storage=storage)  # fmt: skip
+               representatives=representatives, far_positions=far_positions, storage=storage)  # fmt: skip
     reader, rows, attend = make_reader("llama-wide", m), [], Points.attend
     in_float64(reader)
     monkeypatch.setattr(Points, "attend", lambda self, *given: (rows.append(len(self.steps)), attend(self, *given))[1])

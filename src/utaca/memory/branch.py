@@ -35,8 +35,9 @@ from utaca.memory.attention import (
     token_scores,
 )
 from utaca.memory.store import Store
+from utaca.readers.attention import Rotation
 from utaca.readers.load import Reader
-from utaca.settings.schema import OWN, TOKENS, Memory
+from utaca.settings.schema import OWN, PACKED, TOKENS, Memory
 
 Capture = Callable[[Tensor, "int | Tensor", float], Tensor]
 """What a signal keeps of a layer's retrieval, see :class:`utaca.detection.signal.Signal`."""
@@ -127,7 +128,8 @@ class Branch:
 
     ``window`` [layers, 2, G, n, D] holds rotated keys, and values, of the document's last window and of the committed
     tokens, from token ``start`` of the text on. No key is rotated twice: only distances count, so that they are placed
-    from ``start`` on and stay there while the local window moves over them. What lies behind the committed tokens is
+    from ``start`` on and stay there while the local window moves over them. Far keys are ``packed`` before the window,
+    or as the document has them. What lies behind the committed tokens is
     finite. Steps may retrieve ``most`` blocks. ``captures`` are what signals keep of the layers' retrieval, by name.
 
     Blocks that leave the window here are the branch's own: their ``representatives`` [layers, G * D, blocks], what
@@ -142,7 +144,8 @@ class Branch:
         layout, n = memory.layout, len(memory)
         layers, heads, groups, width = memory.reader.shape
         self.start, self.scale = layout.window_start(n), heads * width**0.5
-        self.base = 0 if memory.clipped else self.start
+        self.packed = memory.clipped and memory.settings.far_positions == PACKED
+        self.base = self.start if self.packed or not memory.clipped else 0
         local, rotary = n - self.start, memory.reader.rotary
         rotary.reserve(max(memory.settings.n_local, self.base + local + capacity))
         # Blocks with representatives in the document; with one here or there in the end; whole in the document.
@@ -359,6 +362,8 @@ class Tries:
     are beyond its own.
     """
 
+    window_place: Tensor | int
+    """Place where the window that is seen begins."""
     in_window: Tensor | None = None
     """Which tokens of the branch's window are seen, of those in ``span``; None: all."""
     has_far: Tensor | bool = True
@@ -368,10 +373,29 @@ class Tries:
         step, branch, self.steps, self.branch = steps[0], steps[0].branch, steps, steps[0].branch
         self.blocks, self.n_far, self.most = step.n_far, step.n_far, max(one.k for one in steps)
         self.span, self.behind, place = slice(step.start, step.behind), step.behind, branch.base + step.behind
+        self.window_place = branch.base + step.start
         rotary, dtype, edge = branch.memory.reader.rotary, branch.window.dtype, branch.memory.settings.n_local - 1
         self.to_place = rotary.at(range(place, place + step.size), dtype)
         self.to_edge = rotary.at(range(edge, edge + 1), dtype)
         self.layers: list[tuple[Tensor | None, ...]] = []
+
+    def places(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
+        """The rotation to ``positions``."""
+        return self.branch.memory.reader.rotary.at(positions, dtype)
+
+    def _packed(self, chosen: Tensor, seen: Tensor | None) -> Tensor:
+        """Positions [R, n] of the initial tokens and of the blocks ``chosen`` [R, K], of which a row has ``seen`` some.
+
+        A block lies as many blocks before the window as the row sees from it on, itself included.
+        """
+        size, initial = self.branch.memory.block_size, self.branch.initial.shape[3]
+        seen = torch.ones_like(chosen, dtype=torch.bool) if seen is None else seen
+        behind = (seen[:, None] & (chosen[:, None] >= chosen[:, :, None])).sum(-1)
+        blocks = (self.window_place - size * behind)[..., None] + torch.arange(size, device=chosen.device)
+        first = self.window_place - size * seen.sum(-1, keepdim=True) - initial
+        places = torch.cat((first + torch.arange(initial, device=chosen.device), blocks.flatten(1)), 1)
+        # Those of blocks that a row does not see may be anywhere.
+        return places.clamp(min=0)
 
     def scores(self, layer: int, query: Tensor) -> Tensor:
         """Retrieval scores [R, blocks] for queries [R, H, T, D]."""
@@ -402,9 +426,12 @@ class Tries:
             scores = self.scores(layer, edge)
             chosen, seen = self.choose(scores)
             captured = [capture(scores, self.n_far, branch.scale) for capture in branch.captures.values()]
-            distant = edge if memory.clipped else local
+            distant = edge if memory.clipped and not branch.packed else local
             pairs = branch.fetch(layer, chosen.flatten()).unflatten(2, (rows, -1)).transpose(1, 2)
             pairs = torch.cat((branch.initial[layer, :, None].expand(-1, rows, -1, -1, -1), pairs), 3)
+            if branch.packed:
+                to_pack = self.places(self._packed(chosen, seen)[:, None], pairs.dtype)
+                pairs = torch.stack((to_pack(pairs[0]), pairs[1]))
             if seen is not None:
                 seen = pad(seen.repeat_interleave(memory.block_size, 1), (branch.initial.shape[3], 0), value=True)
                 seen = (seen & self.has_far)[:, None, None]
@@ -447,6 +474,11 @@ class Points:
         initial = self.memory.settings.n_init // self.memory.block_size if self.n_far else 0
         self.initial = torch.arange(-initial, 0, device=device).expand(len(steps), -1)
         self.brought = [initial + step.k for step in steps]
+        self.packed = branch.packed
+        if self.packed:
+            edge, size = branch.base + first.start, branch.memory.block_size
+            before = [torch.arange(edge - size * count, edge, device=device) for count in self.brought]
+            self.to_pack = rotary.at(torch.cat(before), dtype)
         self.layers: list[tuple[Tensor, ...]] = []
 
     @staticmethod
@@ -485,8 +517,10 @@ class Points:
                 chosen = ranked(scores, chosen)
             scores = scores.gather(1, chosen)
             ids = torch.cat((self.initial, chosen), 1)
-            ids = torch.cat([own[:count] for own, count in zip(ids, self.brought, strict=True)])
+            ids = torch.cat([own[:count].sort().values for own, count in zip(ids, self.brought, strict=True)])
             blocks = self.memory.stores[layer].blocks(ids).flatten(2, 3)
+            if self.packed:
+                edge, blocks = local, torch.stack((self.to_pack(blocks[0]), blocks[1]))
             parts.append(_each(edge, blocks, [count * self.memory.block_size for count in self.brought], scaling))
         out, lse = merged(*(torch.stack(column) for column in zip(*parts, strict=True)))
         self.layers.append((key, rotated, value, local, lse, chosen, scores, *captured))

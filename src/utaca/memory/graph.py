@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from utaca.errors import UserError
 from utaca.memory.attention import best, ranked
 from utaca.memory.branch import Branch, Outcome, Step, Tries
+from utaca.readers.attention import Rotation
 
 
 class GraphBranch(Branch):
@@ -50,7 +51,7 @@ class Graph(Tries):
         self.branch, self.span, self.blocks, self.most = branch, slice(None), branch.last, min(branch.most, branch.last)
         device, n, reader = branch.window.device, branch.window.shape[3], branch.memory.reader
         # The tables are kept here: a graph reads where they lay when it was captured.
-        self._places = reader.rotary.at(range(branch.base, branch.base + n), branch.window.dtype)
+        self._places = reader.rotary.at(range(branch.base + n), branch.window.dtype)
         edge = branch.memory.settings.n_local - 1
         self.to_edge = reader.rotary.at(range(edge, edge + 1), branch.window.dtype)
         self._index, self._rank = torch.arange(n, device=device), torch.arange(self.most, device=device)
@@ -103,10 +104,14 @@ class Graph(Tries):
         """The pass as it is written: nothing waits for the device, and no shape depends on what a tensor holds."""
         self.in_window = (self._index >= self.start) & (self._index < self.behind)
         self.has_far = self.n_far > 0
-        self.to_place, self.layers = self._places.take(self.behind), []
+        self.window_place = self.branch.base + self.start
+        self.to_place, self.layers = self._places.take(self.branch.base + self.behind), []
         reader = self.branch.memory.reader
         hidden = reader.forward(self.tokens, self)
         return self.outcome(hidden, reader.embeddings())
+
+    def places(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
+        return self._places.take(positions)
 
     def scores(self, layer: int, query: Tensor) -> Tensor:
         far = self._block < self.n_far

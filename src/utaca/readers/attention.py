@@ -123,8 +123,8 @@ class Rotation:
         self._cos, self._sin = cos, sin
 
     def take(self, places: Tensor) -> Rotation:
-        """The rotation to the positions at ``places`` [n], integers, among its own."""
-        return Rotation(self._cos.index_select(0, places), self._sin.index_select(0, places))
+        """The rotation to the positions at ``places`` [..., n], integers, among its own."""
+        return Rotation(self._cos[places], self._sin[places])
 
     def __call__(self, x: Tensor) -> Tensor:
         """Rotate ``x`` [..., T, D]: its first R dimensions turn, the others stay."""

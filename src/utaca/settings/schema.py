@@ -30,6 +30,9 @@ OWN = -1
 TOKENS = "tokens"
 """As ``representatives``: every token of a block represents it."""
 
+CLIPPED, PACKED = "clipped", "packed"
+"""As ``far_positions``: keys at one distance, or side by side before the window."""
+
 NOT_RUN = "not run: "
 """What an answer's finish begins with where its method lacks something; the sentence follows."""
 
@@ -100,6 +103,13 @@ class Memory:
         "represents its block, which is ranked by the share that its tokens get of a softmax over those of all far "
         "blocks (each step reads all keys, which must lie on the device: memory.storage=device)",
         choices=["attention_mass", "prefix_sum", "mean", TOKENS],
+    )
+    far_positions: str = setting(
+        CLIPPED,
+        "where a question and its answer meet far keys: clipped, all at the window's length (InfLLM), or packed, "
+        "initial tokens and retrieved blocks side by side, in their order, directly before the window "
+        "(ReAttention); a document is read with them clipped",
+        choices=[CLIPPED, PACKED],
     )
     n_representatives: int = setting(4, "tokens averaged into a block's representative key", minimum=1)
     prefill_chunk: int = setting(2048, "tokens of one prefill pass", minimum=1)
