@@ -257,7 +257,8 @@ def token_scores(query: Tensor, size: int, *keys: Tensor, far: Tensor | None = N
     for tile in query.split(max(1, _TOGETHER // (rows * heads * total)), 2):
         grouped = tile.unflatten(1, (groups, -1)).transpose(0, 1).reshape(groups, -1, width).to(keys[0].dtype)
         # Products in the keys' own type: a step reads all keys, and to widen them costs more than to multiply them.
-        logits = [grouped @ part.mT for part in keys]
+        # Head by head, as a batched product copies keys that are a part of a document's.
+        logits = [torch.stack([own @ each.mT for own, each in zip(grouped, part, strict=True)]) for part in keys]
         logits = (logits[0] if len(logits) == 1 else torch.cat(logits, -1)) * width**-0.5
         if hidden is not None:
             logits.masked_fill_(hidden, -torch.inf)
