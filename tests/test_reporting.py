@@ -456,3 +456,9 @@ def test_provenance_reaches_back_to_the_first_file(tmp_path):
     first = provenance([detector])
     detector.write_bytes(b"2")
     assert provenance([detector]) != first
+
+
+def test_a_tables_run_names_the_settings_that_leave_infllms_rules() -> None:
+    reader = schema.Reader(name="own", memory=schema.Memory(representatives="tokens", far_positions="packed"))
+    assert tables.reader_in_words(reader) == "own (not by InfLLM's rules: representatives=tokens, far_positions=packed)"
+    assert tables.reader_in_words(schema.Reader(name="own")) == "own"

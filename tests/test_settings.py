@@ -203,6 +203,10 @@ def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
         ({"reader": {"training": {"kv_heads": "3"}}}, "reader.training.heads"),
         ({"reader": {"training": {"hidden_size": "190"}}}, "reader.training.hidden_size"),
         ({"reader": {"memory": {"n_representatives": "17"}}}, "reader.memory.n_representatives"),
+        (
+            {"reader": {"memory": {"representatives": "tokens", "storage": "host"}}},
+            "set reader.memory.storage=device or representatives=mean",
+        ),
         ({"reader": {"name": "a/b"}}, "reader.name"),
         ({"suites": {"own": {"split": "test", "pints": []}}}, "did you mean suites.own.points?"),
         ({"suites": {"own": {"split": "test", "points": []}}}, "suites.own.points is empty"),

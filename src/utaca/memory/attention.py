@@ -246,8 +246,9 @@ def token_scores(query: Tensor, size: int, *keys: Tensor, far: Tensor | None = N
     """Retrieval scores [R, blocks] for queries [R, H, T, D], by what the tokens of each block are given.
 
     Every query of every head spreads a softmax over all tokens of the ``far`` blocks (bool [blocks]; None: all). So a
-    token that one head looks for outweighs a block that all heads pass over. A block's score is the logarithm of its
-    ``size`` tokens' share of all this, times H sqrt(D), which makes its units those of :func:`block_scores`. ``keys``
+    token that one head looks for outweighs a block that all heads pass over. These are the votes of TokenSelect (arXiv
+    2411.02886) for whole blocks, of each query by itself and not of their mean. A block's score is the logarithm of its
+    ``size`` tokens' share, times H sqrt(D), which makes its units those of :func:`block_scores`. ``keys``
     [G, blocks * size, D] may come in parts.
     """
     rows, heads, length, width = query.shape

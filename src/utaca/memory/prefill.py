@@ -6,6 +6,8 @@ Differences from InfLLM's code (``inf_llm/attention/context_manager.py``):
   decoding, and up to a chunk more while reading, all at their true distances.
 * Representative tokens are chosen for each key-value head, not for each query head.
 * A chunk of ``prefill_chunk`` tokens retrieves once, by its mean query. InfLLM retrieves anew every 512 tokens.
+* As options, blocks are ranked by all of their tokens (``representatives=tokens``), and far keys are packed before
+  the window while decoding (``far_positions=packed``), as TokenSelect (arXiv 2411.02886) has both for single tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
 from utaca.settings.machine import return_freed_memory
-from utaca.settings.schema import TOKENS, Memory
+from utaca.settings.schema import TOKENS, UNWEIGHTED, Memory
 
 TOGETHER = 4096
 """Most tokens of chunks that go through the model in one pass where none of them retrieves blocks."""
@@ -120,7 +122,7 @@ class Chunks:
             out, given = attention_and_mass(segments, 1 + bool(before), scaling)
         else:
             out, lse = attention(segments, scaling)
-            near = [] if m.representatives in ("mean", TOKENS) else [(old_keys, -before), (own_keys, 0)]
+            near = [] if m.representatives in UNWEIGHTED else [(old_keys, -before), (own_keys, 0)]
             given = [relevance(m, local, keys, first, lse, scaling) for keys, first in near]
         for chunk, part in enumerate(torch.cat(given, -1) if given else ()):
             total[:, chunk * size : (chunk + 1) * size + before] += part

@@ -142,9 +142,17 @@ def caption_in_words(
 def run_in_words(config: schema.Config, role: str) -> str:
     """The line that says what a run is: reader, corpus, the endpoint of ``role`` and the scale."""
     return (
-        f"{render.RUN}reader {config.reader.name}; padding {corpus_in_words(config)}; {role} "
+        f"{render.RUN}reader {reader_in_words(config.reader)}; padding {corpus_in_words(config)}; {role} "
         f"{endpoint_in_words(getattr(config, role))}; scale {config.scale.name}"
     )
+
+
+def reader_in_words(reader: schema.Reader) -> str:
+    """A reader's name, and the settings in which its block memory leaves InfLLM's rules, whose name points bear."""
+    memory = reader.memory
+    own = [f"representatives={memory.representatives}"] if memory.representatives in schema.UNWEIGHTED else []
+    own += [f"far_positions={memory.far_positions}"] if memory.far_positions != schema.CLIPPED else []
+    return f"{reader.name} (not by InfLLM's rules: {', '.join(own)})" if own else reader.name
 
 
 def intervals_in_words(config: schema.Config) -> str:

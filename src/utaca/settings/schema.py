@@ -29,6 +29,8 @@ OWN = -1
 
 TOKENS = "tokens"
 """As ``representatives``: every token of a block represents it."""
+UNWEIGHTED = ("mean", TOKENS)
+"""Those ``representatives`` for which it does not matter what a block's tokens were given."""
 
 CLIPPED, PACKED = "clipped", "packed"
 """As ``far_positions``: keys at one distance, or side by side before the window."""
@@ -100,15 +102,16 @@ class Memory:
         "attention_mass",
         "how a block's representative key is found: the keys most attended by the following window, by "
         "InfLLM's attention mass or by its linear prefix-sum form, or the mean of all keys; or tokens: every token "
-        "represents its block, which is ranked by the share that its tokens get of a softmax over those of all far "
-        "blocks (each step reads all keys, which must lie on the device: memory.storage=device)",
+        "represents its block, which is ranked by the share that its tokens get of every head's softmax over those of "
+        "all far blocks (TokenSelect's votes; each step reads all keys, which must lie on the device: "
+        "memory.storage=device)",
         choices=["attention_mass", "prefix_sum", "mean", TOKENS],
     )
     far_positions: str = setting(
         CLIPPED,
         "where a question and its answer meet far keys: clipped, all at the window's length (InfLLM), or packed, "
         "initial tokens and retrieved blocks side by side, in their order, directly before the window "
-        "(ReAttention); a document is read with them clipped",
+        "(TokenSelect, ReAttention); a document is read with them clipped",
         choices=[CLIPPED, PACKED],
     )
     n_representatives: int = setting(4, "tokens averaged into a block's representative key", minimum=1)
