@@ -7,10 +7,13 @@ does: nothing of it is loaded here.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 # What the Snakefile and Snakemake import later on is imported here too, once.
 import hydra
@@ -30,6 +33,7 @@ _LOADED = (hydra, nbformat, omegaconf, pandas, pydantic, requests, smart_open, s
 
 def main() -> None:
     assert "utaca" not in sys.modules
+    gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
@@ -39,7 +43,7 @@ def main() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _run(folder: str, arguments: list[str], output: str) -> None:
+def _run(folder: str, arguments: list[str], output: str) -> NoReturn:
     os.chdir(folder)
     file = os.open(output, os.O_WRONLY | os.O_TRUNC)
     for stream in (sys.stdout, sys.stderr):
@@ -47,7 +51,19 @@ def _run(folder: str, arguments: list[str], output: str) -> None:
     # As ``python -m snakemake`` has them.
     sys.path[0] = folder
     sys.argv = [str(Path(snakemake.__file__).with_name("__main__.py")), *arguments]
-    snakemake.cli.main()
+    try:
+        snakemake.cli.main()
+        status = 0
+    except SystemExit as end:
+        # As the interpreter does it.
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    # What is registered for the end runs. Then the process is left: to take it apart would take as long as the dry run.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
