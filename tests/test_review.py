@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from browser import CHROMIUM, Browser
+from commands import snakemake
 from configs import reference_config
 from conftest import ROOT, copy_checkout
 
@@ -672,21 +671,9 @@ RULES = ["correct_labels", "review_labels", "review_scores", "table"]
 PLAN = Plan(compose({}, ROOT), ROOT / "src")
 
 
-def snakemake(folder: Path, *targets: str, dry: bool = False) -> str:
+def run(folder: Path, *targets: str, dry: bool = False) -> str:
     """Output of a run in which the stages before are not made again; ends in the exit status."""
-    command = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "--cores",
-        "1",
-        "--allowed-rules",
-        *RULES,
-        *["-n"] * dry,
-        "--",
-        *targets,
-    ]
-    done = subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = snakemake(folder, "--cores", "1", "--allowed-rules", *RULES, *["-n"] * dry, "--", *targets)
     return f"{done.stdout}\nstatus {done.returncode}"
 
 
@@ -705,7 +692,7 @@ def test_sheets_are_applied_once_they_are_there(tmp_path):
     pages = [f"{PLAN.labels}/review.html", f"{PLAN.scores}/review.html"]
     tables = [f"{PLAN.folder}/tables/labels.md", f"{PLAN.folder}/tables/human.md"]
 
-    output = snakemake(folder, *pages, *tables)
+    output = run(folder, *pages, *tables)
     assert output.endswith("status 0"), output
     assert all("<!doctype html>" in (folder / page).read_text(encoding="ascii") for page in pages)
     assert "no corrections" in (folder / tables[0]).read_text(encoding="utf-8")
@@ -717,20 +704,20 @@ def test_sheets_are_applied_once_they_are_there(tmp_path):
     suite, label = points[0]
     scored = judged("d0", label, "Golf", suite=suite) | {"human": 0.4, "annotator": "eve"}
     label_sheet(folder / "data/annotations/cas_scores.csv", [scored], sheets.SCORE_COLUMNS)
-    output = snakemake(folder, *pages, *tables)
+    output = run(folder, *pages, *tables)
     assert output.endswith("status 0"), output
     assert "rule review_" not in output, "a sheet changes no page"
     assert read(train, "labels")["source"].to_pylist().count("person") == 1
     assert "| train | 19 |" in (folder / tables[0]).read_text(encoding="utf-8")
     assert "no corrections" not in (folder / tables[0]).read_text(encoding="utf-8")
     assert "| all | 1 | 1 | 50.0 [50.0, 50.0] | 40.0" in (folder / tables[1]).read_text(encoding="utf-8")
-    assert "Nothing to be done" in snakemake(folder, *pages, *tables, dry=True)
+    assert "Nothing to be done" in run(folder, *pages, *tables, dry=True)
 
     label_sheet(sheet, [label_row(text=" Polo")])
-    output = snakemake(folder, str(train.relative_to(folder)))
+    output = run(folder, str(train.relative_to(folder)))
     assert output.endswith("status 1")
     assert "label_corrections.csv, row 2: document 'd0'" in output
     assert "Traceback" not in output
     sheet.unlink()
-    assert snakemake(folder, str(train.relative_to(folder))).endswith("status 0")
+    assert run(folder, str(train.relative_to(folder))).endswith("status 0")
     assert read(train, "labels").equals(LABELS)

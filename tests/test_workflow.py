@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import BIN, ENVIRONMENT, call, snakemake
 from conftest import ROOT, copy_checkout
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -25,8 +26,6 @@ from utaca.plan import SPLITS, Plan
 from utaca.readers.tiny.training import SCHEDULE
 from utaca.settings.compose import compose
 
-BIN = Path(sys.executable).parent
-ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 PLAN = Plan(compose({}, ROOT), ROOT / "src")
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
@@ -46,16 +45,6 @@ TABLES = {
     *["cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources"],
 }
 FIGURES = {"curves", "budget", "recall", "reliability", "margins", "detectors", "differences"}
-
-
-def call(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=folder, env=ENVIRONMENT | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-
-
-def snakemake(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return call(folder, sys.executable, "-m", "snakemake", *arguments, **variables)
 
 
 def planned(folder: Path, *arguments: str) -> dict[str, int]:
@@ -207,6 +196,11 @@ def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path, setting: st
     assert lines[0].startswith(said)
 
 
+def locked(folder: Path) -> bool:
+    """Whether a run has left its lock, so that no other may start."""
+    return (folder / ".snakemake" / "locks").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "target", "said"),
     [
@@ -214,7 +208,7 @@ def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path, setting: st
         (["corpus=none/articles.jsonl"], "corpus", r"none/articles\.jsonl"),
         (["writer={use: gpt_oss_120b, api_key_env: UTACA_KEY}"], "biographies", "UTACA_KEY"),
         (
-            ["writer={use: gpt_oss_120b, base_url: 'http://127.0.0.1:9/v1', api_key_env: HOME}"],
+            ["writer={use: gpt_oss_120b, base_url: 'http://127.0.0.1:9/v1', api_key_env: HOME, patience_s: 0.5}"],
             "biographies",
             r"127\.0\.0\.1:9",
         ),
@@ -224,15 +218,14 @@ def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path, setting: st
 def test_preflight_ends_the_run_before_its_first_job(
     checkout: Path, settings: list[str], target: str, said: str
 ) -> None:
-    for _ in range(2):  # the second time, no lock may be left
-        done = snakemake(checkout, "--cores", "1", "--config", *settings, "--", target, HF_HUB_OFFLINE="1")
-        assert done.returncode == 1
-        errors = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
-        assert len(errors) == 1, done.stdout
-        assert re.search(said, errors[0])
-        assert "Traceback" not in done.stdout
-        assert "Finished jobid" not in done.stdout
-        assert "cannot be locked" not in done.stdout
+    done = snakemake(checkout, "--cores", "1", "--config", *settings, "--", target, HF_HUB_OFFLINE="1")
+    assert done.returncode == 1
+    errors = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1, done.stdout
+    assert re.search(said, errors[0])
+    assert "Traceback" not in done.stdout
+    assert "Finished jobid" not in done.stdout
+    assert not locked(checkout)
 
 
 def test_a_key_is_written_nowhere(tmp_path: Path) -> None:
@@ -511,7 +504,7 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
         shutil.rmtree(made / name)
     command = ["--cores", "2", "scores", "detections", "--config", "scale=smoke"]
     run = subprocess.Popen(
-        [sys.executable, "-m", "snakemake", *command], cwd=folder, start_new_session=True,
+        [sys.executable, "-m", "snakemake", *command], cwd=folder, env=ENVIRONMENT, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     deadline = time.monotonic() + 240
@@ -523,10 +516,12 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
     kept = {path: path.stat().st_mtime_ns for path in made.rglob("journal/**/*.parquet")}
     assert kept
 
+    assert locked(folder)
     assert snakemake(folder, "--cores", "1", "--unlock").returncode == 0
+    assert not locked(folder)
     seen: dict[Path, int] = {}
     resumed = subprocess.Popen(
-        [sys.executable, "-m", "snakemake", "--rerun-incomplete", *command], cwd=folder,
+        [sys.executable, "-m", "snakemake", "--rerun-incomplete", *command], cwd=folder, env=ENVIRONMENT,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     while resumed.poll() is None:

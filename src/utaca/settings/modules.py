@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 PACKAGE = "utaca"
@@ -115,7 +115,9 @@ def _imports(path: Path, module: str, source: Path, *, lazy: bool, function: str
     return frozenset(found - {module})
 
 
-@cache
+# The trees of all modules, kept, are so many objects that they slow down every collection of garbage
+# and the end of the process. A few are kept: of the registry, function after function is looked at.
+@lru_cache(maxsize=8)
 def _parsed(path: Path) -> tuple[ast.AST, bool]:
     """A module, and whether its expressions may name others: texts that begin so, or f-strings on its own name."""
     text = path.read_text(encoding="utf-8")
