@@ -179,7 +179,8 @@ def _check_room(reader: Reader, m: Memory, layout: Layout, length: int, chunks: 
     attending = 6 * passing * heads * width * item + 3 * (far + m.n_local + passing) * token
     if reader.device.type == "cpu" and m.representatives == "attention_mass":
         attending += 2 * 4 * heads * min(passing, chunks * TILE) * (far + m.n_local + m.block_size + m.prefill_chunk)
-    kept = layers * (layout.n_far(length) * kv_heads * width + (m.n_local + passing) * kv_heads) * max(item, 4)
+    blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
+    kept = layers * (blocks * kv_heads * width + (m.n_local + passing) * kv_heads) * max(item, 4)
     working = 3 * passing * config.hidden_size * item + max(3 * passing * config.intermediate_size * item, attending)
     needed = Counter({reader.device.type: kept + working})
     if m.storage == "host":
