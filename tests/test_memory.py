@@ -186,11 +186,16 @@ def test_chunks_at_once_are_chunks_one_by_one(representatives: str, kind: str, m
                representatives=representatives, n_representatives=2)  # fmt: skip
     reader, tokens = make_reader(kind, m), some_tokens(150)
     in_float64(reader)
-    counts = []
+    counts, sizes = [], []
     attend = reading.Chunks.attend
-    monkeypatch.setattr(reading.Chunks, "attend", lambda self, *a: (counts.append(self.count), attend(self, *a))[1])
+    monkeypatch.setattr(
+        reading.Chunks,
+        "attend",
+        lambda self, *a: (counts.append(self.count), sizes.append(self.size), attend(self, *a))[2],
+    )
     together = prefill(reader, tokens)
     assert max(counts) > 9
+    assert max(sizes) == 32, "the chunks from which no block is far are one"
     monkeypatch.setattr(reading, "TOGETHER", 1)
     counts.clear()
     apart = prefill(reader, tokens)

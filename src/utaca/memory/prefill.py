@@ -71,11 +71,12 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     bar = counter(total=length, done=0, unit="token", description=description) if description else None
     start = 0
     while start < length:
-        whole = (length - start) // m.prefill_chunk
+        whole = min(chunks, (length - start) // m.prefill_chunk)
+        # Chunks that see all before them are as good as one; what leaves the window behind them is far to none of them.
+        near = sum(layout.n_far(start + number * m.prefill_chunk) == 0 for number in range(whole))
         # Side by side go whole chunks of which each leaves the window at a block edge and sees far tokens.
-        alike = chunks > 1 and m.prefill_chunk % m.block_size == 0 and layout.n_far(start) > 0
-        count = min(chunks, whole) if alike and whole else 1
-        piece = tokens[start : start + count * m.prefill_chunk]
+        count = 1 if near or m.prefill_chunk % m.block_size else max(1, whole)
+        piece = tokens[start : start + max(near, count) * m.prefill_chunk]
         reader.forward(piece[None], Chunks(memory, start, len(piece), count))
         start += len(piece)
         if bar is not None:
