@@ -391,6 +391,13 @@ def test_verdicts() -> None:
     assert math.isnan(Row("", RATIO).distance)
 
 
+@pytest.mark.parametrize("changed", [{"representatives": "tokens"}, {"far_positions": "packed"}])
+def test_rules_that_the_block_loop_does_not_know_are_refused(changed: dict[str, str]) -> None:
+    reader = make_reader("llama", Memory(**changed))
+    with pytest.raises(UserError, match=r"set reader\.memory\.representatives=attention_mass"):
+        measure.measure(reader, measure.Plan(**PLAN), Machine(1.0, 1.0))
+
+
 def test_a_plan_too_small_is_refused() -> None:
     plan = measure.Plan(**PLAN)
     reader = make_reader()

@@ -45,6 +45,7 @@ from utaca.memory import BlockMemory, prefill
 from utaca.readers.load import Reader
 from utaca.readers.prompts import SEPARATOR
 from utaca.records.progress import progress
+from utaca.settings.schema import PACKED, TOKENS
 from utaca.trace import Generation
 
 FIXED, ADAPTIVE, POLICY = (8, 16, 32), (32, 48, 64, 96), Sub(16)
@@ -85,9 +86,14 @@ def measure(reader: Reader, plan: Plan, machine: Machine) -> tuple[list[Row], pd
     The second holds a row for each ``context`` and ``reader`` (block memory or full attention): medians over repeats of
     ``prefill_s``, ``prefill_us_token`` and ``decode_ms_token``, their ``_low`` and ``_high``, and their ``_floor`` for
     block memory. Raises :class:`UserError` where the shortest context has no more far blocks than the widest budget,
-    or an answer is too short to be timed.
+    an answer is too short to be timed, or the reader's memory has rules that the block loop and the floors do not know.
     """
     m = reader.settings.memory
+    if m.representatives == TOKENS or m.far_positions == PACKED:
+        raise UserError(
+            "the engine is timed beside InfLLM's loop over blocks, which ranks no tokens and packs no keys; set "
+            "reader.memory.representatives=attention_mass and reader.memory.far_positions=clipped"
+        )
     least = m.n_init + m.n_local + max(*FIXED, *ADAPTIVE, 2 * plan.budget) * m.block_size
     if plan.contexts[0] <= least:
         raise UserError(f"the shortest context has {plan.contexts[0]} tokens; give it more than {least}")
