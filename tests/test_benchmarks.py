@@ -239,7 +239,8 @@ def test_flops_on_paper_are_those_of_a_prefill(
 ) -> None:
     settings = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=budget, representatives=rule)
     reader = make_reader(kind, memory=settings)
-    # The last chunk is not whole.
+    # Tiles are half a chunk, as in life, and the last chunk is not whole.
+    monkeypatch.setattr(sys.modules["utaca.memory.attention"], "TILE", settings.prefill_chunk // 2)
     costs, width = Costs.of(reader), reader.shape.head_size
     plain, paper = counted_flops(reader, some_tokens(203)), costs.prefill_flops(203)
     assert plain["mm"] + plain.get("addmm", 0) == paper["linear layers"] + paper["retrieval"]
