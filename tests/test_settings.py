@@ -53,11 +53,11 @@ def test_every_option_of_every_group_composes(root: Path) -> None:
                 continue  # needs a path
             # The big readers' windows hold the documents of smaller scales whole.
             composed = compose({"scale": "paper", group: option}, root)
-            assert group in ("suites", "detectors", "card") or composed[group]["name"] == option
+            assert group in ("suites", "detectors", "card", "tasks") or composed[group]["name"] == option
 
 
 def test_groups_know_the_three_roles(root: Path) -> None:
-    others = {"scale", "reader", "corpus", "documents", "suites", "detectors", "card"}
+    others = {"scale", "reader", "corpus", "documents", "suites", "detectors", "card", "tasks"}
     assert set(groups(root)) == others | {"writer", "labeller", "judge"}
 
 

@@ -23,6 +23,7 @@ _GROUP_HELP = {
     "writer": "endpoint that writes test narratives",
     "labeller": "endpoint that labels factual tokens",
     "judge": "endpoint that scores answers",
+    "tasks": "benchmarks of other domains",
     "suites": "operating points; each reader brings its own choice",
     "detectors": "variants of the detector; scale=paper brings all of the paper's",
 }

@@ -412,6 +412,54 @@ class Point:
         return "-".join([*filter(None, parts), *([f"seed{self.seed}"] if self.seed >= 0 else [])])
 
 
+EVIDENCE = ("complete", "partial", "missing")
+"""What a calibration question's prompt holds of the paragraphs that answer it: all, half of them, none."""
+
+
+@dataclass
+class TaskSet:
+    """Rows of a task of a benchmark, as they are asked."""
+
+    task: str = setting(
+        MISSING,
+        "its task: longbook_sum_eng, longbook_qa_eng (InfiniteBench), narrativeqa, qmsum (LongBench), qa_1, qa_2 "
+        "(RULER), or meetings (QMSum's own files in LongBench's way)",
+    )
+    files: dict[str, str] = setting(
+        {}, "files in place of the task's own, below tasks.path; docs/benchmarks.md names them"
+    )
+    pool: list[str] = setting([], "files with further paragraphs to distract (RULER), below tasks.path")
+    articles: list[str] = setting([], "articles whose questions are asked, in this order (qa_1); empty: all")
+    length: int = setting(
+        0,
+        "most tokens: of prompt and answer together (RULER), of the prompt without the chat template (others; 0: all)",
+        minimum=0,
+    )
+    examples: int = setting(0, "rows, the first so many; 0: all", minimum=0)
+    mended: bool = setting(
+        False,
+        "RULER: questions drawn from all that there are, and documents of each sample shuffled in its own way, where "
+        "the official generator takes the first questions and shuffles all samples alike",
+    )
+    evidence: list[str] = setting(
+        ["complete"],
+        "RULER: what is left of the paragraphs that answer a question, one prompt each: complete, partial (half of "
+        "them, or of the sentences of a single one), missing",
+    )
+    block_size: int = setting(0, "tokens of a block of the reader's memory; 0: the reader's", minimum=0)
+    budgets: list[int] = setting(
+        [], "calibration: compact budgets (blocks) under which its trajectories are decoded; detectors.*.sets uses them"
+    )
+
+
+@dataclass
+class Tasks:
+    """Benchmarks of other domains (docs/benchmarks.md)."""
+
+    path: str = setting("data/benchmarks", "folder that holds their files")
+    sets: dict[str, TaskSet] = setting({}, "what is asked, by name; suites and detectors name it")
+
+
 @dataclass
 class Suite:
     """Operating points decoded side by side from one prefill a document."""
@@ -515,6 +563,7 @@ class Config:
         "says of them; docs/methods.md lists them",
     )
     suites: dict[str, Suite] = setting({}, "operating points, by suite")
+    tasks: Tasks = setting(Tasks(), "benchmarks of other domains")
     replayed: str = setting(
         "",
         "operating point of method utaca of the test split whose decisions are replayed (scale.replays), by label; "

@@ -1,0 +1,1 @@
+"""Benchmarks of other domains than the biographies, task by task, under their own prompts, lengths and scores."""

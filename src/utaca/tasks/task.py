@@ -1,0 +1,84 @@
+"""The interface of every task of a benchmark."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from utaca.errors import UserError
+from utaca.readers.prompts import SEPARATOR, Prompts
+from utaca.settings.schema import TaskSet
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row of a task as a reader is asked it.
+
+    The prompt is ``text``, an empty line and ``question``, and the answer goes on from the task's ``prefix``.
+    ``references`` are the answers that it is held against, any of them; ``document`` names what rows share, as a
+    paragraph or a meeting, over which intervals are drawn.
+    """
+
+    id: str
+    document: str
+    text: str
+    question: str
+    references: tuple[str, ...]
+
+
+class Task(ABC):
+    """A task of a benchmark under its official protocol.
+
+    Class constants say how both are called, how many tokens an answer may have, which text its answers begin with
+    behind the assistant's header, which files it is made from (a name for each, and where below ``tasks.path`` it lies
+    unless the set says otherwise), and how many rows the official files have. Answers end at a stop token or at
+    ``new_tokens``: no task here has another stop rule.
+    """
+
+    benchmark: ClassVar[str]
+    name: ClassVar[str]
+    new_tokens: ClassVar[int]
+    prefix: ClassVar[str] = ""
+    files: ClassVar[Mapping[str, str]]
+    rows: ClassVar[int]
+    metric: ClassVar[str]
+
+    @abstractmethod
+    def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+        """The rows of a set, as a reader with these prompts is asked them.
+
+        ``files`` has a path for each of the class's, all of them there. Raises :class:`UserError` in one sentence for a
+        file of another layout, for a row without an answer, and where the shortest prompt is longer than
+        ``settings.length``.
+        """
+
+    @abstractmethod
+    def score(self, prediction: str, references: Sequence[str]) -> float:
+        """The official score of an answer, 0 to 100."""
+
+    @abstractmethod
+    def is_official(self, files: Mapping[str, Path]) -> bool:
+        """Whether the files have as many rows as the official ones; else a set is called after its protocol alone."""
+
+
+def cut(prompts: Prompts, text: str, question: str, length: int) -> str:
+    """The text of a prompt of at most ``length`` tokens, chat template not counted, cut in the middle.
+
+    As InfiniteBench and LongBench cut: the first and the last half of the tokens of the prompt stay. 0 cuts nothing.
+    Raises :class:`UserError` where the question does not fit into the last half.
+    """
+    if not length:
+        return text
+    prompt = text + SEPARATOR + question
+    offsets = prompts.with_offsets(prompt)[1]
+    if len(offsets) <= length:
+        return text
+    head, tail = offsets[length // 2 - 1][1], offsets[-(length // 2)][0]
+    if tail > len(text):
+        raise UserError(
+            f"the question {question[:60]!r} does not fit into half of a prompt of {length} tokens; raise the set's length"
+        )
+    return text[:head] + text[tail:]
