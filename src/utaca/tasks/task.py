@@ -79,6 +79,7 @@ def cut(prompts: Prompts, text: str, question: str, length: int) -> str:
     head, tail = offsets[length // 2 - 1][1], offsets[-(length // 2)][0]
     if tail > len(text):
         raise UserError(
-            f"the question {question[:60]!r} does not fit into half of a prompt of {length} tokens; raise the set's length"
+            f"the question {question[:60]!r} does not fit into half of a prompt of {length} tokens; raise the set's "
+            "length"
         )
     return text[:head] + text[tail:]
