@@ -9,7 +9,7 @@ from configs import reference_config
 from matplotlib.axes import Axes
 from small import make_reader
 from test_generation_tables import ADAPTIVE, FIXED, brute, made
-from test_trajectories import methods_of
+from test_trajectories import asked, methods_of
 
 from utaca.generation.suites import Decoded, decode_suites
 from utaca.methods import METHODS
@@ -31,7 +31,7 @@ def config() -> schema.Config:
 
 
 def decoded_by_methods(reader, documents, suites, settings, journal) -> Decoded:
-    return decode_suites(reader, documents, suites, methods_of(suites, settings), {}, journal)
+    return decode_suites(reader, asked(reader, documents), suites, methods_of(suites, settings), {}, journal)
 
 
 def both(folder, own=OWN):

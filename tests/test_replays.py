@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from small import make_reader
 from test_generation_tables import config  # noqa: F401
-from test_trajectories import EveryThird, documents, methods_of
+from test_trajectories import EveryThird, asked, documents, methods_of
 
 from utaca.decoding.loop import generate
 from utaca.decoding.policies import Sub
 from utaca.errors import UserError
+from utaca.generation.answers import ask
 from utaca.generation.replays import Replays, decisions
 from utaca.generation.suites import Trigger, decode_suites
-from utaca.generation.trajectories import ask
 from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module
 from utaca.records import SCHEMAS, write
@@ -37,23 +37,25 @@ def test_every_decision_is_replayed_from_one_prefill(reader, tmp_path, monkeypat
     given, prefills = documents(2), []
     monkeypatch.setattr(infllm_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
     journal, suites = Journal(tmp_path, "x"), {"test": [Point("infllm", 2), POINT]}
-    found = decode_suites(reader, given, suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 99, 0))
+    found = decode_suites(
+        reader, asked(reader, given), suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 99, 0)
+    )
     assert len(prefills) == 2
     assert found.replays.schema.equals(SCHEMAS["replays"])
     rows = found.replays.to_pylist()
     for document in given:
-        memory, (text, longest) = prefill(reader, document["text"]), ask(reader, document)
-        options = {"budget": 6, "policy": Sub(2), "detector": EveryThird(), "max_new_tokens": longest}
-        plain = generate(memory, text, **options)
+        memory, one = prefill(reader, document["text"]), ask(reader, document)
+        options = {"budget": 6, "policy": Sub(2), "detector": EveryThird(), "max_new_tokens": one.longest}
+        plain = generate(memory, one.question, **options)
         # A decision is made wherever the first pass had less than K_max, which leaves out the first step.
-        asked = [n for n, t in enumerate(plain.trace) if (t.tentative or t).k < 6]
+        decided = [n for n, t in enumerate(plain.trace) if (t.tentative or t).k < 6]
         own = [row for row in rows if row["document"] == document["id"]]
-        assert [row["step"] for row in own] == asked
+        assert [row["step"] for row in own] == decided
         for row in own:
             step, token = row["step"], plain.trace[row["step"]]
             assert row["expanded"] == token.rolled_back
-            assert row["of"] == sum(plain.trace[n].rolled_back == token.rolled_back for n in asked)
-            turned = generate(memory, text, interventions={step: not token.rolled_back}, **options)
+            assert row["of"] == sum(plain.trace[n].rolled_back == token.rolled_back for n in decided)
+            turned = generate(memory, one.question, interventions={step: not token.rolled_back}, **options)
             assert (row["text"], row["rollbacks"], row["n_generated"]) == (
                 turned.text, turned.rollbacks, len(turned.trace)
             )  # fmt: skip
@@ -67,11 +69,15 @@ def test_every_decision_is_replayed_from_one_prefill(reader, tmp_path, monkeypat
             if rank == 1:
                 assert row["logprob_before"] == pytest.approx(compact.logprob, abs=1e-5)
     assert {row["expanded"] for row in rows} == {True, False}
-    fewer = decode_suites(reader, given, suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 1, 0)).replays
+    fewer = decode_suites(
+        reader, asked(reader, given), suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 1, 0)
+    ).replays
     assert len(prefills) == 2, "fewer replays are taken from the journal"
     assert all(row in rows for row in fewer.to_pylist())
     assert len(fewer) == 4
-    again = decode_suites(reader, given, suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 1, 0)).replays
+    again = decode_suites(
+        reader, asked(reader, given), suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 1, 0)
+    ).replays
     assert again.equals(fewer)
 
 

@@ -14,8 +14,9 @@ from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation import answers as answers_module
 from utaca.generation import trajectories as trajectories_module
+from utaca.generation.answers import Asked, ask
 from utaca.generation.suites import Trigger, decode_suites
-from utaca.generation.trajectories import ask, trajectories
+from utaca.generation.trajectories import trajectories
 from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module
 from utaca.methods.method import Method
@@ -63,6 +64,11 @@ def documents(n: int) -> list[dict]:
     ]
 
 
+def asked(reader: Reader, given: Sequence[Mapping[str, Any]]) -> list[Asked]:
+    """The question about each document."""
+    return [ask(reader, document) for document in given]
+
+
 @pytest.fixture
 def reader():
     # The window holds a question, a character a token.
@@ -74,14 +80,14 @@ def reader():
 def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
     given = documents(2)
     recorded = schema.Trajectories(sites=["residual", "attention"], expanded=6)
-    table = trajectories(reader, given, [1, 3], recorded, Journal(tmp_path, "x"))
+    table = trajectories(reader, asked(reader, given), [1, 3], recorded, Journal(tmp_path, "x"))
     assert table.schema.equals(trajectory_schema(64, recorded.sites))
     found = table.to_pylist()
     for document in given:
         memory = prefill(reader, document["text"])
         for budget in (1, 3):
             options = {"max_new_tokens": 9, "expanded": 6, "measured": True}
-            expected = generate(memory, ask(reader, document)[0], budget=budget, **options).trace
+            expected = generate(memory, ask(reader, document).question, budget=budget, **options).trace
             rows = [r for r in found if (r["document"], r["budget"]) == (document["id"], budget)]
             assert [r["token"] for r in rows] == [t.token for t in expected]
             assert [r["step"] for r in rows] == list(range(len(expected)))
@@ -103,7 +109,7 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
 
 
 def test_trajectories_survive_the_round_trip(reader, tmp_path) -> None:
-    table = trajectories(reader, documents(1), [2], schema.Trajectories(), Journal(tmp_path / "j", "x"))
+    table = trajectories(reader, asked(reader, documents(1)), [2], schema.Trajectories(), Journal(tmp_path / "j", "x"))
     write(tmp_path / "part.parquet", "trajectories", table, schema=trajectory_schema(64))
     assert read(tmp_path / "part.parquet", "trajectories").equals(table)
     with pytest.raises(UserError, match="has no column embedding_mlp"):
@@ -112,7 +118,7 @@ def test_trajectories_survive_the_round_trip(reader, tmp_path) -> None:
 
 def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) -> None:
     given = documents(3)
-    plain = trajectories(reader, given, [1], schema.Trajectories(), Journal(tmp_path / "plain", "x"))
+    plain = trajectories(reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "plain", "x"))
     read_documents = []
 
     def dying(reader, text, **options):
@@ -123,13 +129,15 @@ def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) ->
 
     monkeypatch.setattr(trajectories_module, "prefill", dying)
     with pytest.raises(KeyboardInterrupt):
-        trajectories(reader, given, [1], schema.Trajectories(), Journal(tmp_path / "killed", "x"))
+        trajectories(reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "killed", "x"))
     later = []
     monkeypatch.setattr(trajectories_module, "prefill", lambda r, t, **o: later.append(t) or prefill(r, t, **o))
-    resumed = trajectories(reader, given, [1], schema.Trajectories(), Journal(tmp_path / "killed", "x"))
+    resumed = trajectories(reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "killed", "x"))
     assert resumed.equals(plain)
     assert later == [given[2]["text"]], "only the document in hand is read again"
-    trajectories(reader, given, [1], schema.Trajectories(), Journal(tmp_path / "killed", "another identity"))
+    trajectories(
+        reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "killed", "another identity")
+    )
     assert len(later) == 4, "another identity finds nothing"
 
 
@@ -146,7 +154,7 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(infllm_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
     monkeypatch.setattr(answers_module, "generate", lambda *g, **o: decoded.append(o) or generate(*g, **o))
     given = documents(2)
-    found = decode_suites(reader, given, suites, methods_of(suites), triggers, Journal(tmp_path, "x"))
+    found = decode_suites(reader, asked(reader, given), suites, methods_of(suites), triggers, Journal(tmp_path, "x"))
     assert [label for _, label in found.answers] == [
         "infllm-K2", "infllm-K5", "utaca-K6-sub2", "oracle-K6-sub2", "utaca-K6-sub2-seed0", "utaca-K6-sub2-seed1"
     ]  # fmt: skip
@@ -168,7 +176,7 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
             assert row["text"] == "".join(t["text"] for t in trace)
             assert row["peak_bytes"] > 0
     more = {"test": [*suites["test"], Point("infllm", 1)]}
-    again = decode_suites(reader, given, more, methods_of(more), triggers, Journal(tmp_path, "x"))
+    again = decode_suites(reader, asked(reader, given), more, methods_of(more), triggers, Journal(tmp_path, "x"))
     assert len(prefills) == 4, "a new point prefills again"
     key = "test", "infllm-K2"
     assert again.answers[key].equals(found.answers[key]), "the others are taken from the journal"
@@ -184,7 +192,7 @@ def test_a_suite_decoded_in_pairs_gives_the_same_tokens(reader, tmp_path, monkey
         rows.clear()
         journal = Journal(tmp_path / str(paired), "x")
         suites = {"test": points}
-        given = documents(2), suites, methods_of(suites), triggers, journal
+        given = asked(reader, documents(2)), suites, methods_of(suites), triggers, journal
         found.append(decode_suites(reader, *given, paired=paired))
         assert set(rows) == ({1, 2} if paired else {1})
     for point in points:

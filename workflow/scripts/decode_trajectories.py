@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from utaca.generation.answers import ask
 from utaca.generation.trajectories import trajectories
 from utaca.readers.load import load as load_reader
 from utaca.records.fingerprint import fingerprint
@@ -28,7 +29,8 @@ with stage_log(snakemake.log[0]):
     folder = Path(params.journal) / f"{snakemake.wildcards.split}-{snakemake.wildcards.shard}"
     journal = Journal(folder, fingerprint(settings, snakemake.input))
     recorded = build(schema.Trajectories, params.recorded, "trajectories")
-    table = trajectories(reader, documents, params.budgets, recorded, journal)
+    asked = [ask(reader, document) for document in documents]
+    table = trajectories(reader, asked, params.budgets, recorded, journal)
     write(
         snakemake.output[0],
         "trajectories",

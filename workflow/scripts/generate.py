@@ -6,6 +6,7 @@ import pyarrow as pa
 import torch
 
 from utaca.detection.detector import load as load_detector
+from utaca.generation.answers import ask
 from utaca.generation.replays import Replays
 from utaca.generation.suites import Trigger, decode_suites
 from utaca.methods.registry import method_of
@@ -35,7 +36,8 @@ with stage_log(snakemake.log[0]):
     common = digest({"code": params.code, "reader": params.reader, "paired": params.paired})
     journal = Journal(params.journal, fingerprint(common, [files.documents, *files.reader]))
     replays = Replays(*params.replays) if params.replays else None
-    found = decode_suites(reader, documents, suites, methods, triggers, journal, paired=params.paired, replays=replays)
+    asked = [ask(reader, document) for document in documents]
+    found = decode_suites(reader, asked, suites, methods, triggers, journal, paired=params.paired, replays=replays)
     changing = ("suites", "methods", "triggers", "replays")
     settings = digest({key: value for key, value in params.items() if key not in changing})
     made_from = [files.documents, *files.detectors]

@@ -89,6 +89,7 @@ class Decoding:
     * ``reading``: the document, as :func:`utaca.prefill` or another method read it.
     * ``question``: any text. It is read in chunks, each under the ``question_budget`` of the reader's memory, which
       may be the answer's own; where it is 0, and the ``prefill_budget`` too, only its last token retrieves blocks.
+    * ``prefix``: what the answer begins with; it is read with the question, and is no part of the result.
     * ``budget``: blocks that every step retrieves (InfLLM), or a budget for each step, the last one for all further
       steps; with a policy, K_max. A method of another kind counts tokens, and has a budget of its own.
     * ``policy`` and ``detector``: UT-ACA. The first token is decoded under K_max, the policy sets the budget after each
@@ -122,6 +123,7 @@ class Decoding:
     paired: bool = False
     expanded: int = 0
     measured: bool = False
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         if self.budget is None and self.reading.budget is None:
@@ -225,7 +227,7 @@ def _run(reader: Reader, state: State, steps: Sequence[Step]) -> None:
 def _decode(decoding: Decoding) -> Generator[tuple[State, list[Step]] | Token, None, None]:
     """The steps that an answer wants run, each time all that may share a pass, and its tokens as they are accepted."""
     d, reader, policy = decoding, decoding.reading.reader, decoding.policy
-    prompt, budgets = reader.encode_question(d.question), d.budgets
+    prompt, budgets = reader.encode_question(d.question, d.prefix), d.budgets
     captures = {name: SIGNALS[name].capture for name in d.signals if SIGNALS[name].capture}
     state, pieces, previous = d.reading.begin(prompt, d.max_new_tokens, max(budgets), captures, tried=d.expanded)
     for piece, budget in pieces:

@@ -25,6 +25,17 @@ LONGEST_CYCLE, LOOPED = 16, 48
 ``LONGEST_CYCLE`` tokens, over and over."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A question about a document, ``text``; its answer begins with ``prefix`` and has ``longest`` tokens at most."""
+
+    document: str
+    text: str
+    question: str
+    longest: int
+    prefix: str = ""
+
+
 @dataclass
 class Answer:
     """What a method answered.
@@ -64,7 +75,7 @@ class Answers:
         options = {**method.options(detector), **options, "max_new_tokens": max_new_tokens}
         reading, seconds, peak = None, 0.0, 0
         try:
-            room = len(self._reader.encode_question(question)) + max_new_tokens
+            room = len(self._reader.encode_question(question, options.get("prefix", ""))) + max_new_tokens
             reading, seconds, peak = self._read(method, room)
             with PeakMemory(self._reader.device) as decoding:
                 generation = generate(method.bind(reading), question, **options)
@@ -91,11 +102,11 @@ class Answers:
         return self._kept[1:]
 
 
-def ask(reader: Reader, document: Mapping[str, Any]) -> tuple[str, int]:
-    """The question about all facts of a document (a row of schema "documents"), and the longest answer in tokens."""
+def ask(reader: Reader, document: Mapping[str, Any]) -> Asked:
+    """The question about all facts of a document, a row of schema "documents"."""
     attributes = [fact["attribute"] for fact in document["facts"]]
     text = question(attributes, document["person"], reader.settings.prompt)
-    return text, reader.settings.max_new_tokens * len(attributes)
+    return Asked(document["id"], document["text"], text, reader.settings.max_new_tokens * len(attributes))
 
 
 def loops(tokens: Sequence[int]) -> bool:

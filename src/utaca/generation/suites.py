@@ -12,7 +12,7 @@ from torch import Tensor
 
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
-from utaca.generation.answers import Answer, Answers, ask
+from utaca.generation.answers import Answer, Answers, Asked
 from utaca.generation.replays import Replays, replay_row
 from utaca.methods.method import Method
 from utaca.readers.load import Reader
@@ -45,7 +45,7 @@ class Decoded:
 
 def decode_suites(
     reader: Reader,
-    documents: Sequence[Mapping[str, Any]],
+    asked: Sequence[Asked],
     suites: Mapping[str, Sequence[Point]],
     methods: Mapping[str, Method],
     triggers: Mapping[str, Trigger],
@@ -69,7 +69,7 @@ def decode_suites(
     order = sorted(points, key=lambda key: readings.index(methods[key[1]].reading))
     found: dict[tuple[str, str], list[Answered]] = {key: [] for key in points}
     replayed = [SCHEMAS["replays"].empty_table()]
-    for given in progress(documents, total=len(documents), unit="document", description=f"suites {', '.join(suites)}"):
+    for given in progress(asked, total=len(asked), unit="document", description=f"suites {', '.join(suites)}"):
         document = _Document(reader, given, journal, paired)
         for suite, label in order:
             answer = document.answer(points[suite, label], methods[label], triggers.get(label), suite)
@@ -77,7 +77,7 @@ def decode_suites(
         if replays is not None:
             (key, point), *_ = ((key, point) for key, point in points.items() if point.label == replays.label)
             trace, trigger = found[key][-1].trace.to_pylist(), triggers[replays.label]
-            for step, of in replays.drawn(trace, point, given["id"]):
+            for step, of in replays.drawn(trace, point, given.document):
                 replayed.append(document.replay(point, methods[replays.label], trigger, trace, step, of))
     return Decoded(
         {key: pa.concat_tables(one.answer for one in own) for key, own in found.items()},
@@ -97,9 +97,9 @@ class Answered:
 class _Document:
     """A document's answers, journaled; it is read when the first one that is not journaled yet is asked for."""
 
-    def __init__(self, reader: Reader, document: Mapping[str, Any], journal: Journal, paired: bool) -> None:
-        self._reader, self._id, self._journal, self._paired = reader, document["id"], journal, paired
-        self._answers, (self._question, self._longest) = Answers(reader, document["text"]), ask(reader, document)
+    def __init__(self, reader: Reader, asked: Asked, journal: Journal, paired: bool) -> None:
+        self._reader, self._asked, self._journal, self._paired = reader, asked, journal, paired
+        self._answers = Answers(reader, asked.text)
 
     def answer(self, point: Point, method: Method, trigger: Trigger | None, suite: str) -> Answered:
         about: dict[str, str | int] = {"suite": suite, "point": point.label, "budget": point.budget}
@@ -124,17 +124,19 @@ class _Document:
             return pa.Table.from_pylist([replay_row(trace, step, turned)], SCHEMAS["replays"])
 
         table = self._table(f"replay of {step}", method, trigger, make)
-        return with_columns(table, document=self._id, point=point.label, of=of)
+        return with_columns(table, document=self._asked.document, point=point.label, of=of)
 
     def _table(self, what: str, method: Method, trigger: Trigger | None, make: Any) -> pa.Table:
         # Suites and names of detectors are no part of an answer.
         identity = fingerprint(digest(repr(method)), method.files())
-        return self._journal.table(f"{what}/{identity}/{trigger.digest if trigger else ''}/{self._id}", make)
+        return self._journal.table(
+            f"{what}/{identity}/{trigger.digest if trigger else ''}/{self._asked.document}", make
+        )
 
     def _generate(self, method: Method, trigger: Trigger | None, interventions: Mapping[int, bool]) -> Answer:
-        options = {"interventions": interventions, "paired": self._paired}
+        options = {"interventions": interventions, "paired": self._paired, "prefix": self._asked.prefix}
         return self._answers.answer(
-            method, self._question, self._longest, trigger.detector if trigger else None, **options
+            method, self._asked.question, self._asked.longest, trigger.detector if trigger else None, **options
         )
 
     def _decode(self, point: Point, method: Method, trigger: Trigger | None) -> pa.Table:
@@ -151,8 +153,8 @@ class _Document:
         return packed(
             answer.generation,
             point,
-            document=self._id,
-            question=self._question,
+            document=self._asked.document,
+            question=self._asked.question,
             n_context=answer.n_context,
             dropped=answer.dropped,
             prefill_seconds=answer.prefill_seconds,

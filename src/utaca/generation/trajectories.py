@@ -5,14 +5,13 @@ Paper, section 4.1: the context window is constrained during decoding, logits an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 import torch
 
 from utaca.decoding.loop import Decoding, generate_together
-from utaca.generation.answers import ask
+from utaca.generation.answers import Asked
 from utaca.generation.suites import on_host
 from utaca.memory import prefill
 from utaca.readers.load import Reader
@@ -25,26 +24,25 @@ from utaca.trace import Generation
 
 def trajectories(
     reader: Reader,
-    documents: Sequence[Mapping[str, Any]],
+    asked: Sequence[Asked],
     budgets: Sequence[int],
     recorded: Trajectories,
     journal: Journal,
 ) -> pa.Table:
     """One answer a document and budget, a row a token (:func:`utaca.records.trajectory_schema`)."""
 
-    def decode(document: Mapping[str, Any]) -> pa.Table:
-        memory = prefill(reader, document["text"])
-        text, longest = ask(reader, document)
-        options = {"max_new_tokens": longest, "expanded": recorded.expanded, "measured": True}
+    def decode(one: Asked) -> pa.Table:
+        memory = prefill(reader, one.text)
+        options = {"max_new_tokens": one.longest, "expanded": recorded.expanded, "measured": True, "prefix": one.prefix}
         # Budgets share their passes: a pass of three rows takes little more than one of a single row.
-        answers = generate_together([Decoding(memory, text, budget, **options) for budget in budgets])
+        answers = generate_together([Decoding(memory, one.question, budget, **options) for budget in budgets])
         return pa.concat_tables(
-            _table(reader, document["id"], budget, answer, recorded.sites)
+            _table(reader, one.document, budget, answer, recorded.sites)
             for budget, answer in zip(budgets, answers, strict=True)
         )
 
-    bar = progress(documents, total=len(documents), unit="document", description="trajectories")
-    return pa.concat_tables([journal.table(document["id"], lambda d=document: decode(d)) for document in bar])
+    bar = progress(asked, total=len(asked), unit="document", description="trajectories")
+    return pa.concat_tables([journal.table(one.document, lambda one=one: decode(one)) for one in bar])
 
 
 def _table(reader: Reader, document: str, budget: int, generation: Generation, sites: Sequence[str]) -> pa.Table:

@@ -91,9 +91,10 @@ class Reader:
         """Token ids [N] of the chat template's opening and a document: control tokens are the template's alone."""
         return self._tensor(self.prompts.document(text))
 
-    def encode_question(self, text: str) -> Tensor:
-        """Token ids [T] of a question with the chat template's closing, as they follow a document's."""
-        return self._tensor(self.prompts.question(text))
+    def encode_question(self, text: str, prefix: str = "") -> Tensor:
+        """Token ids [T] of a question with the chat template's closing, as they follow a document's, and of the
+        answer's beginning where it is given."""
+        return self._tensor(self.prompts.question(text, prefix))
 
     def _tensor(self, ids: list[int]) -> Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self.device)

@@ -140,13 +140,14 @@ class Prompts:
         offsets = self._tokenizer.encode(self._before + text, add_special_tokens=False).offsets
         return [(start - len(self._before), end - len(self._before)) for start, end in offsets]
 
-    def question(self, text: str) -> list[int]:
+    def question(self, text: str, prefix: str = "") -> list[int]:
         """Token ids of the separator, a question and what the template writes after it, as they follow a document.
 
+        ``prefix`` is the beginning of the answer, where it is given.
         Tokenizers of the SentencePiece kind mark the first word of a text, which a question behind a document has not.
         Raises :class:`UserError` for a tokenizer that joins the separator to the letter before it.
         """
-        encoding = self._tokenizer.encode(_LETTER + SEPARATOR + text + self._after, add_special_tokens=False)
+        encoding = self._tokenizer.encode(_LETTER + SEPARATOR + text + self._after + prefix, add_special_tokens=False)
         if any(start < len(_LETTER) < end for start, end in encoding.offsets):
             raise UserError("the reader's tokenizer joins line breaks to the letter before them; use another reader")
         return encoding.ids[sum(end <= len(_LETTER) for _, end in encoding.offsets) :]
