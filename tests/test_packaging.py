@@ -21,7 +21,7 @@ import utaca
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-NAMES = {"hydra": "hydra-core", "markdown_it": "markdown-it-py", "yaml": "pyyaml"}
+NAMES = {"hydra": "hydra-core", "markdown_it": "markdown-it-py", "rouge_score": "rouge-score", "yaml": "pyyaml"}
 """Distributions that are called otherwise than what is imported of them."""
 
 
@@ -45,14 +45,16 @@ def imported(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 def test_the_lock_pins_what_is_declared() -> None:
     lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").split()
     pins = {name.lower(): version for name, _, version in (line.partition("==") for line in lines)}
-    for requirement in requirements("pipeline", "test", "smollm2"):
+    for requirement in requirements("pipeline", "test", "smollm2", "benchmarks"):
         assert requirement.specifier, f"{requirement.name} has no range"
         assert requirement.specifier.contains(pins[requirement.name.lower()]), requirement
 
 
 def test_every_import_is_declared() -> None:
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py")]
-    declared = {requirement.name.lower() for requirement in requirements("pipeline", "llmlingua", "smollm2")}
+    declared = {
+        requirement.name.lower() for requirement in requirements("pipeline", "llmlingua", "smollm2", "benchmarks")
+    }
     for name, path in imported(sources):
         assert name in declared, (name, path)
 

@@ -1,0 +1,126 @@
+"""Scores of an answer as the benchmarks' own code computes them, 0 to 100, not rounded.
+
+Two metrics that both are called ROUGE-L differ by several points, so each keeps the package of its benchmark.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from importlib import metadata
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from utaca.errors import UserError
+
+if TYPE_CHECKING:
+    from rouge import Rouge
+
+VERSIONS = {"rouge": "1.0.1", "rouge-score": "0.1.2"}
+"""The packages that metrics need, in the versions that give the published scores."""
+
+_LIMIT = 1000
+"""Python's default limit of recursion, at which LongBench's ROUGE-L gives up on long sentences."""
+
+
+def require(*packages: str) -> None:
+    """Raises :class:`UserError` where a package of :data:`VERSIONS` is missing or of another version."""
+    for package in packages:
+        try:
+            found = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found = "not installed"
+        if found != VERSIONS[package]:
+            raise UserError(
+                f"the task's metric needs {package} {VERSIONS[package]}, which is {found} here; run: pip install "
+                '"utaca[benchmarks]"'
+            )
+
+
+def token_f1(prediction: str, references: Sequence[str]) -> float:
+    """F1 of words in common, of InfiniteBench's En.QA and LongBench's NarrativeQA; the best over references.
+
+    SQuAD's normalisation, but a text of which nothing is left scores 0 whatever it is held against.
+    """
+    predicted = _words(prediction)
+    return max(_f1(predicted, _words(reference)) for reference in _several(references))
+
+
+def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
+    """F of InfiniteBench's En.Sum: ROUGE-Lsum of ``rouge-score``, no stemmer; the best over references.
+
+    The longest common subsequence of each line of a reference and the answer's lines, so line breaks count.
+    """
+    require("rouge-score")
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(["rougeLsum"], use_stemmer=False)
+    return 100 * scorer.score_multi(_several(references), prediction)["rougeLsum"].fmeasure
+
+
+def rouge_l(prediction: str, references: Sequence[str]) -> float:
+    """F of LongBench's QMSum: summary-level ROUGE-L of ``rouge``, over distinct words; the best over references.
+
+    LongBench takes 0 for whatever the package fails on: a text of no sentence, and sentences of about 1,000 words, at
+    which its recursion meets Python's limit. The package is run in a thread, in which it finds as much of the stack
+    taken as in LongBench's script, wherever this is called from.
+    """
+    require("rouge")
+    from rouge import Rouge
+
+    scorer = Rouge(metrics=["rouge-l"], stats=["f"])
+    return 100 * max(_RougeL(scorer, prediction, reference).value() for reference in _several(references))
+
+
+def _several(references: Sequence[str]) -> Sequence[str]:
+    """The references, where they are several texts: a text would be taken letter by letter."""
+    if isinstance(references, str):
+        raise TypeError("references are a sequence of texts, not a text")
+    return references
+
+
+def _words(text: str) -> list[str]:
+    """Words of a text in small letters, without ASCII punctuation and English articles."""
+    bare = text.lower().translate(str.maketrans("", "", string.punctuation))
+    return re.sub(r"\b(a|an|the)\b", " ", bare).split()
+
+
+def _f1(predicted: Sequence[str], wanted: Sequence[str]) -> float:
+    """F1 of two bags of words, 0 to 100."""
+    common = sum((Counter(predicted) & Counter(wanted)).values())
+    if not common:
+        return 0.0
+    precision, recall = common / len(predicted), common / len(wanted)
+    return 100 * (2 * precision * recall / (precision + recall))
+
+
+class _RougeL(Thread):
+    """LongBench's ROUGE-L of an answer and a reference, 0 to 1.
+
+    :meth:`run` is the third function of its thread, as LongBench's own is of its script. A limit that somebody raised
+    is used up first.
+    """
+
+    def __init__(self, scorer: Rouge, prediction: str, reference: str) -> None:
+        super().__init__()
+        self._scorer = scorer
+        self._texts = [prediction], [reference]
+        self._spare = sys.getrecursionlimit() - _LIMIT
+        self._found = 0.0
+
+    def run(self) -> None:
+        if self._spare > 0:
+            self._spare -= 1
+            return self.run()
+        try:
+            self._found = self._scorer.get_scores(*self._texts, avg=True)["rouge-l"]["f"]
+        except (RecursionError, ValueError):
+            self._found = 0.0
+
+    def value(self) -> float:
+        self.start()
+        self.join()
+        return self._found
