@@ -14,7 +14,7 @@ from utaca.endpoints import prompts
 from utaca.endpoints.client import Answers
 from utaca.endpoints.store import identity
 from utaca.errors import UserError
-from utaca.judging import cas, labels
+from utaca.judging import answers, cas, labels, tokens
 from utaca.judging.strings import string_match
 from utaca.records import SCHEMAS
 from utaca.settings import schema
@@ -32,7 +32,7 @@ def task_of(request) -> dict:
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Answers every factual token 1 where it occurs in the answer, 2 in "unknown", else 0; keeps the tasks."""
+    """Answers every token asked about 1 where it occurs in an answer, 2 in "unknown", else 0; keeps the tasks."""
     tasks: list[dict] = []
 
     def ask(endpoint, requests, *, store, description):
@@ -47,11 +47,12 @@ def asked(monkeypatch):
                 value = cas.Score(score=float(task["prediction"] == task["reference"]), reason="table")
             else:
                 refused = "unknown" in task["prediction"]
-                value = labels.TokenLabels(
+                right = task.get("answer") or " or ".join(task["answers"])
+                value = tokens.TokenLabels(
                     labels=[
                         {
                             "index": t["index"],
-                            "label": 2 if refused else int(t["text"].strip(" .") in task["answer"]),
+                            "label": 2 if refused else int(t["text"].strip(" .") in right),
                             "reason": "table",
                         }
                         for t in task["tokens"]
@@ -61,7 +62,7 @@ def asked(monkeypatch):
             replies.values[request.key] = value
         return replies
 
-    monkeypatch.setattr(labels, "ask", ask)
+    monkeypatch.setattr(tokens, "ask", ask)
     monkeypatch.setattr(cas, "ask", ask)
     return tasks
 
@@ -197,23 +198,78 @@ def test_failed_labels_stay_null(asked):
 
 
 def test_every_token_of_every_trajectory_is_kept(asked):
-    tokens = trajectory([*HOBBY, " Chess", "."], budget=2) + trajectory(["Chess"], budget=1)
-    table = labels.label(pa.Table.from_pylist(tokens[::-1]), [document(("hobby", "Chess"))], ENDPOINT, STORE)
+    rows = trajectory([*HOBBY, " Chess", "."], budget=2) + trajectory(["Chess"], budget=1)
+    table = labels.label(pa.Table.from_pylist(rows[::-1]), [document(("hobby", "Chess"))], ENDPOINT, STORE)
     assert sorted(zip(*(table.column(c).to_pylist() for c in ("budget", "step")), strict=True)) == sorted(
-        (t["budget"], t["step"]) for t in tokens
+        (t["budget"], t["step"]) for t in rows
     )
     with pytest.raises(UserError, match="d0"):
-        labels.label(pa.Table.from_pylist(tokens), [], ENDPOINT, STORE)
+        labels.label(pa.Table.from_pylist(rows), [], ENDPOINT, STORE)
 
 
 def test_labeller_answer_is_checked():
-    check = labels._exactly(2)
+    check = tokens._exactly(2)
     one = {"index": 0, "label": 1, "reason": ""}
-    assert "labelled [0]" in check(labels.TokenLabels(labels=[one]))
-    assert check(labels.TokenLabels(labels=[one, one]))
-    assert check(labels.TokenLabels(labels=[{**one, "index": 1}, one])) is None
+    assert "labelled [0]" in check(tokens.TokenLabels(labels=[one]))
+    assert check(tokens.TokenLabels(labels=[one, one]))
+    assert check(tokens.TokenLabels(labels=[{**one, "index": 1}, one])) is None
     with pytest.raises(ValueError, match="label"):
-        labels.TokenLabels(labels=[{**one, "label": 3}])
+        tokens.TokenLabels(labels=[{**one, "label": 3}])
+
+
+FREE = {"d0": ("Where is Normandy?", ("France", "the French Republic"))}
+
+
+def labelled_freely(pieces: list[str], finish: str = "eos", used: list | None = None) -> tuple[list, list]:
+    table = answers.label_answers(pa.Table.from_pylist(trajectory(pieces, finish)), FREE, ENDPOINT, STORE, used)
+    assert table.schema.equals(SCHEMAS["labels"])
+    assert table.column("step").to_pylist() == list(range(len(pieces) + (finish == "eos")))
+    return table.column("label").to_pylist(), table.column("source").to_pylist()
+
+
+def test_all_text_of_a_free_answer_is_sent(asked):
+    got, source = labelled_freely([" In", " Rome", ",", "", " France", "."])
+    assert got == [0, 0, 0, 1, 1, 1, 1]
+    assert source == ["endpoint"] * 6 + ["template"]
+    (task,) = asked
+    sent = [{"index": i, "text": text} for i, text in enumerate([" In", " Rome", ",", " France", "."])]
+    assert task == {
+        "task": "label_answer",
+        "question": "Where is Normandy?",
+        "answers": ["France", "the French Republic"],
+        "prediction": " In Rome, France.",
+        "tokens": sent,
+    }
+    assert labelled_freely([" unknown"], finish="length") == ([2], ["endpoint"])
+
+
+def test_free_answers_without_text_are_wrong_and_not_sent(asked):
+    for pieces, finish in (([], "eos"), (["", " \n"], "eos"), ([""], "length")):
+        got, source = labelled_freely(pieces, finish)
+        assert set(got) == {0}
+        assert set(source) == {"template"}
+    assert not asked
+
+
+def test_failed_labels_of_free_answers_stay_null(asked):
+    assert labelled_freely([" fail", " now"]) == ([None, None, 1], ["failed", "failed", "template"])
+
+
+def test_free_answers_need_their_question(asked):
+    rows = pa.Table.from_pylist(trajectory(["France"]))
+    for questions in ({}, {"d0": ("Where?", ())}):
+        with pytest.raises(UserError, match="'d0' was decoded but has no reference answer"):
+            answers.label_answers(rows, questions, ENDPOINT, STORE)
+
+
+def test_free_answers_through_the_reference_endpoint(tmp_path):
+    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
+    rows, used = trajectory([" France", " and", " Spain"], budget=2) + trajectory([" not", " given"], budget=1), []
+    table = answers.label_answers(pa.Table.from_pylist(rows), FREE, endpoint, tmp_path / "a.sqlite", used)
+    assert table.column("label").to_pylist() == [1, 0, 0, 1, 2, 2, 1]
+    assert table.column("budget").to_pylist() == [2] * 4 + [1] * 3
+    assert [row["item"] for row in used] == ["d0/2", "d0/1"]
+    assert pa.Table.from_pylist(used, schema=SCHEMAS["usage"]).num_rows == 2
 
 
 @pytest.mark.parametrize(
@@ -255,7 +311,7 @@ def test_string_match():
 
 
 def test_prompts_cannot_be_closed_by_the_text_under_judgement():
-    for module, version in ((labels, "label-1"), (cas, "score-1"), (writer, "biography-1")):
+    for module, version in ((labels, "label-1"), (answers, "answer-1"), (cas, "score-1"), (writer, "biography-1")):
         prompt = prompts.load(module.__name__)
         assert prompt.version == version
         content = prompt.messages({"prediction": "```\nignore"})[-1]["content"]
@@ -265,20 +321,21 @@ def test_prompts_cannot_be_closed_by_the_text_under_judgement():
 def test_an_edited_prompt_changes_its_own_requests_alone(monkeypatch, tmp_path):
     asked = {}
     files = {}
-    for module in (writer, labels, cas):
 
-        def ask(endpoint, requests, *, store, description, name=module.__name__):
-            shapes = [request.answer.model_json_schema() for request in requests]
-            asked[name] = [
-                identity(endpoint, r.messages, shape, r.version) for r, shape in zip(requests, shapes, strict=True)
-            ]
-            return Answers(failures={request.key: "timeout" for request in requests})
+    def ask(endpoint, requests, *, store, description):
+        shapes = [request.answer.model_json_schema() for request in requests]
+        asked[task_of(requests[0])["task"]] = [
+            identity(endpoint, r.messages, shape, r.version) for r, shape in zip(requests, shapes, strict=True)
+        ]
+        return Answers(failures={request.key: "timeout" for request in requests})
 
+    for module in (writer, tokens, cas):
         monkeypatch.setattr(module, "ask", ask)
+    for name, module in {"biography": writer, "label": labels, "label_answer": answers, "score": cas}.items():
         source = Path(module.__file__).with_suffix(".txt")
-        files[module.__name__] = tmp_path / module.__package__ / source.name
-        files[module.__name__].parent.mkdir(exist_ok=True)
-        shutil.copyfile(source, files[module.__name__])
+        files[name] = tmp_path / module.__package__ / source.name
+        files[name].parent.mkdir(exist_ok=True)
+        shutil.copyfile(source, files[name])
     monkeypatch.setattr(prompts, "files", lambda package: tmp_path / package)
     monkeypatch.setattr(prompts, "load", prompts.load.__wrapped__)
 
@@ -289,10 +346,12 @@ def test_an_edited_prompt_changes_its_own_requests_alone(monkeypatch, tmp_path):
         labels.label(
             pa.Table.from_pylist(trajectory([f"The hobby of {PERSON} is", " Chess", "."])), [own], ENDPOINT, STORE
         )
+        answers.label_answers(pa.Table.from_pylist(trajectory(["France"])), FREE, ENDPOINT, STORE)
         cas.score([{"document": "d0", "suite": "s", "point": "p", "text": "Chess"}], [own], ENDPOINT, STORE)
         return dict(asked)
 
     before = requests()
+    assert before.keys() == files.keys()
     assert all(before.values())
     for name, file in files.items():
         kept = file.read_text(encoding="utf-8")

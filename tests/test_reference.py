@@ -167,6 +167,55 @@ def test_labels_of_another_person_or_attribute() -> None:
     assert labels("Iraq", [" unknown"], "The birth place of P Q is unknown.") == [2]
 
 
+NORMANDY = "In what country is Normandy located?"
+SAME = "Were Scott Derrickson and Ed Wood of the same nationality?"
+OLDER = "Who is older, Ann Hart or Bob Hill?"
+DIED = "When did he die?"
+
+
+@pytest.mark.parametrize(
+    ("question", "answers", "prediction", "expected"),
+    [
+        (NORMANDY, ["France"], " France|.", [1, 1]),
+        (NORMANDY, ["France"], "Normandy| is| located| in| France|.", [1] * 6),
+        (NORMANDY, ["France"], "France| is| the| country| Normandy| is| located| in|.", [1] * 9),
+        (NORMANDY, ["France"], "Normandy| is| located| in| Germany|.", [0] * 6),
+        (NORMANDY, ["France"], "Fr|ank|ia", [1, 0, 0]),
+        (NORMANDY, ["France"], "France|,| near| Belgium|.", [1, 1, 0, 0, 0]),
+        (NORMANDY, ["France"], "France| and| Germany", [1, 0, 0]),
+        (NORMANDY, ["France"], "Rouen| is| not| in| France", [0] * 5),
+        (NORMANDY, ["the French Republic", "France"], "It| is| in| France", [1] * 4),
+        (NORMANDY, ["United States", "the Elbe"], "It| is| the| USA|.", [1] * 5),
+        (NORMANDY, ["United States", "the Elbe"], "It| is| Elbe|.", [1] * 4),
+        (NORMANDY, ["France"], " unknown|.", [2, 2]),
+        (NORMANDY, ["unknown"], " unknown|.", [1, 1]),
+        (NORMANDY, ["France"], "The| documents| do| not| mention| where| Normandy| is| located|.", [2] * 10),
+        (NORMANDY, ["France"], "Unknown|,| perhaps| France", [2, 2, 1, 1]),
+        (NORMANDY, ["France"], "Here| is| the| answer|.| France|.| That| is| it", [1] * 10),
+        (NORMANDY, ["France"], "\n", [0]),
+        (NORMANDY, ["in the tower"], "He| fell| in| the| forest", [0] * 5),
+        (DIED, ["10 May 1990"], "He| died| on| May| |1|0|,| 1990|.", [1] * 10),
+        (DIED, ["10 May 1990"], "12| May| 1990", [0, 1, 1]),
+        (DIED, ["10 May 1990"], "He| died| on| May| |1|2|,| 1990", [1, 1, 1, 1, 1, 1, 0, 0, 1]),
+        (DIED, ["1990", "200"], "In| 1990| in| Rome", [1, 1, 0, 0]),
+        (DIED, ["7"], " seven|.", [1, 1]),
+        (DIED, ["2"], " 2nd", [0]),
+        (SAME, ["yes"], "Yes|.", [1, 1]),
+        (SAME, ["yes"], "No|.", [0, 0]),
+        (SAME, ["no"], "No|,| they| were| not| of| the| same| nationality|.", [1] * 10),
+        (SAME, ["no"], "Yes|,| they| were| of| the| same| nationality|.", [0] * 9),
+        (OLDER, ["Ann Hart"], "Ann| Hart| is| older| than| Bob| Hill|.", [1] * 8),
+        (OLDER, ["Ann Hart"], "Bob| Hill", [0, 0]),
+    ],
+)
+def test_labels_of_answers_in_free_words(
+    question: str, answers: list[str], prediction: str, expected: list[int]
+) -> None:
+    found = labeller.label_answer(question, answers, list(enumerate(prediction.split("|"))))
+    assert [index for index, _, _ in found] == list(range(len(expected)))
+    assert [value for _, value, _ in found] == expected
+
+
 CASES = {
     3: (
         [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from utaca.reference import judge, labeller, writer
@@ -27,7 +27,15 @@ def _biography(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _label(given: Mapping[str, Any]) -> dict[str, Any]:
     tokens = [(token["index"], token["text"]) for token in given["tokens"]]
-    labels = labeller.label(given["person"], given["attribute"], given["answer"], given["prediction"], tokens)
+    return _labels(labeller.label(given["person"], given["attribute"], given["answer"], given["prediction"], tokens))
+
+
+def _label_answer(given: Mapping[str, Any]) -> dict[str, Any]:
+    tokens = [(token["index"], token["text"]) for token in given["tokens"]]
+    return _labels(labeller.label_answer(given["question"], given["answers"], tokens))
+
+
+def _labels(labels: Sequence[labeller.Labelled]) -> dict[str, Any]:
     return {"labels": [{"index": index, "label": label, "reason": reason} for index, label, reason in labels]}
 
 
@@ -39,6 +47,7 @@ def _score(given: Mapping[str, Any]) -> dict[str, Any]:
 TASKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "biography": _biography,
     "label": _label,
+    "label_answer": _label_answer,
     "score": _score,
 }
 

@@ -1,5 +1,6 @@
 """Token labels by rules: 1 correct, 0 hallucinated, 2 unknown (paper, section on label construction).
 
+Values of sentences about a person (:func:`label`) and whole answers in free words (:func:`label_answer`).
 Rules in order: abstention; another person or attribute; consistency with the reference at the aligned place.
 Tokens without letters or digits follow their neighbour.
 """
@@ -7,13 +8,18 @@ Tokens without letters or digits follow their neighbour.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise, takewhile
 
-from utaca.reference import dates, judge, names, statements
+from utaca.reference import dates, judge, names, numbers, statements
 
 HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
+
+Labelled = tuple[int, int, str]
+"""A token's index, its label and the reason."""
+Run = tuple[str, list[int]]
+"""A word or number, folded, and the offset of each of its characters."""
 
 _REASONS = {
     HALLUCINATED: "not supported by the reference",
@@ -24,6 +30,11 @@ _MONTHS = (
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
+_ARTICLES = ("the", "a", "an")
+# Beside a word or number, what makes it another one: 1,200 and 2nd are no 200 and no 2.
+_LONGER_BEFORE = re.compile(r"(?:\w|\d[.,])\Z")
+_LONGER_AFTER = re.compile(r"\w|[.,]\d")
+_SENTENCE_END = re.compile(r"[.;!?](?=\s|\Z)|\n")
 _ENCLOSING = re.compile(r"[,;@/()\n]")
 _DENIAL = re.compile(rf"(?:{statements.NEGATION.pattern})(?:(?!\bbut\b)[^,;])*", re.IGNORECASE)
 _SENTENCE = re.compile(r"^\s*The (.+?) of (.+?) is\b", re.IGNORECASE)
@@ -31,13 +42,40 @@ _SENTENCE = re.compile(r"^\s*The (.+?) of (.+?) is\b", re.IGNORECASE)
 
 def label(
     person: str, attribute: str, answer: str, prediction: str, tokens: Sequence[tuple[int, str]]
-) -> list[tuple[int, int, str]]:
+) -> list[Labelled]:
     """Label the tokens (index, text) of the value in the sentence ``prediction``: (index, label, reason) each."""
     text = "".join(part for _, part in tokens)
     same = judge.equivalent(text, answer, attribute)
     abstained = set() if same else _refused(text, {*names.words(person), *names.words(attribute)})
     elsewhere = _elsewhere(person, attribute, prediction)
     consistent = set() if elsewhere else set(range(len(text))) if same else _consistent(text, answer, attribute)
+    return _labelled(tokens, consistent, abstained, {**_REASONS, HALLUCINATED: elsewhere} if elsewhere else _REASONS)
+
+
+def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[int, str]]) -> list[Labelled]:
+    """Label the tokens (index, text) of a whole answer in free words, of which any of ``answers`` is right.
+
+    It is held against the one of them that leaves most of its tokens correct, the first of equals. Words that assert
+    nothing, or that the question has too, go with the value that they carry: the next one in their sentence, else the
+    one before.
+    """
+    text = "".join(part for _, part in tokens)
+    asked = {form for run, _ in _runs(question) for form in _forms(run)}
+    idle = {run for run, _ in _runs(text) if any(form in asked or _is_plain(form) for form in _forms(run))}
+    refused = _refused(text, idle)
+    found = []
+    for answer in answers:
+        same = judge.equivalent(text, answer, "")
+        consistent = set(range(len(text))) if same else _supported(text, answer, idle)
+        found.append(_labelled(tokens, consistent, set() if same else refused, _REASONS))
+    return max(found, key=lambda labels: sum(value == CORRECT for _, value, _ in labels))
+
+
+def _labelled(
+    tokens: Sequence[tuple[int, str]], consistent: set[int], abstained: set[int], reasons: Mapping[int, str]
+) -> list[Labelled]:
+    """Tokens by the offsets of what is consistent with the reference and of what abstains."""
+    text = "".join(part for _, part in tokens)
     labels: list[int | None] = []
     place = 0
     for _, part in tokens:
@@ -49,8 +87,8 @@ def label(
             labels.append(UNKNOWN)
         else:
             labels.append(CORRECT if consistent.issuperset(characters) else HALLUCINATED)
-    filled = _filled(labels, UNKNOWN if abstained else CORRECT if same and not elsewhere else HALLUCINATED)
-    reasons = {**_REASONS, HALLUCINATED: elsewhere} if elsewhere else _REASONS
+    whole = bool(text) and consistent.issuperset(range(len(text)))
+    filled = _filled(labels, UNKNOWN if abstained else CORRECT if whole else HALLUCINATED)
     return [(index, value, reasons[value]) for (index, _), value in zip(tokens, filled, strict=True)]
 
 
@@ -63,7 +101,7 @@ def _refused(text: str, asked: set[str]) -> set[int]:
             for (_, before), (run, places) in pairwise(line):
                 between = text[min(before[-1], places[-1]) + 1 : max(before[0], places[0])]
                 joined = found.issuperset(before) and not _ENCLOSING.search(between) and "." not in between
-                if joined and (names.is_plain(run, "") or run in asked):
+                if joined and (_is_plain(run) or run in asked):
                     found.update(places)
     return found
 
@@ -119,19 +157,88 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     return found - _denied(text, answer)
 
 
+def _supported(text: str, answer: str, idle: set[str]) -> set[int]:
+    """Offsets of the characters of a text in free words, which is not the answer, that agree with it.
+
+    ``idle`` are the words of the text that assert nothing; they go with the value that they carry.
+    """
+    said = _runs(text)
+    found = _stated(text, said, answer) or _reworded(text, said, answer, idle)
+    if not found:
+        found = _consistent(text, answer, "")
+        if all(run in idle or found.isdisjoint(places) for run, places in said):
+            found = set()  # Function words that the two happen to share.
+    if names.bare(answer) not in ("yes", "no"):
+        found -= _denied(text, answer)
+    sentence = [len(_SENTENCE_END.findall(text[: places[0]])) for _, places in said]
+    values = [i for i, (run, places) in enumerate(said) if run not in idle or found.issuperset(places)]
+    for i, (run, places) in enumerate(said):
+        following = [value for value in values if value >= i]
+        own = [value for value in following if sentence[value] == sentence[i]]
+        before = [value for value in values if value < i]
+        carried = (own or before[::-1] or following)[:1]
+        if run in idle and carried and found.issuperset(said[carried[0]][1]):
+            found.update(places)
+    return found
+
+
+def _stated(text: str, said: list[Run], answer: str) -> set[int]:
+    """Offsets of where a text has the words of the answer, its article aside; of a date, where it names one."""
+    expected = dates.whole_date(answer)
+    found: set[int] = set()
+    if expected is not None:
+        for date in dates.dates(text):
+            start, end = date.span
+            same = date.same(expected)
+            own = set(range(end - start)) if same else _consistent(text[start:end], answer, "")
+            found.update(start + place for place in own)
+        return found
+    wanted = [run for run, _ in _runs(answer)]
+    wanted = wanted[len(wanted) > 1 and wanted[0] in _ARTICLES :]
+    for first in range(len(said) - len(wanted) + 1):
+        own = said[first : first + len(wanted)]
+        if own and [run for run, _ in own] == wanted:
+            start, end = own[0][1][0], own[-1][1][-1] + 1
+            if not _LONGER_BEFORE.search(text[:start]) and not _LONGER_AFTER.match(text[end:]):
+                found.update(range(start, end))
+    return found
+
+
+def _reworded(text: str, said: list[Run], answer: str, idle: set[str]) -> set[int]:
+    """Offsets of what is left of a text without idle words at its ends, where that is the answer in other words."""
+    telling = [i for i, (run, _) in enumerate(said) if run not in idle]
+    for first in range(telling[0] + 1 if telling else 0):
+        for last in (telling[-1], len(said) - 1):
+            start, end = said[first][1][0], said[last][1][-1] + 1
+            own = text[start:end]
+            if judge.equivalent(own, answer, "") or numbers.in_digits(own) == answer.strip():
+                return set(range(start, end))
+    return set()
+
+
 def _is_part(text: str, expected: dates.Date) -> bool:
     """Whether a text names a part of a date and nothing else."""
-    telling = [run for run, _ in _runs(text) if not names.is_plain(run, "") and not run.isdecimal()]
+    telling = [run for run, _ in _runs(text) if not _is_plain(run) and not run.isdecimal()]
     return (
         not dates.dates(text) and dates.agreement(text, expected) > 0 and all(run in dates.months() for run in telling)
     )
 
 
-def _adopt(found: set[int], said: list[tuple[str, list[int]]]) -> None:
+def _forms(run: str) -> tuple[str, str, str]:
+    """A word, its stem, and the verb of a past tense too short for a stem."""
+    return run, names.stem(run), run.removesuffix("d")
+
+
+def _is_plain(run: str) -> bool:
+    """Whether a word asserts nothing."""
+    return names.is_plain(run, "")
+
+
+def _adopt(found: set[int], said: list[Run]) -> None:
     """Give words that assert nothing (in, the, probably) to the word after them."""
     following = False
     for run, places in reversed(said):
-        if following and names.is_plain(run, ""):
+        if following and _is_plain(run):
             found.update(places)
         following = found.issuperset(places)
 
@@ -143,10 +250,10 @@ def _denied(text: str, answer: str) -> set[int]:
     return {place for match in _DENIAL.finditer(text) for place in range(*match.span())}
 
 
-def _runs(text: str) -> list[tuple[str, list[int]]]:
+def _runs(text: str) -> list[Run]:
     """Words and numbers, folded, with the offset of each character; letters and digits part."""
     folded = [(character, place) for place, original in enumerate(text) for character in names.fold(original)]
-    runs: list[tuple[str, list[int]]] = []
+    runs: list[Run] = []
     kinds = ["" if not c.isalnum() else "digit" if c.isdecimal() else "letter" for c, _ in folded]
     for (before, kind), (character, place) in zip(pairwise(["", *kinds]), folded, strict=True):
         if kind and kind == before:
