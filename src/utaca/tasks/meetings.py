@@ -1,0 +1,54 @@
+"""QMSum's own test file, asked and scored as LongBench asks and scores its selection of it.
+
+LongBench's 200 rows are some of the same queries, with the transcripts in this form; which they are is not known from
+QMSum's file, so the figures of the two are close and not the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, ClassVar
+
+from utaca.errors import UserError
+from utaca.tasks.longbench import QMSum
+from utaca.tasks.rows import MEND, Row, objects, records, text
+
+
+class Meetings(QMSum):
+    """Every query to every meeting, the general ones first, meeting by meeting.
+
+    Where fewer are asked for, they are the first of every meeting, then the second of every meeting, and so on, so that
+    intervals over meetings have as many as there can be. Their order stays that of the file.
+    """
+
+    benchmark = "QMSum"
+    name = "meetings"
+    files: ClassVar[Mapping[str, str]] = {"rows": "QMSum/test.jsonl"}
+    rows = 281
+
+    def read(self, path: Path) -> Iterator[Row]:
+        for number, (where, meeting) in enumerate(records(path), start=1):
+            context = "\n".join(_turn(turn, where) for turn in objects(meeting, "meeting_transcripts", where))
+            if not context:
+                raise UserError(f"{where} has nothing under 'meeting_transcripts'; {MEND}")
+            general, specific = (objects(meeting, f"{kind}_query_list", where) for kind in ("general", "specific"))
+            for place, query in enumerate(general + specific, start=1):
+                asked, answer = text(query, "query", where), text(query, "answer", where)
+                yield Row(f"{number}-{place}", str(number), context, asked, (answer,))
+
+    def select(self, rows: Iterable[Row], count: int) -> list[Row]:
+        rows, before = list(rows), Counter[str]()
+        rounds = []
+        for row in rows:
+            rounds.append((before[row.document], row.id))
+            before[row.document] += 1
+        chosen = {name for _, name in sorted(rounds, key=itemgetter(0))[:count]}
+        return [row for row in rows if row.id in chosen]
+
+
+def _turn(turn: dict[str, Any], where: str) -> str:
+    """A line of a transcript; some speakers said nothing."""
+    return f"{text(turn, 'speaker', where)}: {text(turn, 'content', where, blank=True)}"

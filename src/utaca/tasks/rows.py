@@ -1,0 +1,143 @@
+"""Tasks whose file has a row a line, asked by a template and cut in the middle."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+from utaca.errors import UserError
+from utaca.readers.prompts import SEPARATOR, Prompts
+from utaca.settings.schema import TaskSet
+from utaca.tasks import metrics
+from utaca.tasks.task import Example, Task, cut
+
+MEND = "docs/benchmarks.md says which file the task reads"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a file: ``input`` is asked about ``context``, which rows of the same ``document`` share."""
+
+    id: str
+    document: str
+    context: str
+    input: str
+    references: tuple[str, ...]
+
+
+class Rows(Task):
+    """A task of one file, ``rows``, whose prompt is a template around each row's text and question.
+
+    ``template`` is the official prompt, with ``{context}`` before an empty line and with ``{input}`` behind it, unless
+    every row is asked the same, which its first paragraph then says. What precedes the empty line is an example's text,
+    what follows is its question. ``id_key`` and ``answers_key`` are what the file calls a row's name and its answers;
+    ``packages`` are what the metric needs of :data:`utaca.tasks.metrics.VERSIONS`.
+    """
+
+    template: ClassVar[str]
+    id_key: ClassVar[str]
+    answers_key: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+        metrics.require(*self.packages)
+        count, rows = settings.examples, self.read(files["rows"])
+        chosen = self.select(rows, count) if count else list(rows)
+        if not chosen:
+            raise UserError(f"{files['rows']} has no rows; {MEND}")
+        if len(chosen) < count:
+            raise UserError(
+                f"{files['rows']} has {len(chosen)} rows, and the set's examples={count} asks for more; ask for fewer, "
+                "or for 0, which is all"
+            )
+        name, times = Counter(row.id for row in chosen).most_common(1)[0]
+        if times > 1:
+            raise UserError(f"{files['rows']} calls {times} rows {name!r}; give each a {self.id_key!r} of its own")
+        return [self._example(row, prompts, settings.length) for row in chosen]
+
+    def is_official(self, files: Mapping[str, Path]) -> bool:
+        return sum(1 for _ in self.read(files["rows"])) == self.rows
+
+    def read(self, path: Path) -> Iterator[Row]:
+        """The rows of a file in its order. Raises :class:`UserError` for one of another layout."""
+        instruction = self.template.partition(SEPARATOR)[0]
+        for where, record in records(path):
+            context = text(record, "context", where)
+            yield Row(
+                identity(record, self.id_key, where),
+                sha256(context.encode()).hexdigest()[:16],
+                context,
+                text(record, "input", where) if "{input}" in self.template else instruction,
+                answers(record, self.answers_key, where),
+            )
+
+    def select(self, rows: Iterable[Row], count: int) -> list[Row]:
+        """So many of the rows, or all where there are fewer."""
+        return list(islice(rows, count))
+
+    def _example(self, row: Row, prompts: Prompts, length: int) -> Example:
+        head, tail = self.template.split("{context}" + SEPARATOR)
+        question = tail.replace("{input}", row.input)
+        kept = cut(prompts, head + row.context, question, length)
+        return Example(row.id, row.document, kept, question, row.references, row.input)
+
+
+def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The JSON objects of a file's lines, and where each stands. Raises :class:`UserError` for another line."""
+    with path.open(encoding="utf-8") as file:
+        try:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    where = f"{path}, line {number},"
+                    yield where, _record(line, where)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not UTF-8 text ({error.reason}); {MEND}") from error
+
+
+def _record(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where} is not JSON ({error.msg}); {MEND}") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{where} is not a JSON object; {MEND}")
+    return record
+
+
+def text(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False) -> str:
+    """A text of a record, which is more than white space unless it may be ``blank``, else :class:`UserError`."""
+    found = record.get(key)
+    if not isinstance(found, str) or not (blank or found.strip()):
+        raise UserError(f"{where} has no text under {key!r}; {MEND}")
+    return found
+
+
+def identity(record: Mapping[str, Any], key: str, where: str) -> str:
+    """A record's name, a text or a number, else :class:`UserError`."""
+    found = record.get(key)
+    return str(found) if isinstance(found, int) else text(record, key, where)
+
+
+def answers(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    """A record's answers, a list of texts or a single one, else :class:`UserError`."""
+    found = record.get(key)
+    listed = [found] if isinstance(found, str) else found
+    if not isinstance(listed, list) or not all(isinstance(answer, str) for answer in listed):
+        raise UserError(f"{where} has no list of texts under {key!r}; {MEND}")
+    if not any(answer.strip() for answer in listed):
+        raise UserError(f"{where} has no answer under {key!r}; {MEND}")
+    return tuple(listed)
+
+
+def objects(record: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """A record's list of objects, else :class:`UserError`."""
+    found = record.get(key)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise UserError(f"{where} has no list of objects under {key!r}; {MEND}")
+    return found
