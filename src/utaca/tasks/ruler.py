@@ -1,0 +1,324 @@
+"""RULER's questions: qa_1 about SQuAD's paragraphs, qa_2 about HotpotQA's, among paragraphs that distract.
+
+As the official generator has them (``scripts/data/synthetic/qa.py`` of github.com/NVIDIA/RULER). A prompt has N
+documents: those that a question was written about (SQuAD one, HotpotQA ten), then the others of the same article, then
+random ones. N is found once, on the first question, as the most that ``length`` holds, and is less for samples that are
+longer. The documents of a sample are shuffled by one seed, so that all samples of N documents are permuted alike;
+``mended`` gives each its own.
+
+Where these prompts are others than the official code's:
+
+- It draws distractors from the global generator, which has been advanced by as many prompts as its search for N tried,
+  so that its prompts depend on the tokenizer. Here every question has a generator of its own.
+- It repeats documents where a file has fewer than N. Here there are all that there are, once each.
+- It never ends where ten documents do not fit. Here a prompt goes down to what its question was written about.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from utaca.errors import UserError
+from utaca.readers.prompts import SEPARATOR, Prompts
+from utaca.settings.schema import EVIDENCE, TaskSet
+from utaca.tasks import ruler_files
+from utaca.tasks.rows import MEND, identity, objects, text
+from utaca.tasks.ruler_files import plain
+from utaca.tasks.task import Example, Task
+
+SEED = 42
+"""The official generator's, of its shuffles; here of every draw."""
+STEP = 10
+"""Documents by which a prompt that is too long is shortened."""
+
+_COMPLETE, _PARTIAL, _MISSING = EVIDENCE
+_INSTRUCTION = (
+    "Answer the question based on the given documents. Only give me the answer and do not output any other words."
+)
+_HEAD = f"{_INSTRUCTION}\n\nThe following are given documents.\n\n"
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_BREAK = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question, and its own documents: ``kept`` by evidence, ``near`` those of the same article."""
+
+    id: str
+    document: str
+    text: str
+    references: tuple[str, ...]
+    kept: Mapping[str, Sequence[str]]
+    near: Sequence[str] = ()
+
+
+@dataclass
+class _Source:
+    """What a file of questions holds: questions and documents of what is asked, titles and texts of everything."""
+
+    questions: list[_Question] = field(default_factory=list)
+    documents: set[str] = field(default_factory=set)
+    titles: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What a prompt's documents are taken from, the distractors in the order in which they were drawn."""
+
+    gold: Sequence[str]
+    near: Sequence[str]
+    drawn_near: Sequence[str]
+    far: Sequence[str]
+    seed: int | str
+
+    @property
+    def least(self) -> int:
+        return max(1, len(self.gold))
+
+    @property
+    def most(self) -> int:
+        return len(self.gold) + len(self.near) + len(self.far)
+
+    def text(self, count: int) -> str:
+        """The prompt up to the question, with so many documents."""
+        spare = count - len(self.gold)
+        if count >= self.most:
+            documents = sorted([*self.gold, *self.near, *self.far])
+        elif spare > len(self.near):
+            documents = [*self.gold, *self.near, *self.far[: spare - len(self.near)]]
+        else:
+            documents = [*self.gold, *self.drawn_near[:spare]]
+        random.Random(self.seed).shuffle(documents)
+        return _HEAD + SEPARATOR.join(f"Document {n}:\n{document}" for n, document in enumerate(documents, 1))
+
+
+class _Ruler(Task):
+    """What both tasks share. ``files`` has those of ``settings.pool`` too, by what the set calls them."""
+
+    benchmark = "RULER"
+    new_tokens = 32
+    prefix = " Answer:"
+    metric = "string match"
+    purged: ClassVar[bool]
+    """Whether distractors that hold the answer are left out with its evidence wherever they are from."""
+
+    def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+        path = files["questions"]
+        if not settings.length:
+            raise UserError(f"task {self.name} fills a prompt up to its set's length; give it one above 0")
+        if unknown := set(settings.evidence) - set(EVIDENCE):
+            raise UserError(f"evidence {min(unknown)!r} of task {self.name} is none of {', '.join(EVIDENCE)}")
+        source = self._source(path, settings.articles)
+        documents = sorted(source.documents | self._pool(source, [files[name] for name in settings.pool]))
+        answer = len(prompts.text(self.prefix)) + self.new_tokens
+        count, found = 0, []
+        for question in self._asked(path, source.questions, settings):
+            asked = f"{_INSTRUCTION}\n\nQuestion: {question.text}"
+            room = settings.length - len(prompts.question(asked)) - answer
+            samples = self._samples(question, documents, settings)
+            count = count or _most(samples[_COMPLETE], prompts, room)
+            for evidence in settings.evidence:
+                text = _fitted(samples[evidence], count, prompts, room)
+                if text is None:
+                    raise UserError(
+                        f"{path}: question {question.id} does not fit into length={settings.length} with its own "
+                        "paragraphs and its answer; raise the set's length"
+                    )
+                name = question.id if evidence == _COMPLETE else f"{question.id}/{evidence}"
+                found.append(Example(name, question.document, text, asked, question.references, question.text))
+        return found
+
+    def score(self, prediction: str, references: Sequence[str]) -> float:
+        """100 where any reference is part of the prediction, in whatever case: "No" is part of "Norway"."""
+        prediction = _CONTROL.sub("\n", prediction.strip()).strip().lower()
+        return 100.0 * any(reference.lower() in prediction for reference in references)
+
+    def is_official(self, files: Mapping[str, Path]) -> bool:
+        return len(self._source(files["questions"], []).questions) == self.rows
+
+    @abstractmethod
+    def _source(self, path: Path, articles: Sequence[str]) -> _Source:
+        """What a file holds, ``articles`` alone being asked about, all where none is named."""
+
+    @abstractmethod
+    def _document(self, title: str, text: str) -> str:
+        """A paragraph as a document."""
+
+    def _pool(self, source: _Source, paths: Sequence[Path]) -> set[str]:
+        """Documents of other files.
+
+        Without those whose title or text the file of questions has, were it in an article that is not asked about: a
+        reader may have been trained on that one, or another set may ask about it.
+        """
+        return {
+            self._document(title, paragraph)
+            for title, paragraph in ruler_files.pool(paths)
+            if title not in source.titles and plain(paragraph) not in source.texts
+        }
+
+    def _asked(self, path: Path, questions: Sequence[_Question], settings: TaskSet) -> Sequence[_Question]:
+        if len({question.id for question in questions}) < len(questions):
+            raise UserError(f"{path} has two questions of one id; give each one of its own")
+        if not questions or settings.examples > len(questions):
+            raise UserError(
+                f"{path} has {len(questions)} questions for task {self.name}, its set wants "
+                f"{settings.examples or 'all'}; ask for fewer or name a larger file"
+            )
+        if settings.mended:
+            questions = random.Random(SEED).sample(questions, len(questions))
+        return questions[: settings.examples or None]
+
+    def _samples(self, question: _Question, documents: Sequence[str], settings: TaskSet) -> dict[str, _Sample]:
+        """By evidence. All have the same distractors, so that more of them stand where gold ones are left out."""
+        rng = random.Random(f"{SEED}:{question.id}")
+        near = rng.sample(question.near, len(question.near))
+        own = {*question.kept[_COMPLETE], *near}
+        far = rng.sample(others := [document for document in documents if document not in own], len(others))
+        seed = f"{SEED}:shuffle:{question.id}" if settings.mended else SEED
+        found = {}
+        for evidence in {_COMPLETE, *settings.evidence}:
+            # A distractor must not tell what was left out of the evidence: none of the same article for SQuAD, whose
+            # short answers stand in other articles by chance, and none at all for HotpotQA.
+            looked = [*near, *(far if self.purged else [])] if evidence != _COMPLETE else []
+            told = {document for document in looked if _holds(document, question.references)}
+            in_order, drawn, elsewhere = ([x for x in given if x not in told] for given in (question.near, near, far))
+            found[evidence] = _Sample(question.kept[evidence], in_order, drawn, elsewhere, seed)
+        return found
+
+
+class QA1(_Ruler):
+    """qa_1: answerable questions of SQuAD 2.0's development set, with all answers of its annotators.
+
+    Partial evidence is the paragraph's sentences before the one in which an answer first stands; for an answer in the
+    first sentence, the first half of the words before it, and for an answer that the paragraph begins with, nothing.
+    """
+
+    name = "qa_1"
+    files: ClassVar[Mapping[str, str]] = {"questions": "RULER/dev-v2.0.json"}
+    rows = 5928
+    articles = 35
+    purged = False
+
+    def is_official(self, files: Mapping[str, Path]) -> bool:
+        source = self._source(files["questions"], [])
+        return len(source.questions) == self.rows and len(source.titles) == self.articles
+
+    def _document(self, title: str, text: str) -> str:
+        return text
+
+    def _source(self, path: Path, articles: Sequence[str]) -> _Source:
+        found, given = _Source(), dict[str, list[dict[str, Any]]]()
+        for where, article in ruler_files.rows(path):
+            paragraphs = objects(article, "paragraphs", where)
+            given.setdefault(text(article, "title", where), []).extend(paragraphs)
+            found.texts |= {plain(text(paragraph, "context", where)) for paragraph in paragraphs}
+        found.titles |= given.keys()
+        if unknown := [title for title in articles if title not in given]:
+            raise UserError(f"{path} has no article {unknown[0]!r}; name in articles what it has")
+        for title in dict.fromkeys(articles or given):
+            texts = list(dict.fromkeys(paragraph["context"] for paragraph in given[title]))
+            found.documents |= set(texts)
+            for number, paragraph in enumerate(given[title], start=1):
+                near = [other for other in texts if other != paragraph["context"]]
+                for row in objects(paragraph, "qas", f"{path}, article {title}, paragraph {number},"):
+                    if not row.get("is_impossible", False):
+                        found.questions.append(self._question(path, f"{title}/{number}", paragraph, row, near))
+        return found
+
+    def _question(
+        self, path: Path, document: str, paragraph: Mapping[str, Any], row: Mapping[str, Any], near: Sequence[str]
+    ) -> _Question:
+        name = identity(row, "id", f"{path}, a question of {document},")
+        where, whole = f"{path}, question {name},", paragraph["context"]
+        references = tuple(dict.fromkeys(text(answer, "text", where) for answer in objects(row, "answers", where)))
+        if not references:
+            raise UserError(f"{where} has no answer; {MEND}")
+        before = _before(whole, references)
+        kept = {_COMPLETE: (whole,), _PARTIAL: (before,) if before else (), _MISSING: ()}
+        return _Question(name, document, text(row, "question", where), references, kept, near)
+
+
+class QA2(_Ruler):
+    """qa_2: HotpotQA's questions of the distractor setting, each with its ten paragraphs.
+
+    Partial evidence has the first of the supporting paragraphs and not the others. The rows may name
+    ``supporting_titles`` in place of ``supporting_facts``, ``index`` in place of ``_id``, and have paragraphs whole.
+    """
+
+    name = "qa_2"
+    files: ClassVar[Mapping[str, str]] = {"questions": "RULER/hotpot_dev_distractor_v1.json"}
+    rows = 7405
+    purged = True
+
+    def _document(self, title: str, text: str) -> str:
+        return f"{title}\n{text}"
+
+    def _source(self, path: Path, articles: Sequence[str]) -> _Source:
+        if articles:
+            raise UserError("articles are qa_1's; leave them out of a set of qa_2")
+        found = _Source()
+        for where, row in ruler_files.rows(path):
+            own = ruler_files.titled(row, where)
+            found.titles |= own.keys()
+            found.texts |= set(map(plain, own.values()))
+            documents = {title: self._document(title, paragraph) for title, paragraph in own.items()}
+            found.documents |= set(documents.values())
+            found.questions.append(self._question(where, row, documents))
+        return found
+
+    def _question(self, where: str, row: Mapping[str, Any], documents: Mapping[str, str]) -> _Question:
+        name = identity(row, "_id" if "_id" in row else "index", where)
+        references = (text(row, "answer", where),)
+        supporting = [title for title in ruler_files.supporting(row, where) if title in documents]
+        others = [x for x in documents if x not in supporting and not _holds(documents[x], references)]
+        titles = {
+            _COMPLETE: list(documents),
+            _PARTIAL: [x for x in documents if x in (*supporting[:1], *others)],
+            _MISSING: others,
+        }
+        kept = {evidence: tuple(documents[title] for title in given) for evidence, given in titles.items()}
+        return _Question(name, name, text(row, "question", where), references, kept)
+
+
+def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
+    """The most documents, found by halving as officially, with which a text has at most ``room`` tokens."""
+    # A document has a token at least.
+    low, high = sample.least, max(sample.least, min(sample.most, room)) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if len(prompts.document(sample.text(middle))) <= room else (low, middle)
+    return low
+
+
+def _fitted(sample: _Sample, count: int, prompts: Prompts, room: int) -> str | None:
+    """The text of so many documents, or of fewer where they have more than ``room`` tokens; None where none does."""
+    count = min(count, sample.most)
+    while len(prompts.document(text := sample.text(count))) > room:
+        if count <= sample.least:
+            return None
+        count -= STEP if count > STEP and count - STEP >= sample.least else 1
+    return text
+
+
+def _holds(text: str, references: Sequence[str]) -> bool:
+    """Whether a text holds an answer as the score finds it; yes and no tell nothing wherever they stand."""
+    text = text.lower()
+    return any(reference in text for x in references if (reference := x.lower()) not in ("yes", "no"))
+
+
+def _before(text: str, references: Sequence[str]) -> str:
+    """A paragraph up to where it first tells an answer; see :class:`QA1`."""
+    matches = [re.search(re.escape(reference), text, re.IGNORECASE) for reference in references]
+    start = min((match.start() for match in matches if match), default=0)
+    ends = [match.end() for match in _BREAK.finditer(text) if match.end() <= start]
+    if ends:
+        return text[: ends[-1]].rstrip()
+    words = text[:start].split()
+    return " ".join(words[: (len(words) + 1) // 2])
