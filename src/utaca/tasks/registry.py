@@ -1,0 +1,49 @@
+"""Every task by its name, and where its files lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from utaca.errors import UserError
+from utaca.settings.schema import TaskSet
+from utaca.tasks import infinitebench, longbench
+from utaca.tasks.meetings import Meetings
+from utaca.tasks.ruler import QA1, QA2
+from utaca.tasks.task import Task
+
+_ALL: tuple[type[Task], ...] = (
+    infinitebench.Summary,
+    infinitebench.Questions,
+    longbench.NarrativeQA,
+    longbench.QMSum,
+    QA1,
+    QA2,
+    Meetings,
+)
+TASKS = {task.name: task for task in _ALL}
+
+
+def task_of(settings: TaskSet) -> Task:
+    """The task of a set. Raises :class:`UserError` for a name that no task has."""
+    if settings.task not in TASKS:
+        raise UserError(f"no task is called {settings.task!r}; name one of {', '.join(TASKS)}")
+    return TASKS[settings.task]()
+
+
+def files_of(settings: TaskSet, folder: str) -> dict[str, Path]:
+    """Where the files of a set lie, those of its pool under what the set calls them.
+
+    Paths are below ``folder``, those of the set before the task's own; an absolute path is taken as it is. Raises
+    :class:`UserError` for an unknown task, a file that it does not know, and one that is not there.
+    """
+    task = task_of(settings)
+    if unknown := sorted(settings.files.keys() - task.files.keys()):
+        raise UserError(f"task {task.name} has no file {unknown[0]!r}; its files are {', '.join(task.files)}")
+    named = {**task.files, **settings.files, **{path: path for path in settings.pool}}
+    found = {name: Path(folder, path) for name, path in named.items()}
+    for name, path in found.items():
+        if not path.is_file():
+            raise UserError(
+                f"{path}, file {name!r} of task {task.name}, is not there; docs/benchmarks.md says where to get it"
+            )
+    return found

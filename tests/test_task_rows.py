@@ -1,0 +1,291 @@
+"""Tasks of a row a line: their prompts to the character, cut as officially, and files of other layouts."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from transformers import AutoTokenizer
+
+from utaca.errors import UserError
+from utaca.readers.prompts import SEPARATOR, Prompts
+from utaca.settings.schema import TaskSet
+from utaca.tasks import metrics
+from utaca.tasks.registry import TASKS, files_of, task_of
+from utaca.tasks.task import Example
+
+TINY = ROOT / "data" / "readers" / "tiny"
+BOOK = {"id": 7, "context": "Call me {input}.\nSome {years} ago.", "input": "Who?", "answer": ["Ishmael", "him"]}
+STORY = {"_id": "a1", "context": " A tale. \n\n", "input": "Who {context}?", "answers": ["Nell"], "length": 2}
+MEETING = {
+    "topic_list": [],
+    "general_query_list": [{"query": "Summarize it.", "answer": "They met."}],
+    "specific_query_list": [{"query": "What did B say?", "answer": "Yes.", "relevant_text_span": [["0", "1"]]}],
+    "meeting_transcripts": [{"speaker": "A", "content": "Well ? {vocalsound}"}, {"speaker": "Dr B", "content": ""}],
+}
+ROWS = {
+    "longbook_sum_eng": BOOK | {"input": ""},
+    "longbook_qa_eng": BOOK,
+    "narrativeqa": STORY,
+    "qmsum": STORY,
+    "meetings": MEETING,
+}
+
+
+@pytest.fixture(scope="module")
+def prompts() -> Prompts:
+    return Prompts(AutoTokenizer.from_pretrained(TINY))
+
+
+@pytest.fixture
+def ask(tmp_path: Path, prompts: Prompts) -> Callable[..., list[Example]]:
+    """The examples of a task from rows, or from the lines of a file."""
+
+    def ask(name: str, rows: Sequence[Mapping[str, Any] | str], **settings: Any) -> list[Example]:
+        path = tmp_path / "rows.jsonl"
+        lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
+        path.write_text("\n".join(lines), encoding="utf-8")
+        chosen = TaskSet(name, files={"rows": str(path)}, **settings)
+        task = task_of(chosen)
+        return task.examples(chosen, files_of(chosen, "elsewhere"), prompts)
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("name", "benchmark", "new_tokens", "metric", "rows"),
+    [
+        ("longbook_sum_eng", "InfiniteBench", 1200, "rougeLsum", 103),
+        ("longbook_qa_eng", "InfiniteBench", 40, "F1", 351),
+        ("narrativeqa", "LongBench", 128, "F1", 200),
+        ("qmsum", "LongBench", 512, "ROUGE-L (rouge)", 200),
+        ("meetings", "QMSum", 512, "ROUGE-L (rouge)", 281),
+    ],
+)
+def test_protocols(name: str, benchmark: str, new_tokens: int, metric: str, rows: int) -> None:
+    task = TASKS[name]
+    assert (task.benchmark, task.new_tokens, task.metric, task.rows) == (benchmark, new_tokens, metric, rows)
+    assert (task.name, task.prefix, list(task.files)) == (name, "", ["rows"])
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("longbook_sum_eng", "Summarize the book below.\n\nCall me {input}.\nSome {years} ago.\n\nSummary:"),
+        (
+            "longbook_qa_eng",
+            "Read the book and answer the question. Be very concise in your answer.\n\nCall me {input}.\nSome {years} "
+            "ago.\n\nQuestion: Who?\nAnswer:",
+        ),
+        (
+            "narrativeqa",
+            "You are given a story, which can be either a novel or a movie script, and a question. Answer the question "
+            "asconcisely as you can, using a single phrase if possible. Do not provide any explanation.\n\nStory:  A "
+            "tale. \n\n\n\nNow, answer the question based on the story asconcisely as you can, using a single phrase "
+            "if possible. Do not provide any explanation.\n\nQuestion: Who {context}?\n\nAnswer:",
+        ),
+        (
+            "qmsum",
+            "You are given a meeting transcript and a query containing a question or instruction. Answer the query in "
+            "one or more sentences.\n\nTranscript:\n A tale. \n\n\n\nNow, answer the query based on the above meeting "
+            "transcript in one or more sentences.\n\nQuery: Who {context}?\nAnswer:",
+        ),
+        (
+            "meetings",
+            "You are given a meeting transcript and a query containing a question or instruction. Answer the query in "
+            "one or more sentences.\n\nTranscript:\nA: Well ? {vocalsound}\nDr B: \n\nNow, answer the query based on "
+            "the above meeting transcript in one or more sentences.\n\nQuery: Summarize it.\nAnswer:",
+        ),
+    ],
+)
+def test_prompts_are_the_official_ones(ask: Callable[..., list[Example]], name: str, wanted: str) -> None:
+    example = ask(name, [ROWS[name]])[0]
+    assert example.text + SEPARATOR + example.question == wanted
+
+
+def test_rows_keep_their_names_and_answers_and_share_books(ask: Callable[..., list[Example]]) -> None:
+    other = BOOK | {"id": 9, "context": "Another book.", "answer": "one, not in a list"}
+    first, second, third = ask("longbook_qa_eng", [BOOK, "", BOOK | {"id": 8, "input": "When?"}, other])
+    assert [first.id, second.id, third.id] == ["7", "8", "9"]
+    assert first.references == ("Ishmael", "him")
+    assert third.references == ("one, not in a list",)
+    assert first.document == second.document != third.document
+    assert first.text == second.text
+    assert (first.query, second.query) == ("Who?", "When?")
+    assert ask("longbook_sum_eng", [BOOK])[0].query == "Summarize the book below."
+    assert [first.id] == [example.id for example in ask("longbook_qa_eng", [BOOK, other], examples=1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "prediction", "wanted"),
+    [
+        ("longbook_sum_eng", "the cats sat", 400 / 7),
+        ("longbook_qa_eng", "The cats sat", 80),
+        ("narrativeqa", "The cats sat", 80),
+        ("qmsum", "the cats sat", 400 / 7),
+        ("qmsum", "The Cats Sat", 0),
+        ("meetings", "The Cats Sat", 0),
+    ],
+)
+def test_scores_are_those_of_each_metric(name: str, prediction: str, wanted: float) -> None:
+    assert TASKS[name]().score(prediction, ("x", "a cats sat down")) == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", list(ROWS))
+def test_cut_is_the_official_one(ask: Callable[..., list[Example]], prompts: Prompts, name: str) -> None:
+    draw, tokenizer = random.Random(name), AutoTokenizer.from_pretrained(TINY)
+    for _ in range(20):
+        story = " ".join(draw.choice(["the", "University", "of\n", "Lund,", "1937.", "whale-"]) for _ in range(400))
+        row = dict(ROWS[name])
+        if name == "meetings":
+            row["meeting_transcripts"] = [{"speaker": "A", "content": story}]
+        else:
+            row["context"] = story
+        whole = ask(name, [row])[0]
+        prompt = whole.text + SEPARATOR + whole.question
+        ids = tokenizer(prompt, add_special_tokens=False).input_ids
+        length = draw.randrange(len(ids) // 2, len(ids) + 3)
+        if len(ids) > length:
+            half = length // 2
+            prompt = tokenizer.decode(ids[:half]) + tokenizer.decode(ids[-half:])
+        part = ask(name, [row], length=length)[0]
+        assert part.text + SEPARATOR + part.question == prompt
+        assert part.question == whole.question
+        assert len(part.text) < len(whole.text) or len(ids) <= length
+
+
+def test_a_prompt_without_room_for_its_question_is_refused(ask: Callable[..., list[Example]]) -> None:
+    with pytest.raises(UserError, match="does not fit into half of a prompt of 20 tokens"):
+        ask("narrativeqa", [STORY | {"context": "tale " * 100}], length=20)
+
+
+def without(record: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "said"),
+    [
+        ("longbook_qa_eng", [BOOK, "{not json"], r"rows\.jsonl, line 2, is not JSON \(.*docs/benchmarks\.md"),
+        ("longbook_qa_eng", [json.dumps([BOOK])], r"line 1, is not a JSON object"),
+        ("longbook_qa_eng", [], r"rows\.jsonl has no rows"),
+        ("longbook_qa_eng", [BOOK, "", without(BOOK, "context")], r"line 3, has no text under 'context'"),
+        ("longbook_qa_eng", [BOOK | {"input": " "}], r"line 1, has no text under 'input'"),
+        ("longbook_qa_eng", [without(BOOK, "id")], r"line 1, has no text under 'id'"),
+        ("longbook_qa_eng", [BOOK | {"answer": []}], r"line 1, has no answer under 'answer'"),
+        ("longbook_qa_eng", [BOOK | {"answer": ["", " "]}], r"line 1, has no answer under 'answer'"),
+        ("longbook_qa_eng", [BOOK | {"answer": [1]}], r"line 1, has no list of texts under 'answer'"),
+        ("longbook_qa_eng", [BOOK, BOOK], r"calls 2 rows '7'; give each a 'id'"),
+        ("narrativeqa", [BOOK], r"line 1, has no text under '_id'"),
+        ("narrativeqa", [without(STORY, "answers")], r"line 1, has no list of texts under 'answers'"),
+        ("meetings", [STORY], r"line 1, has no list of objects under 'meeting_transcripts'"),
+        ("meetings", [MEETING | {"meeting_transcripts": []}], r"line 1, has nothing under 'meeting_transcripts'"),
+        ("meetings", [MEETING | {"meeting_transcripts": [{"content": "x"}]}], r"line 1, has no text under 'speaker'"),
+        ("meetings", [MEETING | {"general_query_list": ["x"]}], r"no list of objects under 'general_query_list'"),
+        ("meetings", [MEETING | {"general_query_list": [{"query": "x", "answer": ""}]}], r"no text under 'answer'"),
+    ],
+)
+def test_other_layouts_are_named(
+    ask: Callable[..., list[Example]], name: str, rows: Sequence[Mapping[str, Any] | str], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        ask(name, rows)
+
+
+def test_a_file_of_another_encoding_is_named(tmp_path: Path, prompts: Prompts) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(json.dumps(STORY | {"context": "é"}, ensure_ascii=False).encode("latin-1"))
+    settings = TaskSet("qmsum", files={"rows": "rows.jsonl"})
+    task = task_of(settings)
+    with pytest.raises(UserError, match=r"rows\.jsonl is not UTF-8 text"):
+        task.examples(settings, files_of(settings, str(tmp_path)), prompts)
+
+
+def test_more_rows_than_there_are(ask: Callable[..., list[Example]]) -> None:
+    for name, row in (("qmsum", STORY), ("meetings", MEETING)):
+        with pytest.raises(UserError, match=r"has [12] rows, and the set's examples=3 asks for more; ask for fewer"):
+            ask(name, [row], examples=3)
+
+
+def test_a_metric_without_its_package_is_refused_before_work(
+    ask: Callable[..., list[Example]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "VERSIONS", {"rouge": "0", "rouge-score": "0"})
+    for name in ("qmsum", "meetings", "longbook_sum_eng"):
+        with pytest.raises(UserError, match=r'pip install "utaca\[benchmarks\]"'):
+            ask(name, ["not read"])
+    assert ask("narrativeqa", [STORY])
+
+
+@pytest.mark.parametrize("name", list(ROWS))
+def test_official_files_have_as_many_rows(tmp_path: Path, name: str) -> None:
+    task, path = TASKS[name](), tmp_path / "rows.jsonl"
+    line = json.dumps(ROWS[name]) + "\n"
+    count = task.rows if name != "meetings" else 140
+    path.write_text(line * count)
+    assert task.is_official({"rows": path}) is (name != "meetings")
+    single = json.dumps(MEETING | {"general_query_list": []}) + "\n"
+    path.write_text(line * count + (single if name == "meetings" else line))
+    assert task.is_official({"rows": path}) is (name == "meetings")
+
+
+def meeting(queries: int) -> dict[str, Any]:
+    asked = [{"query": f"Query {number}?", "answer": "x"} for number in range(queries)]
+    return MEETING | {"general_query_list": asked[:1], "specific_query_list": asked[1:]}
+
+
+def test_fewer_queries_are_spread_over_the_meetings(ask: Callable[..., list[Example]]) -> None:
+    rows = [meeting(3), meeting(1), meeting(2)]
+
+    def names(examples: int) -> list[str]:
+        return [example.id for example in ask("meetings", rows, examples=examples)]
+
+    assert names(0) == names(6) == ["1-1", "1-2", "1-3", "2-1", "3-1", "3-2"]
+    assert names(2) == ["1-1", "2-1"]
+    assert names(4) == ["1-1", "1-2", "2-1", "3-1"]
+    assert names(5) == ["1-1", "1-2", "2-1", "3-1", "3-2"]
+    assert [example.document for example in ask("meetings", rows)] == ["1", "1", "1", "2", "3", "3"]
+
+
+def test_the_real_meetings(prompts: Prompts) -> None:
+    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    path = folder / "meetings" / "qmsum_test.jsonl"
+    if not path.is_file():
+        pytest.skip("needs QMSum's test file; UTACA_DATA names the folder that has it as meetings/qmsum_test.jsonl")
+    settings = TaskSet("meetings", files={"rows": "meetings/qmsum_test.jsonl"})
+    task = task_of(settings)
+    files = files_of(settings, str(folder))
+    found = task.examples(settings, files, prompts)
+    assert (len(found), len({example.document for example in found})) == (281, 35)
+    assert len({example.text for example in found}) == 35
+    assert task.is_official(files)
+    settings.examples = 35
+    assert len({example.document for example in task.examples(settings, files, prompts)}) == 35
+
+
+def test_every_task_is_registered() -> None:
+    assert set(TASKS) == {*ROWS, "qa_1", "qa_2"}
+    assert all(type(task_of(TaskSet(name))) is task for name, task in TASKS.items())
+    with pytest.raises(UserError, match=r"no task is called 'squad'; name one of longbook_sum_eng, "):
+        task_of(TaskSet("squad"))
+
+
+def test_files_lie_below_the_folder(tmp_path: Path) -> None:
+    own, absolute = tmp_path / "InfiniteBench" / "longbook_qa_eng.jsonl", tmp_path / "other.jsonl"
+    own.parent.mkdir()
+    own.touch()
+    absolute.touch()
+    task = TASKS["longbook_qa_eng"]()
+    assert files_of(TaskSet(task.name), str(tmp_path)) == {"rows": own}
+    assert files_of(TaskSet(task.name, files={"rows": str(absolute)}), "elsewhere") == {"rows": absolute}
+    pooled = files_of(TaskSet(task.name, pool=["other.jsonl"]), str(tmp_path))
+    assert pooled == {"rows": own, "other.jsonl": absolute}
+    with pytest.raises(UserError, match=r"elsewhere/InfiniteBench/longbook_qa_eng\.jsonl.*docs/benchmarks\.md"):
+        files_of(TaskSet(task.name), "elsewhere")
+    with pytest.raises(UserError, match=r"task longbook_qa_eng has no file 'row'; its files are rows"):
+        files_of(TaskSet(task.name, files={"row": "x"}), str(tmp_path))
