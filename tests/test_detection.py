@@ -22,7 +22,7 @@ from small import make_reader, some_tokens
 from utaca.decoding.loop import Decoding, generate
 from utaca.decoding.policies import Set, Sub, parse
 from utaca.detection.detector import Detector, load
-from utaca.detection.training.data import Sequences, columns
+from utaca.detection.training.data import Sequences, columns, joined
 from utaca.detection.training.data import sequences as shown
 from utaca.detection.training.heuristics import fit_heuristics, load_heuristics, save_heuristics
 from utaca.detection.training.layers import Noise, lstm
@@ -446,6 +446,38 @@ def test_trajectories_and_labels_must_match(spoil, message):
         sequences(*spoil(*tables(3, 0)))
 
 
+def of_another_set(data: Sequences) -> Sequences:
+    return replace(data, document=tuple(f"q{name}" for name in data.document))
+
+
+def test_joined_sets_keep_every_trajectory():
+    first, second = shown(*tables(9, 5, failed=0.3), SMALL), of_another_set(shown(*tables(20, 6, failed=0.3), SMALL))
+    data = joined(first, second)
+    assert (len(data), data.n_tokens) == (29, first.n_tokens + second.n_tokens)
+    assert data.n_failed == first.n_failed + second.n_failed > 0
+    for n in range(29):
+        source, own = (first, n) if n < 9 else (second, n - 9)
+        assert (data.document[n], data.budget[n]) == (source.document[own], source.budget[own])
+        assert data.length[n] == source.length[own]
+        batch, expected = (some.batch(torch.tensor([place])) for some, place in ((data, n), (source, own)))
+        for name in ("signals", "embedding", "label", "sizes"):
+            found, wanted = getattr(batch, name), getattr(expected, name)
+            assert found == wanted if name == "sizes" else torch.equal(found, wanted)
+        assert data.step[batch.position].tolist() == source.step[expected.position].tolist()
+        assert data.top10[batch.position].tolist() == source.top10[expected.position].tolist()
+        assert data.needed[batch.position].tolist() == source.needed[expected.position].tolist()
+    everything = data.batch(torch.arange(29))
+    assert sorted(everything.position.tolist()) == list(range(data.n_tokens))
+
+
+def test_sets_that_do_not_go_together_are_refused():
+    first, second = (shown(*tables(4, seed), SMALL) for seed in (0, 1))
+    with pytest.raises(UserError, match="document d000 is in both sets"):
+        joined(first, second)
+    with pytest.raises(UserError, match="8 wide in one set of trajectories and 5 in another"):
+        joined(first, of_another_set(replace(second, embedding=second.embedding[:, :5])))
+
+
 # Losses
 
 
@@ -603,6 +635,77 @@ def test_one_sided_data_is_refused(splits, only, message):
         fit_heuristics(one_sided)
 
 
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_a_warm_start_goes_on_from_the_weights_given(splits, changes):
+    settings = replace(SMALL, **changes)
+    initial = [detector for detector, _ in train(settings, *splits, steps=20, seeds=[0, 1])]
+    before = [{name: value.clone() for name, value in detector.state_dict().items()} for detector in initial]
+    still = replace(settings, learning_rate=1e-9, start="first", chain=1 + 2 * settings.lstm, dropout=0.3)
+    found = [detector for detector, _ in train(still, *splits, steps=5, seeds=[0, 1], initial=initial)]
+    for own, start, weights in zip(found, initial, before, strict=True):
+        p, expected = (detector.probabilities(token_logits(detector, splits[1])) for detector in (own, start))
+        torch.testing.assert_close(p, expected, atol=1e-5, rtol=0)
+        assert own.facts["warm_start"] is True
+        assert own.settings == still
+        assert "warm_start" not in start.facts
+        assert all(torch.equal(value, weights[name]) for name, value in start.state_dict().items())
+    moved = train(settings, *splits, steps=5, seeds=[0, 1], initial=initial)[0][0]
+    assert any((value - before[0][name]).abs().max() > 1e-3 for name, value in moved.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"width": 32}, "width is 32 but 16"),
+        ({"classes": 2}, "classes is 2 but 3"),
+        ({"lstm": False}, "lstm is False but True"),
+        ({"signals": ["margin", "retrieval"]}, "signals is .* but "),
+        ({"site": "mlp"}, "site is mlp but attention"),
+        ({"kind": "evidential", "classes": 2}, "classes is 2 but 3"),
+    ],
+)
+def test_a_warm_start_from_another_network_is_refused(splits, changes, told):
+    with pytest.raises(UserError, match=f"^{told}.* in the detector whose weights training starts from; give both"):
+        train(replace(SMALL, **changes), *splits, steps=1, seeds=[0], initial=[Detector(SMALL, 8)])
+
+
+def test_a_warm_start_from_another_reader_is_refused(splits):
+    here = Origin("a", "1")
+
+    def start(width: int, origin: Origin | None):
+        return train(SMALL, *splits, steps=1, seeds=[0], reader=here, initial=[Detector(SMALL, width, origin)])
+
+    with pytest.raises(UserError, match="embeddings are 8 wide but 9 for the detector"):
+        start(9, here)
+    for other, its in ((Origin("a", "2"), r"a \(2\)"), (None, "unknown")):
+        with pytest.raises(UserError, match=rf"are of reader a \(1\), .* of reader {its}; use one reader"):
+            start(8, other)
+    assert start(8, Origin("renamed", "1"))
+
+
+def test_half_of_every_batch_is_of_each_set(splits, monkeypatch):
+    few, many = of_another_set(sequences(*tables(7, 2))), splits[0]
+    drawn, plain = [], Sequences.batch
+
+    def spy(data, indices, chain=1):
+        if len(data) == 67:
+            drawn.append(indices)
+        return plain(data, indices, chain)
+
+    monkeypatch.setattr(Sequences, "batch", spy)
+    ((detector, _), _) = train(SMALL, few, splits[1], steps=15, seeds=[0, 1], beside=many)
+    assert detector.facts["train_trajectories"] == 67
+    batches = torch.stack(drawn)
+    assert batches.shape == (15, 2, 16)
+    assert ((batches < 7).sum(-1) == 8).all()
+    for seed in (0, 1):
+        times = batches[:, seed].flatten().bincount(minlength=67)
+        assert times.sum() == 240
+        for own in (times[:7], times[7:]):
+            assert own.max() - own.min() <= 1, "a pass over a set has each of its trajectories once"
+    assert not torch.equal(batches[:, 0], batches[:, 1])
+
+
 def test_a_threshold_for_a_budget_needs_the_policy(splits):
     with pytest.raises(UserError, match=r"give sub\.16 as update"):
         train(replace(SMALL, decision="budget"), *splits, steps=1, seeds=[0])
@@ -625,6 +728,17 @@ def test_save_and_load(trained, splits, tmp_path):
     np.testing.assert_array_equal(verdicts(found, splits[1])[""].score, verdicts(detector, splits[1])[""].score)
     found.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
+
+
+def test_files_from_before_a_detector_could_start_from_another_are_read(tmp_path, trained):
+    path, detector = tmp_path / "model.safetensors", trained[0]
+    detector.save(path)
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["utaca.detector"])
+    for key in ("start", "sets", "mixed"):
+        del about["settings"][key]
+    save_file(dict(detector.state_dict()), path, metadata={"utaca.detector": json.dumps(about)})
+    assert load(path).settings == detector.settings
 
 
 def test_detectors_of_earlier_versions_are_refused(tmp_path, trained):

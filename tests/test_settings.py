@@ -199,6 +199,22 @@ def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
         ({"trajectories": {"sites": ["mpl"]}}, "trajectories.sites names 'mpl'"),
         ({"detectors": {"mine": {"class_weights": ["1", "1"]}}}, "detectors.mine.class_weights"),
         ({"detectors": {"mine": {"chain": "6", "lstm": "false"}}}, "detectors.mine.chain is 6 but without an LSTM"),
+        ({"detectors": {"mine": {"start": "yours"}}}, "detectors.mine.start is 'yours' but must name another"),
+        ({"detectors": {"mine": {"start": "mine"}}}, "detectors.mine.start is 'mine' but must name another"),
+        (
+            {"detectors": {"mine": {"start": "yours"}, "yours": {"start": "utaca"}}},
+            "detectors.mine.start is yours, which itself starts from utaca",
+        ),
+        (
+            {"detectors": {"mine": {"start": "utaca", "width": "8"}}},
+            "detectors.mine.width is 8 but must be 64, as in the variant that it starts from, utaca",
+        ),
+        ({"detectors": {"mine": {"sets": ["qa"]}}}, "detectors.mine.sets names 'qa', but tasks.sets are"),
+        (
+            {"detectors": {"mine": {"sets": ["qa"]}}, "tasks": {"sets": {"qa": {"task": "qa_1"}}}},
+            "tasks.sets.qa.budgets is empty; give it compact budgets",
+        ),
+        ({"detectors": {"mine": {"mixed": "true"}}}, "detectors.mine.mixed is true but detectors.mine.sets is empty"),
         ({"detector_seed": "8"}, "detector_seed is 8 but must be below scale.detector_seeds"),
         ({"reader": {"training": {"kv_heads": "3"}}}, "reader.training.heads"),
         ({"reader": {"training": {"hidden_size": "190"}}}, "reader.training.hidden_size"),

@@ -228,6 +228,8 @@ def _detector_faults(detector: schema.Detector, path: str) -> Iterator[str]:
             f"{path}.class_weights is {detector.class_weights} but must be three weights of at least 0, not all of "
             "them 0 (a detector of two classes uses them too)."
         )
+    if detector.mixed and not detector.sets:
+        yield f"{path}.mixed is true but {path}.sets is empty; name the sets of tasks that it learns from beside."
     yield from _policy_faults(detector.target.policy, detector.target.k_max, f"{path}.target.policy")
 
 
@@ -260,6 +262,28 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
                 f"{path}.label is needed, which trajectories tell only where trajectories.expanded is above 0; set it "
                 "to a K_max."
             )
+        if detector.start:
+            yield from _start_faults(detector, path, config)
+        for own in detector.sets:
+            if own not in config.tasks.sets:
+                known = ", ".join(config.tasks.sets) or "none; add --config tasks=paper, or another option"
+                yield f"{path}.sets names {own!r}, but tasks.sets are {known}."
+            elif not config.tasks.sets[own].budgets:
+                yield f"{path}.sets names {own!r}, but tasks.sets.{own}.budgets is empty; give it compact budgets."
+
+
+def _start_faults(detector: schema.Detector, path: str, config: schema.Config) -> Iterator[str]:
+    first = config.detectors.get(detector.start)
+    if first is None or first is detector:
+        others = ", ".join(name for name, other in config.detectors.items() if other is not detector) or "none"
+        yield f"{path}.start is {detector.start!r} but must name another of detectors, which are {others}."
+    elif first.start:
+        yield f"{path}.start is {detector.start}, which itself starts from {first.start}; name that one."
+    elif key := detector.differing(first):
+        yield (
+            f"{path}.{key} is {getattr(detector, key)} but must be {getattr(first, key)}, as in the variant that it "
+            f"starts from, {detector.start}."
+        )
 
 
 def _card_faults(config: schema.Config) -> Iterator[str]:

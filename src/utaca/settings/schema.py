@@ -369,6 +369,30 @@ class Detector:
     learning_rate: float = setting(1e-3, "Adam's initial rate, annealed to 0 by a cosine", minimum=1e-8)
     batch_size: int = setting(16, "trajectories a step", minimum=1)
     evaluate_every: int = setting(100, "steps between validations; the best validation F1 is kept", minimum=1)
+    start: str = setting("", "variant whose weights of the same seed it starts from; empty: random weights")
+    sets: list[str] = setting(
+        [], "sets of tasks (tasks.sets) whose trajectories it learns from; empty: the biographies' training split"
+    )
+    mixed: bool = setting(
+        False, "learn from the biographies' training split too, half of each batch (detectors.*.sets not empty)"
+    )
+
+    def differing(self, other: Detector) -> str:
+        """The first key, by name, in which two variants differ such that the weights of one mean nothing to the other;
+        "" where there is none."""
+        keys = (
+            "blocks",
+            "classes",
+            "embedding",
+            "expansion",
+            "kind",
+            "lstm",
+            "signal_width",
+            "signals",
+            "site",
+            "width",
+        )
+        return next((key for key in keys if getattr(self, key) != getattr(other, key)), "")
 
 
 @dataclass

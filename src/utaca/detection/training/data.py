@@ -36,8 +36,8 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Sequences:
-    """Trajectories, one for each document and budget, sorted by these two and by step; with the signals, the embedding
-    and the labels that one variant of the detector uses.
+    """Trajectories, one for each document and budget, sorted by these two and by step (:func:`joined` puts two such
+    sets end to end); with the signals, the embedding and the labels that one variant of the detector uses.
 
     The ``n`` tokens of all ``N`` trajectories lie end to end in flat tensors, so that padding costs no memory and
     embeddings keep the float16 of their file. Each flat tensor ends in one extra row, which stands for padding.
@@ -194,6 +194,39 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
         embedding=torch.from_numpy(embedding),
         label=torch.from_numpy(np.append(label, -1)),
         needed=needed,
+    )
+
+
+def joined(first: Sequences, second: Sequences) -> Sequences:
+    """Two sets of trajectories as one: those of ``first``, then those of ``second``.
+
+    Both are made for the same settings. Raises :class:`UserError` where a document is in both, or where their
+    embeddings are not equally wide.
+    """
+    if shared := sorted({*first.document} & {*second.document}):
+        raise UserError(f"document {shared[0]} is in both sets of trajectories; give one of them another name")
+    if first.width != second.width:
+        raise UserError(
+            f"embeddings are {first.width} wide in one set of trajectories and {second.width} in another; decode both "
+            "with the same reader"
+        )
+    total, longest = first.n_tokens + second.n_tokens, max(first.position.shape[1], second.position.shape[1])
+
+    def moved(own: Sequences, by: int) -> torch.Tensor:
+        position = torch.where(own.position < own.n_tokens, own.position + by, total)
+        return functional.pad(position, (0, longest - position.shape[1]), value=total)
+
+    return Sequences(
+        document=(*first.document, *second.document),
+        budget=(*first.budget, *second.budget),
+        length=torch.cat([first.length, second.length]),
+        position=torch.cat([moved(first, 0), moved(second, first.n_tokens)]),
+        step=np.concatenate([first.step, second.step]),
+        top10=np.concatenate([first.top10, second.top10]),
+        signals=torch.cat([first.signals[:-1], second.signals]),
+        embedding=torch.cat([first.embedding[:-1], second.embedding]),
+        label=torch.cat([first.label[:-1], second.label]),
+        needed=np.concatenate([first.needed, second.needed]),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from utaca.detection.detector import Detector, distrust
-from utaca.detection.training.data import Sequences
+from utaca.detection.training.data import Sequences, joined
 from utaca.detection.training.layers import Noise
 from utaca.detection.training.losses import cross_entropy, evidential
 from utaca.detection.training.metrics import detection_metrics
@@ -33,6 +33,8 @@ def train(
     seeds: Sequence[int],
     update: Update | None = None,
     reader: Origin | None = None,
+    initial: Sequence[Detector] | None = None,
+    beside: Sequences | None = None,
     description: str = "detector",
 ) -> list[tuple[Detector, list[dict[str, Any]]]]:
     """Train a detector for every seed, all of them side by side, on the CPU.
@@ -44,6 +46,11 @@ def train(
     keeps its weights with the best validation F1 of the uncertain class, the earliest of equals; for these, thresholds
     are chosen on the validation set (:mod:`utaca.detection.training.thresholds`).
 
+    ``initial`` has a detector for each seed whose weights training starts from, in place of random ones; all else about
+    it is as ever, its rate included, and of the weights only those after a validation are kept. ``beside`` are further
+    trajectories, of other documents than ``train``: trajectories of a batch are then drawn from the two in turn, so
+    that half are of each whatever their numbers, to within one where the batch's size is odd.
+
     ``update`` is the policy that ``settings.target`` names, needed where the decision is made for a mean budget.
     ``reader`` is the one that decoded the trajectories; detectors refuse others (:meth:`Detector.check`).
 
@@ -52,17 +59,25 @@ def train(
     (whether these weights are the best so far). Initial weights, order and dropout of a seed are drawn from random
     numbers of its own, so that its result does not depend on the other seeds, up to rounding; the same seeds give the
     same bytes. The caller's random state is untouched. Raises :class:`UserError` where a set has no uncertain or no
-    correct tokens, where the embeddings of the two are not equally wide, or where the loss is not finite.
+    correct tokens, where the embeddings of the sets are not equally wide, where ``train`` and ``beside`` share a
+    document, where ``initial`` are detectors of another reader or with settings that shape the network otherwise, or
+    where the loss is not finite.
     """
     if settings.decision == "budget" and update is None:
         raise UserError(
             f"a threshold for a mean budget needs its update policy; give {settings.target.policy} as update"
         )
+    sizes = [len(own) for own in (train, beside) if own is not None]
+    train = train if beside is None else joined(train, beside)
     _check(train, validation)
     weights = torch.tensor(settings.class_weights, dtype=torch.float32)
-    order = torch.stack([_order(len(train), steps * settings.batch_size, seed) for seed in seeds])
+    order = torch.stack([_order(sizes, steps * settings.batch_size, seed) for seed in seeds])
     order = order.view(len(seeds), steps, settings.batch_size)
-    network = Network([_initial(settings, train.width, reader, seed) for seed in seeds])
+    begun = [_initial(settings, train.width, reader, seed) for seed in seeds]
+    if initial is not None:
+        for detector, start in zip(begun, initial, strict=True):
+            _start(detector, start)
+    network = Network(begun)
     generators = [_generator(seed, "dropout") for seed in seeds]
     optimiser = torch.optim.Adam(network.weights.values(), lr=settings.learning_rate, fused=True)
     curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
@@ -95,7 +110,7 @@ def train(
                 curve.append(row)
             losses = []
     return [
-        (_finished(kept, seed, steps, train, validation, update), curve)
+        (_finished(kept, seed, steps, train, validation, update, warm=initial is not None), curve)
         for kept, seed, curve in zip(best, seeds, curves, strict=True)
     ]
 
@@ -116,8 +131,30 @@ def _initial(settings: schema.Detector, width: int, reader: Origin | None, seed:
         return Detector(settings, width, reader)
 
 
+def _start(detector: Detector, start: Detector) -> None:
+    """Give a new detector the weights of another one."""
+    own, its = detector.settings, start.settings
+    if key := own.differing(its):
+        raise UserError(
+            f"{key} is {getattr(own, key)} but {getattr(its, key)} in the detector whose weights training starts from; "
+            "give both the same"
+        )
+    if detector.input_width != start.input_width:
+        raise UserError(
+            f"embeddings are {detector.input_width} wide but {start.input_width} for the detector whose weights "
+            "training starts from; decode with the reader that it was trained for"
+        )
+    readers = [reader and reader.identity for reader in (detector.reader, start.reader)]
+    if readers[0] != readers[1]:
+        raise UserError(
+            f"the trajectories are of reader {detector.reader or 'unknown'}, the detector whose weights training "
+            f"starts from of reader {start.reader or 'unknown'}; use one reader for both"
+        )
+    detector.load_state_dict(start.state_dict())
+
+
 def _finished(
-    kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences, update: Update | None
+    kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences, update: Update | None, *, warm: bool
 ) -> Detector:
     """The kept detector with its thresholds and facts."""
     detector = kept.detector
@@ -142,14 +179,21 @@ def _finished(
         "validation_tokens": validation.n_tokens,
         "validation_failed": validation.n_failed,
     }
+    if warm:
+        detector.facts["warm_start"] = True
     return detector
 
 
-def _order(count: int, total: int, seed: int) -> torch.Tensor:
-    """``total`` indices below ``count``: one shuffled pass over all of them after another."""
+def _order(sizes: Sequence[int], total: int, seed: int) -> torch.Tensor:
+    """``total`` indices of the members of sets end to end, from each set in turn: one shuffled pass over all of its
+    members after another."""
     generator = _generator(seed, "order")
-    passes = [torch.randperm(count, generator=generator) for _ in range(-(-total // count))]
-    return torch.cat(passes)[:total]
+    drawn, start, each = [], 0, -(-total // len(sizes))
+    for count in sizes:
+        passes = [torch.randperm(count, generator=generator) for _ in range(-(-each // count))]
+        drawn.append(start + torch.cat(passes)[:each])
+        start += count
+    return torch.stack(drawn, dim=-1).flatten()[:total]
 
 
 def _generator(seed: int, purpose: str) -> torch.Generator:
