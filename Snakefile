@@ -15,7 +15,7 @@ SOURCE = Path(os.path.relpath(ROOT / "src"))
 sys.path.insert(0, str(SOURCE.resolve()))
 from utaca import preflight
 from utaca.errors import UserError
-from utaca.plan import KINDS, SPLITS, Plan
+from utaca.plan import KINDS, SPLITS, Plan, plain
 from utaca.settings import runs
 from utaca.settings.command import is_dry_run, is_touch, runs_here, targets
 from utaca.settings.compose import compose
@@ -60,6 +60,7 @@ include: "workflow/rules/trajectories.smk"
 include: "workflow/rules/judging.smk"
 include: "workflow/rules/detection.smk"
 include: "workflow/rules/generation.smk"
+include: "workflow/rules/tasks.smk"
 include: "workflow/rules/reporting.smk"
 include: "workflow/rules/benchmarks.smk"
 

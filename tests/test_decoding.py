@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from small import make_reader, some_tokens
+from small import full_attention, make_reader, some_tokens
 
 from utaca.decoding.loop import Decoding, generate, generate_together, stream
 from utaca.decoding.policies import Policy, Set, Sub, parse
@@ -21,6 +21,7 @@ from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers.load import Reader
 from utaca.settings import schema
+from utaca.settings.schema import Memory
 from utaca.trace import Generation, NotFiniteError, Token
 
 BUDGET = 12
@@ -98,6 +99,19 @@ def test_adaptive_decoding_is_algorithm_1(memory, policy: Policy) -> None:
     assert [(t.token, t.k, t.rolled_back) for t in found.trace] == expected
     assert 0 < found.rollbacks < len(found.trace)
     assert found.trace[0].k == BUDGET
+
+
+def test_an_answer_goes_on_from_its_prefix() -> None:
+    """Under a budget of everything and a window as long as the document it is full attention, greedy."""
+    reader = make_reader(memory=Memory(n_init=4, n_local=400, block_size=8, prefill_chunk=16))
+    document = some_tokens(60)
+    found = generate(prefill(reader, document), "Who?", budget=1, prefix=" Answer:", max_new_tokens=12)
+    tokens = torch.cat((document, reader.encode_question("Who?"), reader.encode(" Answer:")))
+    for token in found.trace:
+        assert token.token == full_attention(reader, tokens)[-1].argmax()
+        tokens = torch.cat((tokens, torch.tensor([token.token])))
+    assert found.text == reader.tokenizer.decode([token.token for token in found.trace])
+    assert "Answer" not in found.text
 
 
 def test_counts_are_those_of_the_trace(memory) -> None:

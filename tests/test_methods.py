@@ -65,8 +65,8 @@ def steps(
 
 
 def test_every_method_is_tested_with_a_budget_of_everything() -> None:
-    """But those of block memory, which have tests of their own."""
-    assert set(EVERYTHING) == set(METHODS) - set(BLOCK_METHODS)
+    """But those of block memory, which have tests of their own, and the one that reads no document."""
+    assert set(EVERYTHING) == set(METHODS) - {*BLOCK_METHODS, "closed_book"}
 
 
 @pytest.mark.parametrize("kind", list(SIZES))
@@ -130,6 +130,20 @@ def test_documents_beyond_the_trained_length_are_cut_in_the_middle() -> None:
     assert kept.tolist() == document[: longest // 2].tolist() + document[longest // 2 - longest :].tolist()
     streamed = answers.answer(build("window", {"budget": 50}), QUESTION, 5)
     assert (streamed.n_context, streamed.dropped) == (1100, 0)
+
+
+def test_closed_book_reads_the_question_alone() -> None:
+    reader = make_reader()
+    answers = Answers(reader, some_tokens(150))
+    whole = answers.answer(build("full", {}), QUESTION, 12)
+    answer = answers.answer(build("closed_book", {}), QUESTION, 12)
+    tokens = torch.cat((reader.encode_document(""), reader.encode_question(QUESTION)))
+    for token in answer.generation.trace:
+        assert token.token == full_attention(reader, tokens)[-1].argmax()
+        tokens = torch.cat((tokens, torch.tensor([token.token])))
+    opening = len(reader.encode_document(""))
+    assert (answer.n_context, answer.dropped) == (opening, 150 - opening)
+    assert whole.n_context == 150, "their readings are not shared"
 
 
 def test_a_question_that_leaves_no_room_is_refused() -> None:

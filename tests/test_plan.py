@@ -49,17 +49,19 @@ def test_every_point_is_decoded_once_by_its_kind(root: Path) -> None:
     assert all(point.in_blocks for point in plan.points("test", "blocks"))
     assert not any(point.in_blocks for point in plan.points("test", "methods"))
     assert plan.decoded == [("validation", "blocks"), ("test", "methods"), ("test", "blocks")]
-    assert set(plan.methods("test", "methods")) == {p.base or p.method for p in plan.points("test", "methods")}
-    assert plan.methods("test", "blocks") == {}
+    others, blocks = plan.points("test", "methods"), plan.points("test", "blocks")
+    assert set(plan.methods(others)) == {point.base or point.method for point in others}
+    assert plan.methods(blocks) == {}
 
 
 def test_points_with_a_detector_name_its_file(root: Path) -> None:
     plan = planned(root, suites="llama_full", scale={"detector_seeds": "3"})
-    for label, (variant, seed, path) in plan.triggers("test", "blocks").items():
+    triggers = plan.triggers(plan.points("test", "blocks"))
+    for label, (variant, seed, path) in triggers.items():
         assert path == f"{plan.folder}/detectors/{variant}/seed{seed}/model.safetensors"
         assert path in plan.detectors[variant], label
-    assert plan.triggers("test", "blocks")["utaca-K64-sub16-seed2"][:2] == ["utaca", 2]
-    assert set(plan.trigger_files("test", "blocks")) == {path for *_, path in plan.triggers("test", "blocks").values()}
+    assert triggers["utaca-K64-sub16-seed2"][:2] == ["utaca", 2]
+    assert set(plan.trigger_files(plan.points("test", "blocks"))) == {path for *_, path in triggers.values()}
 
 
 def test_shards_are_those_of_the_scale(root: Path) -> None:
@@ -122,7 +124,7 @@ def test_a_table_depends_on_the_code_that_makes_it_alone(root: Path) -> None:
 
 def test_what_a_command_still_has_to_make(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert plan.pending() == plan.pending(["results/tables"]) == set(STAGES) - {"traces"}
+    assert plan.pending() == plan.pending(["results/tables"]) == set(STAGES) - {"traces", "tasks"}
     assert plan.pending(["documents"]) == {"biographies", "corpus", "documents"}
     assert plan.pending([plan.trajectories("train")[0]]) == {"biographies", "corpus", "documents", "trajectories"}
     assert "labels" not in plan.pending(["trajectories"])

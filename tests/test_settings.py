@@ -46,13 +46,17 @@ def test_defaults_compose(config: dict[str, Any]) -> None:
     assert asdict(load(config)) == config
 
 
+COMPANY = {("suites", "ood_smollm2"): {"detectors": "calibrated"}, ("detectors", "calibrated"): {"tasks": "paper"}}
+"""What some options want beside them."""
+
+
 def test_every_option_of_every_group_composes(root: Path) -> None:
     for group, options in groups(root).items():
         for option in options:
             if (group, option) == ("corpus", "folder"):
                 continue  # needs a path
             # The big readers' windows hold the documents of smaller scales whole.
-            composed = compose({"scale": "paper", group: option}, root)
+            composed = compose({"scale": "paper", group: option} | COMPANY.get((group, option), {}), root)
             assert group in ("suites", "detectors", "card", "tasks") or composed[group]["name"] == option
 
 

@@ -23,6 +23,7 @@ from utaca.settings import schema
 from utaca.settings.checks import ROLES, identity, load
 from utaca.settings.machine import gpus, prose_files
 from utaca.settings.modules import code
+from utaca.tasks.registry import files_of
 
 SPLITS = ("train", "validation", "test")
 KINDS = ("blocks", "methods")
@@ -42,7 +43,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "generations": ("detectors",),
     "scores": ("generations",),
     "traces": ("scores",),
-    "tables": ("detections", "scores"),
+    "tasks": ("detectors",),
+    "tables": ("detections", "scores", "tasks"),
 }
 """Stages, each with those that it is made from. Each is a target, and a folder or file of the run's folder."""
 
@@ -206,9 +208,29 @@ class Plan:
         models = [path for seeds in self.detectors.values() for path in seeds]
         return [*self.trajectories("test"), f"{self.labels}/test.parquet", *models, self.baselines]
 
+    def shown_to(self, variant: str, split: str) -> list[str]:
+        """The trajectories of a split that a variant learns from; none where it learns from benchmarks alone."""
+        detector = self.settings.detectors[variant]
+        return self.trajectories(split) if detector.mixed or not detector.sets else []
+
     def training_labels(self, variant: str, split: str) -> list[str]:
-        """The labels that a variant learns from; none where it learns from the expanded pass."""
-        return [f"{self.labels}/{split}.parquet"] if self.settings.detectors[variant].label == "judged" else []
+        """The labels of these; none where it learns from the expanded pass."""
+        judged = self.settings.detectors[variant].label == "judged"
+        return [f"{self.labels}/{split}.parquet"] if judged and self.shown_to(variant, split) else []
+
+    def shown_tasks(self, variant: str, what: str) -> list[str]:
+        """The "trajectories" of benchmarks that a variant learns from, or the "examples" that these answer."""
+        return [f"{self.tasks}/{name}/{what}.parquet" for name in self.settings.detectors[variant].sets]
+
+    def task_labels(self, variant: str) -> list[str]:
+        """The labels of these; none where it learns from the expanded pass."""
+        detector = self.settings.detectors[variant]
+        return [f"{self.labels}/tasks/{name}.parquet" for name in detector.sets if detector.label == "judged"]
+
+    def start(self, variant: str) -> list[str]:
+        """The detectors, one a seed, that a variant's training starts from; none where it starts from random ones."""
+        start = self.settings.detectors[variant].start
+        return self.detectors[start] if start else []
 
     # Operating points
 
@@ -218,6 +240,8 @@ class Plan:
         found: dict[tuple[str, str], dict[str, list[schema.Point]]] = {}
         known: set[tuple[str, str]] = set()
         for name, suite in self.settings.suites.items():
+            if suite.split == schema.TASKS:
+                continue
             for point in suite.ran(self.settings.scale.detector_seeds):
                 if (suite.split, point.label) not in known:
                     known.add((suite.split, point.label))
@@ -235,30 +259,30 @@ class Plan:
 
     def suites(self, split: str, kind: str) -> dict[str, list[dict[str, Any]]]:
         """Points by suite as plain values."""
-        return {suite: [asdict(point) for point in own] for suite, own in self._points[split, kind].items()}
+        return plain(self._points[split, kind])
 
-    def methods(self, split: str, kind: str) -> dict[str, Any]:
-        """Settings of the methods that points of another kind than block memory have."""
-        names = [point.base or point.method for point in self.points(split, kind)] if kind == "methods" else []
+    def methods(self, points: Sequence[schema.Point]) -> dict[str, Any]:
+        """Settings of the methods of those points that are not decoded from block memory."""
+        names = [point.base or point.method for point in points if not point.in_blocks]
         return {name: self.settings.methods[name] for name in names}
 
     def decoding(self, kind: str) -> dict[str, Any]:
         """What decoding depends on of the reader's settings; methods heed its positions too."""
         return self.reader | ({"positions": self.settings.reader.positions} if kind == "methods" else {})
 
-    def triggers(self, split: str, kind: str) -> dict[str, list[Any]]:
+    def triggers(self, points: Sequence[schema.Point]) -> dict[str, list[Any]]:
         """Variant, seed and file of the detector of every point that has one, by label."""
         settings, found = self.settings, {}
-        for point in self.points(split, kind):
+        for point in points:
             if point.method == "utaca":
                 variant = point.detector or settings.detector
                 seed = point.seed if point.seed >= 0 else settings.detector_seed
                 found[point.label] = [variant, seed, self.detectors[variant][seed]]
         return found
 
-    def trigger_files(self, split: str, kind: str) -> list[str]:
+    def trigger_files(self, points: Sequence[schema.Point]) -> list[str]:
         """The detectors of :meth:`triggers`, each once."""
-        return sorted({path for _, _, path in self.triggers(split, kind).values()})
+        return sorted({path for _, _, path in self.triggers(points).values()})
 
     def replays(self, split: str, kind: str) -> list[Any]:
         """Point, number and seed of the decisions that are replayed; empty where none is."""
@@ -284,6 +308,45 @@ class Plan:
     def judged(self, split: str, kinds: Sequence[str] = KINDS) -> list[str]:
         """Scores of a split."""
         return [f"{self.scores}/{split}/{kind}.parquet" for kind in kinds if (split, kind) in self._points]
+
+    # Benchmarks of other domains
+
+    @property
+    def tasks(self) -> str:
+        return f"{self.folder}/tasks"
+
+    @property
+    def asked(self) -> list[str]:
+        """The sets of tasks that suites ask."""
+        return [name for name in self.settings.tasks.sets if self.settings.asked_of(name)]
+
+    @property
+    def learned(self) -> list[str]:
+        """The sets of tasks that detectors learn from."""
+        found = {name for detector in self.settings.detectors.values() for name in detector.sets}
+        return [name for name in self.settings.tasks.sets if name in found]
+
+    def task(self, name: str) -> dict[str, Any]:
+        """What the rows of a set depend on of its settings."""
+        aside = ("block_size", "budgets")
+        return {key: value for key, value in self.identity["tasks"]["sets"][name].items() if key not in aside}
+
+    def task_files(self, name: str) -> list[str]:
+        """The files that a set is made from."""
+        return [str(path) for path in files_of(self.settings.tasks.sets[name], self.settings.tasks.path).values()]
+
+    def task_reader(self, name: str) -> dict[str, Any]:
+        """The reader's settings for a set."""
+        size = self.settings.tasks.sets[name].block_size
+        reader = self.decoding("methods")
+        return reader | ({"memory": reader["memory"] | {"block_size": size}} if size else {})
+
+    def asked_points(self, name: str) -> list[schema.Point]:
+        return [point for own in self.settings.asked_of(name).values() for point in own]
+
+    @property
+    def scored(self) -> list[str]:
+        return [f"{self.tasks}/{name}/scores.parquet" for name in self.asked]
 
     # Tables
 
@@ -336,6 +399,9 @@ class Plan:
             "detected_from": self.detected_from,
             "trace_labels": traced,
             **{f"{split}_decoded": self.decoded_by(split) if self.labelled(split) else [] for split in both},
+            "task_examples": [f"{self.tasks}/{name}/examples.parquet" for name in self.asked],
+            "task_answers": [f"{self.tasks}/{name}/answers.parquet" for name in self.asked],
+            "task_scores": self.scored,
             "documents": [self.documents(split) for split in SPLITS],
             "test_documents": [self.documents("test")],
             "tokenizer": self.tokenizer_files,
@@ -388,7 +454,11 @@ class Plan:
         return not targets or any(target.rstrip("/") in ("tables", "results/tables") for target in targets)
 
     def check_targets(self, targets: Sequence[str]) -> None:
-        """Raise :class:`UserError` where a target is a table that the config does not make, or of another run."""
+        """Raise :class:`UserError` where a target is a table that the config does not make, or of another run, and
+        where a set of tasks that it needs lacks a file."""
+        if "tasks" in self.pending(targets):
+            for name in [*self.asked, *self.learned]:
+                self.task_files(name)
         for target in targets:
             if (found := _TABLE.match(target)) and target.startswith(f"{self.folder}/"):
                 name = found[1]
@@ -449,11 +519,17 @@ class Plan:
             "generations": [path for paths in decoded for path in paths],
             "scores": [path for split in ("validation", "test") for path in self.judged(split)],
             "traces": list(self.views.values()),
+            "tasks": self.scored,
             "tables": [*self.results, self.report],
             "card": [f"{self.folder}/reader/card.md"],
             "benchmarks": ["results/benchmarks/engine.md"],
         }
         return files[stage]
+
+
+def plain(points: Mapping[str, Sequence[schema.Point]]) -> dict[str, list[dict[str, Any]]]:
+    """Points by suite as plain values."""
+    return {suite: [asdict(point) for point in own] for suite, own in points.items()}
 
 
 def _model_files(folder: str) -> list[str]:

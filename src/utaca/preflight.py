@@ -321,7 +321,7 @@ def _disk(settings: schema.Config, stages: Collection[str]) -> str:
             for split, asked in zip(sizes, questions, strict=True)
         ]
         size += sum(decoded) * (4 * _width(reader) * len(settings.trajectories.sites) + _ANSWER_BYTES)
-        for suite in settings.suites.values():
+        for suite in (suite for suite in settings.suites.values() if suite.split != schema.TASKS):
             asked = getattr(scale, suite.split).biographies * _FACTS * reader.max_new_tokens
             size += asked * len(suite.ran(scale.detector_seeds)) * _ANSWER_BYTES
     _room(Path("results"), size, "results take about", "free some, or run where there is more")

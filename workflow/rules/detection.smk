@@ -9,12 +9,16 @@ rule detectors:
 
 rule train_detector:
     input:
-        train=PLAN.trajectories("train"),
-        validation=PLAN.trajectories("validation"),
+        train=lambda wildcards: PLAN.shown_to(wildcards.variant, "train"),
+        validation=lambda wildcards: PLAN.shown_to(wildcards.variant, "validation"),
         train_labels=lambda wildcards: PLAN.training_labels(wildcards.variant, "train"),
         validation_labels=lambda wildcards: PLAN.training_labels(
             wildcards.variant, "validation"
         ),
+        tasks=lambda wildcards: PLAN.shown_tasks(wildcards.variant, "trajectories"),
+        examples=lambda wildcards: PLAN.shown_tasks(wildcards.variant, "examples"),
+        task_labels=lambda wildcards: PLAN.task_labels(wildcards.variant),
+        start=lambda wildcards: PLAN.start(wildcards.variant),
     output:
         models=PLAN.seeds("{variant}", "model.safetensors"),
         curves=PLAN.seeds("{variant}", "curve.csv"),

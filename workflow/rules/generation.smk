@@ -13,7 +13,9 @@ rule generate:
         documents=f"{OUT}/documents/{{split}}.parquet",
         reader=PLAN.reader_files,
         classifier=lambda wildcards: PLAN.classifier(wildcards.kind),
-        detectors=lambda wildcards: PLAN.trigger_files(wildcards.split, wildcards.kind),
+        detectors=lambda wildcards: PLAN.trigger_files(
+            PLAN.points(wildcards.split, wildcards.kind)
+        ),
     output:
         answers=f"{OUT}/generations/{{split}}/{{kind}}/answers-{{shard}}.parquet",
         traces=f"{OUT}/generations/{{split}}/{{kind}}/traces-{{shard}}.parquet",
@@ -33,8 +35,12 @@ rule generate:
         code=CODE["generate"],
         reader=lambda wildcards: PLAN.decoding(wildcards.kind),
         suites=lambda wildcards: PLAN.suites(wildcards.split, wildcards.kind),
-        methods=lambda wildcards: PLAN.methods(wildcards.split, wildcards.kind),
-        triggers=lambda wildcards: PLAN.triggers(wildcards.split, wildcards.kind),
+        methods=lambda wildcards: PLAN.methods(
+            PLAN.points(wildcards.split, wildcards.kind)
+        ),
+        triggers=lambda wildcards: PLAN.triggers(
+            PLAN.points(wildcards.split, wildcards.kind)
+        ),
         replays=lambda wildcards: PLAN.replays(wildcards.split, wildcards.kind),
         paired=SETTINGS.generation.paired,
         shards=lambda wildcards: PLAN.size(wildcards.split).shards,

@@ -1,40 +1,65 @@
 """A variant of the uncertainty detector, all seeds side by side."""
 
 import csv
-from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import torch
 
 from utaca.decoding.policies import parse
-from utaca.detection.training.data import Sequences, columns, sequences
+from utaca.detection.detector import load as load_detector
+from utaca.detection.training.data import Sequences, about, columns, joined, sequences
 from utaca.detection.training.training import train
 from utaca.records.logs import stage_log
-from utaca.records.tables import atomic_path, read, reader_of
+from utaca.records.tables import atomic_path, read, reader_of, rows
 from utaca.settings import schema
 from utaca.settings.checks import build
+from utaca.tasks.asking import learned
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 
-def shown(trajectories: Sequence[str], labels: str | list[str]) -> Sequences:
-    """A split as the detector is shown it."""
-    table = read(trajectories, "trajectories", columns(settings))
-    return sequences(table, read(labels, "labels") if labels else None, settings)
+def paths(name: str) -> list[str]:
+    """The input files of a name."""
+    given = snakemake.input[name]
+    return [given] if isinstance(given, str) else list(given)
+
+
+def biographies(split: str) -> list[Sequences]:
+    """The trajectories of a split as the detector is shown them; empty where it learns from benchmarks alone."""
+    if not (files := paths(split)):
+        return []
+    labels = paths(f"{split}_labels")
+    table = read(files, "trajectories", columns(settings))
+    return [sequences(table, read(labels, "labels") if labels else None, settings)]
+
+
+def tasks(half: int) -> list[Sequences]:
+    """Those of each set of tasks: of the rows to learn from (0), or to validate on (1)."""
+    found = []
+    for number, (path, examples) in enumerate(zip(paths("tasks"), paths("examples"), strict=True)):
+        ids = learned(rows(examples, "examples"))[half]
+        labels = [about(read(one, "labels"), ids) for one in paths("task_labels")[number : number + 1]]
+        table = about(read(path, "trajectories", columns(settings)), ids)
+        found.append(sequences(table, *(labels or [None]), settings))
+    return found
 
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
-    files, output = snakemake.input, snakemake.output
+    output = snakemake.output
     settings = build(schema.Detector, snakemake.params.detector, "detector")
+    first, *beside = [reduce(joined, own) for own in (tasks(0), biographies("train")) if own]
     trained = train(
         settings,
-        shown(files.train, files.train_labels),
-        shown(files.validation, files.validation_labels),
+        first,
+        reduce(joined, tasks(1) + biographies("validation")),
+        beside=beside[0] if beside else None,
         steps=snakemake.params.steps,
         seeds=range(len(output.models)),
-        reader=reader_of([*files.train, *files.validation]),
+        initial=[load_detector(path) for path in paths("start")] or None,
+        reader=reader_of([*paths("train"), *paths("validation"), *paths("tasks")]),
         update=parse(settings.target.policy).update,
         description=snakemake.rule,
     )

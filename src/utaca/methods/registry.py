@@ -9,7 +9,7 @@ from utaca.errors import UserError
 from utaca.methods.adakv import AdaKV
 from utaca.methods.fastkv import FastKV
 from utaca.methods.freqkv import FreqKV
-from utaca.methods.full import FullAttention
+from utaca.methods.full import ClosedBook, FullAttention
 from utaca.methods.h2o import H2O
 from utaca.methods.infllm import InfLLM
 from utaca.methods.infllm_v2 import InfLLMV2
@@ -28,6 +28,7 @@ METHODS: dict[str, type[Method] | type[UTACA]] = {
     method.name: method
     for method in (
         FullAttention,
+        ClosedBook,
         WindowOnly,
         SnapKV,
         AdaKV,

@@ -205,6 +205,29 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("failure", pa.string()),
         ]
     ),
+    # A row of a benchmark's task as a reader is asked it (utaca.tasks.task.Example); `official`: the task's files have
+    # as many rows as the official ones.
+    "examples": pa.schema(
+        [
+            ("id", pa.string()),
+            ("document", pa.string()),
+            ("text", pa.string()),
+            ("question", pa.string()),
+            ("references", pa.list_(pa.string())),
+            ("query", pa.string()),
+            ("official", pa.bool_()),
+        ]
+    ),
+    # The official score, 0 to 100, of an answer to a row `example`; `document` is what rows share.
+    "task_scores": pa.schema(
+        [
+            ("example", pa.string()),
+            ("document", pa.string()),
+            ("suite", pa.string()),
+            ("point", pa.string()),
+            ("score", pa.float64()),
+        ]
+    ),
     # What an endpoint was needed for: an item asked, the kind of its failure (null: none), and the answers that its
     # outcome rests on, first to last. `request` is the digest under which the answer store keeps the answer: items may
     # share it.

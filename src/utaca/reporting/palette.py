@@ -51,7 +51,7 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {
     "selection": ("retrieval_attention", "tokenselect", "omnikv", "infllm_v2"),
     "eviction": ("snapkv", "adakv", "fastkv", "h2o"),
     "compression": ("llmlingua2", "freqkv"),
-    "reference": ("full", "window"),
+    "reference": ("full", "window", "closed_book"),
 }
 MARKERS: Mapping[str, str] = {"utaca": "o", "infllm": "s", "oracle": "^"}
 """Markers of the methods from block memory; members of another family count through :data:`MEMBER_MARKERS`."""

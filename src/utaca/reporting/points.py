@@ -21,6 +21,7 @@ METHODS = {
     "utaca": "UT-ACA",
     "oracle": "Oracle",
     "full": "Full attention",
+    "closed_book": "No document",
     "window": "Window only",
     "retrieval_attention": "RetrievalAttention",
     "llmlingua2": "LLMLingua-2",
@@ -189,24 +190,24 @@ def _frame(paths: Sequence[str | Path], kind: str) -> pd.DataFrame:
     return pd.concat([read(path, kind).to_pandas().assign(path=str(path)) for path in paths], ignore_index=True)
 
 
-def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]:
+def totals(answered: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Sums over the tokens of each answer, a row of schema "answers" each, and whether it failed."""
     generated = answered["n_generated"].to_numpy(dtype=np.float64)
     sums = {c: answered[c].to_numpy(dtype=np.float64, na_value=np.nan) for c in _TOTALS}
     # A mean over no token is undefined but weighs nothing.
     sums |= {c: np.where(generated > 0, answered[c].to_numpy(dtype=np.float64) * generated, 0.0) for c in _MEANS}
+    return sums | {kind: (answered["finish"] == kind).to_numpy(dtype=np.float64) for kind in ("memory", "incoherent")}
+
+
+def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]:
     by_document = judged.groupby("document", sort=True)
-    failed = {kind: (answered["finish"] == kind).to_numpy(dtype=np.float64) for kind in ("memory", "incoherent")}
-    return (
-        sums
-        | failed
-        | {
-            "documents": np.ones(len(answered)),
-            "cas": by_document["cas"].sum().to_numpy(dtype=np.float64),
-            "judged": by_document["cas"].count().to_numpy(dtype=np.float64),
-            "string_match": by_document["string_match"].sum().to_numpy(dtype=np.float64),
-            "attributes": by_document.size().to_numpy(dtype=np.float64),
-        }
-    )
+    return totals(answered) | {
+        "documents": np.ones(len(answered)),
+        "cas": by_document["cas"].sum().to_numpy(dtype=np.float64),
+        "judged": by_document["cas"].count().to_numpy(dtype=np.float64),
+        "string_match": by_document["string_match"].sum().to_numpy(dtype=np.float64),
+        "attributes": by_document.size().to_numpy(dtype=np.float64),
+    }
 
 
 @dataclass(frozen=True)

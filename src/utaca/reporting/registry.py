@@ -30,6 +30,7 @@ DETECTIONS = ("detections", "detected_from")
 USAGE = ("writer_usage", "labeller_usage", "judge_usage")
 TRIED = ("trace_labels", "validation_decoded", "test_decoded")
 REPLAYS = (*TEST, "replays", "replay_scores")
+ASKED = ("task_examples", "task_answers", "task_scores")
 RETRIEVED = ("test_documents", *TEST, "test_traces", "tokenizer")
 
 
@@ -66,6 +67,10 @@ FIXED = When(lambda config: any(p.method == "infllm" and p.in_blocks for s in co
 OWN = When(lambda config: any(map(config.tried, ("validation", "test"))), "points of method utaca", "suites={plain}")
 EXPANDED = When(lambda config: config.trajectories.expanded > 0, "trajectories that try every token expanded",
                 "detectors=paper")  # fmt: skip
+OOD = When(lambda config: any(map(config.asked_of, config.tasks.sets)), "benchmarks that suites ask",
+           "tasks=paper suites=ood")  # fmt: skip
+CALIBRATED = When(lambda config: OOD.holds(config) and any(d.sets for d in config.detectors.values()),
+                  "detectors that learn from benchmarks", "tasks=paper suites=ood detectors=calibrated")  # fmt: skip
 REPLAYED = When(lambda config: config.scale.replays > 0, "decisions that are replayed", "'scale={replays: 12}'")
 JUDGED = When(lambda config: any(s.split == "test" for s in config.suites.values()), ON_TEST.needs, ON_TEST.add)
 
@@ -298,6 +303,24 @@ def compared(files: Files, config: schema.Config, folder: Path) -> None:
     from utaca.reporting import methods, methods_figure
 
     methods_figure.draw(*methods.split(files, ["methods", "budgets"], config), folder, config)
+
+
+# Benchmarks of other domains
+
+
+@entry("Benchmarks of other domains", "methods", *ASKED, when=OOD)
+def ood(files: Files, config: schema.Config, folder: Path) -> Table:
+    from utaca.reporting import tasks
+
+    return tasks.ood(tasks.Files(*(files[name] for name in ASKED)), config)
+
+
+@entry("Calibration on benchmarks", "methods", *ASKED, *DETECTIONS, when=CALIBRATED)
+def calibration(files: Files, config: schema.Config, folder: Path) -> Table:
+    from utaca.reporting import detection, tasks
+
+    verdicts = detection.load_checked(files["detections"][0], files["detected_from"])
+    return tasks.calibration(tasks.Files(*(files[name] for name in ASKED)), verdicts, config)
 
 
 # Single decisions

@@ -334,11 +334,24 @@ def _suite_faults(path: str, suite: schema.Suite, config: schema.Config) -> Iter
     if compares and suite.split != "test":
         yield f"{path}.table is {suite.table} but its split is {suite.split}; use split: test."
     foreign = [point.decoder for point in suite.points if not point.in_blocks and _known_method(point, config)]
-    if not compares and foreign:
+    if suite.split == schema.TASKS:
+        yield from _sets_faults(path, suite, config)
+    elif suite.sets:
+        yield f"{path}.sets is given but its split is {suite.split}; use split: tasks."
+    elif not compares and foreign:
         yield f"{path} holds method {foreign[0]} but its table is {suite.table}; use table: methods or budgets."
     names = [point.label for point in suite.ran(config.scale.detector_seeds)]
     for twice in dict.fromkeys(name for name in names if names.count(name) > 1):
         yield f"{path}.points holds {twice} twice; remove one."
+
+
+def _sets_faults(path: str, suite: schema.Suite, config: schema.Config) -> Iterator[str]:
+    known = ", ".join(config.tasks.sets) or "none; add --config tasks=paper, or another option"
+    if not suite.sets:
+        yield f"{path}.sets is empty; name sets of tasks.sets, which are {known}."
+    for name in suite.sets:
+        if name not in config.tasks.sets:
+            yield f"{path}.sets names {name!r}, but tasks.sets are {known}."
 
 
 def _untrained_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> Iterator[str]:

@@ -35,6 +35,9 @@ UNWEIGHTED = ("mean", TOKENS)
 CLIPPED, PACKED = "clipped", "packed"
 """As ``far_positions``: keys at one distance, or side by side before the window."""
 
+TASKS = "tasks"
+"""As a suite's ``split``: rows of benchmarks."""
+
 NOT_RUN = "not run: "
 """What an answer's finish begins with where its method lacks something; the sentence follows."""
 
@@ -488,7 +491,10 @@ class Tasks:
 class Suite:
     """Operating points decoded side by side from one prefill a document."""
 
-    split: str = setting(MISSING, "documents that it runs on", choices=["validation", "test"])
+    split: str = setting(
+        MISSING, "documents that it runs on; tasks: benchmarks of other domains", choices=["validation", "test", TASKS]
+    )
+    sets: list[str] = setting([], "tasks.sets that it runs on (split: tasks)")
     points: list[Point] = setting([], "its operating points")
     table: str = setting(
         "generation",
@@ -612,6 +618,17 @@ class Config:
         points = [point for suite in self.suites.values() for point in suite.ran(self.scale.detector_seeds)]
         own = {point.label for point in points if point.method == "utaca" and point.in_blocks}
         return [label for label in self.shown(split, "generation", "seeds") if label in own]
+
+    def asked_of(self, name: str) -> dict[str, list[Point]]:
+        """The points that a set of ``tasks`` is asked under, by suite; one that several suites name is the first's."""
+        found: dict[str, list[Point]] = {}
+        known: set[str] = set()
+        for suite, about in self.suites.items():
+            if about.split == TASKS and name in about.sets:
+                own = [point for point in about.ran(self.scale.detector_seeds) if point.label not in known]
+                known |= {point.label for point in own}
+                found[suite] = own
+        return {suite: own for suite, own in found.items() if own}
 
     def replayable(self) -> list[Point]:
         """Points of the test split that a detector triggers."""

@@ -19,7 +19,7 @@ class Example:
 
     The prompt is ``text``, an empty line and ``question``, and the answer goes on from the task's ``prefix``.
     ``references`` are the answers that it is held against, any of them; ``document`` names what rows share, as a
-    paragraph or a meeting, over which intervals are drawn.
+    paragraph or a meeting, over which intervals are drawn. ``query`` is what is asked, without instructions.
     """
 
     id: str
@@ -27,6 +27,7 @@ class Example:
     text: str
     question: str
     references: tuple[str, ...]
+    query: str = ""
 
 
 class Task(ABC):
@@ -76,8 +77,9 @@ def cut(prompts: Prompts, text: str, question: str, length: int) -> str:
     offsets = prompts.with_offsets(prompt)[1]
     if len(offsets) <= length:
         return text
-    head, tail = offsets[length // 2 - 1][1], offsets[-(length // 2)][0]
-    if tail > len(text):
+    half = length // 2
+    head, tail = offsets[half - 1][1], offsets[-half][0]
+    if not half or tail > len(text):
         raise UserError(
             f"the question {question[:60]!r} does not fit into half of a prompt of {length} tokens; raise the set's "
             "length"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -228,6 +228,11 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
         label=torch.cat([first.label[:-1], second.label]),
         needed=np.concatenate([first.needed, second.needed]),
     )
+
+
+def about(table: pa.Table, documents: Collection[str]) -> pa.Table:
+    """The rows of trajectories or labels that are about some documents."""
+    return table.filter(pc.is_in(table["document"], pa.array(sorted(documents))))
 
 
 def _judged(keyed: pa.Table, labels: pa.Table | None) -> np.ndarray:

@@ -1,0 +1,45 @@
+"""What a reader is asked of a task, and the scores of what it answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from utaca.generation.answers import Asked
+from utaca.tasks.task import Task
+
+VALIDATION_EVERY = 8
+
+
+def ask(task: type[Task], examples: Iterable[Mapping[str, Any]]) -> list[Asked]:
+    """The questions of rows of schema "examples"."""
+    return [Asked(row["id"], row["text"], row["question"], task.new_tokens, task.prefix) for row in examples]
+
+
+def learned(examples: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
+    """Ids of the rows that a detector learns from, and of those on which its checkpoint and thresholds are chosen.
+
+    One document in :data:`VALIDATION_EVERY` is for the latter, with all rows that share it.
+    """
+    rows = list(examples)
+    held = set(sorted({row["document"] for row in rows})[::VALIDATION_EVERY])
+    found: tuple[set[str], set[str]] = set(), set()
+    for row in rows:
+        found[row["document"] in held].add(row["id"])
+    return found
+
+
+def scores(
+    task: Task, examples: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Rows of schema "task_scores", one for each of the ``answers``, 0 where nothing was answered."""
+    asked = {row["id"]: row for row in examples}
+    for answer in answers:
+        row = asked[answer["document"]]
+        yield {
+            "example": row["id"],
+            "document": row["document"],
+            "suite": answer["suite"],
+            "point": answer["point"],
+            "score": task.score(answer["text"], row["references"]),
+        }

@@ -1,0 +1,144 @@
+"""The tables of benchmarks of other domains, held against figures by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from configs import reference_config
+
+from utaca.errors import UserError
+from utaca.records import write
+from utaca.reporting import detection, tasks
+from utaca.settings import schema
+from utaca.settings.schema import NOT_RUN, Point, TaskSet
+
+SETS = {
+    "qa_1-8k": TaskSet(task="qa_1", length=8192),
+    "qa_2-8k": TaskSet(task="qa_2", length=8192),
+    "meetings": TaskSet(task="meetings"),
+}
+POINTS = [
+    Point("full"),
+    Point("closed_book"),
+    Point("infllm", 8),
+    Point("utaca", 8, "sub.4"),
+    Point("utaca", 8, "sub.4", "calibrated"),
+]
+ROWS, SHARED = 12, 3
+"""Rows of a set, and how many of them share a document."""
+
+
+def config() -> schema.Config:
+    suites = {"ruler": schema.Suite("tasks", list(SETS), POINTS)}
+    detectors = {"utaca": schema.Detector(), "calibrated": schema.Detector(start="utaca", sets=["qa_1-8k"])}
+    scale = schema.Scale(name="smoke", bootstrap=400)
+    return reference_config(scale=scale, suites=suites, tasks=schema.Tasks(sets=SETS), detectors=detectors)
+
+
+def score_of(name: str, point: Point, row: int) -> float:
+    """A score that tells where it comes from."""
+    place = list(SETS).index(name) + POINTS.index(point)
+    return 100.0 * ((row + place) % 4 == 0) if point.method != "full" else 100.0
+
+
+def files(folder, lacks: str = "", official: bool = False) -> tasks.Files:
+    made: tuple[list[str], list[str], list[str]] = [], [], []
+    for name in SETS:
+        paths = [folder / name / f"{kind}.parquet" for kind in ("examples", "answers", "scores")]
+        examples, answers, scores = [], [], []
+        for row in range(ROWS):
+            one = {"id": f"{name}/{row}", "document": f"doc{row // SHARED}", "text": "t", "question": "q"}
+            examples.append(one | {"references": ["r"], "query": "q", "official": official})
+        for point in POINTS:
+            about = {"suite": "ruler", "point": point.label}
+            for row in range(ROWS):
+                finish = NOT_RUN + lacks if lacks and point.method == "infllm" else "memory" if row == 0 else "eos"
+                answers.append(
+                    about
+                    | {
+                        "document": f"{name}/{row}", "method": point.decoder, "budget": point.budget,
+                        "policy": point.policy, "seed": 0 if point.method == "utaca" else None,
+                        "detector": (point.detector or "utaca") if point.method == "utaca" else "",
+                        "question": "q", "text": "x", "n_context": 600, "dropped": 200, "n_generated": 1 + row,
+                        "finish": finish, "selected": 16.0 * row, "attended": 99.0, "selected_with_tentative": 1.0,
+                        "attended_with_tentative": 1.0, "rollbacks": row // 2, "effective_rollbacks": 0,
+                        "prefill_seconds": 1.0, "decode_seconds": 2.0, "peak_bytes": 1,
+                    }
+                )  # fmt: skip
+                score = {"example": f"{name}/{row}", "document": f"doc{row // SHARED}"}
+                scores.append(about | score | {"score": score_of(name, point, row)})
+        write(paths[0], "examples", examples)
+        write(paths[1], "answers", answers)
+        write(paths[2], "task_scores", scores, made_from=[paths[1]])
+        for path, kind in zip(paths, made, strict=True):
+            kind.append(str(path))
+    return tasks.Files(*made)
+
+
+def test_scores_are_means_over_rows_and_ruler_s_two_tasks_weigh_alike(tmp_path) -> None:
+    frame = tasks.ood(files(tmp_path), config()).frame
+    assert list(frame["set"].unique()) == [*SETS, "QA-8k"]
+    for name in SETS:
+        for point in POINTS:
+            (row,) = rows_of(frame, name, point)
+            scores = [score_of(name, point, number) for number in range(ROWS)]
+            assert row["score"] == pytest.approx(np.mean(scores))
+            # Whole documents are drawn: of all scores alike, no draw differs.
+            assert (row["score_low"] < row["score"]) == (point.method != "full")
+            lengths = np.arange(1, ROWS + 1)
+            assert row["mtokens"] == pytest.approx((16 * (lengths - 1) * lengths).sum() / lengths.sum())
+            assert row["rollbacks_pct"] == pytest.approx(100 * sum(n // 2 for n in range(ROWS)) / lengths.sum())
+            assert (row["n_rows"], row["n_documents"], row["n_failed"]) == (ROWS, ROWS // SHARED, 1)
+            assert (row["tokens"], row["read_pct"], row["source"]) == (800, 75, "protocol")
+            if point.method != "full":
+                assert row["difference"] == pytest.approx(np.mean(scores) - 100)
+    for point in POINTS:
+        (mean,), *halves = (rows_of(frame, name, point) for name in ("QA-8k", "qa_1-8k", "qa_2-8k"))
+        assert mean["score"] == pytest.approx(np.mean([half[0]["score"] for half in halves]))
+        assert mean["n_rows"] == 2 * ROWS
+    (point,) = rows_of(frame, "QA-8k", Point("infllm", 8))
+    assert (point["paper_mtokens"], point["paper_score"]) == (128, 14.90)
+
+
+def rows_of(frame, name: str, point: Point) -> list[dict]:
+    own = frame[(frame["set"] == name) & (frame["detector"] == (point.detector or "utaca") * (point.method == "utaca"))]
+    called = {"full": "Full attention", "closed_book": "No document", "infllm": "InfLLM", "utaca": "UT-ACA"}
+    return own[own["method"] == called[point.method]].to_dict("records")
+
+
+def test_what_was_not_run_says_why(tmp_path) -> None:
+    table = tasks.ood(files(tmp_path, lacks="no such thing"), config())
+    (row,) = rows_of(table.frame, "meetings", Point("infllm", 8))
+    assert np.isnan(row["score"])
+    assert "InfLLM was not run on meetings: no such thing." in table.caption
+    assert table.cells()[1], "it has cells all the same"
+
+
+def test_official_rows_are_called_so(tmp_path) -> None:
+    assert set(tasks.ood(files(tmp_path, official=True), config()).frame["source"]) == {"official"}
+
+
+def test_scores_of_other_answers_are_refused(tmp_path) -> None:
+    made = files(tmp_path)
+    write(made.answers[0], "answers", [])
+    with pytest.raises(UserError):
+        tasks.ood(made, config())
+
+
+def test_calibration_stands_beside_what_it_started_from(tmp_path) -> None:
+    document = np.repeat(np.arange(4), 10)
+    label = np.tile([0, 1], 20)
+    right, half = label == 0, np.tile([True, False, False, False], 10)
+    runs = {
+        name: [detection.Run(flagged, flagged.astype(float), None)]
+        for name, flagged in (("utaca", right), ("calibrated", half))
+    }
+    verdicts = detection.Detections(tuple("abcd"), document, label, None, runs)
+    frame = tasks.calibration(files(tmp_path), verdicts, config()).frame
+    assert list(frame["detector"]) == ["utaca", "calibrated"] * 3
+    for name in SETS:
+        before, after = (frame[(frame["set"] == name) & (frame["detector"] == d)].iloc[0] for d in runs)
+        assert np.isnan(before["gain"])
+        assert after["gain"] == pytest.approx(after["score"] - before["score"])
+        assert (before["balanced_accuracy_pct"], after["balanced_accuracy_pct"]) == (100, 75)
+        assert (before["learned_from"], after["learned_from"]) == ("biographies", "qa_1-8k")

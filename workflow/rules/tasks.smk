@@ -1,0 +1,133 @@
+"""Benchmarks of other domains: their rows, answers, official scores, and trajectories that detectors learn from."""
+
+
+wildcard_constraints:
+    task="|".join(SETTINGS.tasks.sets) or "none",
+
+
+rule tasks:
+    input:
+        PLAN.stage("tasks"),
+    localrule: True
+
+
+rule task_examples:
+    input:
+        files=lambda wildcards: PLAN.task_files(wildcards.task),
+        tokenizer=PLAN.tokenizer_files,
+    output:
+        f"{PLAN.tasks}/{{task}}/examples.parquet",
+    log:
+        f"{LOGS}/task_examples/{{task}}.log",
+    benchmark:
+        f"{MEASURED}/task_examples/{{task}}.tsv"
+    conda:
+        ENVIRONMENT
+    params:
+        code=CODE["task_examples"],
+        set=lambda wildcards: PLAN.task(wildcards.task),
+        path=SETTINGS.tasks.path,
+        reader=PLAN.reader,
+    script:
+        "../scripts/task_examples.py"
+
+
+rule task_answers:
+    input:
+        examples=f"{PLAN.tasks}/{{task}}/examples.parquet",
+        reader=PLAN.reader_files,
+        detectors=lambda wildcards: PLAN.trigger_files(
+            PLAN.asked_points(wildcards.task)
+        ),
+    output:
+        answers=f"{PLAN.tasks}/{{task}}/answers.parquet",
+        traces=f"{PLAN.tasks}/{{task}}/traces.parquet",
+    log:
+        f"{LOGS}/task_answers/{{task}}.log",
+    benchmark:
+        f"{MEASURED}/task_answers/{{task}}.tsv"
+    # Long jobs first, lest one is left alone at the end.
+    priority: 1
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        gpu=PLAN.gpu,
+    params:
+        code=CODE["task_answers"],
+        task=lambda wildcards: PLAN.task(wildcards.task)["task"],
+        reader=lambda wildcards: PLAN.task_reader(wildcards.task),
+        suites=lambda wildcards: plain(SETTINGS.asked_of(wildcards.task)),
+        methods=lambda wildcards: PLAN.methods(PLAN.asked_points(wildcards.task)),
+        triggers=lambda wildcards: PLAN.triggers(PLAN.asked_points(wildcards.task)),
+        paired=SETTINGS.generation.paired,
+        journal=f"{OUT}/journal/tasks",
+    script:
+        "../scripts/task_answers.py"
+
+
+rule task_scores:
+    input:
+        examples=f"{PLAN.tasks}/{{task}}/examples.parquet",
+        answers=f"{PLAN.tasks}/{{task}}/answers.parquet",
+    output:
+        f"{PLAN.tasks}/{{task}}/scores.parquet",
+    log:
+        f"{LOGS}/task_scores/{{task}}.log",
+    benchmark:
+        f"{MEASURED}/task_scores/{{task}}.tsv"
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        code=CODE["task_scores"],
+        task=lambda wildcards: PLAN.task(wildcards.task)["task"],
+    script:
+        "../scripts/task_scores.py"
+
+
+rule task_trajectories:
+    input:
+        examples=f"{PLAN.tasks}/{{task}}/examples.parquet",
+        reader=PLAN.reader_files,
+    output:
+        f"{PLAN.tasks}/{{task}}/trajectories.parquet",
+    log:
+        f"{LOGS}/task_trajectories/{{task}}.log",
+    benchmark:
+        f"{MEASURED}/task_trajectories/{{task}}.tsv"
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        gpu=PLAN.gpu,
+    params:
+        code=CODE["task_trajectories"],
+        task=lambda wildcards: PLAN.task(wildcards.task)["task"],
+        reader=lambda wildcards: PLAN.task_reader(wildcards.task),
+        budgets=lambda wildcards: SETTINGS.tasks.sets[wildcards.task].budgets,
+        recorded=IDENTITY["trajectories"],
+        journal=f"{OUT}/journal/tasks/trajectories",
+    script:
+        "../scripts/task_trajectories.py"
+
+
+rule label_tasks:
+    input:
+        trajectories=f"{PLAN.tasks}/{{task}}/trajectories.parquet",
+        examples=f"{PLAN.tasks}/{{task}}/examples.parquet",
+    output:
+        labels=f"{LABELS}/tasks/{{task}}.parquet",
+        usage=PLAN.usage(f"{LABELS}/tasks/{{task}}.parquet"),
+    log:
+        f"{LOGS}/label_tasks/{SETTINGS.labeller.name}/{{task}}.log",
+    benchmark:
+        f"{MEASURED}/label_tasks/{SETTINGS.labeller.name}/{{task}}.tsv"
+    retries: PLAN.retries("labeller")
+    conda:
+        ENVIRONMENT
+    params:
+        code=CODE["label_tasks"],
+        labeller=IDENTITY["labeller"],
+    script:
+        "../scripts/label_tasks.py"

@@ -1,0 +1,43 @@
+"""Answers to the rows of a task at the operating points of the suites that ask them."""
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import torch
+
+from utaca.detection.detector import load as load_detector
+from utaca.generation.suites import Trigger, decode_suites
+from utaca.methods.registry import method_of
+from utaca.readers.load import load as load_reader
+from utaca.records.fingerprint import fingerprint
+from utaca.records.journal import Journal
+from utaca.records.logs import stage_log
+from utaca.records.tables import rows, write
+from utaca.settings import schema
+from utaca.settings.checks import build, digest
+from utaca.tasks.asking import ask
+from utaca.tasks.registry import TASKS
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    torch.set_num_threads(snakemake.threads)
+    params, files, output = snakemake.params, snakemake.input, snakemake.output
+    settings = snakemake.config["reader"] | {"memory": params.reader["memory"]}
+    reader = load_reader(build(schema.Reader, settings, "reader"))
+    suites = {suite: [build(schema.Point, point) for point in own] for suite, own in params.suites.items()}
+    methods = {point.label: method_of(point, params.methods) for own in suites.values() for point in own}
+    triggers = {
+        label: Trigger(load_detector(path), fingerprint("", [path]), variant, seed)
+        for label, (variant, seed, path) in params.triggers.items()
+    }
+    asked = ask(TASKS[params.task], rows(files.examples, "examples"))
+    # Operating points that are added or asked for again find the others in the journal.
+    common = digest({"code": params.code, "reader": params.reader, "paired": params.paired})
+    journal = Journal(params.journal, fingerprint(common, [files.examples, *files.reader]))
+    found = decode_suites(reader, asked, suites, methods, triggers, journal, paired=params.paired)
+    config = digest({key: value for key, value in params.items() if key not in ("suites", "methods", "triggers")})
+    made_from = [files.examples, *files.detectors]
+    write(output.answers, "answers", pa.concat_tables(found.answers.values()), config=config, made_from=made_from)
+    write(output.traces, "traces", pa.concat_tables(found.traces.values()), config=config, made_from=made_from)

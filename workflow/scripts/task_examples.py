@@ -1,0 +1,24 @@
+"""Rows of a task of a benchmark, as the reader is asked them."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from utaca.readers.prompts import Prompts
+from utaca.readers.tokenizer import load_tokenizer
+from utaca.records.logs import stage_log
+from utaca.records.tables import write
+from utaca.settings import schema
+from utaca.settings.checks import build, digest
+from utaca.tasks.registry import files_of, task_of
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    params = snakemake.params
+    settings = build(schema.TaskSet, params.set, "tasks.sets")
+    task, files = task_of(settings), files_of(settings, params.path)
+    prompts = Prompts(load_tokenizer(params.reader["path"], params.reader["revision"]))
+    official = task.is_official(files)
+    examples = [asdict(example) | {"official": official} for example in task.examples(settings, files, prompts)]
+    write(snakemake.output[0], "examples", examples, config=digest(dict(params.items())))

@@ -1,0 +1,44 @@
+"""Trajectories of a task's answers under compact budgets."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from utaca.generation.trajectories import trajectories
+from utaca.readers.load import load as load_reader
+from utaca.records.fingerprint import fingerprint
+from utaca.records.journal import Journal
+from utaca.records.logs import stage_log
+from utaca.records.schemas import trajectory_schema
+from utaca.records.tables import Origin, rows, write
+from utaca.settings import schema
+from utaca.settings.checks import build, digest
+from utaca.tasks.asking import ask
+from utaca.tasks.registry import TASKS
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    torch.set_num_threads(snakemake.threads)
+    params = snakemake.params
+    settings = snakemake.config["reader"] | {"memory": params.reader["memory"]}
+    reader = load_reader(build(schema.Reader, settings, "reader"))
+    asked = ask(TASKS[params.task], rows(snakemake.input.examples, "examples"))
+    config = digest(dict(params.items()))
+    folder = Path(params.journal) / snakemake.wildcards.task
+    journal = Journal(folder, fingerprint(config, [snakemake.input.examples, *snakemake.input.reader]))
+    recorded = build(schema.Trajectories, params.recorded, "trajectories")
+    table = trajectories(reader, asked, params.budgets, recorded, journal)
+    write(
+        snakemake.output[0],
+        "trajectories",
+        table,
+        schema=trajectory_schema(reader.width, recorded.sites),
+        config=config,
+        reader=Origin(reader.settings.name, reader.identity),
+    )
+    # The part holds all of it now.
+    shutil.rmtree(folder)
