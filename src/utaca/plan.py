@@ -286,7 +286,8 @@ class Plan:
 
     def replays(self, split: str, kind: str) -> list[Any]:
         """Point, number and seed of the decisions that are replayed; empty where none is."""
-        number = self.settings.scale.replays if (split, kind) == ("test", "blocks") else 0
+        decided = (split, kind) == ("test", "blocks") and self.settings.replays_of
+        number = self.settings.scale.replays if decided else 0
         return [self.settings.replays_of, number, self.settings.seed] if number else []
 
     def classifier(self, kind: str) -> list[str]:
@@ -383,7 +384,7 @@ class Plan:
         replays = f"{self.scores}/replays.parquet"
         uncorrected = [f"{self.labels}/uncorrected/{split}.parquet" for split in SPLITS]
         scored = [path for split in splits for path in self.judged(split)] + (
-            [replays] if self.settings.scale.replays else []
+            [replays] if self.settings.scale.replays and self.settings.replays_of else []
         )
         both = ("validation", "test")
         return {

@@ -71,7 +71,11 @@ OOD = When(lambda config: any(map(config.asked_of, config.tasks.sets)), "benchma
            "tasks=paper suites=ood")  # fmt: skip
 CALIBRATED = When(lambda config: OOD.holds(config) and any(d.sets for d in config.detectors.values()),
                   "detectors that learn from benchmarks", "tasks=paper suites=ood detectors=calibrated")  # fmt: skip
-REPLAYED = When(lambda config: config.scale.replays > 0, "decisions that are replayed", "'scale={replays: 12}'")
+REPLAYED = When(
+    lambda config: config.scale.replays > 0 and bool(config.replays_of),
+    "decisions that are replayed",
+    "'scale={replays: 12}'",
+)
 JUDGED = When(lambda config: any(s.split == "test" for s in config.suites.values()), ON_TEST.needs, ON_TEST.add)
 
 

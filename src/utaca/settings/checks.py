@@ -318,7 +318,8 @@ def _suites_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
             f"which is {config.scale.detector_seeds}."
         )
     replayable = [point.label for point in config.replayable()]
-    if config.scale.replays and config.replays_of not in replayable:
+    tested = any(suite.split == "test" for suite in config.suites.values())
+    if tested and config.scale.replays and config.replays_of not in replayable:
         yield (
             f"replayed is {config.replayed!r} but must name a point of method utaca of the test split, which are "
             f"{', '.join(replayable) or 'none'}; or set scale.replays to 0."
