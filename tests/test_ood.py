@@ -135,10 +135,11 @@ def test_calibration_stands_beside_what_it_started_from(tmp_path) -> None:
     }
     verdicts = detection.Detections(tuple("abcd"), document, label, None, runs)
     frame = tasks.calibration(files(tmp_path), verdicts, config()).frame
-    assert list(frame["detector"]) == ["utaca", "calibrated"] * 3
-    for name in SETS:
+    assert list(frame["detector"]) == ["utaca", "calibrated"] * 4
+    for name in (*SETS, "QA-8k"):
         before, after = (frame[(frame["set"] == name) & (frame["detector"] == d)].iloc[0] for d in runs)
         assert np.isnan(before["gain"])
         assert after["gain"] == pytest.approx(after["score"] - before["score"])
         assert (before["balanced_accuracy_pct"], after["balanced_accuracy_pct"]) == (100, 75)
         assert (before["learned_from"], after["learned_from"]) == ("biographies", "qa_1-8k")
+    assert list(frame[frame["set"] == "QA-8k"]["paper_score"]) == [14.40, 23.10]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from utaca.reporting import paper, render, statistics
 from utaca.reporting.detection import Detections, resampled_metrics
 from utaca.reporting.generation import seeds_in_words
 from utaca.reporting.points import Point, setting_in_words, totals
+from utaca.reporting.statistics import Estimate
 from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 from utaca.settings.schema import NOT_RUN
@@ -44,11 +45,6 @@ class Asked:
     def counts(self) -> np.ndarray:
         documents = len(self.points[0].documents)
         return statistics.resamples(documents, self.config.scale.bootstrap, self.config.seed, f"tasks/{self.name}")
-
-    @property
-    def source(self) -> str:
-        """What its files are."""
-        return "official" if self.official else "protocol"
 
 
 @dataclass(frozen=True)
@@ -87,6 +83,7 @@ def _point(own: pd.DataFrame) -> Point:
     first = own.iloc[0]
     lacks = next((end.removeprefix(NOT_RUN) for end in own["finish"] if end.startswith(NOT_RUN)), "")
     sums = pd.DataFrame(totals(own)).assign(score=own["score"].to_numpy(), examples=1.0)
+    sums["n_document"] = sums["n_context"] + sums["dropped"]
     grouped = sums.groupby(own["document"].to_numpy(), sort=True).sum(min_count=1)
     key = first["method"], int(first["budget"]), first["policy"] or ""
     seed = -1 if pd.isna(first["seed"]) else int(first["seed"])
@@ -94,11 +91,55 @@ def _point(own: pd.DataFrame) -> Point:
     return Point(key, first["detector"] or "", seed, tuple(grouped.index), summed, lacks)
 
 
+Identity = tuple[paper.Point, str, int]
+"""A point's key, its detector and the seed of that."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A set, or several whose figures weigh alike, each resampled by itself; points are those that all have."""
+
+    name: str
+    sets: Sequence[Asked]
+
+    @cached_property
+    def points(self) -> dict[Identity, list[Point]]:
+        found = [{(point.key, point.detector, point.seed): point for point in one.points} for one in self.sets]
+        shared = [identity for identity in found[0] if all(identity in own for own in found)]
+        return {identity: [own[identity] for own in found] for identity in shared}
+
+    def estimate(self, of: Identity, above: str, below: str, *, minus: Identity | None = None) -> Estimate:
+        """The mean over sets of the ratio of two sums of a point, less that of another one, paired by document."""
+        value, drawn = self._mean(of, above, below)
+        if minus is not None:
+            other, others_drawn = self._mean(minus, above, below)
+            value, drawn = value - other, drawn - others_drawn
+        return statistics.interval(value, drawn)
+
+    def _mean(self, of: Identity, above: str, below: str) -> tuple[float, np.ndarray]:
+        pairs = [point.pair(above, below) for point in self.points[of]]
+        drawn = [statistics.ratio(*pair, one.counts) for one, pair in zip(self.sets, pairs, strict=True)]
+        return float(np.mean([statistics.ratio(*pair) for pair in pairs])), np.mean(drawn, axis=0)
+
+    def total(self, of: Identity, what: str) -> float:
+        return float(sum(point.sums[what].sum() for point in self.points[of]))
+
+
+def groups(sets: Sequence[Asked]) -> list[Group]:
+    """Every set, and RULER's two tasks of one length together, for which the paper gives one figure."""
+    found = [Group(one.name, [one]) for one in sets]
+    for first in sets:
+        for second in sets:
+            both = first.settings.task, second.settings.task
+            if both == ("qa_1", "qa_2") and first.settings.length == second.settings.length:
+                found.append(Group(f"QA-{round(first.settings.length / 1024)}k", [first, second]))
+    return found
+
+
 def ood(files: Files, config: schema.Config) -> Table:
-    """Every point of every set under its official score, and the mean of RULER's two tasks of one length."""
+    """Every point of every set under its official score (paper, table of three benchmarks)."""
     sets = asked(files, config)
-    rows = [row for one in sets for row in _rows(one)]
-    rows += [row for pair in _pairs(sets) for row in _means(*pair)]
+    rows = [_row(group, identity, config) for group in groups(sets) for identity in group.points]
     columns = (
         Column("Set", plain("set")),
         Column("Rows are", plain("source")),
@@ -127,8 +168,8 @@ def ood(files: Files, config: schema.Config) -> Table:
         "Rows are official where the files have as many rows as the benchmark's own; protocol: its prompts, lengths "
         "and score on other questions of its kind, which no reader of the project was trained on. Read: methods with "
         "true positions read documents cut in the middle to the reader's positions. Failed: answers that memory did "
-        "not suffice for, scored 0. The paper gives one figure for RULER's two tasks of a length; it stands beside "
-        "their mean. It names the budgets, and no policy but in the calibration."
+        "not suffice for, scored 0. QA-8k and the like are the mean of RULER's two tasks, for which the paper gives "
+        "one figure. It names the budgets, and no policy but in the calibration."
     )
     return Table("ood", "Benchmarks of other domains", caption, pd.DataFrame(rows), columns, notes=notes)
 
@@ -136,49 +177,53 @@ def ood(files: Files, config: schema.Config) -> Table:
 def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Table:
     """Points of detectors that learned from benchmarks, beside the same points of those that they started from.
 
-    ``verdicts`` are those on the test split's biographies, which say what a detector forgot.
+    ``verdicts`` are those on the test split's biographies, which say what a detector forgot (paper, appendix on
+    calibration).
     """
     sets = asked(files, config)
-    learned = {name: settings.start or config.detector for name, settings in config.detectors.items() if settings.sets}
-    kept = {name: _balanced(name, verdicts, config) for name in {*learned, *learned.values()}}
-    rows: list[Row] = []
-    for one in sets:
-        for point in one.points:
-            name = point.detector
-            if name not in {*learned, *learned.values()}:
+    started = {name: settings.start or config.detector for name, settings in config.detectors.items() if settings.sets}
+    kept = {name: _balanced(name, verdicts, config) for name in {*started, *started.values()}}
+    rows = []
+    for group in groups(sets):
+        for identity in group.points:
+            key, detector, seed = identity
+            if detector not in kept:
                 continue
-            row = _row(one, point)
-            before = next((x for x in one.points if x.key == point.key and x.detector == learned.get(name)), None)
-            difference = statistics.Estimate(NAN)
-            if before is not None:
-                pairs = (x.pair("score", "examples") for x in (point, before))
-                difference = statistics.paired_difference(*pairs, one.counts)
-            spread(row, "gain", difference)
-            row |= {"detector": name, "learned_from": ", ".join(_sources(config.detectors[name]))}
-            spread(row, "balanced_accuracy_pct", kept[name], 100)
-            rows.append(row)
+            row = _row(group, identity, config) | {"detector": detector}
+            before = key, started.get(detector, ""), seed
+            gain = Estimate(NAN)
+            if before in group.points:
+                gain = group.estimate(identity, "score", "examples", minus=before)
+            spread(row, "gain", gain)
+            spread(row, "balanced_accuracy_pct", kept[detector], 100)
+            row["learned_from"] = ", ".join(_sources(config.detectors[detector]))
+            known = paper.CALIBRATION.get(group.name, {}).get(key)
+            reference = known[detector in started] if known else paper.Generation(NAN, NAN)
+            rows.append(row | {"paper_mtokens": reference.mtokens, "paper_score": reference.cas})
     columns = (
         Column("Set", plain("set")),
         Column("Setting", plain("setting")),
         Column("Detector", plain("detector")),
         Column("mTokens", figure("mtokens", 1)),
         Column("Score", figure("score", 2)),
-        Column("To the detector before", figure("gain", 2)),
+        Column("Gain", figure("gain", 2)),
         Column("Balanced accuracy on biographies %", figure("balanced_accuracy_pct", 1)),
+        Column(f"paper mTokens ({paper.NAMES[paper.LLAMA]})", figure("paper_mtokens", 2)),
+        Column(f"paper score ({paper.NAMES[paper.LLAMA]})", figure("paper_score", 2)),
         Column("Learned from", plain("learned_from"), folded=True),
+        Column("Rows are", plain("source"), folded=True),
+        Column("Rows", plain("n_rows"), folded=True),
         Column("Rollbacks a token %", figure("rollbacks_pct", 1), folded=True),
     )
     what = (
-        "Detectors that go on learning from trajectories of a benchmark's own questions, beside the detector that they "
-        f"start from. {_UNITS}"
+        "Detectors that go on learning from answers to a benchmark's own questions, beside the one that they start "
+        f"from; gain: its score to that one's. {_UNITS}"
     )
-    caption = caption_in_words(
-        what, config, "labeller", _documents(sets), seeds_in_words(config), paper.LLAMA, columns=False
-    )
+    caption = caption_in_words(what, config, "labeller", _documents(sets), seeds_in_words(config), paper.LLAMA)
     return Table("calibration", "Calibration on benchmarks", caption, pd.DataFrame(rows), columns)
 
 
-def _balanced(name: str, verdicts: Detections, config: schema.Config) -> statistics.Estimate:
+def _balanced(name: str, verdicts: Detections, config: schema.Config) -> Estimate:
     """A detector's balanced accuracy on the tokens of biographies, the mean over its seeds."""
     counts = statistics.resamples(len(verdicts.documents), config.scale.bootstrap, config.seed, "detection")
     runs = verdicts.runs[name]
@@ -194,72 +239,44 @@ def _documents(sets: Sequence[Asked]) -> int:
     return sum(len(one.points[0].documents) for one in sets)
 
 
-def _rows(one: Asked) -> Iterator[Row]:
-    full = next((point for point in one.points if point.key[0] == "full"), None)
-    for point in one.points:
-        row = _row(one, point)
-        if full is not None and full is not point and not row["lacks"]:
-            pairs = (x.pair("score", "examples") for x in (point, full))
-            spread(row, "difference", statistics.paired_difference(*pairs, one.counts))
-        yield row
-
-
-def _row(one: Asked, point: Point) -> Row:
-    task = TASKS[one.settings.task]
-    known = paper.TASKS.get(one.name, {}).get(point.key) if point.in_paper else None
-    row: Row = {"set": one.name, "benchmark": task.benchmark, "metric": task.metric, "source": one.source}
-    row |= {"method": point.method, "setting": setting_in_words(point, one.config), "detector": point.detector}
-    row |= {"n_rows": int(point.sums["examples"].sum()), "n_documents": len(point.documents), "tokens": one.tokens}
-    row |= {"n_failed": int(point.sums["memory"].sum()), "lacks": point.lacks}
-    row |= {"paper_mtokens": known.mtokens if known else NAN, "paper_score": known.cas if known else NAN}
-    if point.lacks:
-        return row | {"setting": render.MISSING}
-
-    def mean(above: str, below: str) -> float:
-        return float(statistics.ratio(*point.pair(above, below)))
-
-    spread(row, "mtokens", statistics.ratio_interval(*point.mtokens, one.counts))
-    spread(row, "score", statistics.ratio_interval(*point.pair("score", "examples"), one.counts))
-    spread(row, "difference", statistics.Estimate(NAN))
-    read = point.sums["n_context"] / (point.sums["n_context"] + point.sums["dropped"])
-    return row | {
-        "read_pct": 100 * float(read.mean()),
-        "attended": mean("attended", "n_generated"),
-        "rollbacks_pct": 100 * mean("rollbacks", "n_generated"),
-        "answered": mean("n_generated", "examples"),
-        "seconds_per_token": mean("decode_seconds", "n_generated"),
+def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
+    first, point = group.sets[0], group.points[identity][0]
+    task = TASKS[first.settings.task]
+    lacks = next((own.lacks for own in group.points[identity] if own.lacks), "")
+    known = paper.TASKS.get(group.name, {}).get(point.key) if point.in_paper else None
+    row: Row = {
+        "set": group.name,
+        "benchmark": task.benchmark,
+        "metric": task.metric,
+        "source": "official" if all(one.official for one in group.sets) else "protocol",
+        "method": point.method,
+        "setting": render.MISSING if lacks else setting_in_words(point, config),
+        "detector": point.detector,
+        "n_rows": int(group.total(identity, "examples")),
+        "n_documents": sum(len(own.documents) for own in group.points[identity]),
+        "n_failed": int(group.total(identity, "memory")),
+        "tokens": float(np.mean([one.tokens for one in group.sets])),
+        "lacks": lacks,
+        "paper_mtokens": known.mtokens if known else NAN,
+        "paper_score": known.cas if known else NAN,
     }
-
-
-def _pairs(sets: Sequence[Asked]) -> Iterator[tuple[Asked, Asked]]:
-    """RULER's two tasks at one length."""
-    for first in sets:
-        for second in sets:
-            same = first.settings.length == second.settings.length
-            if (first.settings.task, second.settings.task) == ("qa_1", "qa_2") and same:
-                yield first, second
-
-
-def _means(first: Asked, second: Asked) -> Iterator[Row]:
-    """Points that both sets have, their two scores weighing alike; each set is resampled by itself."""
-    others: Mapping[tuple[paper.Point, str, int], Point] = {(x.key, x.detector, x.seed): x for x in second.points}
-    name = f"QA-{round(first.settings.length / 1024)}k"
-    for point in first.points:
-        other = others.get((point.key, point.detector, point.seed))
-        if other is None or point.lacks or other.lacks:
-            continue
-        row = _row(first, point)
-        known = paper.TASKS.get(name, {}).get(point.key) if point.in_paper else None
-        for column, above, below in (("mtokens", "selected", "n_generated"), ("score", "score", "examples")):
-            halves = [(one, x.pair(above, below)) for one, x in ((first, point), (second, other))]
-            values = [float(statistics.ratio(*pair)) for _, pair in halves]
-            drawn = [statistics.ratio(*pair, one.counts) for one, pair in halves]
-            spread(row, column, statistics.interval(float(np.mean(values)), np.mean(drawn, axis=0)))
-        sides = _row(first, point), _row(second, other)
-        for column in ("read_pct", "attended", "rollbacks_pct", "answered", "seconds_per_token", "tokens"):
-            row[column] = float(np.mean([side[column] for side in sides]))
-        for column in ("n_rows", "n_documents", "n_failed"):
-            row[column] = sum(side[column] for side in sides)
-        row |= {"set": name, "source": first.source if first.official == second.official else "protocol"}
-        row |= {"paper_mtokens": known.mtokens if known else NAN, "paper_score": known.cas if known else NAN}
-        yield row
+    figures = {
+        "mtokens": ("selected", "n_generated", 1),
+        "score": ("score", "examples", 1),
+        "attended": ("attended", "n_generated", 1),
+        "rollbacks_pct": ("rollbacks", "n_generated", 100),
+        "answered": ("n_generated", "examples", 1),
+        "seconds_per_token": ("decode_seconds", "n_generated", 1),
+        "read_pct": ("n_context", "n_document", 100),
+    }
+    for column, (above, below, factor) in figures.items():
+        found = Estimate(NAN) if lacks else group.estimate(identity, above, below)
+        if column in ("mtokens", "score"):
+            spread(row, column, found, factor)
+        else:
+            row[column] = factor * found.value
+    full = next((other for other in group.points if other[0][0] == "full"), identity)
+    compared = not lacks and full != identity
+    difference = group.estimate(identity, "score", "examples", minus=full) if compared else Estimate(NAN)
+    spread(row, "difference", difference)
+    return row
