@@ -539,6 +539,50 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
         assert same, name
 
 
+# Benchmarks of other domains
+
+
+def test_a_detector_goes_on_learning_from_a_benchmark(finished: Path) -> None:
+    """Rows of SQuAD's layout, answered, scored and learned from, in the run that is there."""
+    questions, towns = (
+        [],
+        ["Aldmere", "Borwick", "Caldbeck", "Dunsop", "Elterwater", "Finsthwaite", "Grizedale", "Hawkshead"],
+    )
+    for title in ("mills", "canals"):
+        paragraphs = []
+        for number, town in enumerate(towns):
+            text = (
+                f"The {title} of {town} were built in {1700 + number} by dyers. They were sold before the river moved."
+            )
+            answer = {"text": str(1700 + number), "answer_start": text.index("17")}
+            asked = {"id": f"{title}{number}", "question": f"When were the {title} of {town} built?"}
+            paragraphs.append({"context": text, "qas": [asked | {"is_impossible": False, "answers": [answer]}]})
+        questions.append({"title": title, "paragraphs": paragraphs})
+    (finished / "squad.json").write_text(json.dumps({"data": questions}))
+    about = "task: qa_1, length: 400, files: {questions: squad.json}"
+    points = "{method: closed_book}, {method: full}, {method: utaca, budget: 8, policy: sub.4}"
+    options = [
+        f"tasks={{path: ., sets: {{asked: {{{about}, articles: [mills]}}, learned: {{{about}, articles: [canals], "
+        "evidence: [complete, missing], budgets: [1]}}}",
+        f"suites={{ood: {{split: tasks, sets: [asked], points: [{points}, "
+        "{method: utaca, budget: 8, policy: sub.4, detector: more}]}}",
+        "detectors={more: {start: utaca, sets: [learned], mixed: true}}",
+    ]
+    tables = [f"results/smoke/tables/{name}.csv" for name in ("ood", "calibration")]
+    done = snakemake(finished, "--cores", "2", *tables, "--config", "scale=smoke", "run=smoke", *options)
+    assert done.returncode == 0, done.stdout
+    ood, calibration = (pd.read_csv(finished / table) for table in tables)
+    assert list(ood["method"]) == ["No document", "Full attention", "UT-ACA", "UT-ACA"]
+    assert set(ood["n_rows"]) == {len(towns)}
+    assert list(calibration["detector"]) == ["utaca", "more"]
+    assert list(calibration["learned_from"]) == ["biographies", "biographies, learned"]
+    trajectories = pd.read_parquet(finished / "results/smoke/tasks/learned/trajectories.parquet")
+    labels = pd.read_parquet(finished / "results/smoke/labels/reference/tasks/learned.parquet")
+    assert len(trajectories) == len(labels)
+    assert trajectories["document"].nunique() == 2 * len(towns)
+    assert labels["label"].isin([0, 1, 2]).all()
+
+
 # The tiny reader
 
 

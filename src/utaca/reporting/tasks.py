@@ -189,7 +189,8 @@ def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Ta
             key, detector, seed = identity
             if detector not in kept:
                 continue
-            row = _row(group, identity, config) | {"detector": detector}
+            setting = group.points[identity][0].setting
+            row = _row(group, identity, config) | {"detector": detector, "setting": setting}
             before = key, started.get(detector, ""), seed
             gain = Estimate(NAN)
             if before in group.points:

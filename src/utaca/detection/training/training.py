@@ -228,5 +228,6 @@ def _check(train: Sequences, validation: Sequences) -> None:
             lack, budget = ("correct", "larger") if not correct else ("uncertain", "smaller")
             raise UserError(
                 f"the {name} split has no token labelled {lack} among {split.n_tokens} ({split.n_failed} failed), "
-                f"so no detector can be trained; enlarge scale.{name} or add a {budget} budget to it"
+                f"so no detector can be trained; enlarge scale.{name}, or the set of tasks that it is from, or add a "
+                f"{budget} budget to it"
             )
