@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+import yaml
 from brute_methods import Loop, turned
 from conftest import ROOT
 from small import full_attention, in_float64, make_reader, some_tokens
@@ -28,6 +32,7 @@ from utaca.generation.answers import Answers
 from utaca.memory import BlockMemory, prefill
 from utaca.methods import METHODS, build
 from utaca.methods.registry import method_of
+from utaca.plan import Plan
 from utaca.readers.families import FAMILIES
 from utaca.readers.load import Reader
 from utaca.records import Origin
@@ -35,15 +40,18 @@ from utaca.settings import schema
 from utaca.settings.checks import load
 from utaca.settings.compose import compose
 from utaca.settings.modules import closure
+from utaca.tasks.asking import ask, scores
+from utaca.tasks.registry import TASKS, files_of, task_of
+from utaca.tasks.task import Example, Task
 from utaca.trace import Generation
 
 QUESTION = "Who is it?"
 
 
-def examples(page: str, heading: str) -> list[str]:
-    """The Python code of a section, block by block."""
+def examples(page: str, heading: str, language: str = "python") -> list[str]:
+    """The code of a section, block by block."""
     text = (ROOT / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
-    return re.findall(r"```python\n(.*?)```", re.split(r"^## ", text, flags=re.MULTILINE)[0], re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", re.split(r"^## ", text, flags=re.MULTILINE)[0], re.DOTALL)
 
 
 def imported(heading: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -365,6 +373,91 @@ def test_the_page_has_the_family_that_the_readers_tests_add(monkeypatch: pytest.
     monkeypatch.setitem(FAMILIES, "gpt_neox", None)
     exec(examples("docs/extending.md", "A model family")[0], {})
     assert FAMILIES["gpt_neox"] == NEOX
+
+
+# A task of a benchmark
+
+FIELDS = [
+    {
+        "_id": "a",
+        "context": "The mill stands by the river.",
+        "input": "Where is {context}?",
+        "answers": ["by the river"],
+    },
+    {"_id": "b", "context": "The mill stands by the river.", "input": "What stands?", "answers": ["A mill.", "it"]},
+    {"_id": "c", "context": "Nobody came. " * 40, "input": "Who came?", "answers": ["nobody"]},
+]
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Task]:
+    module = imported("A task of a benchmark", tmp_path / "multifieldqa.py", monkeypatch)
+    monkeypatch.setitem(TASKS, "multifieldqa_en", module.MultiFieldQA)
+    return module.MultiFieldQA
+
+
+@pytest.fixture
+def benchmarks(tmp_path: Path) -> Path:
+    """A folder with the example's file."""
+    path = tmp_path / "benchmarks" / "LongBench" / "multifieldqa_en.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(map(json.dumps, FIELDS)), encoding="utf-8")
+    return path.parents[1]
+
+
+def asked(folder: Path, **settings: int) -> list[Example]:
+    """The rows of a set of the example as the tiny reader is asked them."""
+    chosen = schema.TaskSet("multifieldqa_en", **settings)
+    return task_of(chosen).examples(chosen, files_of(chosen, str(folder)), tiny().prompts)
+
+
+@cache
+def tiny() -> Reader:
+    return utaca.load_reader("tiny")
+
+
+def test_a_task_asks_by_its_template(task: type[Task], benchmarks: Path) -> None:
+    found = asked(benchmarks)
+    assert f"{found[0].text}\n\n{found[0].question}" == (
+        "Read the following text and answer briefly.\n\nThe mill stands by the river.\n\nNow, answer the following "
+        "question based on the above text, only give me the answer and do not output any other words.\n\n"
+        "Question: Where is {context}?\nAnswer:"
+    )
+    assert [(row.id, row.references) for row in found] == [(row["_id"], tuple(row["answers"])) for row in FIELDS]
+    assert found[0].document == found[1].document != found[2].document
+    assert found[:2] == asked(benchmarks, examples=2)
+    answers = [{"document": row.id, "suite": "fields", "point": "full", "text": "the old mill"} for row in found]
+    given = [asdict(row) for row in found]
+    assert [row["score"] for row in scores(task(), given, answers)] == [0, pytest.approx(200 / 3), 0]
+    assert {(row.longest, row.prefix) for row in ask(task, given)} == {(64, "")}
+    file = benchmarks / "LongBench" / "multifieldqa_en.jsonl"
+    assert not task().is_official({"rows": file})
+    file.write_text("\n".join(json.dumps(FIELDS[0] | {"_id": str(n)}) for n in range(150)), encoding="utf-8")
+    assert task().is_official({"rows": file})
+
+
+def test_a_task_is_cut_in_the_middle(task: type[Task], benchmarks: Path) -> None:
+    whole, part = (asked(benchmarks, length=length)[2] for length in (0, 120))
+    assert part.question == whole.question
+    prompt = f"{whole.text}\n\n{whole.question}"
+    offsets = tiny().prompts.with_offsets(prompt)[1]
+    assert len(offsets) > 120
+    kept = prompt[: offsets[59][1]] + prompt[offsets[-60][0] :]
+    assert f"{part.text}\n\n{part.question}" == kept
+
+
+def test_a_task_is_asked_once_config_names_it(task: type[Task], benchmarks: Path) -> None:
+    said = yaml.safe_load(examples("docs/extending.md", "A task of a benchmark", "yaml")[0])
+    said["tasks"]["path"] = str(benchmarks)
+    plan = Plan(compose(said, ROOT), ROOT / "src")
+    assert plan.asked == ["multifieldqa_en"]
+    assert plan.task_files("multifieldqa_en") == [str(benchmarks / "LongBench" / "multifieldqa_en.jsonl")]
+    assert [point.method for point in plan.asked_points("multifieldqa_en")] == ["full", "infllm"]
+    assert "ood" in plan.tables
+    example = asked(benchmarks, length=said["tasks"]["sets"]["multifieldqa_en"]["length"])[1]
+    answer = Answers(tiny(), example.text).answer(build("infllm", {"budget": 8}), example.question, task.new_tokens)
+    assert 0 < len(answer.generation.trace) <= 64
+    assert 0 <= task().score(answer.generation.text, example.references) <= 100
 
 
 # The README and docs/python.md
