@@ -545,16 +545,12 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
 
 def test_a_detector_goes_on_learning_from_a_benchmark(finished: Path) -> None:
     """Rows of SQuAD's layout, answered, scored and learned from, in the run that is there."""
-    questions, towns = (
-        [],
-        ["Aldmere", "Borwick", "Caldbeck", "Dunsop", "Elterwater", "Finsthwaite", "Grizedale", "Hawkshead"],
-    )
+    towns = ["Aldmere", "Borwick", "Caldbeck", "Dunsop", "Elterwater", "Finsthwaite", "Grizedale", "Hawkshead"]
+    questions = []
     for title in ("mills", "canals"):
         paragraphs = []
         for number, town in enumerate(towns):
-            text = (
-                f"The {title} of {town} were built in {1700 + number} by dyers. They were sold before the river moved."
-            )
+            text = f"The {title} of {town} were built in {1700 + number} by dyers, and sold before the river moved."
             answer = {"text": str(1700 + number), "answer_start": text.index("17")}
             asked = {"id": f"{title}{number}", "question": f"When were the {title} of {town} built?"}
             paragraphs.append({"context": text, "qas": [asked | {"is_impossible": False, "answers": [answer]}]})
