@@ -232,6 +232,8 @@ def test_gold_that_does_not_fit_and_no_length_are_said(tmp_path, made):
         made(QA1(), file, length=50)
     with pytest.raises(UserError, match="fills a prompt up to its set's length"):
         made(QA1(), file)
+    with pytest.raises(UserError, match="which is 32; give it one that holds more than an answer"):
+        made(QA1(), file, length=32)
 
 
 def test_official_samples_are_permuted_alike_and_mended_ones_not(tmp_path, made):

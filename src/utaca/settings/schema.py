@@ -456,6 +456,11 @@ class TaskSet:
         {}, "files in place of the task's own, below tasks.path; docs/benchmarks.md names them"
     )
     pool: list[str] = setting([], "files with further paragraphs to distract (RULER), below tasks.path")
+    sha256: dict[str, str] = setting(
+        {},
+        "expected SHA-256 of its files, by name (those of pool by what pool calls them); others are not checked",
+        transport=True,
+    )
     articles: list[str] = setting([], "articles whose questions are asked, in this order (qa_1); empty: all")
     length: int = setting(
         0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from utaca.errors import UserError
@@ -47,3 +49,21 @@ def files_of(settings: TaskSet, folder: str) -> dict[str, Path]:
                 f"{path}, file {name!r} of task {task.name}, is not there; docs/benchmarks.md says where to get it"
             )
     return found
+
+
+def check_digests(settings: TaskSet, files: Mapping[str, Path]) -> None:
+    """Raise :class:`UserError` where one of the files of a set (:func:`files_of`) has not the digest that it names."""
+    for name, wanted in settings.sha256.items():
+        if name not in files:
+            raise UserError(f"sha256 names {name!r}, but the set's files are {', '.join(files)}")
+        if (found := sha256(files[name])) != wanted.lower():
+            raise UserError(
+                f"{files[name]}, file {name!r} of task {settings.task}, has SHA-256 {found}, not {wanted}; bring the "
+                "file that the set expects, or correct its sha256"
+            )
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

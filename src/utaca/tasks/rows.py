@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.settings.schema import TaskSet
-from utaca.tasks import metrics
 from utaca.tasks.task import Example, Task, cut
 
 MEND = "docs/benchmarks.md says which file the task reads"
@@ -36,17 +35,15 @@ class Rows(Task):
 
     ``template`` is the official prompt, with ``{context}`` before an empty line and with ``{input}`` behind it, unless
     every row is asked the same, which its first paragraph then says. What precedes the empty line is an example's text,
-    what follows is its question. ``id_key`` and ``answers_key`` are what the file calls a row's name and its answers;
-    ``packages`` are what the metric needs of :data:`utaca.tasks.metrics.VERSIONS`.
+    what follows is its question. ``id_key`` and ``answers_key`` are what the file calls a row's name and its answers.
     """
 
     template: ClassVar[str]
     id_key: ClassVar[str]
     answers_key: ClassVar[str]
-    packages: ClassVar[tuple[str, ...]] = ()
 
     def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
-        metrics.require(*self.packages)
+        self.check(settings)
         count, rows = settings.examples, self.read(files["rows"])
         chosen = self.select(rows, count) if count else list(rows)
         if not chosen:

@@ -109,12 +109,19 @@ class _Ruler(Task):
     purged: ClassVar[bool]
     """Whether distractors that hold the answer are left out with its evidence wherever they are from."""
 
-    def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
-        path = files["questions"]
-        if not settings.length:
-            raise UserError(f"task {self.name} fills a prompt up to its set's length; give it one above 0")
+    def check(self, settings: TaskSet) -> None:
+        super().check(settings)
+        if settings.length <= self.new_tokens:
+            raise UserError(
+                f"task {self.name} fills a prompt up to its set's length, the {self.new_tokens} tokens of an answer "
+                f"included, which is {settings.length}; give it one that holds more than an answer"
+            )
         if unknown := set(settings.evidence) - set(EVIDENCE):
             raise UserError(f"evidence {min(unknown)!r} of task {self.name} is none of {', '.join(EVIDENCE)}")
+
+    def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+        self.check(settings)
+        path = files["questions"]
         source = self._source(path, settings.articles)
         documents = sorted(source.documents | self._pool(source, [files[name] for name in settings.pool]))
         answer = len(prompts.text(self.prefix)) + self.new_tokens
@@ -260,9 +267,12 @@ class QA2(_Ruler):
     def _document(self, title: str, text: str) -> str:
         return f"{title}\n{text}"
 
-    def _source(self, path: Path, articles: Sequence[str]) -> _Source:
-        if articles:
+    def check(self, settings: TaskSet) -> None:
+        super().check(settings)
+        if settings.articles:
             raise UserError("articles are qa_1's; leave them out of a set of qa_2")
+
+    def _source(self, path: Path, articles: Sequence[str]) -> _Source:
         found = _Source()
         for where, row in ruler_files.rows(path):
             own = ruler_files.titled(row, where)

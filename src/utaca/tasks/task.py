@@ -11,6 +11,7 @@ from typing import ClassVar
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.settings.schema import TaskSet
+from utaca.tasks import metrics
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,9 @@ class Task(ABC):
 
     Class constants say how both are called, how many tokens an answer may have, which text its answers begin with
     behind the assistant's header, which files it is made from (a name for each, and where below ``tasks.path`` it lies
-    unless the set says otherwise), and how many rows the official files have. Answers end at a stop token or at
-    ``new_tokens``: no task here has another stop rule.
+    unless the set says otherwise), how many rows the official files have, and which packages the metric needs of
+    :data:`utaca.tasks.metrics.VERSIONS`. Answers end at a stop token or at ``new_tokens``: no task here has another
+    stop rule.
     """
 
     benchmark: ClassVar[str]
@@ -46,14 +48,19 @@ class Task(ABC):
     files: ClassVar[Mapping[str, str]]
     rows: ClassVar[int]
     metric: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    def check(self, settings: TaskSet) -> None:
+        """Raise :class:`UserError` where a package of the metric is missing, or the set asks what the task has not."""
+        metrics.require(*self.packages)
 
     @abstractmethod
     def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         """The rows of a set, as a reader with these prompts is asked them.
 
-        ``files`` has a path for each of the class's, all of them there. Raises :class:`UserError` in one sentence for a
-        file of another layout, for a row without an answer, and where the shortest prompt is longer than
-        ``settings.length``.
+        ``files`` has a path for each of the class's, all of them there. Raises :class:`UserError` in one sentence where
+        :meth:`check` does, for a file of another layout, for a row without an answer, and where the shortest prompt is
+        longer than ``settings.length``.
         """
 
     @abstractmethod
