@@ -1,0 +1,247 @@
+"""Fetching of the official files of the tasks, each checked before it lies where its task looks for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import ClassVar
+from urllib.request import urlopen
+
+from utaca.errors import UserError
+from utaca.settings.schema import Tasks
+from utaca.tasks import infinitebench, longbench
+from utaca.tasks.meetings import Meetings
+from utaca.tasks.registry import sha256
+from utaca.tasks.ruler import QA1, QA2
+from utaca.tasks.task import Task
+
+FOLDER = Tasks().path
+_PATIENCE = 60
+"""Seconds without a byte after which a download is given up."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that is downloaded: its address, or its name at a revision of a ``dataset`` of the Hugging Face hub.
+
+    ``sha256`` is known for files that several projects have published the same digest of; the others of the hub are
+    fixed by their revision.
+    """
+
+    file: str
+    dataset: str = ""
+    revision: str = ""
+    sha256: str = ""
+
+    @property
+    def address(self) -> str:
+        if not self.dataset:
+            return self.file
+        return f"https://huggingface.co/datasets/{self.dataset}/resolve/{self.revision}/{self.file}"
+
+
+@dataclass(frozen=True)
+class Official:
+    """The official file of a task, whose layout and number of rows it has; a ``member`` of what is downloaded."""
+
+    task: type[Task]
+    source: Source
+    member: str = ""
+
+    def path(self, folder: Path) -> Path:
+        (path,) = self.task.files.values()
+        return folder / path
+
+    def check(self, path: Path) -> None:
+        """Raise :class:`UserError` for another layout and another number of rows."""
+        (name,) = self.task.files
+        if not self.task().is_official({name: path}):
+            raise UserError(f"{path} has not the {self.task.rows:,} rows of the official file")
+
+
+class _SquadTraining(QA1):
+    """SQuAD 2.0's training set: table 2 of its paper has 130,319 questions, 43,498 unanswerable, of 442 articles."""
+
+    files: ClassVar[Mapping[str, str]] = {"questions": "RULER/train-v2.0.json"}
+    rows = 86_821
+    articles = 442
+
+
+class _HotpotTraining(QA2):
+    """HotpotQA's training set: version 1.1 has 90,447 of the 90,564 questions of its paper, as the hub counts them."""
+
+    files: ClassVar[Mapping[str, str]] = {"questions": "RULER/hotpot_train_v1.1.json"}
+    rows = 90_447
+
+
+_BOOKS = ("xinrongzhang2022/InfiniteBench", "90f0394333616266d9fe85824ceaf505093cbaa5")
+_LONGBENCH = Source(
+    "data.zip",
+    "THUDM/LongBench",
+    "5e628be450b7e67fb7ae6e201bd6d8f7056f7672",
+    "cb45b11a4133c6bc1d6a44b0f8e701335ff1e543195db1103472e575857f7f64",
+)
+_SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
+OFFICIAL: dict[str, Official] = {
+    "longbook_sum_eng": Official(infinitebench.Summary, Source("longbook_sum_eng.jsonl", *_BOOKS)),
+    "longbook_qa_eng": Official(infinitebench.Questions, Source("longbook_qa_eng.jsonl", *_BOOKS)),
+    "narrativeqa": Official(longbench.NarrativeQA, _LONGBENCH, "data/narrativeqa.jsonl"),
+    "qmsum": Official(longbench.QMSum, _LONGBENCH, "data/qmsum.jsonl"),
+    "qa_1": Official(
+        QA1,
+        Source(f"{_SQUAD}/dev-v2.0.json", sha256="80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8"),
+    ),
+    # The copy that RULER's own script fetches; the host of the original is often down.
+    "qa_2": Official(
+        QA2,
+        Source(
+            "hotpot_dev_distractor_v1.json",
+            "namlh2004/hotpotqa",
+            "7e54db4656209750ff487f6fdf8e39a66dba136b",
+            "e3da074df24e8369009918aa5cdbdd254dadcde4c63f7569d36afd6f2268caa8",
+        ),
+    ),
+    "meetings": Official(
+        Meetings,
+        Source(
+            "https://raw.githubusercontent.com/Yale-LILY/QMSum/83d7768c1f2b4dfeb091385d3dc7e239b8e5bb7e/data/ALL/jsonl/"
+            "test.jsonl",
+            sha256="6bcd428211260ad2efae3af76cbaf6a7f5ae4bb5e1e59c45a4b8e89539cb9208",
+        ),
+    ),
+    "qa_1-calibration": Official(
+        _SquadTraining,
+        Source(f"{_SQUAD}/train-v2.0.json", sha256="68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002"),
+    ),
+    "qa_2-calibration": Official(
+        _HotpotTraining,
+        Source(
+            "http://curtis.ml.cmu.edu/datasets/hotpot/hotpot_train_v1.1.json",
+            sha256="26650cf50234ef5fb2e664ed70bbecdfd87815e6bffc257e068efea5cf7cd316",
+        ),
+    ),
+}
+"""By the name of the task, or of the set of ``tasks=paper`` that detectors learn from."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a file: a ``fault``, or its digest and whether it was fetched ``now``."""
+
+    path: Path
+    rows: int
+    sha256: str = ""
+    now: bool = False
+    fault: str = ""
+
+
+def fetch(names: Iterable[str], folder: Path, official: Mapping[str, Official] = OFFICIAL) -> Iterator[Outcome]:
+    """Fetch the files of these names into ``folder`` where they are not there, one after another.
+
+    A file appears when all of it is there and checked, or not at all; one that lies there is never replaced. A fault of
+    one file keeps no other from being fetched. Raises :class:`UserError` for a name that is not known, and where the
+    folder cannot be written to.
+    """
+    names = list(dict.fromkeys(names))
+    for name in names:
+        if name not in official:
+            raise UserError(f"no benchmark's file is called {name!r}; name one of {', '.join(official)}")
+    missing: dict[Source, list[Official]] = {}
+    for file in (official[name] for name in names):
+        path = file.path(folder)
+        if not path.exists():
+            missing.setdefault(file.source, []).append(file)
+            continue
+        try:
+            file.check(path)
+            yield Outcome(path, file.task.rows, sha256(path))
+        except UserError as error:
+            yield Outcome(path, file.task.rows, fault=f"{error}; move {path} away to have the official file fetched")
+    for source, files in missing.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            scratch = tempfile.mkdtemp(prefix=".fetched-", dir=folder)
+        except OSError as error:
+            raise UserError(f"{folder} cannot be written to ({error.strerror}); name another by --folder") from error
+        try:
+            yield from _fetched(source, files, folder, Path(scratch))
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: Path) -> Iterator[Outcome]:
+    """The files that come from one source."""
+    fault, got = "", scratch / "download"
+    try:
+        got = _from_hub(source, scratch) if source.dataset else _downloaded(source.address, got)
+        if source.sha256 and (found := sha256(got)) != source.sha256:
+            fault = f"{source.address} has SHA-256 {found}, not {source.sha256}: it was changed or came damaged"
+    except (OSError, HTTPException, ValueError) as error:
+        fault = f"{source.address} cannot be fetched ({_reason(error)})"
+    for file in files:
+        path = file.path(folder)
+        by_hand = f"bring it by hand: {f'its member {file.member}' if file.member else 'the file'} must lie at {path}"
+        try:
+            if fault:
+                raise UserError(fault)
+            ready = _unpacked(source, got, file.member, scratch) if file.member else got
+            _check(file, ready)
+            found = sha256(ready)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(ready, path)
+        except UserError as error:
+            yield Outcome(path, file.task.rows, fault=f"{error}; {by_hand}")
+        except OSError as error:
+            yield Outcome(path, file.task.rows, fault=f"{path} cannot be written ({error.strerror}); {by_hand}")
+        else:
+            yield Outcome(path, file.task.rows, found, now=True)
+
+
+def _from_hub(source: Source, scratch: Path) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, HTTPError, RevisionResolutionError, XetDownloadError
+
+    about = {"repo_type": "dataset", "revision": source.revision, "local_dir": scratch}
+    try:
+        return Path(hf_hub_download(source.dataset, source.file, **about))
+    except (HTTPError, EntryNotFoundError, RevisionResolutionError, XetDownloadError) as error:
+        raise OSError(_reason(error)) from error
+
+
+def _downloaded(address: str, path: Path) -> Path:
+    with urlopen(address, timeout=_PATIENCE) as answer, path.open("wb") as file:
+        shutil.copyfileobj(answer, file, 1 << 20)
+        told, size = answer.headers["Content-Length"], file.tell()
+    if told is not None and int(told) != size:
+        raise OSError(f"the connection broke after {size:,} of {int(told):,} bytes")
+    return path
+
+
+def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path:
+    path = scratch / "member"
+    try:
+        with zipfile.ZipFile(archive) as packed, packed.open(member) as own, path.open("wb") as file:
+            shutil.copyfileobj(own, file, 1 << 20)
+    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+        raise UserError(f"{source.address} is no whole archive with {member}") from error
+    return path
+
+
+def _check(file: Official, path: Path) -> None:
+    """:meth:`Official.check` of what was downloaded, called after where it is from."""
+    try:
+        file.check(path)
+    except UserError as error:
+        said = str(error).replace(str(path), " in ".join(filter(None, (file.member, file.source.address))))
+        raise UserError(said) from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what an error says."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip(" .")

@@ -1,0 +1,339 @@
+"""The official files of benchmarks: fetched, checked, moved into place whole, and named where they cannot be had."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from utaca.errors import UserError
+from utaca.settings.compose import compose
+from utaca.tasks import __main__ as command
+from utaca.tasks.fetch import OFFICIAL, Official, Outcome, Source, fetch
+from utaca.tasks.infinitebench import Questions
+from utaca.tasks.longbench import NarrativeQA, QMSum
+from utaca.tasks.registry import TASKS, sha256
+from utaca.tasks.ruler import QA1
+
+ROW = {"id": 1, "_id": "1", "context": "A book.", "input": "Who?", "answer": ["He"], "answers": ["He"]}
+LINE = json.dumps(ROW) + "\n"
+
+
+class Book(Questions):
+    rows = 3
+
+
+class Story(NarrativeQA):
+    rows = 2
+
+
+class Query(QMSum):
+    rows = 2
+
+
+class Paragraphs(QA1):
+    rows = 1
+    articles = 1
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Gives what ``files`` has; of a path in ``broken`` it tells the whole length and gives a part."""
+
+    files: ClassVar[dict[str, bytes]] = {}
+    broken: ClassVar[set[str]] = set()
+    stalled: ClassVar[set[str]] = set()
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if self.path not in self.files:
+            self.send_error(404)
+            return
+        body = self.files[self.path]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        part = self.path in self.broken | self.stalled
+        self.wfile.write(body[: len(body) // 2] if part else body)
+        self.wfile.flush()
+        if self.path in self.stalled:
+            time.sleep(60)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Serves files under their paths; gives the address of the server."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for kept in (Handler.files, Handler.broken, Handler.stalled, Handler.asked):
+        kept.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads, server.block_on_close = True, False
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def start(files: Mapping[str, bytes | str]) -> str:
+        Handler.files.update({path: body if isinstance(body, bytes) else body.encode() for path, body in files.items()})
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    server.shutdown()
+    server.server_close()
+
+
+def fetched(official: Official, folder: Path) -> Outcome:
+    (found,) = fetch(["it"], folder, {"it": official})
+    return found
+
+
+def nothing_but(folder: Path, *names: str) -> bool:
+    """Whether the folder has these files and no others, scratch files included."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == sorted(names)
+
+
+def test_a_file_is_fetched_once_and_told_with_its_digest(tmp_path: Path, serve: Callable[..., str]) -> None:
+    file = Official(Book, Source(serve({"/book.jsonl": LINE * 3}) + "/book.jsonl"))
+    path = tmp_path / "data" / "InfiniteBench" / "longbook_qa_eng.jsonl"
+    done = fetched(file, tmp_path / "data")
+    assert done == Outcome(path, 3, sha256(path), now=True)
+    assert path.read_text() == LINE * 3
+    assert fetched(file, tmp_path / "data") == replace(done, now=False), "it is there"
+    assert Handler.asked == ["/book.jsonl"]
+    assert list((tmp_path / "data").iterdir()) == [path.parent]
+    assert path.stat().st_mode & 0o044 == Path(__file__).stat().st_mode & 0o044, "others may read it"
+
+
+def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Callable[..., str]) -> None:
+    archive = tmp_path / "data.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("data/narrativeqa.jsonl", LINE * 2)
+        packed.writestr("data/qmsum.jsonl", LINE * 2 + "\n")
+    source = Source(serve({"/data.zip": archive.read_bytes()}) + "/data.zip", sha256=sha256(archive))
+    files = {
+        "a": Official(Story, source, "data/narrativeqa.jsonl"),
+        "b": Official(Query, source, "data/qmsum.jsonl"),
+        "c": Official(Book, source, "data/gone.jsonl"),
+    }
+    *done, lost = fetch(files, tmp_path / "data", files)
+    assert [(found.path.name, found.now, found.fault) for found in done] == [
+        ("narrativeqa.jsonl", True, ""),
+        ("qmsum.jsonl", True, ""),
+    ]
+    assert Handler.asked == ["/data.zip"]
+    assert lost.fault == (
+        f"{source.address} is no whole archive with data/gone.jsonl; bring it by hand: its member data/gone.jsonl must "
+        f"lie at {tmp_path}/data/InfiniteBench/longbook_qa_eng.jsonl"
+    )
+    assert nothing_but(tmp_path / "data", "LongBench/narrativeqa.jsonl", "LongBench/qmsum.jsonl")
+
+
+SQUAD = {"data": [{"title": "A", "paragraphs": [{"context": "A text.", "qas": []}]}]}
+
+
+@pytest.mark.parametrize(
+    ("task", "body", "said"),
+    [
+        (Book, LINE * 2, "{address} has not the 3 rows of the official file"),
+        (Book, LINE * 2 + LINE[:40], "{address}, line 3, is not JSON"),
+        (Book, LINE * 2 + "{}\n", "{address}, line 3, has no text under 'context'"),
+        (Book, "<!DOCTYPE html>\n", "{address}, line 1, is not JSON"),
+        (Book, b"\xff\xfe", "{address} is not UTF-8 text"),
+        (Paragraphs, json.dumps(SQUAD)[:-9], "{address}, line 1, is not JSON"),
+        (Paragraphs, json.dumps(SQUAD), "{address} has not the 1 rows of the official file"),
+        (Paragraphs, '{"error": "gone"}', "{address}, row 1, has no list of objects under 'paragraphs'"),
+    ],
+)
+def test_another_layout_and_number_of_rows_are_not_let_in(
+    tmp_path: Path, serve: Callable[..., str], task: type[Questions], body: bytes | str, said: str
+) -> None:
+    file = Official(task, Source(serve({"/x": body}) + "/x"))
+    fault = fetched(file, tmp_path).fault
+    assert fault.startswith(said.format(address=file.source.address)), fault
+    assert fault.endswith(f"; bring it by hand: the file must lie at {file.path(tmp_path)}")
+    assert "scratch" not in fault
+    assert ".fetched-" not in fault
+    assert nothing_but(tmp_path)
+
+
+def test_another_digest_is_not_let_in(tmp_path: Path, serve: Callable[..., str]) -> None:
+    file = Official(Book, Source(serve({"/x": LINE * 3}) + "/x", sha256="0" * 64))
+    found = hashlib.sha256((LINE * 3).encode()).hexdigest()
+    assert f"/x has SHA-256 {found}, not {'0' * 64}: it was changed" in fetched(file, tmp_path).fault
+    assert nothing_but(tmp_path)
+
+
+def test_what_cannot_be_reached_is_named_and_keeps_no_other_back(tmp_path: Path, serve: Callable[..., str]) -> None:
+    address = serve({"/half": LINE * 3, "/whole": LINE * 2})
+    Handler.broken.add("/half")
+    files = {
+        "lost": Official(QMSum, Source(f"{address}/none")),
+        "closed": Official(Paragraphs, Source("http://127.0.0.1:9/x")),
+        "half": Official(Book, Source(f"{address}/half")),
+        "whole": Official(Story, Source(f"{address}/whole")),
+    }
+    lost, closed, half, whole = fetch(files, tmp_path, files)
+    assert lost.fault == (
+        f"{address}/none cannot be fetched (HTTP Error 404: Not Found); bring it by hand: the file must lie at "
+        f"{tmp_path}/LongBench/qmsum.jsonl"
+    )
+    assert closed.fault.startswith("http://127.0.0.1:9/x cannot be fetched (<urlopen error [Errno 111]")
+    size = len(LINE) * 3
+    assert f"/half cannot be fetched (the connection broke after {size // 2:,} of {size:,} bytes)" in half.fault
+    assert whole.now
+    assert nothing_but(tmp_path, "LongBench/narrativeqa.jsonl")
+
+
+def test_what_lies_there_is_never_replaced(tmp_path: Path, serve: Callable[..., str]) -> None:
+    file = Official(Book, Source(serve({"/x": LINE * 3}) + "/x"))
+    path = file.path(tmp_path)
+    path.parent.mkdir()
+    for own in (LINE, "mine"):
+        path.write_text(own)
+        assert fetched(file, tmp_path).fault.endswith(f"; move {path} away to have the official file fetched")
+        assert path.read_text() == own
+    assert Handler.asked == []
+
+
+def test_files_of_the_hub_are_those_of_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def download(dataset: str, name: str, *, local_dir: Path, **about: Any) -> str:
+        asked.append((dataset, name, about))
+        path = local_dir / name
+        path.write_text(LINE * 3)
+        return str(path)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    file = Official(Book, Source("x.jsonl", "org/set", "abc"))
+    assert fetched(file, tmp_path).now
+    assert asked == [("org/set", "x.jsonl", {"repo_type": "dataset", "revision": "abc"})]
+    assert nothing_but(tmp_path, "InfiniteBench/longbook_qa_eng.jsonl")
+
+
+def test_a_hub_out_of_reach_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    fault = fetched(Official(Book, Source("x.jsonl", "org/set", "abc")), tmp_path).fault
+    assert fault.startswith("https://huggingface.co/datasets/org/set/resolve/abc/x.jsonl cannot be fetched (")
+    assert fault.endswith(f"; bring it by hand: the file must lie at {tmp_path}/InfiniteBench/longbook_qa_eng.jsonl")
+    assert "\n" not in fault
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from utaca.tasks.fetch import Official, Source, fetch
+from utaca.tasks.infinitebench import Questions
+list(fetch(["it"], Path(sys.argv[1]), {"it": Official(Questions, Source(sys.argv[2]))}))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_download_leaves_nothing_half(
+    tmp_path: Path, serve: Callable[..., str], root: Path, how: signal.Signals
+) -> None:
+    address = serve({"/x": LINE * 100_000}) + "/x"
+    Handler.stalled.add("/x")
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path), address],
+        env={**os.environ, "PYTHONPATH": str(root / "src")}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not any(path.stat().st_size for path in tmp_path.glob(".fetched-*/*")):
+        assert time.monotonic() < until
+        assert child.poll() is None
+        time.sleep(0.05)
+    child.send_signal(how)
+    assert child.wait(30) != 0
+    assert not (tmp_path / "InfiniteBench").exists()
+    assert how == signal.SIGKILL or nothing_but(tmp_path), "an interrupt leaves no scratch file either"
+    Handler.stalled.clear()
+    file = Official(Book, Source(address))
+    Handler.files["/x"] = (LINE * 3).encode()
+    assert fetched(file, tmp_path).now
+
+
+# What is official
+
+
+def test_every_task_and_every_file_of_the_papers_sets_is_offered(root: Path) -> None:
+    assert set(TASKS) < set(OFFICIAL)
+    offered = {str(file.path(Path())): file.task for file in OFFICIAL.values()}
+    assert len(offered) == len(OFFICIAL)
+    for name, about in compose({"scale": "smoke", "tasks": "paper", "suites": "ood"}, root)["tasks"]["sets"].items():
+        task = TASKS[about["task"]]
+        for path in {**task.files, **about.get("files", {})}.values():
+            assert issubclass(offered[path], task), name
+        if name.endswith("-calibration"):
+            assert {**task.files, **about["files"]} == OFFICIAL[name].task.files
+
+
+def test_sources_are_fixed() -> None:
+    for name, file in OFFICIAL.items():
+        about = file.source
+        assert len(about.sha256) == 64 or len(about.revision) == 40, name
+        assert about.sha256 or about.address.startswith("https://"), "plain http is held against a digest"
+        assert (file.member != "") == about.file.endswith(".zip")
+    assert OFFICIAL["qa_1-calibration"].task().rows == 130_319 - 43_498
+
+
+def test_the_real_meetings_are_official(tmp_path: Path) -> None:
+    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    path = folder / "meetings" / "qmsum_test.jsonl"
+    if not path.is_file():
+        pytest.skip("needs QMSum's test file; UTACA_DATA names the folder that has it as meetings/qmsum_test.jsonl")
+    meetings = OFFICIAL["meetings"]
+    meetings.path(tmp_path).parent.mkdir()
+    meetings.path(tmp_path).symlink_to(path.resolve())
+    (found,) = fetch(["meetings"], tmp_path)
+    assert found == Outcome(meetings.path(tmp_path), 281, meetings.source.sha256)
+
+
+# The command
+
+
+def test_the_command_says_a_line_a_file(
+    tmp_path: Path, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = serve({"/x": LINE * 3})
+    files = {"good": Official(Book, Source(f"{address}/x")), "bad": Official(Story, Source(f"{address}/y"))}
+    monkeypatch.setattr(command, "OFFICIAL", files)
+    monkeypatch.setattr(command, "fetch", lambda names, folder: fetch(names, folder, files))
+    assert command.main(["--folder", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    path = tmp_path / "InfiniteBench" / "longbook_qa_eng.jsonl"
+    assert said.out == f"{path}: fetched and checked; 3 rows, SHA-256 {sha256(path)}\n"
+    assert said.err.startswith(f"Error: {address}/y cannot be fetched (HTTP Error 404: Not Found); bring it by hand")
+    assert command.main(["--folder", str(tmp_path), "good"]) == 0
+    assert "is there already; 3 rows" in capsys.readouterr().out
+    assert command.main(["--folder", str(tmp_path), "better"]) == 1
+    assert capsys.readouterr().err == "Error: no benchmark's file is called 'better'; name one of good, bad\n"
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/data cannot be written to .*; name another by --folder"):
+        list(fetch(["qa_1"], tmp_path / "file" / "data"))
+
+
+def test_the_hubs_package_is_imported_where_it_is_asked(root: Path) -> None:
+    code = "import sys, utaca.tasks.fetch; print('huggingface_hub' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(root / "src")}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "False\n"
