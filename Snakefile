@@ -86,7 +86,10 @@ onstart:
     if not is_touch(sys.argv):
         try:
             preflight.check(
-                SETTINGS, PLAN.pending(TARGETS), here=runs_here(sys.argv)
+                SETTINGS,
+                PLAN.pending(TARGETS),
+                here=runs_here(sys.argv),
+                sets=PLAN.sets(TARGETS),
             )
         except UserError as error:
             sys.exit(f"Error: {error}")

@@ -171,3 +171,69 @@ def test_what_a_command_line_says_beside_its_targets() -> None:
     assert is_touch([*line, "--touch"])
     assert not runs_here([*line, "--workflow-profile", "slurm"]), "a cluster's nodes have another memory"
     assert runs_here([*line, "--workflow-profile", "default"])
+
+
+# Benchmarks of other domains
+
+
+@pytest.fixture
+def asking(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """A plan whose suite asks two sets, and whose detector learns from a third."""
+    monkeypatch.chdir(tmp_path)
+    sets = {
+        "a": {"task": "qa_1", "length": 900},
+        "b": {"task": "qa_2", "length": 900},
+        "c": {"task": "meetings", "budgets": [2]},
+    }
+    suites = {"ood": {"split": "tasks", "sets": ["a", "b"], "points": [{"method": "full"}]}}
+    return planned(root, tasks={"sets": sets}, suites=suites, detectors={"utaca": {"sets": ["c"]}})
+
+
+def test_tables_of_benchmarks_need_their_tasks_and_no_score_of_a_judge(asking: Plan) -> None:
+    before = {"biographies", "corpus", "documents", "trajectories", "labels", "detectors"}
+    assert asking.pending([f"{asking.folder}/tables/ood.md"]) == {*before, "tasks"}
+    assert asking.pending([f"{asking.folder}/tables/calibration.csv"]) == {*before, "tasks", "detections"}
+    assert asking.pending(["tasks"]) == {*before, "tasks"}
+    assert "tasks" not in asking.pending([f"{asking.folder}/tables/test.md"])
+    for path in asking.stage("tasks"):
+        Path(path).parent.mkdir(parents=True)
+        Path(path).touch()
+    assert asking.pending([f"{asking.folder}/tables/ood.md"]) == before
+
+
+def test_files_of_a_set_need_its_own_stages(asking: Plan) -> None:
+    assert asking.pending([f"{asking.tasks}/a/examples.parquet"]) == {"tasks"}
+    assert asking.pending([f"{asking.tasks}/c/trajectories.parquet"]) == {"tasks"}
+    assert asking.pending([f"{asking.labels}/tasks/c.parquet"]) == {"tasks", "labels"}
+    answers = asking.pending([f"{asking.tasks}/a/answers.parquet"])
+    assert answers == asking.pending(["tasks"])
+    made = Path(asking.tasks, "a", "examples.parquet")
+    made.parent.mkdir(parents=True)
+    made.touch()
+    assert asking.pending([str(made)]) == set()
+
+
+def test_sets_are_those_that_the_targets_still_need(asking: Plan) -> None:
+    assert asking.sets() == asking.sets(["tasks"]) == asking.sets([f"{asking.folder}/tables/ood.md"]) == ["a", "b", "c"]
+    assert asking.sets([f"{asking.tasks}/b/examples.parquet"]) == ["b"]
+    assert asking.sets([f"{asking.tasks}/b/answers.parquet"]) == ["b", "c"], "a detector asks, which learns from c"
+    assert asking.sets([f"{asking.labels}/tasks/c.parquet"]) == asking.sets(["detectors"]) == ["c"]
+    assert asking.sets(["documents"]) == []
+    for path in asking.stage("detectors"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
+    assert asking.sets() == ["a", "b"]
+
+
+def test_a_set_without_its_file_is_refused_where_it_is_needed(asking: Plan) -> None:
+    asking.check_targets(["documents"])
+    for target in (f"{asking.folder}/tables/ood.md", "tasks", f"{asking.tasks}/a/examples.parquet"):
+        with pytest.raises(UserError, match=r"RULER/dev-v2\.0\.json, file 'questions' of task qa_1, is not there"):
+            asking.check_targets([target])
+    for target in ("detectors", f"{asking.tasks}/c/examples.parquet", f"{asking.labels}/tasks/c.parquet"):
+        with pytest.raises(UserError, match=r"QMSum/test\.jsonl, file 'rows' of task meetings, is not there"):
+            asking.check_targets([target])
+    path = Path(asking.settings.tasks.path, "RULER", "dev-v2.0.json")
+    path.parent.mkdir(parents=True)
+    path.touch()
+    asking.check_targets([f"{asking.tasks}/a/examples.parquet"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from utaca.errors import UserError
 from utaca.settings import runs, schema
 from utaca.settings.checks import load
 from utaca.settings.compose import compose
+from utaca.tasks import metrics
+from utaca.tasks.registry import sha256
 
 GIB = 2**30
 
@@ -190,6 +193,83 @@ def test_another_machines_memory_and_gpus_are_not_guessed(
         preflight.check(remote, {"generations"})
     assert "memory" not in said(remote, "generations", here=False)
     preflight.check(remote, {"generations"}, here=False)
+
+
+# Benchmarks of other domains
+
+
+@pytest.fixture
+def asking(root: Path, tmp_path: Path) -> schema.Config:
+    """A suite that asks two sets, and a detector that learns from a third; the files of all lie there."""
+    sets = {
+        "a": {"task": "qa_1", "length": 3000, "examples": 2},
+        "b": {"task": "qmsum", "length": 0},
+        "c": {"task": "qa_2", "length": 900, "budgets": [2], "examples": 4, "evidence": ["complete", "missing"]},
+    }
+    suites = {"ood": {"split": "tasks", "sets": ["a", "b"], "points": [{"method": "full"}]}}
+    overrides = {"scale": "smoke", "tasks": {"path": str(tmp_path), "sets": sets}, "suites": suites}
+    settings = load(compose(overrides | {"detectors": {"utaca": {"sets": ["c"]}}}, root))
+    for path in ("RULER/dev-v2.0.json", "LongBench/qmsum.jsonl", "RULER/hotpot_dev_distractor_v1.json"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(path)
+    return settings
+
+
+def test_sets_that_are_asked_or_learned_from_are_checked(asking: schema.Config) -> None:
+    folder = asking.tasks.path
+    found = said(asking, *preflight.STAGES)
+    assert found["tasks"] == f"3 sets of 3 files in {folder}"
+    assert not [note for note in found.values() if note.startswith("!")], found
+    assert list(said(asking, "tasks")) == ["reader", "tasks", "methods", "memory", "disk"]
+    assert said(asking, "tasks")["tasks"] == f"2 sets of 2 files in {folder}"
+    learning = said(asking, "detectors")
+    assert learning["tasks"] == f"1 sets of 1 files in {folder}"
+    assert {"reader", "labeller", "memory"} <= learning.keys(), "trajectories are decoded and labelled"
+    assert said(asking, "tasks", sets=["c"])["tasks"] == f"1 sets of 1 files in {folder}"
+    assert list(said(asking, "corpus", "tasks", sets=[])) == ["corpus"]
+
+
+def test_weights_are_wanted_where_a_set_is_decoded(asking: schema.Config, hub: Path) -> None:
+    lost = replace(asking, reader=replace(asking.reader, path="org/m"))
+    assert said(lost, "tasks")["reader"].startswith("!")
+    assert said(lost, "detectors")["reader"].startswith("!")
+
+
+def test_all_faults_of_sets_are_said_at_once(asking: schema.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = asking.tasks.sets
+    sets["a"].length = 20
+    sets["b"].sha256 = {"rows": "0" * 64}
+    sets["c"].files = {"questions": "gone.json"}
+    monkeypatch.setitem(metrics.VERSIONS, "rouge", "9.9")
+    found = re.split("; (?=tasks)", said(asking, "tasks", "detectors")["tasks"].removeprefix("! "))
+    folder = asking.tasks.path
+    for fault, (begin, within) in zip(
+        found,
+        [
+            ("tasks.sets.a: task qa_1 fills a prompt up to its set's length", "which is 20; give it"),
+            ("tasks.sets.b: the task's metric needs rouge 9.9", 'pip install "utaca[benchmarks]"'),
+            (
+                f"tasks.sets.b: {folder}/LongBench/qmsum.jsonl",
+                f"has SHA-256 {sha256(Path(folder, 'LongBench/qmsum.jsonl'))}",
+            ),
+            (f"tasks.sets.c: {folder}/gone.json", "is not there"),
+        ],
+        strict=True,
+    ):
+        assert fault.startswith(begin)
+        assert within in fault
+    sets["a"].task = "qa_9"
+    found = said(asking, "tasks")
+    assert found["tasks"].count("tasks.sets.a: no task is called 'qa_9'") == 1
+    assert not found["disk"].startswith("!"), "counts what is known"
+
+
+def test_memory_and_disk_count_the_prompts_of_sets(asking: schema.Config) -> None:
+    assert preflight.need(asking, {"tasks"}, 2, ["a", "b"]).tokens == 3000
+    assert preflight.need(asking, {"tasks", "generations"}, 2, ["c"]).tokens == 2500
+    assert preflight._set_size(asking, "a") == 2 * (3000 * 5 + 32 * 200)
+    width = json.loads(Path(asking.reader.path, "config.json").read_text())["hidden_size"]
+    assert preflight._set_size(asking, "c") == 4 * 2 * (900 * 5 + 32 * (4 * width + 200)), "one site, one budget"
 
 
 # Weights and disk

@@ -49,6 +49,14 @@ STAGES: dict[str, tuple[str, ...]] = {
 """Stages, each with those that it is made from. Each is a target, and a folder or file of the run's folder."""
 
 _TABLE = re.compile(r"results/[^/]+/(?:tables|figures)/([^/.]+)\.\w+")
+_MARKS = {
+    "detections": ("detections", "detection_table"),
+    "scores": ("scores", "answers", "traces", "replays"),
+    "labels": ("labels", "uncorrected", "trace_labels"),
+    "tasks": ("task_examples", "task_answers", "task_scores"),
+}
+"""How the names end of what a table is made from, by the stage that makes it."""
+_SET = re.compile(r"results/[^/]+/(?:tasks/([^/]+)/|labels/[^/]+/tasks/([^/]+)\.parquet)")
 
 
 @dataclass(frozen=True)
@@ -457,9 +465,8 @@ class Plan:
     def check_targets(self, targets: Sequence[str]) -> None:
         """Raise :class:`UserError` where a target is a table that the config does not make, or of another run, and
         where a set of tasks that it needs lacks a file."""
-        if "tasks" in self.pending(targets):
-            for name in [*self.asked, *self.learned]:
-                self.task_files(name)
+        for name in self.sets(targets):
+            self.task_files(name)
         for target in targets:
             if (found := _TABLE.match(target)) and target.startswith(f"{self.folder}/"):
                 name = found[1]
@@ -481,13 +488,29 @@ class Plan:
                         f"--configfile results/{run}/run.yaml"
                     )
 
+    def sets(self, targets: Sequence[str] = ()) -> list[str]:
+        """The sets of tasks that the targets still need: named by them, asked, or learned from."""
+        own = {target: found for target in targets if (found := _SET.match(target))}
+        named = {found[1] or found[2] for target, found in own.items() if not os.path.exists(target)}
+        others = [target for target in targets if target not in own]
+        asked = self.asked if (others or not targets) and "tasks" in self.pending(others) else []
+        learned = self.learned if "detectors" in self.pending(targets) else []
+        return [name for name in self.settings.tasks.sets if name in {*named, *asked, *learned}]
+
     def pending(self, targets: Sequence[str] = ()) -> set[str]:
         """Stages with a missing file that the targets need; all targets of the main job where none is named."""
         wanted: set[str] = set()
+        found: set[str] = set()
         for target in targets or ["tables"]:
-            for stage in self._asked(target):
-                _upstream(stage, wanted)
-        found = {stage for stage in wanted if not all(os.path.exists(path) for path in self.stage(stage))}
+            if not _SET.match(target):
+                for stage in self._asked(target):
+                    _upstream(stage, wanted)
+            elif not os.path.exists(target):
+                # Of a set, other stages than its own are needed by detectors that are asked, and by its labels.
+                found |= {"tasks", *(["labels"] if _SET.match(target)[2] else [])}
+                if Path(target).stem in ("answers", "traces", "scores"):
+                    _upstream("detectors", wanted)
+        found |= {stage for stage in wanted if not all(map(os.path.exists, self.stage(stage)))}
         return found | ({"methods"} if "generations" in found and ("test", "methods") in self._points else set())
 
     def _asked(self, target: str) -> list[str]:
@@ -497,7 +520,7 @@ class Plan:
             return ["benchmarks"]
         if found := _TABLE.match(target):
             names = ENTRIES[found[1]].files if found[1] in ENTRIES else ()
-            return [stage for stage in ("detections", "scores", "labels") if _needs(stage, names)] or ["tables"]
+            return [stage for stage in _MARKS if _needs(stage, names)] or ["tables"]
         parts = Path(target).parts
         if "reader" in parts:
             return ["card"] if parts[0] == "results" and not {"trained", "adapter"} & set(parts) else []
@@ -547,6 +570,5 @@ def _upstream(stage: str, found: set[str]) -> None:
 
 def _needs(stage: str, names: Sequence[str]) -> bool:
     """Whether files of these names are made by a stage."""
-    marks = {"detections": ("detections", "detection_table"), "scores": ("scores", "answers", "traces", "replays")}
-    marks |= {"labels": ("labels", "uncorrected", "trace_labels")}
-    return any(name.endswith(marks[stage]) for name in names)
+    own = [name for name in names if name.startswith("task_")]
+    return any(name.endswith(_MARKS[stage]) for name in (own if stage == "tasks" else set(names).difference(own)))

@@ -24,9 +24,12 @@ NOT_IN_A_DRY_RUN = (
     "A dry run does not check weights, memory, endpoints or disk; `python -m utaca.preflight`, given the same config, "
     "does."
 )
-STAGES = ("biographies", "corpus", "documents", "trajectories", "labels", "generations", "methods", "scores")
+STAGES = (
+    "biographies", "corpus", "documents", "trajectories", "labels", "detectors", "generations", "methods", "scores",
+    "tasks",
+)  # fmt: skip
 """Stages of a run that need something; ``card`` and ``benchmarks`` are two more, which are made where asked for."""
-_DECODING = {"trajectories", "generations", "methods", "card", "benchmarks"}
+_DECODING = {"trajectories", "generations", "methods", "card", "benchmarks", "tasks"}
 _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge", "card": "judge"}
 _SAMPLE = 200
 _GIB = 2**30
@@ -34,13 +37,16 @@ _GIB = 2**30
 _TEXT_BYTES, _ANSWER_BYTES, _FACTS = 5, 200, 6
 
 
-def check(settings: schema.Config, stages: Collection[str], *, here: bool = True) -> None:
+def check(
+    settings: schema.Config, stages: Collection[str], *, here: bool = True, sets: Collection[str] | None = None
+) -> None:
     """Check what the ``stages`` that still have something to make need: names of :data:`STAGES`, others need nothing.
 
-    Jobs that do not run ``here``, on this machine, but on a cluster's, have another memory and other GPUs. Raises
-    :class:`UserError`, a sentence for every fault: what is missing, where it was looked for and what to set.
+    Jobs that do not run ``here``, on this machine, but on a cluster's, have another memory and other GPUs. ``sets`` are
+    those of the tasks that are made; None: all that the stages ask or learn from. Raises :class:`UserError`, a sentence
+    for every fault: what is missing, where it was looked for and what to set.
     """
-    faults = [done.fault for done in findings(settings, stages, here=here) if done.fault]
+    faults = [done.fault for done in findings(settings, stages, here=here, sets=sets) if done.fault]
     if len(faults) > 1:
         raise UserError("\n- ".join([f"{len(faults)} things are missing:", *faults]))
     if faults:
@@ -56,22 +62,31 @@ class Finding:
     fault: str = ""
 
 
-def findings(settings: schema.Config, stages: Collection[str], *, here: bool = True) -> Iterator[Finding]:
+def findings(
+    settings: schema.Config, stages: Collection[str], *, here: bool = True, sets: Collection[str] | None = None
+) -> Iterator[Finding]:
     """What each check found that the stages call for, one after another; see :func:`check`."""
     wanted = set(stages)
+    asked = _sets(settings, wanted) if sets is None else list(sets)
+    # What is decoded of a set counts as a stage of its own, whichever stage it is for.
+    wanted = wanted | {"tasks"} if asked else wanted - {"tasks"}
+    if "detectors" in wanted and _judged(settings):
+        wanted.add("labels")
     checks: list[tuple[str, Callable[[], str]]] = []
     if "corpus" in wanted:
         checks.append(("corpus", lambda: _corpus(settings)))
     if wanted & {"documents", *_DECODING}:
         checks.append(("reader", lambda: _reader(settings.reader, bool(wanted & _DECODING), here)))
-    if wanted & {"generations", "methods"}:
+    if asked:
+        checks.append(("tasks", lambda: _tasks(settings.tasks, asked)))
+    if wanted & {"generations", "methods", "tasks"}:
         checks.append(("methods", lambda: _methods(settings)))
     if "card" in wanted:
         checks.append(("card", lambda: _card(settings.card)))
     if "documents" in wanted:
         checks.append(("lengths", lambda: _lengths(settings)))
     if wanted & _DECODING and here:
-        checks.append(("memory", lambda: _memory(settings, wanted)))
+        checks.append(("memory", lambda: _memory(settings, wanted, asked)))
     # One request is enough for an endpoint in several roles.
     roles = list(dict.fromkeys(role for stage, role in _ROLES.items() if stage in wanted))
     while roles:
@@ -80,7 +95,7 @@ def findings(settings: schema.Config, stages: Collection[str], *, here: bool = T
         roles = [role for role in roles if role not in alike]
         checks.append((" and ".join(alike), partial(_endpoint, endpoint, " and ".join(alike))))
     if wanted & {"documents", *_DECODING}:
-        checks.append(("disk", lambda: _disk(settings, wanted)))
+        checks.append(("disk", lambda: _disk(settings, wanted, asked)))
     unread = _awaited(settings.reader)
     for name, work in checks:
         if unread and name in ("lengths", "memory", "disk"):
@@ -106,6 +121,41 @@ def _card(card: schema.Card) -> str:
     written = prose.biographies(card.biographies) if card.biographies else []
     asked = prose.squad(card.xquad) if card.xquad else []
     return f"{len(written)} handwritten biographies, {len(asked)} paragraphs of questions"
+
+
+def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:
+    """The sets of tasks that the stages ask or learn from."""
+    found = {name for name in settings.tasks.sets if "tasks" in stages and settings.asked_of(name)}
+    if "detectors" in stages:
+        found |= {name for detector in settings.detectors.values() for name in detector.sets}
+    return [name for name in settings.tasks.sets if name in found]
+
+
+def _judged(settings: schema.Config) -> bool:
+    """Whether a detector learns from a set by a labeller's verdicts."""
+    return any(detector.sets and detector.label == "judged" for detector in settings.detectors.values())
+
+
+def _tasks(tasks: schema.Tasks, names: Sequence[str]) -> str:
+    """What each set asks of its task, the metric's packages, and its files with their digests; all faults at once."""
+    from utaca.tasks.registry import check_digests, files_of, task_of
+
+    faults, files = [], set()
+    for name in names:
+        settings = tasks.sets[name]
+        try:
+            task_of(settings).check(settings)
+        except UserError as error:
+            faults.append(f"tasks.sets.{name}: {error}")
+        try:
+            found = files_of(settings, tasks.path)
+            check_digests(settings, found)
+            files |= set(found.values())
+        except UserError as error:
+            faults.append(f"tasks.sets.{name}: {error}")
+    if faults:
+        raise UserError("; ".join(dict.fromkeys(faults)))
+    return f"{len(names)} sets of {len(files)} files in {tasks.path}"
 
 
 def _endpoint(endpoint: schema.Endpoint, role: str) -> str:
@@ -233,10 +283,11 @@ class Need:
     tokens: int
 
 
-def need(settings: schema.Config, stages: Collection[str], item: int) -> Need:
-    """What the stages take at ``item`` bytes a number: weights, and a document of K keys and values a layer.
+def need(settings: schema.Config, stages: Collection[str], item: int, sets: Sequence[str] = ()) -> Need:
+    """What the stages, and these sets of tasks, take at ``item`` bytes a number.
 
-    The passes that read it, which depend on the machine, come on top; each job looks after these itself.
+    That is weights, and a document of K keys and values a layer. The passes that read it, which depend on the machine,
+    come on top; each job looks after these itself.
     """
     from transformers import AutoConfig
 
@@ -247,14 +298,14 @@ def need(settings: schema.Config, stages: Collection[str], item: int) -> Need:
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     files = _local_weights(reader)
     weights = _parameters(files) * item if files else _to_fetch(reader)
-    tokens = _longest(settings, stages)
+    tokens = _longest(settings, stages, sets)
     return Need(weights, 2 * config.num_hidden_layers * kv_heads * width * item * tokens, tokens)
 
 
-def _longest(settings: schema.Config, stages: Collection[str]) -> int:
-    """Tokens of the longest document that the stages read."""
+def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> int:
+    """Tokens of the longest document that the stages read; a set without a length says nothing of its prompts."""
     scale = settings.scale
-    found = [0]
+    found = [0, *(settings.tasks.sets[name].length for name in sets)]
     if "trajectories" in stages:
         found += [scale.train.tokens[-1], scale.validation.tokens[-1], scale.test.tokens[-1]]
     if {"generations", "methods"} & set(stages):
@@ -277,12 +328,12 @@ def _parameters(files: Sequence[Path]) -> int:
     return total
 
 
-def _memory(settings: schema.Config, stages: Collection[str]) -> str:
+def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> str:
     """Weights and the longest document against what is free on the GPU and in main memory."""
     from utaca.readers.load import resolved
 
     reader = resolved(settings.reader)
-    needed = need(settings, stages, 2 if reader.dtype == "bfloat16" else 4)
+    needed = need(settings, stages, 2 if reader.dtype == "bfloat16" else 4, sets)
     host = reader.memory.storage == "host"
     places = {"main memory": (needed.weights + needed.document, machine.free_memory())}
     if reader.device == "cuda":
@@ -305,7 +356,7 @@ def _memory(settings: schema.Config, stages: Collection[str]) -> str:
     return f"{'; '.join(notes)} ({parts})"
 
 
-def _disk(settings: schema.Config, stages: Collection[str]) -> str:
+def _disk(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> str:
     """A rough need against what is free in ``results``, and where weights are fetched to.
 
     Documents take 5 bytes a token; a token of a trajectory takes its embeddings, of 4 bytes a number, and one of an
@@ -324,12 +375,28 @@ def _disk(settings: schema.Config, stages: Collection[str]) -> str:
         for suite in (suite for suite in settings.suites.values() if suite.split != schema.TASKS):
             asked = getattr(scale, suite.split).biographies * _FACTS * reader.max_new_tokens
             size += asked * len(suite.ran(scale.detector_seeds)) * _ANSWER_BYTES
+        size += sum(_set_size(settings, name) for name in sets)
     _room(Path("results"), size, "results take about", "free some, or run where there is more")
     if stages & _DECODING and not Path(reader.path).is_dir() and not _local_weights(reader):
         from huggingface_hub.constants import HF_HUB_CACHE
 
         _room(Path(HF_HUB_CACHE), _to_fetch(reader), "weights take", "set HF_HOME to a larger disk")
     return f"about {_gib(size)} for results, {_gib(_free(Path('results')))} are free"
+
+
+def _set_size(settings: schema.Config, name: str) -> int:
+    """Bytes of a set's prompts, answers, and trajectories where detectors learn from it."""
+    from utaca.tasks.registry import TASKS
+
+    about = settings.tasks.sets[name]
+    if about.task not in TASKS:
+        return 0
+    task = TASKS[about.task]
+    rows = (about.examples or task.rows) * len(about.evidence)
+    points = sum(map(len, settings.asked_of(name).values()))
+    token = 4 * _width(settings.reader) * len(settings.trajectories.sites) + _ANSWER_BYTES
+    answered = task.new_tokens * (points * _ANSWER_BYTES + len(about.budgets) * token)
+    return rows * (about.length * _TEXT_BYTES + answered)
 
 
 def _width(reader: schema.Reader) -> int:
