@@ -228,7 +228,9 @@ def test_files_of_the_hub_are_those_of_a_revision(tmp_path: Path, monkeypatch: p
 def test_a_hub_out_of_reach_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     fault = fetched(Official(Book, Source("x.jsonl", "org/set", "abc")), tmp_path).fault
-    assert fault.startswith("https://huggingface.co/datasets/org/set/resolve/abc/x.jsonl cannot be fetched (")
+    begin = "https://huggingface.co/datasets/org/set/resolve/abc/x.jsonl cannot be fetched (Cannot reach https://hugg"
+    assert fault.startswith(begin), fault
+    assert "offline mode is enabled" in fault
     assert fault.endswith(f"; bring it by hand: the file must lie at {tmp_path}/InfiniteBench/longbook_qa_eng.jsonl")
     assert "\n" not in fault
 

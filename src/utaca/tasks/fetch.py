@@ -242,6 +242,8 @@ def _check(file: Official, path: Path) -> None:
         raise UserError(said) from error
 
 
-def _reason(error: Exception) -> str:
-    """The first line of what an error says."""
+def _reason(error: BaseException) -> str:
+    """The first line of what an error says, of its first cause: the hub's own sentence speaks of its cache."""
+    while error.__cause__ is not None:
+        error = error.__cause__
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip(" .")

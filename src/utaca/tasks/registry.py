@@ -46,7 +46,8 @@ def files_of(settings: TaskSet, folder: str) -> dict[str, Path]:
     for name, path in found.items():
         if not path.is_file():
             raise UserError(
-                f"{path}, file {name!r} of task {task.name}, is not there; docs/benchmarks.md says where to get it"
+                f"{path}, file {name!r} of task {task.name}, is not there; python -m utaca.tasks fetches the official "
+                "files, see docs/benchmarks.md"
             )
     return found
 
