@@ -5,37 +5,24 @@ SQuAD's F1 and exact match are those of its official script (evaluate-v1.1.py), 
 
 from __future__ import annotations
 
-import re
-import string
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from utaca.judging.cas import extract
+from utaca.judging.strings import normalise, token_f1
 
 UNKNOWN = "unknown"
 FURTHER_WORDS = 4
 """A value is found where an answer gives it with at most so many further words."""
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
 
 def normalised(text: str) -> str:
     """SQuAD's normal form: lower case without punctuation and articles, single spaces."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    return " ".join(normalise(text))
 
 
 def f1(answer: str, golds: Iterable[str]) -> float:
     """SQuAD's F1 of an answer's tokens, against the best of the gold answers."""
-    return max(_f1(normalised(answer).split(), normalised(gold).split()) for gold in golds)
-
-
-def _f1(answer: Sequence[str], gold: Sequence[str]) -> float:
-    same = sum((Counter(answer) & Counter(gold)).values())
-    if not same:
-        return 0.0
-    precision, recall = same / len(answer), same / len(gold)
-    return 2 * precision * recall / (precision + recall)
+    return max(token_f1(answer, gold) for gold in golds)
 
 
 def exact_match(answer: str, golds: Iterable[str]) -> float:

@@ -14,14 +14,20 @@ def normalise(text: str) -> list[str]:
     return re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION)).split()
 
 
+def token_f1(prediction: str, reference: str) -> float:
+    """F1 in [0, 1] of two strings' words in common, after :func:`normalise`; 0 where either comes to nothing.
+
+    As SQuAD 1.1, InfiniteBench and LongBench compute it.
+    """
+    predicted, wanted = normalise(prediction), normalise(reference)
+    shared = sum((Counter(predicted) & Counter(wanted)).values())
+    return 2 * shared / (len(predicted) + len(wanted)) if shared else 0.0
+
+
 def string_match(prediction: str, reference: str) -> float:
-    """Token F1 of two strings in [0, 1], after :func:`normalise`; 1 where both come to nothing.
+    """:func:`token_f1`, but 1 where both strings come to nothing, as SQuAD 2.0 has it.
 
     The paper prints a string-based score ("Str") without saying how it is computed; the usual F1 of extractive
     question answering is used here, so this column compares operating points with each other, not with the paper.
     """
-    predicted, wanted = normalise(prediction), normalise(reference)
-    if not predicted or not wanted:
-        return float(predicted == wanted)
-    shared = sum((Counter(predicted) & Counter(wanted)).values())
-    return 2 * shared / (len(predicted) + len(wanted))
+    return 1.0 if not normalise(prediction) and not normalise(reference) else token_f1(prediction, reference)

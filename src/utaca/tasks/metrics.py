@@ -5,16 +5,14 @@ Two metrics that both are called ROUGE-L differ by several points, so each keeps
 
 from __future__ import annotations
 
-import re
-import string
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from importlib import metadata
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from utaca.errors import UserError
+from utaca.judging import strings
 
 if TYPE_CHECKING:
     from rouge import Rouge
@@ -45,8 +43,7 @@ def token_f1(prediction: str, references: Sequence[str]) -> float:
 
     SQuAD's normalisation, but a text of which nothing is left scores 0 whatever it is held against.
     """
-    predicted = _words(prediction)
-    return max(_f1(predicted, _words(reference)) for reference in _several(references))
+    return 100 * max(strings.token_f1(prediction, reference) for reference in _several(references))
 
 
 def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
@@ -80,21 +77,6 @@ def _several(references: Sequence[str]) -> Sequence[str]:
     if isinstance(references, str):
         raise TypeError("references are a sequence of texts, not a text")
     return references
-
-
-def _words(text: str) -> list[str]:
-    """Words of a text in small letters, without ASCII punctuation and English articles."""
-    bare = text.lower().translate(str.maketrans("", "", string.punctuation))
-    return re.sub(r"\b(a|an|the)\b", " ", bare).split()
-
-
-def _f1(predicted: Sequence[str], wanted: Sequence[str]) -> float:
-    """F1 of two bags of words, 0 to 100."""
-    common = sum((Counter(predicted) & Counter(wanted)).values())
-    if not common:
-        return 0.0
-    precision, recall = common / len(predicted), common / len(wanted)
-    return 100 * (2 * precision * recall / (precision + recall))
 
 
 class _RougeL(Thread):
