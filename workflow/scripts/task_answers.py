@@ -33,9 +33,10 @@ with stage_log(snakemake.log[0]):
         for label, (variant, seed, path) in params.triggers.items()
     }
     asked = ask(TASKS[params.task], rows(files.examples, "examples"))
-    # Operating points that are added or asked for again find the others in the journal.
-    common = digest({"code": params.code, "reader": params.reader, "paired": params.paired})
-    journal = Journal(params.journal, fingerprint(common, [files.examples, *files.reader]))
+    # Operating points and rows that are added or asked for again find the others in the journal. It outlives an
+    # edit of the code: answers take hours, and a folder that is deleted is only work to be done.
+    common = digest({"reader": params.reader, "paired": params.paired})
+    journal = Journal(params.journal, fingerprint(common, files.reader))
     found = decode_suites(reader, asked, suites, methods, triggers, journal, paired=params.paired)
     config = digest({key: value for key, value in params.items() if key not in ("suites", "methods", "triggers")})
     made_from = [files.examples, *files.detectors]

@@ -27,9 +27,10 @@ with stage_log(snakemake.log[0]):
     settings = snakemake.config["reader"] | {"memory": params.reader["memory"]}
     reader = load_reader(build(schema.Reader, settings, "reader"))
     asked = ask(TASKS[params.task], rows(snakemake.input.examples, "examples"))
-    config = digest(dict(params.items()))
+    # What is journaled outlives an edit of the code, as in task_answers.py.
+    common = digest({key: value for key, value in params.items() if key != "code"})
     folder = Path(params.journal) / snakemake.wildcards.task
-    journal = Journal(folder, fingerprint(config, [snakemake.input.examples, *snakemake.input.reader]))
+    journal = Journal(folder, fingerprint(common, snakemake.input.reader))
     recorded = build(schema.Trajectories, params.recorded, "trajectories")
     table = trajectories(reader, asked, params.budgets, recorded, journal)
     write(
@@ -37,7 +38,7 @@ with stage_log(snakemake.log[0]):
         "trajectories",
         table,
         schema=trajectory_schema(reader.width, recorded.sites),
-        config=config,
+        config=digest(dict(params.items())),
         reader=Origin(reader.settings.name, reader.identity),
     )
     # The part holds all of it now.

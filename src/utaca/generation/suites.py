@@ -99,7 +99,7 @@ class _Document:
 
     def __init__(self, reader: Reader, asked: Asked, journal: Journal, paired: bool) -> None:
         self._reader, self._asked, self._journal, self._paired = reader, asked, journal, paired
-        self._answers = Answers(reader, asked.text)
+        self._answers, self._what = Answers(reader, asked.text), f"{asked.document}/{digest(asked)}"
 
     def answer(self, point: Point, method: Method, trigger: Trigger | None, suite: str) -> Answered:
         about: dict[str, str | int] = {"suite": suite, "point": point.label, "budget": point.budget}
@@ -129,9 +129,7 @@ class _Document:
     def _table(self, what: str, method: Method, trigger: Trigger | None, make: Any) -> pa.Table:
         # Suites and names of detectors are no part of an answer.
         identity = fingerprint(digest(repr(method)), method.files())
-        return self._journal.table(
-            f"{what}/{identity}/{trigger.digest if trigger else ''}/{self._asked.document}", make
-        )
+        return self._journal.table(f"{what}/{identity}/{trigger.digest if trigger else ''}/{self._what}", make)
 
     def _generate(self, method: Method, trigger: Trigger | None, interventions: Mapping[int, bool]) -> Answer:
         options = {"interventions": interventions, "paired": self._paired, "prefix": self._asked.prefix}

@@ -18,6 +18,7 @@ from utaca.readers.load import Reader
 from utaca.records import progress, trajectory_schema
 from utaca.records.journal import Journal
 from utaca.settings import schema
+from utaca.settings.checks import digest
 from utaca.settings.schema import Trajectories
 from utaca.trace import Generation
 
@@ -42,7 +43,9 @@ def trajectories(
         )
 
     bar = progress(asked, total=len(asked), unit="document", description="trajectories")
-    return pa.concat_tables([journal.table(one.document, lambda one=one: decode(one)) for one in bar])
+    return pa.concat_tables(
+        [journal.table(f"{one.document}/{digest(one)}", lambda one=one: decode(one)) for one in bar]
+    )
 
 
 def _table(reader: Reader, document: str, budget: int, generation: Generation, sites: Sequence[str]) -> pa.Table:
