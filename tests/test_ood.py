@@ -11,6 +11,8 @@ from utaca.records import write
 from utaca.reporting import detection, tasks
 from utaca.settings import schema
 from utaca.settings.schema import NOT_RUN, Point, TaskSet
+from utaca.tasks import asking
+from utaca.tasks.registry import TASKS
 
 SETS = {
     "qa_1-8k": TaskSet(task="qa_1", length=8192),
@@ -143,3 +145,31 @@ def test_calibration_stands_beside_what_it_started_from(tmp_path) -> None:
         assert (before["balanced_accuracy_pct"], after["balanced_accuracy_pct"]) == (100, 75)
         assert (before["learned_from"], after["learned_from"]) == ("biographies", "qa_1-8k")
     assert list(frame[frame["set"] == "QA-8k"]["paper_score"]) == [14.40, 23.10]
+
+
+def test_rows_of_one_document_are_learned_from_or_held_out_together() -> None:
+    rows = [
+        {"id": f"{number}{kind}", "document": f"d{number // 2}"} for number in range(60) for kind in ("", "/missing")
+    ]
+    learned, held = asking.learned(rows)
+    assert learned | held == {row["id"] for row in rows}
+    assert not learned & held
+    of = {row["id"]: row["document"] for row in rows}
+    assert not {of[name] for name in learned} & {of[name] for name in held}
+    assert len({of[name] for name in held}) == 4, "one document in eight, begun ones too"
+    assert asking.learned(reversed(rows)) == (learned, held)
+
+
+def test_every_answer_has_a_score_also_where_nothing_was_answered() -> None:
+    examples = [{"id": "a", "document": "d", "references": ["Oslo", "Kristiania"]}]
+    answers = [{"document": "a", "suite": "s", "point": text, "text": text} for text in ("in OSLO.", "Bergen", "")]
+    found = list(asking.scores(TASKS["qa_1"](), examples, answers))
+    assert [row["score"] for row in found] == [100, 0, 0]
+    assert {(row["example"], row["document"], row["suite"]) for row in found} == {("a", "d", "s")}
+    assert [row["point"] for row in found] == [answer["point"] for answer in answers]
+
+
+def test_a_task_is_asked_with_its_own_prefix_and_length() -> None:
+    row = {"id": "a", "document": "d", "text": "t", "question": "q", "references": ["r"]}
+    (one,) = asking.ask(TASKS["qa_2"], [row])
+    assert (one.document, one.text, one.question, one.longest, one.prefix) == ("a", "t", "q", 32, " Answer:")
