@@ -31,7 +31,7 @@ ROWS, SHARED = 12, 3
 
 
 def config() -> schema.Config:
-    suites = {"ruler": schema.Suite("tasks", list(SETS), POINTS)}
+    suites = {"ruler": schema.Suite("tasks", POINTS, sets=list(SETS))}
     detectors = {"utaca": schema.Detector(), "calibrated": schema.Detector(start="utaca", sets=["qa_1-8k"])}
     scale = schema.Scale(name="smoke", bootstrap=400)
     return reference_config(scale=scale, suites=suites, tasks=schema.Tasks(sets=SETS), detectors=detectors)

@@ -499,7 +499,6 @@ class Suite:
     split: str = setting(
         MISSING, "documents that it runs on; tasks: benchmarks of other domains", choices=["validation", "test", TASKS]
     )
-    sets: list[str] = setting([], "tasks.sets that it runs on (split: tasks)")
     points: list[Point] = setting([], "its operating points")
     table: str = setting(
         "generation",
@@ -509,6 +508,7 @@ class Suite:
         "equal budgets",
         choices=["generation", "seeds", "sweep", "methods", "budgets"],
     )
+    sets: list[str] = setting([], "tasks.sets that it runs on (split: tasks)")
 
     def ran(self, seeds: int) -> list[Point]:
         """The points that are run, where there are detectors of ``seeds`` seeds."""
