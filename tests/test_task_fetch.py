@@ -236,10 +236,13 @@ def test_a_hub_out_of_reach_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 CHILD = """
+import signal
 import sys
 from pathlib import Path
 from utaca.tasks.fetch import Official, Source, fetch
 from utaca.tasks.infinitebench import Questions
+# A process that was started in the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 list(fetch(["it"], Path(sys.argv[1]), {"it": Official(Questions, Source(sys.argv[2]))}))
 """
 
