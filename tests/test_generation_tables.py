@@ -104,12 +104,13 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
 
     row = frame.loc["UT-ACA", "K_max=64, Sub.16"]
     assert row["gap_closed_pct"] == pytest.approx(closed(range(N)))
-    counts = statistics.resamples(N, 300, 0, "test").astype(int)
-    resampled = [closed([d for d in range(N) for _ in range(one[d])]) for one in counts[:40]]
+    draws = statistics.Draws(statistics.resamples(N, 300, 0, "test")[:40], 0, "test")
+    drawn = draws.documents.astype(int)
+    resampled = [closed([d for d in range(N) for _ in range(one[d])]) for one in drawn]
     assert np.isfinite(resampled).all()
     found = points(answers, scores)
-    curve = Curve.of(found[:3], counts[:40].astype(float))
-    share = [generation.gain(found[i], curve, counts[:40].astype(float))[1] for i in (4, 6)]
+    curve = Curve.of(found[:3], draws)
+    share = [generation.gain(found[i], curve, draws)[1] for i in (4, 6)]
     assert 100 * share[0] / share[1] == pytest.approx(resampled)
     assert row["gap_closed_pct_low"] < row["gap_closed_pct"] < row["gap_closed_pct_high"]
     assert np.isnan(frame.loc["Oracle", "K_max=64, Sub.16"]["gap_closed_pct"])
@@ -125,6 +126,43 @@ def test_a_share_of_nothing_is_undefined() -> None:
     assert np.isnan(found.low)
     sure = np.where(np.arange(100) < 3, -1.0, 2.0)
     assert (statistics.share((1.0, one), (2.0, sure)).low, statistics.share((1.0, one), (2.0, sure)).high) == (0.5, 0.5)
+
+
+def test_points_of_several_seeds_are_one_row(tmp_path, config) -> None:
+    """Its figures are means over seeds and documents, its interval wider than one seed's where seeds differ."""
+    seeds = [("utaca", 64, "sub.16", seed, 300.0 + 40 * seed, 0.1 + 0.25 * seed) for seed in range(4)]
+    answers, scores = made(tmp_path, FIXED + seeds)
+    table = generation.generation("test", answers, scores, config)
+    assert list(table.frame["seeds"]) == [0, 0, 0, 4]
+    row = table.frame.iloc[3]
+    each = [brute(answers, scores, f"utaca-K64-sub16-seed{seed}", range(N)) for seed in range(4)]
+    assert row["cas_pct"] == pytest.approx(100 * np.mean([cas for _, cas in each]))
+    assert row["mtokens"] == pytest.approx(np.mean([tokens for tokens, _ in each]))
+    alone = generation.generation("test", answers[:4], scores[:4], config).frame.iloc[3]
+    wide, narrow = (one["cas_pct_high"] - one["cas_pct_low"] for one in (row, alone))
+    assert wide > narrow
+    (_, _, _, pooled) = points(answers, scores)
+    assert pooled.seeds == (0, 1, 2, 3)
+    assert [float(one.ratio("cas", "judged")) for one in pooled.apart()] == pytest.approx([cas for _, cas in each])
+
+
+def test_a_clipped_comparison_shows_its_note(tmp_path, config) -> None:
+    header = generation.generation("test", *made(tmp_path / "a", FIXED + ADAPTIVE), config).cells(folded=False)[0]
+    assert "Note" not in header
+    below = [("utaca", 16, "sub.16", 0, 60.0, 0.5)]
+    table = generation.generation("test", *made(tmp_path / "b", FIXED + below), config)
+    header, rows = table.cells(folded=False)
+    assert rows[3][header.index("Note")] == "below InfLLM's range, clipped to K=8"
+    seeds = [("utaca", 16, "sub.16", seed, 60.0, 0.5) for seed in range(2)]
+    header, rows = generation.seeds(*made(tmp_path / "c", FIXED + seeds), config).cells(folded=False)
+    assert [row[header.index("Note")] for row in rows] == ["below InfLLM's range, clipped to K=8"] * 2 + [""]
+
+
+def test_holm_is_over_the_gains_of_the_table(tmp_path, config) -> None:
+    frame = generation.generation("test", *made(tmp_path, FIXED + ADAPTIVE + ORACLES), config).frame
+    expected = statistics.holm(list(frame["gain_p"]))
+    assert list(frame["gain_p_holm"]) == pytest.approx(expected, nan_ok=True)
+    assert frame["gain_p"].notna().sum() == 4
 
 
 def test_seeds_have_a_row_each_and_their_mean(tmp_path, config) -> None:

@@ -44,7 +44,7 @@ def test_every_point_is_decoded_once_by_its_kind(root: Path) -> None:
         labels = [point.label for kind in KINDS for point in plan.points(split, kind)]
         assert len(labels) == len(set(labels))
         suites = [suite for suite in plan.settings.suites.values() if suite.split == split]
-        named = {p.label for suite in suites for p in suite.ran(plan.settings.scale.detector_seeds)}
+        named = {p.label for suite in suites for p in plan.settings.ran(suite)}
         assert set(labels) == named
     assert all(point.in_blocks for point in plan.points("test", "blocks"))
     assert not any(point.in_blocks for point in plan.points("test", "methods"))

@@ -125,6 +125,58 @@ def test_interval_covers_the_true_mean_about_as_often_as_it_says():
     assert 0.87 <= covered / 200 <= 0.99
 
 
+def test_documents_and_seeds_are_drawn_together():
+    """Against loops over what was drawn: the ratio of sums of points, and the mean of a figure of each seed."""
+    rng = np.random.default_rng(1)
+    n, seeds = 6, 4
+    above, below = rng.random((seeds, n)), rng.integers(1, 5, (seeds, n)).astype(float)
+    draws = statistics.Draws(statistics.resamples(n, 50, 0, "x"), 0, "x")
+    times = draws.seeds("utaca", seeds).astype(int)
+    assert (times.sum(1) == seeds).all()
+    assert (times != draws.seeds("chained", seeds)).any()
+    got = statistics.ratio(above.ravel(), below.ravel(), draws.cells("utaca", seeds))
+    each = [statistics.ratio(above[s], below[s], draws.documents) for s in range(seeds)]
+    mean = draws.mean("utaca", each)
+    for place, (of_seeds, of_documents) in enumerate(zip(times, draws.documents.astype(int), strict=True)):
+        cells = [(s, d) for s in np.repeat(range(seeds), of_seeds) for d in np.repeat(range(n), of_documents)]
+        assert got[place] == pytest.approx(sum(above[c] for c in cells) / sum(below[c] for c in cells))
+        assert mean[place] == pytest.approx(np.mean([each[s][place] for s in np.repeat(range(seeds), of_seeds)]))
+    # One seed, or seeds that answer alike, are documents alone.
+    alone = statistics.ratio(above[0], below[0], draws.documents)
+    assert statistics.ratio(above[0], below[0], draws.cells("utaca", 1)) == pytest.approx(alone)
+    same = np.tile(above[0], seeds), np.tile(below[0], seeds)
+    assert statistics.ratio(*same, draws.cells("utaca", seeds)) == pytest.approx(alone)
+
+
+def test_intervals_hold_the_variance_over_seeds():
+    """Seeds and documents with effects of their own: 95 % intervals over both cover, those over documents do not."""
+    rng, n, seeds, trials = np.random.default_rng(2), 40, 8, 300
+    both, documents_alone = 0, 0
+    for trial in range(trials):
+        x = rng.normal(0, 1, (seeds, 1)) + rng.normal(0, 1, (1, n)) + rng.normal(0, 1, (seeds, n))
+        draws = statistics.Draws(statistics.resamples(n, 300, trial, "x"), trial, "x")
+        one = np.ones(seeds * n)
+        got = statistics.ratio_interval(x.ravel(), one, draws.cells("utaca", seeds))
+        both += got.low <= 0 <= got.high
+        got = statistics.ratio_interval(x.mean(0), np.ones(n), draws.documents)
+        documents_alone += got.low <= 0 <= got.high
+    assert both / trials >= 0.88
+    assert documents_alone / trials < 0.75
+
+
+def test_p_and_holm():
+    # Statsmodels' multipletests(p, method="holm") on these p.
+    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    adjusted = statistics.holm([0.2, float("nan"), 0.6])
+    assert adjusted[::2] == pytest.approx([0.4, 0.6])
+    assert np.isnan(adjusted[1])
+    drawn = np.arange(-2.0, 97.0)
+    assert statistics.p_value(drawn) == pytest.approx(2 * 4 / 100)
+    assert statistics.p_value(drawn + 3) == pytest.approx(2 / 100)
+    assert statistics.p_value(-drawn) == statistics.p_value(drawn)
+    assert np.isnan(statistics.p_value(np.array([np.nan])))
+
+
 def test_paired_difference_uses_the_pairing():
     rng = np.random.default_rng(2)
     base = rng.random(40)
@@ -163,7 +215,7 @@ def test_detection_table(detections, config):
     assert (ran["n_tokens"] == N_DOCUMENTS * 8 - 1).all()
     assert frame.loc["UT-ACA", "seeds"] == 3
     assert frame.loc["UT-ACA", "macc_pct_sd"] > 0
-    assert np.isnan(frame.loc["UT-ACA", "macc_pct_low"])
+    assert frame.loc["UT-ACA", "macc_pct_low"] < frame.loc["UT-ACA", "macc_pct"] < frame.loc["UT-ACA", "macc_pct_high"]
     baseline = frame.loc["Top-10 Std"]
     for column in ("macc_pct", "recall_n_pct", "recall_p_pct", "balanced_accuracy_pct", "f1_n_pct", "auroc"):
         assert baseline[f"{column}_low"] <= baseline[column] <= baseline[f"{column}_high"]
@@ -174,7 +226,7 @@ def test_detection_table(detections, config):
     assert rows[2][0] == "Evidential Mass (not run)"
     assert rows[2][1] == render.MISSING
     assert rows[2][header.index("paper Recall P %")] == "60.04"
-    assert "±" in rows[4][1]
+    assert "[" in rows[4][1]
     assert "[" in rows[0][1]
     assert "synthetic prose" in table.caption
 
@@ -182,20 +234,25 @@ def test_detection_table(detections, config):
 def test_differences_are_paired_by_document(detections, config):
     frame = detection.detection(detection.load(detections), config).frame.set_index("detector")
     raw = pd.read_parquet(detections).dropna(subset="label")
-    counts = statistics.resamples(N_DOCUMENTS, config.scale.bootstrap, config.seed, "detection")
+    draws = statistics.Draws.of(N_DOCUMENTS, config, "detection")
 
-    def auroc(name, weights):
+    def auroc(name, weights, seeds):
         areas = []
         for _, own in raw[raw["detector"] == name].groupby("seed"):
             drawn = own.loc[own.index.repeat([int(weights[int(d[1:])]) for d in own["document"]])]
             label, score = drawn["label"].to_numpy(), drawn["score"].to_numpy()
             areas.append(detection_metrics(score > 0, label, score)["auroc"])
-        return np.mean(areas)
+        return np.average(areas, weights=seeds)
 
-    once = np.ones(N_DOCUMENTS)
+    once, equally = np.ones(N_DOCUMENTS), {"utaca": np.ones((1, 3)), "margin_only": np.ones((1, 2))}
     other = frame.loc["margin_only"]
-    assert other["auroc_difference"] == pytest.approx(auroc("utaca", once) - auroc("margin_only", once))
-    drawn = [auroc("utaca", weights) - auroc("margin_only", weights) for weights in counts]
+    first, second = (auroc(name, once, seeds[0]) for name, seeds in equally.items())
+    assert other["auroc_difference"] == pytest.approx(first - second)
+    seeds = {name: draws.seeds(name, one.shape[1]) for name, one in equally.items()}
+    drawn = [
+        auroc("utaca", weights, seeds["utaca"][place]) - auroc("margin_only", weights, seeds["margin_only"][place])
+        for place, weights in enumerate(draws.documents)
+    ]
     expected = np.quantile(drawn, [0.025, 0.975])
     assert (other["auroc_difference_low"], other["auroc_difference_high"]) == pytest.approx(tuple(expected))
     assert np.isnan(frame.loc["UT-ACA", "auroc_difference"])
@@ -370,15 +427,13 @@ def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
     assert read["cas_pct"].dtype == np.float64
     assert (read["n_documents"] == N_DOCUMENTS).all()
     brief, _, whole = files[4].read_text("utf-8").partition(render.DETAILS)
-    shown = (
-        "| Method | Setting | mTokens | Seconds a token | CAS % | paper mTokens (Llama-3.1-8B) | paper CAS % (Llama-"
-    )
+    shown = "| Method | Setting | mTokens | Attended | Seconds a token | CAS % | paper mTokens (Llama-3.1-8B) | paper CAS % (Llama-"
     assert shown in brief
     assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
     assert "Gap closed" not in brief
     assert "Gap closed" in whole
     assert brief.count("\n| UT-ACA |") == whole.count("\n| UT-ACA |") == 2
-    assert len(made[1].cells(folded=False)[0]) == 7
+    assert len(made[1].cells(folded=False)[0]) == 10, "a clipped comparison shows its gain and note"
     assert "Gap closed" not in files[5].read_text("utf-8")
     assert "K_max" not in files[5].read_text("utf-8").replace(r"$K_{\max}", "").replace("K_{", "")
 

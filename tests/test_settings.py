@@ -137,15 +137,28 @@ def test_the_replayed_point_is_that_of_the_suites(root: Path, suites: str, label
 
 def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
     settings = load(compose({"suites": "llama_full", "scale": {"detector_seeds": "3"}}, root))
-    labels = [point.label for point in settings.suites["seeds"].ran(settings.scale.detector_seeds)]
+    labels = [point.label for point in settings.ran(settings.suites["seeds"])]
     assert labels == [f"utaca-K64-sub16-seed{seed}" for seed in range(3)]
+    assert settings.ran(settings.suites["test"]) == settings.suites["test"].points
     assert schema.Point("utaca", 64, "sub.16").label == "utaca-K64-sub16", "as ever"
     assert schema.Point("utaca", 64, "sub.16", "two_way", 3).label == "utaca-K64-sub16-two_way-seed3"
+
+
+@pytest.mark.parametrize(("seeds", "found"), [("2", 2), ("0", 3)])
+def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, found: int) -> None:
+    wanted = {"suites": "llama", "scale": {"detector_seeds": "3"}, "generation": {"seeds": seeds}}
+    settings = load(compose(wanted, root))
+    labels = [point.label for point in settings.ran(settings.suites["chained"])]
+    named = ["utaca-K16-sub16-chained", "utaca-K32-sub16-chained", "utaca-K64-sub16-chained"]
+    assert labels == [f"{name}-seed{seed}" for name in named for seed in range(found)]
+    fixed = [point for point in settings.ran(settings.suites["test"]) if point.method != "utaca"]
+    assert {point.seed for point in fixed} == {-1}
 
 
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
+        ({"generation": {"seeds": "9"}}, "generation.seeds is 9 but must be at most scale.detector_seeds, which is 8"),
         ({"jugde": "x"}, "unknown config key jugde; did you mean judge?"),
         ({"detectors": {"mine": {"lerning_rate": "1"}}}, "did you mean detectors.mine.learning_rate?"),
         ({"reader": {"memory": {"n_int": "1"}}}, "did you mean reader.memory.n_init?"),

@@ -250,7 +250,7 @@ class Plan:
         for name, suite in self.settings.suites.items():
             if suite.split == schema.TASKS:
                 continue
-            for point in suite.ran(self.settings.scale.detector_seeds):
+            for point in self.settings.ran(suite):
                 if (suite.split, point.label) not in known:
                     known.add((suite.split, point.label))
                     kind = KINDS[0] if point.in_blocks else KINDS[1]

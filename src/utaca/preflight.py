@@ -374,7 +374,7 @@ def _disk(settings: schema.Config, stages: Collection[str], sets: Sequence[str])
         size += sum(decoded) * (4 * _width(reader) * len(settings.trajectories.sites) + _ANSWER_BYTES)
         for suite in (suite for suite in settings.suites.values() if suite.split != schema.TASKS):
             asked = getattr(scale, suite.split).biographies * _FACTS * reader.max_new_tokens
-            size += asked * len(suite.ran(scale.detector_seeds)) * _ANSWER_BYTES
+            size += asked * len(settings.ran(suite)) * _ANSWER_BYTES
         size += sum(_set_size(settings, name) for name in sets)
     _room(Path("results"), size, "results take about", "free some, or run where there is more")
     if stages & _DECODING and not Path(reader.path).is_dir() and not _local_weights(reader):

@@ -15,7 +15,7 @@ from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.statistics import Estimate
+from utaca.reporting.statistics import Draws, Estimate
 from utaca.reporting.tables import NAN, NOT_RUN, Column, Row, Table, caption_in_words
 from utaca.settings import schema
 
@@ -99,44 +99,47 @@ def run_in_words(data: Detections, config: schema.Config) -> str:
 def detection(data: Detections, config: schema.Config) -> Table:
     """Token-level detection (paper, section "Uncertainty Detection Experiments").
 
-    Detectors of several seeds: mean and standard deviation over them; of one, as the untrained ones: interval over
-    documents. Tokens without a label are counted and left out of the figures. ``*_difference`` is the main variant's
-    figure, a mean over seeds, minus the row's, paired by document. Detectors of the paper that are not in the file
-    stand as not run.
+    Figures are means over seeds, intervals hold documents and seeds. Tokens without a label are counted and left out of
+    the figures. ``*_difference`` is the main variant's figure minus the row's, paired by document, ``*_p_holm`` its p
+    after Holm over the column. Detectors of the paper that are not in the file stand as not run.
     """
-    counts = statistics.resamples(len(data.documents), config.scale.bootstrap, config.seed, "detection")
-    main = _figures(data, config.detector, data.runs[config.detector], {})
-    resampled_main = resampled_metrics(data, data.runs[config.detector], counts)
+    draws = Draws.of(len(data.documents), config, "detection")
+    resampled_main = resampled_metrics(data, config.detector, draws)
+    main = _figures(data, config.detector, resampled_main)
     rows = []
     for name in [*DETECTORS, *(name for name in data.runs if name not in DETECTORS)]:
         runs = data.runs.get(name, [])
         reference = paper.DETECTION.get(name, paper.Detection(NAN, NAN, NAN))
-        resampled = resampled_metrics(data, runs, counts) if runs else {}
-        row = _figures(data, name, runs, resampled)
+        resampled = resampled_metrics(data, name, draws) if runs else {}
+        row = _figures(data, name, resampled)
         for metric, column, factor in (("auroc", "auroc", 1), ("balanced_accuracy", "balanced_accuracy_pct", 100)):
-            difference = Estimate(NAN)
+            difference, row[f"{column}_p"] = Estimate(NAN), NAN
             if runs and name != config.detector:
-                difference = statistics.interval(
-                    main[column] - row[column], factor * (resampled_main[metric] - resampled[metric])
-                )
+                drawn = factor * (resampled_main[metric] - resampled[metric])
+                difference = statistics.interval(main[column] - row[column], drawn)
+                row[f"{column}_p"] = statistics.p_value(drawn)
             row[f"{column}_difference"] = difference.value
             row[f"{column}_difference_low"], row[f"{column}_difference_high"] = difference.low, difference.high
         rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
+    for column in ("auroc", "balanced_accuracy_pct"):
+        for row, adjusted in zip(rows, statistics.holm([row[f"{column}_p"] for row in rows]), strict=True):
+            row[f"{column}_p_holm"] = adjusted
     what = (
         "Token-level uncertainty detection on the fixed compact-budget traces of the test split; hallucinated and "
         "unknown tokens are uncertain (N), correct ones certain (P); mAcc is accuracy over tokens; thresholds were "
-        "fixed on validation, by balanced accuracy (baselines, evidential, thresholded); ± is the standard deviation "
-        "over seeds."
+        "fixed on validation, by balanced accuracy (baselines, evidential, thresholded); figures are means over seeds."
     )
     notes = (
-        f"ECE is of p_N, in ten bins. Minus row: {data.title(config.detector)}'s figure minus the row's, paired by "
-        "document."
+        f"ECE is of p_N, in ten bins, ± its standard deviation over seeds. Minus row: {data.title(config.detector)}'s "
+        "figure minus the row's, paired by document; p is adjusted by Holm over the rows of the column."
     )
     columns = (
         _title_column(),
         *metric_columns("macc", "recall_n", "recall_p", "auroc"),
         Column("AUROC, minus row", _bracketed("auroc_difference", 3), folded=True),
+        Column("its p", lambda row: render.number(row["auroc_p_holm"], 4), folded=True),
         Column("Balanced acc., minus row", _bracketed("balanced_accuracy_pct_difference", 2), folded=True),
+        Column("its p, too", lambda row: render.number(row["balanced_accuracy_pct_p_holm"], 4), folded=True),
         Column("Tokens", _count("n_tokens"), folded=True),
         Column("Documents", _count("n_documents"), folded=True),
         Column("Failed labels", _count("n_failed_labels"), folded=True),
@@ -151,12 +154,13 @@ def detection(data: Detections, config: schema.Config) -> Table:
 def ablation(data: Detections, config: schema.Config) -> Table:
     """Component ablation (paper, table of the same name): variants that differ from the main one in these alone."""
     main = config.detectors[config.detector]
+    draws = Draws.of(len(data.documents), config, "detection")
     rows = []
     for (margin, embedding, lstm), reference in paper.ABLATION.items():
         wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
         name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
         row = {"margin": margin, "embedding": embedding, "lstm": lstm}
-        row |= _figures(data, name or NOT_RUN, data.runs.get(name, []), {})
+        row |= _figures(data, name or NOT_RUN, resampled_metrics(data, name, draws) if name in data.runs else {})
         rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
 
     def component(key: str) -> Show:
@@ -174,7 +178,7 @@ def ablation(data: Detections, config: schema.Config) -> Table:
     )
     what = (
         "Component ablation of the detector on the fixed compact-budget traces of the test split, all else as in "
-        f"{data.title(config.detector)}; ± is the standard deviation over seeds."
+        f"{data.title(config.detector)}; figures are means over seeds."
     )
     return Table("ablation", "Component ablation", _caption(what, data, config), pd.DataFrame(rows), columns)
 
@@ -189,7 +193,7 @@ def triggers(data: Detections, config: schema.Config) -> Table:
     needed = data.needed
     if needed is None:
         raise UserError("the detections do not tell which tokens an expansion changes; set trajectories.expanded")
-    counts = statistics.resamples(len(data.documents), config.scale.bootstrap, config.seed, "triggers")
+    draws = Draws.of(len(data.documents), config, "triggers")
     share = 100 * float(needed.mean())
     oracle = {"expansions_pct": share, "caught_pct": 100.0, "caught_at_rate_pct": 100.0, "auroc": 1.0}
     rows: list[Row] = [{"detector": "Oracle", "run": True, "seeds": 0} | oracle]
@@ -204,13 +208,13 @@ def triggers(data: Detections, config: schema.Config) -> Table:
         }
         for column, values in figures.items():
             row[column], row[f"{column}_sd"] = statistics.mean_sd(values)
-        hits, all_needed = (
+        whole, *hits = (
             np.bincount(data.document[chosen], minlength=len(data.documents)).astype(np.float64)
-            for chosen in (needed & runs[0].uncertain, needed)
+            for chosen in (needed, *(needed & run.uncertain for run in runs))
         )
-        if len(runs) == 1:
-            limits = statistics.ratio_interval(hits, all_needed, counts)
-            row["caught_pct_low"], row["caught_pct_high"] = 100 * limits.low, 100 * limits.high
+        drawn = draws.mean(name, [statistics.ratio(own, whole, draws.documents) for own in hits])
+        limits = statistics.interval(row["caught_pct"], 100 * drawn)
+        row["caught_pct_low"], row["caught_pct_high"] = limits.low, limits.high
         rows.append(row)
     frame = pd.DataFrame(rows)
     frame["n_tokens"], frame["n_needed"] = len(needed), int(needed.sum())
@@ -270,8 +274,9 @@ _HEADERS = {
 }
 
 
-def _figures(data: Detections, name: str, runs: Sequence[Run], resampled: Mapping[str, np.ndarray]) -> Row:
-    """Figures of a row: mean and spread over seeds, and the interval where there is one run."""
+def _figures(data: Detections, name: str, resampled: Mapping[str, np.ndarray]) -> Row:
+    """Figures of a row: means over seeds, with interval and spread."""
+    runs = data.runs.get(name, [])
     row: Row = {"detector": data.title(name), "run": bool(runs), "seeds": len(runs)}
     metrics = [measured(run, data.label) for run in runs]
     return row | {
@@ -289,45 +294,43 @@ def measured(run: Run, label: np.ndarray) -> dict[str, float | int]:
 
 
 def summary(metrics: Sequence[Mapping[str, float]], resampled: Mapping[str, np.ndarray]) -> Row:
-    """Mean and spread of what is :func:`measured` of a row's runs; of one run, limits too where it is ``resampled``."""
+    """Mean and spread of what is :func:`measured` of a row's runs, with limits where it is ``resampled``."""
     row: Row = {}
     for metric in (*_PERCENT, *_PLAIN):
         factor, column = (1, metric) if metric in _PLAIN else (100, f"{metric}_pct")
         mean, sd = statistics.mean_sd([m[metric] for m in metrics]) if metrics else (NAN, NAN)
-        limits = Estimate(mean)
-        if len(metrics) == 1 and metric in resampled:
-            limits = statistics.interval(mean, resampled[metric])
+        limits = statistics.interval(mean, resampled[metric]) if metric in resampled else Estimate(mean)
         row[column], row[f"{column}_sd"] = factor * mean, factor * sd
         row[f"{column}_low"], row[f"{column}_high"] = factor * limits.low, factor * limits.high
     return row
 
 
-def resampled_metrics(data: Detections, runs: Sequence[Run], counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Figures under every resample of documents [count], means over seeds, by metric."""
+def resampled_metrics(data: Detections, name: str, draws: Draws) -> dict[str, np.ndarray]:
+    """A detector's figures under every resample of documents and seeds [count], by metric."""
+    found = [resampled_run(data, run, draws.documents) for run in data.runs[name]]
+    return {metric: draws.mean(name, [one[metric] for one in found]) for metric in found[0]}
+
+
+def resampled_run(data: Detections, run: Run, counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Figures of one run under every resample of documents [count], by metric."""
     known = data.label >= 0
     document, negative = data.document[known], data.label[known] != CORRECT
 
     def by_document(selected: np.ndarray) -> np.ndarray:
         return np.bincount(document[selected], minlength=len(data.documents)).astype(np.float64)
 
-    n, p = by_document(negative), by_document(~negative)
-    found = []
-    for run in runs:
-        flagged = run.uncertain[known]
-        hits, alarms = by_document(flagged & negative), by_document(flagged & ~negative)
-        recall_n, recall_p = statistics.ratio(hits, n, counts), statistics.ratio(p - alarms, p, counts)
-        found.append(
-            {
-                "macc": statistics.ratio(hits + p - alarms, n + p, counts),
-                "recall_n": recall_n,
-                "recall_p": recall_p,
-                "balanced_accuracy": (recall_n + recall_p) / 2,
-                "f1_n": statistics.ratio(2 * hits, hits + alarms + n, counts),
-                "share_uncertain": statistics.ratio(n, n + p, counts),
-                "auroc": statistics.auroc(run.score[known], negative, document, counts),
-            }
-        )
-    return {metric: np.mean([one[metric] for one in found], axis=0) for metric in found[0]}
+    n, p, flagged = by_document(negative), by_document(~negative), run.uncertain[known]
+    hits, alarms = by_document(flagged & negative), by_document(flagged & ~negative)
+    recall_n, recall_p = statistics.ratio(hits, n, counts), statistics.ratio(p - alarms, p, counts)
+    return {
+        "macc": statistics.ratio(hits + p - alarms, n + p, counts),
+        "recall_n": recall_n,
+        "recall_p": recall_p,
+        "balanced_accuracy": (recall_n + recall_p) / 2,
+        "f1_n": statistics.ratio(2 * hits, hits + alarms + n, counts),
+        "share_uncertain": statistics.ratio(n, n + p, counts),
+        "auroc": statistics.auroc(run.score[known], negative, document, counts),
+    }
 
 
 def metric_columns(*shown: str) -> tuple[Column, ...]:

@@ -18,8 +18,8 @@ from utaca.errors import UserError
 from utaca.records import read
 from utaca.records.trace_labels import KIND, TRACE_LABELS
 from utaca.reporting import paper, statistics
-from utaca.reporting.detection import Detections, Run, measured, metric_columns, resampled_metrics, summary
-from utaca.reporting.statistics import Estimate
+from utaca.reporting.detection import Detections, Run, measured, metric_columns, resampled_run, summary
+from utaca.reporting.statistics import Draws, Estimate
 from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 
@@ -46,17 +46,17 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
                 "make the detections again"
             )
         purpose = f"detection_own:{split}"
-        counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, purpose)
+        draws = Draws.of(len(documents), config, purpose)
         by_seed = {int(seed): _detections(one, documents, config) for seed, one in own.groupby("seed")}
         about: Row = {"detector": fixed.title(detector), "split": split, "run": True, "seeds": len(by_seed)}
         key = detector, tuple(by_seed)
         if split == "test" and key not in beside:
             runs = [fixed.runs[detector][seed] for seed in by_seed]
             alone = [Detections(documents, fixed.document, fixed.label, None, {detector: [run]}) for run in runs]
-            beside[key] = _figures(alone, counts)
+            beside[key] = _figures(alone, draws)
             budgets = ", ".join(map(str, config.scale.test.budgets))
             rows.append({**about, "traces": f"fixed, K={budgets}", **beside[key][0]})
-        row, resampled = _figures(list(by_seed.values()), counts)
+        row, resampled = _figures(list(by_seed.values()), draws)
         row = {**about, "traces": f"own, K_max={budget}, {policy.capitalize()}", **row}
         for metric, (column, factor) in _COMPARED.items():
             difference = Estimate(NAN)
@@ -87,8 +87,7 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
         "detector judged them; those it distrusted were rolled back. Above them the same detector on the fixed "
         "compact-budget traces of the test split; those of validation chose it and tell nothing. A token has its label "
         "in the answer; one that another replaced has the label that it has as the end of the answer so far. Figures "
-        "as in the table of detection; of several seeds, ± is the standard deviation over them, tokens are those of "
-        "all; own minus fixed: paired by document."
+        "as in the table of detection, means over seeds, tokens are those of all; own minus fixed: paired by document."
     )
     n_documents = int(data.groupby("split")["document"].nunique().sum())
     seed = f"detector seed {config.detector_seed} where there is one"
@@ -116,12 +115,13 @@ def _detections(tokens: pd.DataFrame, documents: tuple[str, ...], config: schema
     return Detections(documents, document, tokens["label"].to_numpy(), None, {detector: [run]})
 
 
-def _figures(found: Sequence[Detections], counts: np.ndarray) -> tuple[Row, dict[str, np.ndarray]]:
-    """Figures over seeds, each of one run on tokens of its own, and those under every resample of documents."""
+def _figures(found: Sequence[Detections], draws: Draws) -> tuple[Row, dict[str, np.ndarray]]:
+    """Figures over a detector's seeds, each of one run on tokens of its own, and those under every resample."""
+    (detector,) = found[0].runs
     runs = [(data, run) for data in found for own in data.runs.values() for run in own]
     metrics = [measured(run, data.label) for data, run in runs]
-    drawn = [resampled_metrics(data, [run], counts) for data, run in runs]
-    resampled = {metric: np.mean([one[metric] for one in drawn], axis=0) for metric in drawn[0]}
+    drawn = [resampled_run(data, run, draws.documents) for data, run in runs]
+    resampled = {metric: draws.mean(detector, [one[metric] for one in drawn]) for metric in drawn[0]}
     return {
         **summary(metrics, resampled),
         "n_tokens": sum(one["n_tokens"] for one in metrics),

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.points import METHODS, Curve, Point, name_in_words, points, setting_in_words
-from utaca.reporting.statistics import Estimate
+from utaca.reporting.points import (
+    CAS,
+    METHODS,
+    MTOKENS,
+    Curve,
+    Point,
+    difference,
+    name_in_words,
+    points,
+    setting_in_words,
+)
+from utaca.reporting.statistics import Draws, Estimate
 from utaca.reporting.tables import NAN, Column, Row, Show, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 
@@ -48,7 +58,9 @@ _SPLITS = {
 
 def seeds_in_words(config: schema.Config) -> str:
     """The seeds that the operating points of a config use where they name none."""
-    return f"config seed {config.seed}, detector seed {config.detector_seed}"
+    number = config.generation.seeds
+    detector = f"{number} detector seeds" if number > 1 else f"detector seed {config.detector_seed}"
+    return f"config seed {config.seed}, {detector}"
 
 
 def generation(
@@ -63,14 +75,14 @@ def generation(
     ``difference_pct`` is a point's CAS minus that of the InfLLM point nearest in mTokens; ``gain_pct`` its CAS minus
     InfLLM's at the same mTokens, interpolated linearly in log2 mTokens and clipped to the measured range;
     ``gap_closed_pct`` its gain over that of the oracle of its K_max and policy. All intervals come from resampling
-    documents for all points at once.
+    documents, and detector seeds, for all points at once; ``gain_p_holm`` is the gain's p after Holm over the table.
     """
     found, about = points(answers, scores, only), _SPLITS[split]
     reference = paper.reference_reader(about.reference, config.reader.name)
-    counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, split)
+    draws = Draws.of(len(found[0].documents), config, split)
     rows = []
-    for point, compared in zip(found, compare(found, counts), strict=True):
-        row = _row(point, counts, config) | compared
+    for point, compared in zip(found, compare(found, draws), strict=True):
+        row = _row(point, draws, config) | compared
         known = about.reference[reference].get(point.key) if point.in_paper else None
         row |= {"paper_mtokens": known.mtokens if known else NAN, "paper_cas_pct": known.cas if known else NAN}
         rows.append(row)
@@ -78,13 +90,14 @@ def generation(
         Column("Method", plain("method")),
         Column("Setting", plain("setting")),
         Column("mTokens", _rounded("mtokens", 1)),
+        Column("Attended", _rounded("attended", 1)),
         Column("Seconds a token", _rounded("seconds_per_token", 4)),
         Column("CAS %", figure("cas_pct", 2)),
         Column(f"paper mTokens ({paper.NAMES[reference]})", _rounded("paper_mtokens", 0)),
         Column(f"paper CAS % ({paper.NAMES[reference]})", _rounded("paper_cas_pct", 2)),
-        *_compared_columns(),
+        *_compared_columns(rows),
         Column("Documents", plain("n_documents"), folded=True),
-        Column("Attended", _rounded("attended", 1), folded=True),
+        Column("Seeds", lambda row: str(row["seeds"] or render.MISSING), folded=True),
         Column("mTokens with all passes", _rounded("mtokens_with_tentative", 1), folded=True),
         Column("String match %", _rounded("string_match_pct", 2), folded=True),
         Column("Rollbacks a token %", _rounded("rollbacks_pct", 1), folded=True),
@@ -100,78 +113,77 @@ def _rounded(column: str, digits: int) -> Show:
     return lambda row: render.number(row[column], digits)
 
 
-def _row(point: Point, counts: np.ndarray, config: schema.Config) -> Row:
-    def mean(above: str, below: str) -> float:
-        return float(statistics.ratio(*point.pair(above, below)))
-
+def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
     row: Row = {"method": point.method, "setting": setting_in_words(point, config), "n_documents": len(point.documents)}
     row |= {"point": name_in_words(point, config), "decoder": point.key[0], "budget": point.key[1]}
-    row |= {"policy": point.key[2], "detector": point.detector, "seed": point.seed}
-    spread(row, "mtokens", statistics.ratio_interval(*point.mtokens, counts))
+    row |= {"policy": point.key[2], "detector": point.detector, "seeds": len(point.seeds)}
+    spread(row, "mtokens", point.estimate(*MTOKENS, draws))
     row |= {
-        "attended": mean("attended", "n_generated"),
-        "mtokens_with_tentative": mean("selected_with_tentative", "n_generated"),
-        "attended_with_tentative": mean("attended_with_tentative", "n_generated"),
+        "attended": point.ratio("attended", "n_generated"),
+        "mtokens_with_tentative": point.ratio("selected_with_tentative", "n_generated"),
+        "attended_with_tentative": point.ratio("attended_with_tentative", "n_generated"),
     }
-    spread(row, "cas_pct", statistics.ratio_interval(*point.cas, counts), 100)
-    spread(row, "string_match_pct", statistics.ratio_interval(*point.pair("string_match", "attributes"), counts), 100)
+    spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
+    spread(row, "string_match_pct", point.estimate("string_match", "attributes", draws), 100)
     return row | {
-        "rollbacks_pct": 100 * mean("rollbacks", "n_generated"),
-        "effective_rollbacks_pct": 100 * mean("effective_rollbacks", "n_generated"),
+        "rollbacks_pct": 100 * point.ratio("rollbacks", "n_generated"),
+        "effective_rollbacks_pct": 100 * point.ratio("effective_rollbacks", "n_generated"),
         "n_judgements": int(point.sums["attributes"].sum()),
         "n_failed_judgements": point.n_failed,
-        "seconds_per_token": mean("decode_seconds", "n_generated"),
+        "seconds_per_token": point.ratio("decode_seconds", "n_generated"),
     }
 
 
 # Against InfLLM and the oracle
 
 
-def compare(found: Sequence[Point], counts: np.ndarray) -> list[Row]:
+def compare(found: Sequence[Point], draws: Draws) -> list[Row]:
     """Every point against the fixed budgets and the oracle among them; empty columns for what there is none of."""
     fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
-    curve = Curve.of(fixed, counts) if fixed else None
+    curve = Curve.of(fixed, draws) if fixed else None
     oracles = {point.key[1:]: point for point in found if point.key[0] == "oracle"}
-    return [_comparison(point, fixed, curve, oracles.get(point.key[1:]), counts) for point in found]
+    rows = [_comparison(point, fixed, curve, oracles.get(point.key[1:]), draws) for point in found]
+    for row, adjusted in zip(rows, statistics.holm([row["gain_p"] for row in rows]), strict=True):
+        row["gain_p_holm"] = adjusted
+    return rows
 
 
-def gain(point: Point, curve: Curve, counts: np.ndarray) -> tuple[float, np.ndarray]:
+def gain(point: Point, curve: Curve, draws: Draws) -> tuple[float, np.ndarray]:
     """CAS above the curve at the point's tokens, and the same in every resample."""
-    value = float(statistics.ratio(*point.cas)) - curve.at(float(statistics.ratio(*point.mtokens)))
-    at_equal = curve.resampled_at(statistics.ratio(*point.mtokens, counts))
-    return value, statistics.ratio(*point.cas, counts) - at_equal
+    at_equal = curve.resampled_at(point.drawn(*MTOKENS, draws))
+    return point.ratio(*CAS) - curve.at(point.ratio(*MTOKENS)), point.drawn(*CAS, draws) - at_equal
 
 
-def _comparison(
-    point: Point, fixed: Sequence[Point], curve: Curve | None, oracle: Point | None, counts: np.ndarray
-) -> Row:
-    row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN}
-    difference, above, closed = Estimate(NAN), Estimate(NAN), Estimate(NAN)
+def _comparison(point: Point, fixed: Sequence[Point], curve: Curve | None, oracle: Point | None, draws: Draws) -> Row:
+    row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
+    to_nearest, above, closed = Estimate(NAN), Estimate(NAN), Estimate(NAN)
     if curve is not None and point.key[0] != "infllm":
-        own = float(statistics.ratio(*point.mtokens))
+        own = point.ratio(*MTOKENS)
         nearest = fixed[int(np.abs(curve.tokens - own).argmin())]
         row["nearest_infllm"] = nearest.setting
-        difference = statistics.paired_difference(point.cas, nearest.cas, counts)
+        to_nearest = statistics.interval(*difference(point, nearest, *CAS, draws))
         row["infllm_cas_pct"] = 100 * curve.at(own)
-        value, resampled = gain(point, curve, counts)
-        above = statistics.interval(value, resampled)
+        value, resampled = gain(point, curve, draws)
+        above, row["gain_p"] = statistics.interval(value, resampled), statistics.p_value(resampled)
         if own < curve.tokens.min():
             row["note"] = f"below InfLLM's range, clipped to {fixed[int(curve.tokens.argmin())].setting}"
         elif own > curve.tokens.max():
             row["note"] = f"above InfLLM's range, clipped to {fixed[int(curve.tokens.argmax())].setting}"
         if oracle is not None and point.key[0] != "oracle":
-            closed = statistics.share((value, resampled), gain(oracle, curve, counts))
-    spread(row, "difference_pct", difference, 100)
+            closed = statistics.share((value, resampled), gain(oracle, curve, draws))
+    spread(row, "difference_pct", to_nearest, 100)
     spread(row, "gain_pct", above, 100)
     spread(row, "gap_closed_pct", closed, 100)
     return row
 
 
-def _compared_columns() -> tuple[Column, ...]:
+def _compared_columns(rows: Sequence[Row]) -> tuple[Column, ...]:
+    clipped = any(row["note"] for row in rows)
     return (
-        Column("CAS gain", figure("gain_pct", 2), folded=True),
+        Column("CAS gain", figure("gain_pct", 2), folded=not clipped),
+        Column("Note", plain("note"), folded=not clipped),
+        Column("Holm's p of the gain", _rounded("gain_p_holm", 4), folded=True),
         Column("InfLLM CAS % at equal mTokens", _rounded("infllm_cas_pct", 2), folded=True),
-        Column("Note", plain("note"), folded=True),
         Column("Gap closed %", figure("gap_closed_pct", 0), folded=True),
         Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING, folded=True),
         Column("CAS difference", figure("difference_pct", 2), folded=True),
@@ -189,18 +201,16 @@ def seeds(
     Points without a detector are what they are compared with and have no row.
     """
     found = points(answers, scores, only)
-    counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
-    compared = dict(zip(map(id, found), compare(found, counts), strict=True))
-    groups: dict[tuple[paper.Point, str], list[Point]] = {}
-    for point in found:
-        if point.seed >= 0:
-            groups.setdefault((point.key, point.detector), []).append(point)
+    draws = Draws.of(len(found[0].documents), config, "test")
+    beside = [point for point in found if not point.seeds]
     rows: list[Row] = []
-    for (_, detector), own in groups.items():
+    for point in found:
+        own = point.apart()
         if len(own) > 1:
-            about = {"detector": detector, "setting": own[0].setting}
-            each = [_row(point, counts, config) | compared[id(point)] for point in own]
-            rows += [about | {"seed": str(p.seed)} | _seed_figures(row) for p, row in zip(own, each, strict=True)]
+            about = {"detector": point.detector, "setting": point.setting}
+            compared = compare([*beside, *own], draws)[len(beside) :]
+            each = [_row(one, draws, config) | row for one, row in zip(own, compared, strict=True)]
+            rows += [about | {"seed": str(p.seeds[0])} | _seed_figures(row) for p, row in zip(own, each, strict=True)]
             rows.append(about | {"seed": f"mean ± sd of {len(own)}"} | _over_seeds(rows[-len(own) :]))
 
     def shown(column: str, digits: int) -> Show:
@@ -223,6 +233,7 @@ def seeds(
         Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING, folded=True),
         Column("CAS difference", shown("difference_pct", 2), folded=True),
         Column("CAS gain", shown("gain_pct", 2)),
+        Column("Note", plain("note"), folded=not any(row["note"] for row in rows)),
         Column("Gap closed %", shown("gap_closed_pct", 0)),
     )
     what = f"The same operating point with detectors of different seeds. {_UNITS} {_COMPARED}"
@@ -239,7 +250,7 @@ _SEED_FIGURES = (
 
 
 def _seed_figures(row: Row) -> Row:
-    found: Row = {"nearest_infllm": row["nearest_infllm"]}
+    found: Row = {"nearest_infllm": row["nearest_infllm"], "note": row["note"]}
     for column in _SEED_FIGURES:
         found |= {f"{column}{end}": row.get(f"{column}{end}", NAN) for end in ("", "_low", "_high")}
         found[f"{column}_sd"] = NAN
@@ -247,7 +258,7 @@ def _seed_figures(row: Row) -> Row:
 
 
 def _over_seeds(rows: Sequence[Row]) -> Row:
-    found: Row = {"nearest_infllm": ""}
+    found: Row = {"nearest_infllm": "", "note": ""}
     for column in _SEED_FIGURES:
         mean, sd = statistics.mean_sd([row[column] for row in rows])
         found |= {column: mean, f"{column}_low": NAN, f"{column}_high": NAN, f"{column}_sd": sd}
@@ -267,7 +278,7 @@ def pareto(
     moves with every resample, which keeps documents paired.
     """
     found = points(answers, scores, only)
-    counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
+    draws = Draws.of(len(found[0].documents), config, "test")
     main = [point for point in found if usual(point, config)]
     fixed = [point for point in main if point.key[0] == "infllm"]
     rows: list[Row] = []
@@ -276,7 +287,7 @@ def pareto(
         row: Row = {"method": METHODS[name], "n_points": len(own), "n_infllm_points": len(fixed)}
         area, mean, low, high = Estimate(NAN), Estimate(NAN), NAN, NAN
         if own and fixed:
-            curve, other = Curve.of(own, counts), Curve.of(fixed, counts)
+            curve, other = Curve.of(own, draws), Curve.of(fixed, draws)
             value, low, high = curve.above(other)
             resampled = curve.resampled_above(other)
             area = statistics.interval(value, resampled[:, 0])
@@ -306,7 +317,7 @@ def pareto(
 
 def usual(point: Point, config: schema.Config) -> bool:
     """Whether a point has no detector or the config's main one: those of others are no part of the curve."""
-    return point.detector in ("", config.detector) and point.seed in (-1, config.detector_seed)
+    return point.detector in ("", config.detector)
 
 
 # Quality, latency, memory
@@ -321,20 +332,20 @@ def tradeoff(
     """
     found = points(answers, scores, only)
     reference = paper.reference_reader(paper.TRADEOFF, config.reader.name)
-    counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
+    draws = Draws.of(len(found[0].documents), config, "test")
     rows: list[Row] = []
     for point in found:
-        prefill, decode = point.sums["prefill_seconds"], point.sums["decode_seconds"]
-        ones = point.sums["documents"]
+        sums = point.sums
+        point = replace(point, sums=sums | {"end_to_end": sums["prefill_seconds"] + sums["decode_seconds"]})
         known = paper.TRADEOFF[reference].get(point.key) if point.in_paper else None
         setting = setting_in_words(point, config)
         row: Row = {"method": point.method, "setting": setting, "n_documents": len(point.documents)}
-        spread(row, "cas_pct", statistics.ratio_interval(*point.cas, counts), 100)
+        spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
         row["n_failed_judgements"] = point.n_failed
-        row["mtokens"] = float(statistics.ratio(*point.mtokens))
-        spread(row, "end_to_end_s", statistics.ratio_interval(prefill + decode, ones, counts))
-        spread(row, "prefill_s", statistics.ratio_interval(prefill, ones, counts))
-        spread(row, "seconds_per_token", statistics.ratio_interval(decode, point.sums["n_generated"], counts))
+        row["mtokens"] = point.ratio(*MTOKENS)
+        spread(row, "end_to_end_s", point.estimate("end_to_end", "documents", draws))
+        spread(row, "prefill_s", point.estimate("prefill_seconds", "documents", draws))
+        spread(row, "seconds_per_token", point.estimate("decode_seconds", "n_generated", draws))
         peak = point.sums["peak_bytes"]
         row["peak_gib"] = float(np.nanmax(peak)) / 2**30 if not np.isnan(peak).all() else NAN
         row |= {

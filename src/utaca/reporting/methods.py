@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.generation import seeds_in_words, usual
-from utaca.reporting.points import METHODS, Curve, Point, points, setting_in_words
+from utaca.reporting.points import CAS, METHODS, MTOKENS, Curve, Point, difference, points, setting_in_words
+from utaca.reporting.statistics import Draws, Estimate
 from utaca.reporting.tables import (
     NAN,
     NOT_RUN,
@@ -46,12 +47,12 @@ def methods(
     ``kinds`` are the methods' classes, whose defaults are the settings of the sources.
     """
     found = [*own, *compared(blocks, config)]
-    counts = _counts(found, config)
+    draws = Draws.of(len(found[0].documents), config, "test")
     adaptive = [point for point in found if point.key[0] == "utaca"]
     reader = paper.reference_reader(paper.TEST, config.reader.name)
     rows = []
     for point in found:
-        name, mtokens = point.key[0], float(statistics.ratio(*point.mtokens))
+        name, mtokens = point.key[0], point.ratio(*MTOKENS)
         known = paper.METHODS.get(reader, {}).get(name) or paper.TEST[reader].get(point.key)
         known = known if point.in_paper else None
         reference = {
@@ -71,28 +72,31 @@ def methods(
             "setting": _setting(point, kinds, config),
             "n_documents": len(point.documents),
             "prefill": _prefill(point, kinds),
-            "read_pct": 100 * float(statistics.ratio(point.sums["n_context"], _length(point))),
+            "read_pct": _read_pct(point),
             "n_memory": int(point.sums["memory"].sum()),
             "n_incoherent": int(point.sums["incoherent"].sum()),
             "mtokens": mtokens,
-            "attended": float(statistics.ratio(*point.pair("attended", "n_generated"))),
+            "attended": point.ratio("attended", "n_generated"),
         }
-        spread(row, "cas_pct", statistics.ratio_interval(*point.cas, counts), 100)
+        spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
         whole = 1 - point.sums["memory"] - point.sums["incoherent"]
-        spread(row, "cas_whole_pct", statistics.ratio_interval(*(x * whole for x in point.cas), counts), 100)
+        without = replace(point, sums={name: point.sums[name] * whole for name in CAS})
+        spread(row, "cas_whole_pct", without.estimate(*CAS, draws), 100)
         row["nearest_utaca"] = ""
-        difference = statistics.Estimate(NAN)
+        to_nearest, row["difference_p"] = Estimate(NAN), NAN
         if nearest is not None and name != "utaca":
             row["nearest_utaca"] = setting_in_words(nearest, config)
-            difference = statistics.paired_difference(point.cas, nearest.cas, counts)
-        spread(row, "difference_pct", difference, 100)
-        decode, generated = point.sums["decode_seconds"], point.sums["n_generated"]
+            value, resampled = difference(point, nearest, *CAS, draws)
+            to_nearest, row["difference_p"] = statistics.interval(value, resampled), statistics.p_value(resampled)
+        spread(row, "difference_pct", to_nearest, 100)
         row |= {
-            "prefill_s": float(statistics.ratio(point.sums["prefill_seconds"], point.sums["documents"])),
-            "seconds_per_token": float(statistics.ratio(decode, generated)),
+            "prefill_s": point.ratio("prefill_seconds", "documents"),
+            "seconds_per_token": point.ratio("decode_seconds", "n_generated"),
             "peak_gib": float(np.nanmax(point.sums["peak_bytes"])) / 2**30,
         }
         rows.append(row | reference)
+    for row, adjusted in zip(rows, statistics.holm([row.get("difference_p", NAN) for row in rows]), strict=True):
+        row["difference_p_holm"] = adjusted
     columns = (
         Column("Method", plain("method")),
         Column("Setting", plain("setting")),
@@ -102,11 +106,12 @@ def methods(
         Column("Out of memory", plain("n_memory"), folded=True),
         Column("Incoherent", plain("n_incoherent"), folded=True),
         Column("mTokens", figure("mtokens", 1)),
-        Column("Attended", figure("attended", 1), folded=True),
+        Column("Attended", figure("attended", 1)),
         Column("Seconds a token", figure("seconds_per_token", 4)),
         Column("CAS %", figure("cas_pct", 2)),
         Column("CAS % without failures", figure("cas_whole_pct", 2), folded=True),
         Column("CAS difference to UT-ACA", figure("difference_pct", 2), folded=True),
+        Column("its p", figure("difference_p_holm", 4), folded=True),
         Column("Nearest UT-ACA", lambda row: row["nearest_utaca"] or render.MISSING, folded=True),
         Column("Prefill s", figure("prefill_s", 2), folded=True),
         Column("Peak memory GiB", figure("peak_gib", 2), folded=True),
@@ -123,7 +128,8 @@ def methods(
         "Attended are the keys really attended to, the mean over layers and heads. Document read: methods with true "
         "positions read documents cut in the middle to the reader's positions, question and answer counted in. "
         "UT-ACA on another method has that method's budgets, in tokens, and the detector trained on block memory. "
-        f"Difference: to the UT-ACA point nearest in mTokens, paired by document. {_WHOLE}"
+        "Difference: to the UT-ACA point nearest in mTokens, paired by document; its p is adjusted by Holm over the "
+        f"table. {_WHOLE}"
     )
     return _table("methods", "Context-management methods", what, rows, columns, found, config, notes)
 
@@ -134,13 +140,13 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
     ``own`` and ``blocks`` are as in :func:`methods`; budgets are those of ``own``. InfLLM's points are those whose
     blocks hold as many tokens; UT-ACA, whose mean budget is an outcome, is read off its curve of CAS over log2 mTokens.
     """
-    counts = _counts([*own, *blocks], config)
+    draws = Draws.of(len([*own, *blocks][0].documents), config, "test")
     budgets = sorted({point.key[1] for point in own if point.key[1]})
     size = config.reader.memory.block_size
     absent = [f"{point.method} was not run at {point.key[1]}: {point.lacks}." for point in own if point.lacks]
     own = [point for point in own if not point.lacks and not point.key[2]]
     adaptive = [point for point in blocks if point.key[0] == "utaca" and usual(point, config)]
-    curve = Curve.of(adaptive, counts) if adaptive else None
+    curve = Curve.of(adaptive, draws) if adaptive else None
     named: dict[str, dict[int, Point]] = {}
     for point in own:
         named.setdefault(point.key[0], {})[point.key[1]] = point
@@ -151,25 +157,23 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
         differences = []
         for budget in budgets:
             point = at.get(budget)
-            estimate = statistics.ratio_interval(*point.cas, counts) if point else statistics.Estimate(NAN)
+            estimate = point.estimate(*CAS, draws) if point else Estimate(NAN)
             spread(row, f"cas_{budget}_pct", estimate, 100)
-            row[f"attended_{budget}"] = (
-                float(statistics.ratio(*point.pair("attended", "n_generated"))) if point else NAN
-            )
+            row[f"attended_{budget}"] = point.ratio("attended", "n_generated") if point else NAN
             if point and curve:
-                at_equal = curve.resampled_at(np.full(len(counts), float(budget)))
-                resampled = at_equal - statistics.ratio(*point.cas, counts)
+                at_equal = curve.resampled_at(np.full(len(draws), float(budget)))
+                resampled = at_equal - point.drawn(*CAS, draws)
                 differences.append((curve.at(budget) - estimate.value, resampled))
-        difference = statistics.Estimate(NAN)
+        above = Estimate(NAN)
         if differences:
             resampled = np.mean([each for _, each in differences], 0)
-            difference = statistics.interval(float(np.mean([value for value, _ in differences])), resampled)
-        spread(row, "utaca_above_pct", difference, 100)
+            above = statistics.interval(float(np.mean([value for value, _ in differences])), resampled)
+        spread(row, "utaca_above_pct", above, 100)
         rows.append(row)
     if curve:
         row = {"method": f"{METHODS['utaca']}, interpolated"}
         for budget in budgets:
-            resampled = curve.resampled_at(np.full(len(counts), float(budget)))
+            resampled = curve.resampled_at(np.full(len(draws), float(budget)))
             spread(row, f"cas_{budget}_pct", statistics.interval(curve.at(budget), resampled), 100)
         rows.append(row)
     columns = (
@@ -249,16 +253,13 @@ def _classifier(config: schema.Config) -> list[str]:
 
 
 def _tokens(point: Point) -> float:
-    return max(1.0, float(statistics.ratio(*point.mtokens)))
+    return max(1.0, point.ratio(*MTOKENS))
 
 
-def _length(point: Point) -> np.ndarray:
-    """Tokens of the documents before any cut; of one that did not fit into memory nothing was read."""
-    return point.sums["n_context"] + point.sums["dropped"]
-
-
-def _counts(found: Sequence[Point], config: schema.Config) -> np.ndarray:
-    return statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
+def _read_pct(point: Point) -> float:
+    """Share of the documents' tokens before any cut; of one that did not fit into memory nothing was read."""
+    read, dropped = point.sums["n_context"], point.sums["dropped"]
+    return 100 * float(statistics.ratio(read, read + dropped))
 
 
 def _paper_cas(row: Mapping[str, object]) -> str:

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from utaca.reporting import palette, statistics
+from utaca.reporting import palette
 from utaca.reporting.figures import SMALL, drawing
 from utaca.reporting.methods import compared
-from utaca.reporting.points import Point
+from utaca.reporting.points import CAS, Point
+from utaca.reporting.statistics import Draws
 from utaca.reporting.tables import corpus_in_words, save_frame
 from utaca.settings import schema
 
@@ -33,8 +34,7 @@ def draw(own: Sequence[Point], blocks: Sequence[Point], directory: str | Path, c
     """
     shown = [point for point in own if not point.lacks] + compared(blocks, config)
     documents = len(own[0].documents)
-    counts = statistics.resamples(documents, config.scale.bootstrap, config.seed, "test")
-    frame = figures(shown, counts)
+    frame = figures(shown, Draws.of(documents, config, "test"))
     save_frame(frame, Path(directory) / "compared.csv")
     families = list(dict.fromkeys(name for name in frame["family"] if name not in _BESIDE))
     # A trigger on another method is UT-ACA's and has a panel of its own.
@@ -56,21 +56,21 @@ def draw(own: Sequence[Point], blocks: Sequence[Point], directory: str | Path, c
         canvas.suptitle(f"{told}; open: its source's settings", fontsize=SMALL)
 
 
-def figures(shown: Sequence[Point], counts: np.ndarray) -> pd.DataFrame:
+def figures(shown: Sequence[Point], draws: Draws) -> pd.DataFrame:
     """A row a point that generated anything: what it attends to, its time a token, its CAS with 95 % interval."""
     rows = []
     for point in shown:
         if not point.sums["n_generated"].sum() > 0:
             continue
-        cas = statistics.ratio_interval(*point.cas, counts)
+        cas = point.estimate(*CAS, draws)
         rows.append(
             {
                 "method": point.method,
                 "decoder": point.key[0],
                 "family": palette.family(point.key[0]),
                 "budget": point.key[1],
-                "attended": float(statistics.ratio(*point.pair("attended", "n_generated"))),
-                "seconds": float(statistics.ratio(*point.pair("decode_seconds", "n_generated"))),
+                "attended": point.ratio("attended", "n_generated"),
+                "seconds": point.ratio("decode_seconds", "n_generated"),
                 "cas_pct": 100 * cas.value,
                 "cas_pct_low": 100 * cas.low,
                 "cas_pct_high": 100 * cas.high,

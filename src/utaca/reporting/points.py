@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,6 +13,7 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
+from utaca.reporting.statistics import Draws, Estimate
 from utaca.settings import schema
 from utaca.settings.schema import BLOCK_METHODS, NOT_RUN
 
@@ -52,12 +53,13 @@ _TOTALS = (
 class Point:
     """The answers of an operating point: per document, in the order of the ids, sums over its tokens or attributes.
 
-    ``detector`` and ``seed`` tell of its detector, "" and -1 where it has none; ``lacks`` what kept it from being run.
+    ``detector`` and ``seeds`` tell of its detector, "" and () where it has none; under several seeds, ``sums`` hold the
+    documents of one after those of the other, [seeds x documents]. ``lacks`` is what kept it from being run.
     """
 
     key: paper.Point
     detector: str
-    seed: int
+    seeds: tuple[int, ...]
     documents: tuple[str, ...]
     sums: dict[str, np.ndarray]
     lacks: str = ""
@@ -87,30 +89,69 @@ class Point:
         """Whether the paper has its detector, if it has any."""
         return self.detector in ("", paper.DETECTOR)
 
-    def pair(self, above: str, below: str) -> tuple[np.ndarray, np.ndarray]:
-        return self.sums[above], self.sums[below]
+    def cells(self, draws: Draws) -> np.ndarray:
+        """How often each entry of its sums was drawn [count, seeds x documents]."""
+        return draws.cells(self.detector, max(1, len(self.seeds)))
+
+    def ratio(self, above: str, below: str) -> float:
+        """The sum of one over that of another, a mean over documents and seeds."""
+        return float(statistics.ratio(self.sums[above], self.sums[below]))
+
+    def drawn(self, above: str, below: str, draws: Draws) -> np.ndarray:
+        """As :meth:`ratio` in every resample [count]."""
+        return statistics.ratio(self.sums[above], self.sums[below], self.cells(draws))
+
+    def estimate(self, above: str, below: str, draws: Draws) -> Estimate:
+        """As :meth:`ratio`, with its interval."""
+        return statistics.interval(self.ratio(above, below), self.drawn(above, below, draws))
+
+    def apart(self) -> list[Point]:
+        """Each seed as a point of its own; itself where it has one or none."""
+        n = len(self.documents)
+        return [
+            replace(self, seeds=(seed,), sums={name: x[place * n : (place + 1) * n] for name, x in self.sums.items()})
+            for place, seed in enumerate(self.seeds)
+        ] or [self]
 
     @property
     def n_failed(self) -> int:
         """Judgements that failed."""
         return int((self.sums["attributes"] - self.sums["judged"]).sum())
 
-    @property
-    def cas(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.pair("cas", "judged")
 
-    @property
-    def mtokens(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.pair("selected", "n_generated")
+CAS, MTOKENS = ("cas", "judged"), ("selected", "n_generated")
+"""The sums whose ratio they are."""
+
+
+def pooled(found: Iterable[Point]) -> list[Point]:
+    """Points that differ in nothing but the seed of their detector as one, in the order of the first."""
+    groups: dict[tuple[paper.Point, str], dict[tuple[int, ...], Point]] = {}
+    for point in found:
+        groups.setdefault((point.key, point.detector), {}).setdefault(point.seeds, point)
+    whole = []
+    for own in groups.values():
+        each = [own[seeds] for seeds in sorted(own)]
+        sums = {name: np.concatenate([point.sums[name] for point in each]) for name in each[0].sums}
+        lacks = next((point.lacks for point in each if point.lacks), "")
+        seeds = tuple(seed for point in each for seed in point.seeds)
+        whole.append(replace(each[0], seeds=seeds, sums=sums, lacks=lacks))
+    return whole
+
+
+def difference(first: Point, second: Point, above: str, below: str, draws: Draws) -> tuple[float, np.ndarray]:
+    """A ratio of ``first`` less that of ``second``, paired by document, and the same in every resample [count]."""
+    value = first.ratio(above, below) - second.ratio(above, below)
+    return value, first.drawn(above, below, draws) - second.drawn(above, below, draws)
 
 
 def setting_in_words(point: Point, config: schema.Config) -> str:
-    """A point's budget and policy, its detector and seed where they are not the config's main ones.
+    """A point's budget and policy, its detector where it is not the config's main one, and its seed if it is another.
 
     As in "K_max=64, Sub.16 (chained) seed 3"; a dash where a method has no budget of its own.
     """
     other = f" ({point.detector})" if point.detector not in ("", config.detector) else ""
-    return point.setting + other + (f" seed {point.seed}" if point.seed not in (-1, config.detector_seed) else "")
+    one = point.seeds[0] if len(point.seeds) == 1 else config.detector_seed
+    return point.setting + other + (f" seed {one}" if one != config.detector_seed else "")
 
 
 def name_in_words(point: Point, config: schema.Config) -> str:
@@ -136,7 +177,8 @@ def of_label(label: str, config: schema.Config) -> Point | None:
         return None
     key = point.decoder, point.budget, point.policy
     detector = point.detector or (config.detector if point.method == "utaca" else "")
-    return Point(key, detector, int(seed) if seed.isdecimal() else point.seed, (), {})
+    one = int(seed) if seed.isdecimal() else point.seed
+    return Point(key, detector, (one,) if one >= 0 else (), (), {})
 
 
 def label_in_words(label: str, config: schema.Config) -> str:
@@ -146,7 +188,7 @@ def label_in_words(label: str, config: schema.Config) -> str:
 
 
 def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Collection[str] = ()) -> list[Point]:
-    """Operating points in the order of the answer files, those of several suites once; of labels ``only``, if any.
+    """Operating points in the order of the answer files, those of several suites or seeds once; of labels ``only``.
 
     Raises :class:`UserError` where files of different settings, or scores of other answers, would be mixed, and where
     points lack a document that others have.
@@ -156,7 +198,7 @@ def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Co
         answered, scored = (frame[frame["point"].isin(list(only))] for frame in (answered, scored))
     if answered.empty:
         raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
-    found: dict[tuple[paper.Point, str, int], Point] = {}
+    found: list[Point] = []
     documents: tuple[str, ...] = ()
     for (suite, name), own in answered.groupby(["suite", "point"], sort=False):
         judged = scored[(scored["suite"] == suite) & (scored["point"] == name)]
@@ -173,15 +215,18 @@ def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Co
             raise UserError(f"operating point {name} answers other documents than the first; decode the suite again")
         first = own.iloc[0]
         key = first["method"], int(first["budget"]), first["policy"] or ""
-        seed = -1 if pd.isna(first["seed"]) else int(first["seed"])
         lacks = next((end.removeprefix(NOT_RUN) for end in own["finish"] if end.startswith(NOT_RUN)), "")
-        point = Point(key, first["detector"] or "", seed, documents, _sums(own, judged), lacks)
-        found.setdefault((key, point.detector, seed), point)
+        found.append(Point(key, first["detector"] or "", seeds_of(first), documents, _sums(own, judged), lacks))
     known = set(zip(answered["suite"], answered["point"], strict=True))
     for suite, name in zip(scored["suite"], scored["point"], strict=True):
         if (suite, name) not in known:
             raise UserError(f"operating point {name} has scores but no answers; decode the suite again")
-    return list(found.values())
+    return pooled(found)
+
+
+def seeds_of(answer: pd.Series) -> tuple[int, ...]:
+    """The seed of a row of schema "answers", if it has one."""
+    return () if pd.isna(answer["seed"]) else (int(answer["seed"]),)
 
 
 def _frame(paths: Sequence[str | Path], kind: str) -> pd.DataFrame:
@@ -220,13 +265,13 @@ class Curve:
     resampled_cas: np.ndarray
 
     @classmethod
-    def of(cls, found: Sequence[Point], counts: np.ndarray) -> Curve:
+    def of(cls, found: Sequence[Point], draws: Draws) -> Curve:
         """The curve through ``found``, at least one, in any order."""
         return cls(
-            np.array([float(statistics.ratio(*point.mtokens)) for point in found]),
-            np.array([float(statistics.ratio(*point.cas)) for point in found]),
-            np.stack([statistics.ratio(*point.mtokens, counts) for point in found]),
-            np.stack([statistics.ratio(*point.cas, counts) for point in found]),
+            np.array([point.ratio(*MTOKENS) for point in found]),
+            np.array([point.ratio(*CAS) for point in found]),
+            np.stack([point.drawn(*MTOKENS, draws) for point in found]),
+            np.stack([point.drawn(*CAS, draws) for point in found]),
         )
 
     def at(self, tokens: float) -> float:

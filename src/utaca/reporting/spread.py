@@ -25,8 +25,8 @@ METRICS = {
 def spread(table: str | Path, directory: str | Path) -> list[Path]:
     """A row a detector that ran, a panel a metric, from ``detection.csv``; ``detectors.png`` and ``.svg``.
 
-    Bars are the standard deviation over seeds, for detectors of one run, drawn open, the 95 % interval over documents.
-    UT-ACA's detector has the method's colour. Raises :class:`UserError` where the table has no detector that ran.
+    Bars are the 95 % interval over documents and seeds; detectors of one run are drawn open. UT-ACA's detector has the
+    method's colour. Raises :class:`UserError` where the table has no detector that ran.
     """
     frame = pd.read_csv(table)
     frame = frame[frame["run"]].iloc[::-1]
@@ -36,8 +36,8 @@ def spread(table: str | Path, directory: str | Path) -> list[Path]:
         panels = figure.subplots(1, len(METRICS), sharey=True)
         for axes, (column, name) in zip(panels, METRICS.items(), strict=True):
             for place, row in enumerate(frame.to_dict("records")):
-                value, seeded, sd = row[column], row["seeds"] > 1, row[f"{column}_sd"]
-                bars = [sd, sd] if seeded else [value - row[f"{column}_low"], row[f"{column}_high"] - value]
+                value, seeded = row[column], row["seeds"] > 1
+                bars = [value - row[f"{column}_low"], row[f"{column}_high"] - value]
                 color = palette.FAMILIES["utaca"] if row["detector"] == DETECTORS["utaca"] else palette.INK
                 axes.errorbar(
                     value, place, xerr=np.nan_to_num(np.transpose([bars])).clip(0), color=color, marker="o",
@@ -49,5 +49,5 @@ def spread(table: str | Path, directory: str | Path) -> list[Path]:
             axes.grid(axis="x")
         panels[0].set_yticks(range(len(frame)), frame["detector"])
         panels[0].set_ylim(-0.6, len(frame) - 0.4)
-        figure.supxlabel("filled: mean ± sd over seeds; open: one run, 95 % interval over documents", fontsize=SMALL)
+        figure.supxlabel("95 % interval over documents and, where filled, seeds", fontsize=SMALL)
     return paths

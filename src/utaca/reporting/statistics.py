@@ -1,8 +1,8 @@
-"""Intervals by resampling whole documents, and the spread over seeds.
+"""Intervals by resampling whole documents and detector seeds, and what is left of them after several comparisons.
 
-Tokens and attributes of one document depend on each other, so documents are what is drawn. A resample is a row of
-counts, how often each document was drawn: every ratio of sums then is a pair of matrix products, and comparing two
-methods under the same counts keeps their documents paired.
+Tokens and attributes of one document depend on each other, so documents are what is drawn, and where a detector was
+trained under several seeds, seeds too. A resample is a row of counts, how often each was drawn: every ratio of sums
+then is a pair of matrix products, and comparing two methods under the same counts keeps their documents paired.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from utaca.settings import schema
 
 LEVEL = 0.95
 
@@ -31,6 +35,42 @@ def resamples(n_documents: int, count: int, seed: int, purpose: str) -> np.ndarr
     drawn = generator.integers(0, n_documents, size=(count, n_documents))
     drawn += np.arange(count)[:, None] * n_documents
     return np.bincount(drawn.ravel(), minlength=count * n_documents).reshape(count, n_documents).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What the resamples of a bootstrap drew: documents [count, n], and the seeds of each detector.
+
+    Both are drawn with replacement, each by itself (the pigeonhole bootstrap; Owen 2007, doi:10.1214/07-AOAS122), so
+    that an interval holds the variance over documents and that over seeds. Figures under the same draws are paired by
+    document, and those of one detector by seed.
+    """
+
+    documents: np.ndarray
+    seed: int
+    purpose: str
+
+    @classmethod
+    def of(cls, n_documents: int, config: schema.Config, purpose: str) -> Draws:
+        """As many draws as the config says (``scale.bootstrap``)."""
+        documents = resamples(n_documents, config.scale.bootstrap, config.seed, purpose)
+        return cls(documents, config.seed, purpose)
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def seeds(self, detector: str, number: int) -> np.ndarray:
+        """How often each of a detector's seeds was drawn [count, number], each row summing to ``number``."""
+        return resamples(number, len(self), self.seed, f"{self.purpose}:seeds:{detector}")
+
+    def cells(self, detector: str, number: int) -> np.ndarray:
+        """How often each document was drawn with each seed [count, number x n], a seed's documents side by side."""
+        both = self.seeds(detector, number)[:, :, None] * self.documents[:, None, :]
+        return both.reshape(len(self), -1)
+
+    def mean(self, detector: str, each: Sequence[np.ndarray]) -> np.ndarray:
+        """The mean over the seeds drawn [count] of a figure of each seed, itself under every resample [count]."""
+        return (self.seeds(detector, len(each)).T * np.stack(each)).sum(0) / len(each)
 
 
 def interval(value: float, resampled: np.ndarray) -> Estimate:
@@ -63,6 +103,28 @@ def paired_difference(
 ) -> Estimate:
     """Ratio of ``first`` minus that of ``second``, (numerator [n], denominator [n]) of the same documents each."""
     return interval(float(ratio(*first) - ratio(*second)), ratio(*first, counts) - ratio(*second, counts))
+
+
+def p_value(resampled: np.ndarray) -> float:
+    """Two-sided p of a difference whose resampled versions [count] these are: how far they lie on both sides of zero.
+
+    One is counted in (Davison and Hinkley 1997, 4.2), so that it is never 0. NaN where all are undefined.
+    """
+    resampled = resampled[~np.isnan(resampled)]
+    if not len(resampled):
+        return float("nan")
+    tail = min((resampled <= 0).sum(), (resampled >= 0).sum())
+    return min(1.0, 2 * float(1 + tail) / (len(resampled) + 1))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p adjusted by Holm's step-down for a family of comparisons; undefined ones (NaN) are none of it."""
+    order = sorted((place for place, value in enumerate(p) if not np.isnan(value)), key=lambda place: p[place])
+    adjusted, reached = [float("nan")] * len(p), 0.0
+    for rank, place in enumerate(order):
+        reached = max(reached, min(1.0, (len(order) - rank) * p[place]))
+        adjusted[place] = reached
+    return adjusted
 
 
 UNDEFINED = 0.05

@@ -157,7 +157,8 @@ def reader_in_words(reader: schema.Reader) -> str:
 
 def intervals_in_words(config: schema.Config) -> str:
     """What brackets hold."""
-    return f"brackets: {statistics.LEVEL:.0%} bootstrap over documents ({config.scale.bootstrap} resamples)."
+    what = f"documents, and seeds where a figure has several ({config.scale.bootstrap} resamples)"
+    return f"brackets: {statistics.LEVEL:.0%} bootstrap over {what}."
 
 
 def spread(row: Row, column: str, estimate: Estimate, factor: float = 1) -> None:

@@ -16,8 +16,8 @@ from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.detection import Detections, resampled_metrics
 from utaca.reporting.generation import seeds_in_words
-from utaca.reporting.points import Point, setting_in_words, totals
-from utaca.reporting.statistics import Estimate
+from utaca.reporting.points import Point, pooled, seeds_of, setting_in_words, totals
+from utaca.reporting.statistics import Draws, Estimate
 from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 from utaca.settings.schema import NOT_RUN
@@ -32,7 +32,7 @@ _UNITS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A set of a task under its points; :attr:`counts` are the resamples of what its rows share."""
+    """A set of a task under its points; :attr:`draws` are the resamples of what its rows share."""
 
     name: str
     settings: schema.TaskSet
@@ -42,9 +42,8 @@ class Asked:
     config: schema.Config
 
     @cached_property
-    def counts(self) -> np.ndarray:
-        documents = len(self.points[0].documents)
-        return statistics.resamples(documents, self.config.scale.bootstrap, self.config.seed, f"tasks/{self.name}")
+    def draws(self) -> Draws:
+        return Draws.of(len(self.points[0].documents), self.config, f"tasks/{self.name}")
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def asked(files: Files, config: schema.Config) -> list[Asked]:
         )
         if len(table) != len(answers) or set(table["example"]) != set(examples["id"]):
             raise UserError(f"the answers of {name} are not those of its rows; answer them again")
-        points = [_point(own) for _, own in table.groupby(["suite", "point"], sort=False)]
+        points = pooled(_point(own) for _, own in table.groupby(["suite", "point"], sort=False))
         settings, official = config.tasks.sets[name], bool(examples["official"].all())
         whole = table[table["n_context"] > 0]
         tokens = (whole["n_context"] + whole["dropped"]).groupby(whole["example"]).max().mean()
@@ -86,13 +85,12 @@ def _point(own: pd.DataFrame) -> Point:
     sums["n_document"] = sums["n_context"] + sums["dropped"]
     grouped = sums.groupby(own["document"].to_numpy(), sort=True).sum(min_count=1)
     key = first["method"], int(first["budget"]), first["policy"] or ""
-    seed = -1 if pd.isna(first["seed"]) else int(first["seed"])
     summed = {column: grouped[column].to_numpy() for column in grouped}
-    return Point(key, first["detector"] or "", seed, tuple(grouped.index), summed, lacks)
+    return Point(key, first["detector"] or "", seeds_of(first), tuple(grouped.index), summed, lacks)
 
 
-Identity = tuple[paper.Point, str, int]
-"""A point's key, its detector and the seed of that."""
+Identity = tuple[paper.Point, str]
+"""A point's key and its detector."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class Group:
 
     @cached_property
     def points(self) -> dict[Identity, list[Point]]:
-        found = [{(point.key, point.detector, point.seed): point for point in one.points} for one in self.sets]
+        found = [{(point.key, point.detector): point for point in one.points} for one in self.sets]
         shared = [identity for identity in found[0] if all(identity in own for own in found)]
         return {identity: [own[identity] for own in found] for identity in shared}
 
@@ -117,9 +115,9 @@ class Group:
         return statistics.interval(value, drawn)
 
     def _mean(self, of: Identity, above: str, below: str) -> tuple[float, np.ndarray]:
-        pairs = [point.pair(above, below) for point in self.points[of]]
-        drawn = [statistics.ratio(*pair, one.counts) for one, pair in zip(self.sets, pairs, strict=True)]
-        return float(np.mean([statistics.ratio(*pair) for pair in pairs])), np.mean(drawn, axis=0)
+        own = self.points[of]
+        drawn = [point.drawn(above, below, one.draws) for one, point in zip(self.sets, own, strict=True)]
+        return float(np.mean([point.ratio(above, below) for point in own])), np.mean(drawn, axis=0)
 
     def total(self, of: Identity, what: str) -> float:
         return float(sum(point.sums[what].sum() for point in self.points[of]))
@@ -186,12 +184,12 @@ def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Ta
     rows = []
     for group in groups(sets):
         for identity in group.points:
-            key, detector, seed = identity
+            key, detector = identity
             if detector not in kept:
                 continue
             setting = group.points[identity][0].setting
             row = _row(group, identity, config) | {"detector": detector, "setting": setting}
-            before = key, started.get(detector, ""), seed
+            before = key, started.get(detector, "")
             gain = Estimate(NAN)
             if before in group.points:
                 gain = group.estimate(identity, "score", "examples", minus=before)
@@ -226,10 +224,10 @@ def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Ta
 
 def _balanced(name: str, verdicts: Detections, config: schema.Config) -> Estimate:
     """A detector's balanced accuracy on the tokens of biographies, the mean over its seeds."""
-    counts = statistics.resamples(len(verdicts.documents), config.scale.bootstrap, config.seed, "detection")
-    runs = verdicts.runs[name]
-    mean = np.mean([detection_metrics(run.uncertain, verdicts.label)["balanced_accuracy"] for run in runs])
-    return statistics.interval(float(mean), resampled_metrics(verdicts, runs, counts)["balanced_accuracy"])
+    draws = Draws.of(len(verdicts.documents), config, "detection")
+    measured = [detection_metrics(run.uncertain, verdicts.label)["balanced_accuracy"] for run in verdicts.runs[name]]
+    drawn = resampled_metrics(verdicts, name, draws)["balanced_accuracy"]
+    return statistics.interval(float(np.mean(measured)), drawn)
 
 
 def _sources(detector: schema.Detector) -> list[str]:

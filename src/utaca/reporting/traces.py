@@ -166,8 +166,8 @@ def _rounded(value: float | None, digits: int = 4) -> float | None:
 
 def _named(answer: Row) -> Point:
     """The point of an answer, for its name."""
-    seed = -1 if answer["seed"] is None else answer["seed"]
-    return Point((answer["method"], answer["budget"], answer["policy"] or ""), answer["detector"] or "", seed, (), {})
+    seeds = () if answer["seed"] is None else (answer["seed"],)
+    return Point((answer["method"], answer["budget"], answer["policy"] or ""), answer["detector"] or "", seeds, (), {})
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,18 @@ import pandas as pd
 
 from utaca.reporting import render, statistics
 from utaca.reporting.generation import gain
-from utaca.reporting.points import METHODS, Curve, Point, name_in_words, points, setting_in_words
-from utaca.reporting.statistics import Estimate
+from utaca.reporting.points import (
+    CAS,
+    METHODS,
+    MTOKENS,
+    Curve,
+    Point,
+    difference,
+    name_in_words,
+    points,
+    setting_in_words,
+)
+from utaca.reporting.statistics import Draws, Estimate
 from utaca.reporting.tables import (
     NAN,
     Column,
@@ -79,10 +89,10 @@ def verdict(
     has a row a mean over a detector's points (``n_points`` > 1, ``name``) and a row a point; figures are CAS points.
     """
     found = points(answers, scores, only)
-    counts = statistics.resamples(len(found[0].documents), config.scale.bootstrap, config.seed, "test")
+    draws = Draws.of(len(found[0].documents), config, "test")
     fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
-    groups = _groups(found, fixed, counts, config)
-    rows = [row for group in groups for row in _rows(group, fixed, counts, config)]
+    groups = _groups(found, fixed, draws, config)
+    rows = [row for group in groups for row in _rows(group, fixed, draws, config)]
     n = len(found[0].documents)
     columns = (
         Column("Point", plain("name")),
@@ -99,31 +109,30 @@ def verdict(
         f"{run_in_words(config, 'judge')}; {n} documents; {intervals_in_words(config)}"
     )
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
-    lead = "\n".join(sentences(groups, found, fixed, counts, config))
+    lead = "\n".join(sentences(groups, found, fixed, draws, config))
     return Table("verdict", "UT-ACA against InfLLM at equal tokens", caption, frame, columns, lead=lead)
 
 
 _COLUMNS = (
-    "name", "setting", "method", "decoder", "detector", "seed", "n_points", "n_documents", "mtokens", "cas_pct",
+    "name", "setting", "method", "decoder", "detector", "seeds", "n_points", "n_documents", "mtokens", "cas_pct",
     "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "note",
 )  # fmt: skip
 
 
-def _groups(found: Sequence[Point], fixed: Sequence[Point], counts: np.ndarray, config: schema.Config) -> list[Group]:
+def _groups(found: Sequence[Point], fixed: Sequence[Point], draws: Draws, config: schema.Config) -> list[Group]:
     """UT-ACA with the config's detector first, then with others, then the oracle; none without InfLLM beside."""
     if not fixed:
         return []
-    curve = Curve.of(fixed, counts)
-    main = (config.detector, config.detector_seed)
-    named: dict[tuple[str, str, int], list[Point]] = {}
+    curve = Curve.of(fixed, draws)
+    named: dict[tuple[str, str, tuple[int, ...]], list[Point]] = {}
     for point in found:
         if point.key[0] in ("utaca", "oracle"):
-            named.setdefault((point.key[0], point.detector, point.seed), []).append(point)
-    order = sorted(named, key=lambda key: (key[0] == "oracle", key[1:] != main))
+            named.setdefault((point.key[0], point.detector, point.seeds), []).append(point)
+    order = sorted(named, key=lambda key: (key[0] == "oracle", not _main(named[key][0], config)))
     groups = []
-    for method, detector, seed in order:
-        own = named[method, detector, seed]
-        values, resampled = zip(*(gain(point, curve, counts) for point in own), strict=True)
+    for method, detector, seeds in order:
+        own = named[method, detector, seeds]
+        values, resampled = zip(*(gain(point, curve, draws) for point in own), strict=True)
         each = [statistics.interval(value, drawn) for value, drawn in zip(values, resampled, strict=True)]
         beyond = [_beyond(_tokens(point), curve, fixed) for point in own]
         within = [place for place, note in enumerate(beyond) if not note] or list(range(len(own)))
@@ -135,10 +144,11 @@ def _groups(found: Sequence[Point], fixed: Sequence[Point], counts: np.ndarray, 
     return groups
 
 
-def _rows(group: Group, fixed: Sequence[Point], counts: np.ndarray, config: schema.Config) -> list[Row]:
-    curve = Curve.of(fixed, counts)
+def _rows(group: Group, fixed: Sequence[Point], draws: Draws, config: schema.Config) -> list[Row]:
+    curve = Curve.of(fixed, draws)
     first = group.points[0]
-    about: Row = {"method": first.method, "decoder": first.key[0], "detector": first.detector, "seed": first.seed}
+    about: Row = {"method": first.method, "decoder": first.key[0], "detector": first.detector}
+    about["seeds"] = len(first.seeds)
     about["n_documents"] = len(first.documents)
     rows: list[Row] = []
     if group.averaged > 1:
@@ -175,7 +185,7 @@ def sentences(
     groups: Sequence[Group],
     found: Sequence[Point],
     fixed: Sequence[Point],
-    counts: np.ndarray,
+    draws: Draws,
     config: schema.Config,
 ) -> list[str]:
     """Paragraphs, the verdict itself first."""
@@ -188,7 +198,7 @@ def sentences(
     else:
         said = [f"**{headline(main, n)}**", one_by_one(main, n)]
     if fixed:
-        said.append(rise(fixed, counts))
+        said.append(rise(fixed, draws))
     said += [bound(group, n) for group in groups if group.points[0].key[0] == "oracle"]
     others = [group for group in adaptive if group is not main]
     if others:
@@ -233,21 +243,21 @@ def one_by_one(group: Group, n_documents: int) -> str:
     return " ".join(said)
 
 
-def rise(fixed: Sequence[Point], counts: np.ndarray) -> str:
+def rise(fixed: Sequence[Point], draws: Draws) -> str:
     """How much InfLLM gains from its smallest to its largest budget: the room that an allocation of budgets has."""
     first, last = fixed[0], fixed[-1]
     if first is last:
         return f"InfLLM has one budget here, {first.setting}: what a budget is worth is not known."
-    difference = statistics.paired_difference(last.cas, first.cas, counts)
+    more = statistics.interval(*difference(last, first, *CAS, draws))
     ends = f"from {first.setting} ({_tokens(first):.0f} tokens) to {last.setting} ({_tokens(last):.0f} tokens)"
-    what = outcome(difference, len(first.documents))
+    what = outcome(more, len(first.documents))
     if what == "is not told apart":
         return (
-            f"InfLLM itself does not tell its budgets apart: {_signed(difference)} CAS points {_limits(difference)} "
+            f"InfLLM itself does not tell its budgets apart: {_signed(more)} CAS points {_limits(more)} "
             f"{ends}. Where the budget does not matter, no way to allocate it can gain much."
         )
     verb = "rises" if what == "gains" else "falls"
-    return f"InfLLM itself {verb} by {abs(100 * difference.value):.1f} CAS points {_limits(difference)} {ends}."
+    return f"InfLLM itself {verb} by {abs(100 * more.value):.1f} CAS points {_limits(more)} {ends}."
 
 
 def bound(group: Group, n_documents: int) -> str:
@@ -267,9 +277,10 @@ def bound(group: Group, n_documents: int) -> str:
 def made_of(found: Sequence[Point], config: schema.Config) -> str:
     """Detector, reader, corpus, judge, documents, and judgements that failed."""
     failed = sum(point.n_failed for point in found)
-    n = len(found[0].documents)
+    n, number = len(found[0].documents), max((len(point.seeds) for point in found if _main(point, config)), default=1)
+    seeds = f"{number} seeds" if number > 1 else f"seed {config.detector_seed}"
     said = (
-        f"Made of {n} document{'' if n == 1 else 's'}: detector {config.detector} (seed {config.detector_seed}), "
+        f"Made of {n} document{'' if n == 1 else 's'}: detector {config.detector} ({seeds}), "
         f"reader {config.reader.name}, padding {corpus_in_words(config)}, judge {endpoint_in_words(config.judge)}."
     )
     return f"{said} {failed} judgements failed and are left out." if failed else said
@@ -281,7 +292,7 @@ def _other(group: Group, n_documents: int) -> str:
 
 
 def _main(point: Point, config: schema.Config) -> bool:
-    return (point.detector, point.seed) == (config.detector, config.detector_seed)
+    return point.detector == config.detector and config.detector_seed in point.seeds
 
 
 def _where(group: Group) -> str:
@@ -302,8 +313,8 @@ def _estimate(row: Row) -> Estimate:
 
 
 def _tokens(point: Point) -> float:
-    return float(statistics.ratio(*point.mtokens))
+    return point.ratio(*MTOKENS)
 
 
 def _cas(point: Point) -> float:
-    return float(statistics.ratio(*point.cas))
+    return point.ratio(*CAS)

@@ -317,6 +317,11 @@ def _suites_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
             f"detector_seed is {config.detector_seed} but must be below scale.detector_seeds, "
             f"which is {config.scale.detector_seeds}."
         )
+    if config.generation.seeds > config.scale.detector_seeds:
+        yield (
+            f"generation.seeds is {config.generation.seeds} but must be at most scale.detector_seeds, "
+            f"which is {config.scale.detector_seeds}."
+        )
     replayable = [point.label for point in config.replayable()]
     tested = any(suite.split == "test" for suite in config.suites.values())
     if tested and config.scale.replays and config.replays_of not in replayable:
@@ -341,7 +346,7 @@ def _suite_faults(path: str, suite: schema.Suite, config: schema.Config) -> Iter
         yield f"{path}.sets is given but its split is {suite.split}; use split: tasks."
     elif not compares and foreign:
         yield f"{path} holds method {foreign[0]} but its table is {suite.table}; use table: methods or budgets."
-    names = [point.label for point in suite.ran(config.scale.detector_seeds)]
+    names = [point.label for point in config.ran(suite)]
     for twice in dict.fromkeys(name for name in names if names.count(name) > 1):
         yield f"{path}.points holds {twice} twice; remove one."
 

@@ -510,16 +510,6 @@ class Suite:
     )
     sets: list[str] = setting([], "tasks.sets that it runs on (split: tasks)")
 
-    def ran(self, seeds: int) -> list[Point]:
-        """The points that are run, where there are detectors of ``seeds`` seeds."""
-        if self.table != "seeds":
-            return self.points
-        found = []
-        for point in self.points:
-            every = point.method == "utaca" and point.seed < 0
-            found += [replace(point, seed=seed) for seed in range(seeds)] if every else [point]
-        return found
-
 
 @dataclass
 class Generation:
@@ -529,6 +519,12 @@ class Generation:
         False,
         "run the compact and the expanded pass of an adaptive step as one pass of the model, which pays where reading "
         "the weights costs more than a second row, as on a GPU; the same tokens, up to rounding",
+    )
+    seeds: int = setting(
+        1,
+        "detector seeds under which a point of method utaca is run where it names none, the first so many; their "
+        "answers are one row of a table; 1: detector_seed alone; 0: all of scale.detector_seeds",
+        minimum=0,
     )
 
 
@@ -612,15 +608,28 @@ class Config:
         transport=True,
     )
 
+    def ran(self, suite: Suite) -> list[Point]:
+        """The points of a suite that are run: one whose detector has no seed named, under each that is wanted."""
+        number = self.generation.seeds
+        if suite.table == "seeds" or number == 0:
+            number = self.scale.detector_seeds
+        elif number == 1:
+            return suite.points
+        found = []
+        for point in suite.points:
+            every = point.method == "utaca" and point.seed < 0
+            found += [replace(point, seed=seed) for seed in range(number)] if every else [point]
+        return found
+
     def shown(self, split: str, *purposes: str) -> list[str]:
         """Labels of the points of a split's suites for these purposes (:attr:`Suite.table`), each once."""
         suites = [suite for suite in self.suites.values() if suite.split == split and suite.table in purposes]
-        points = [point for suite in suites for point in suite.ran(self.scale.detector_seeds)]
+        points = [point for suite in suites for point in self.ran(suite)]
         return list(dict.fromkeys(point.label for point in points))
 
     def tried(self, split: str) -> list[str]:
         """Labels of the points on whose own tokens the detectors are measured."""
-        points = [point for suite in self.suites.values() for point in suite.ran(self.scale.detector_seeds)]
+        points = [point for suite in self.suites.values() for point in self.ran(suite)]
         own = {point.label for point in points if point.method == "utaca" and point.in_blocks}
         return [label for label in self.shown(split, "generation", "seeds") if label in own]
 
@@ -630,7 +639,7 @@ class Config:
         known: set[str] = set()
         for suite, about in self.suites.items():
             if about.split == TASKS and name in about.sets:
-                own = [point for point in about.ran(self.scale.detector_seeds) if point.label not in known]
+                own = [point for point in self.ran(about) if point.label not in known]
                 known |= {point.label for point in own}
                 found[suite] = own
         return {suite: own for suite, own in found.items() if own}
@@ -638,7 +647,7 @@ class Config:
     def replayable(self) -> list[Point]:
         """Points of the test split that a detector triggers."""
         tested = [suite for suite in self.suites.values() if suite.split == "test"]
-        points = [point for suite in tested for point in suite.ran(self.scale.detector_seeds)]
+        points = [point for suite in tested for point in self.ran(suite)]
         return [point for point in points if point.method == "utaca" and point.in_blocks]
 
     @property
