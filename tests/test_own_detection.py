@@ -131,7 +131,8 @@ def tokens(rng, n_documents: int, suite: str, seed: int, budget: int = 64) -> li
                 {
                     "document": f"d{d}", "suite": suite, "point": "p", "budget": budget, "policy": "sub.16",
                     "detector": "utaca", "seed": seed, "step": step, "token": 1, "text": "", "k": 1,
-                    "uncertain": uncertain, "replaced": uncertain and step % 2 == 0, "label": label, "source": "",
+                    "uncertain": uncertain, "replaced": uncertain and step % 2 == 0, "label": label,
+                    "source": "endpoint" if step % 3 else "template",
                     "reason": "", "p_hallucinated": p[0], "p_correct": p[1], "p_unknown": p[2],
                 }
             )  # fmt: skip

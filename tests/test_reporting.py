@@ -83,7 +83,7 @@ def detections(tmp_path):
                 rows.append(
                     {
                         "detector": name, "seed": seed, "document": f"d{d}", "budget": 1, "step": step,
-                        "label": None if failed else int(label), "needed": (d + step) % 5 == 0,
+                        "label": None if failed else int(label), "needed": (d + step) % 5 == 0, "value": step < 5,
                         "uncertain": score > 0.5, "score": -abs(score) if name == "logit_margin" else score,
                         "p_hallucinated": p, "p_correct": None if p is None else 1 - 2 * p, "p_unknown": p,
                     }
@@ -258,6 +258,23 @@ def test_differences_are_paired_by_document(detections, config):
     assert np.isnan(frame.loc["UT-ACA", "auroc_difference"])
 
 
+def test_values_are_told_apart_from_the_template(detections, config):
+    frame = detection.detection(detection.load(detections), config).frame.set_index("detector")
+    raw = pd.read_parquet(detections).dropna(subset="label")
+    own = raw[(raw["detector"] == "utaca") & raw["value"]]
+    each = [
+        detection_metrics(one["uncertain"].to_numpy(), one["label"].to_numpy(), one["score"].to_numpy())
+        for _, one in own.groupby("seed")
+    ]
+    row = frame.loc["UT-ACA"]
+    assert row["n_value_tokens"] == len(own) // 3 < row["n_tokens"]
+    assert row["value_auroc"] == pytest.approx(np.mean([one["auroc"] for one in each]))
+    assert row["value_balanced_accuracy_pct"] == pytest.approx(
+        100 * np.mean([one["balanced_accuracy"] for one in each])
+    )
+    assert row["value_auroc_low"] < row["value_auroc"] < row["value_auroc_high"]
+
+
 def test_ablation_finds_its_variants(detections, config):
     frame = detection.ablation(detection.load(detections), config).frame
     found = {(row.margin, row.embedding, row.lstm): row.detector for row in frame.itertuples() if row.run}
@@ -285,9 +302,14 @@ def test_reliability_and_margins(detections, config, tmp_path):
     data = detection.load(detections)
     bins = detection.reliability_bins(data)
     assert set(bins["detector"]) == {"UT-ACA", "margin_only"}
-    assert bins.groupby("detector")["tokens"].sum().to_dict() == {"UT-ACA": 3 * 47, "margin_only": 2 * 47}
+    tokens = bins.groupby(["of", "detector"])["tokens"].sum().to_dict()
+    assert tokens == {
+        ("all tokens", "UT-ACA"): 3 * 47, ("all tokens", "margin_only"): 2 * 47,
+        ("values", "UT-ACA"): 3 * 29, ("values", "margin_only"): 2 * 29,
+    }  # fmt: skip
     histogram = detection.margin_histogram(data)
-    assert histogram.groupby("class")["share"].sum().tolist() == pytest.approx([1, 1, 1])
+    assert histogram.groupby("class")["share"].sum().tolist() == pytest.approx([1, 1, 1, 1])
+    assert histogram.groupby("class")["tokens"].sum()["template"] == 18
     for draw, frame in ((detection_figures.reliability, bins), (detection_figures.margins, histogram)):
         once = [path.read_bytes() for path in draw(frame, tmp_path, "title")]
         assert [path.read_bytes() for path in draw(frame, tmp_path, "title")] == once
@@ -427,7 +449,7 @@ def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
     assert read["cas_pct"].dtype == np.float64
     assert (read["n_documents"] == N_DOCUMENTS).all()
     brief, _, whole = files[4].read_text("utf-8").partition(render.DETAILS)
-    shown = "| Method | Setting | mTokens | Attended | Seconds a token | CAS % | paper mTokens (Llama-3.1-8B) | paper CAS % (Llama-"
+    shown = "| Method | Setting | mTokens | Attended | Seconds a token | CAS % | paper mTokens (Llama-3.1-8B) |"
     assert shown in brief
     assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
     assert "Gap closed" not in brief

@@ -67,4 +67,5 @@ def random_sequences(count: int, width: int, seed: int) -> Sequences:
         embedding=torch.from_numpy(embedding),
         label=torch.from_numpy(label),
         needed=np.full(tokens, -1, np.int8),
+        value=np.ones(tokens, bool),
     )

@@ -16,7 +16,7 @@ import pyarrow as pa
 from utaca.errors import UserError
 from utaca.judging import tokens
 from utaca.judging.tokens import settle
-from utaca.records.schemas import HALLUCINATED
+from utaca.records.schemas import HALLUCINATED, TEMPLATE
 from utaca.settings import schema
 
 
@@ -45,10 +45,10 @@ def label_answers(
         units, end = tokens.parted(own)
         text = "".join(unit.text for unit in units)
         said = bool(text.strip())
-        settle(end, int(said), "template", "" if said else "ends before anything is said")
+        settle(end, int(said), TEMPLATE, "" if said else "ends before anything is said")
         if said:
             task = {"task": "label_answer", "question": question, "answers": list(references), "prediction": text}
             asked.append(tokens.question(f"{name}/{budget}", __name__, task, units))
         for unit in () if said else units:
-            settle(unit.rows, HALLUCINATED, "template", "says nothing")
+            settle(unit.rows, HALLUCINATED, TEMPLATE, "says nothing")
     return tokens.labelled(answers, asked, endpoint, store, used)

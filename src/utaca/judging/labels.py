@@ -17,7 +17,7 @@ from utaca.errors import UserError
 from utaca.judging import tokens
 from utaca.judging.alignment import Part, align
 from utaca.judging.tokens import Unit, settle
-from utaca.records.schemas import CORRECT, HALLUCINATED
+from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE
 from utaca.settings import schema
 
 
@@ -65,16 +65,16 @@ def _label_template(own: Sequence[dict[str, Any]], document: Mapping[str, Any]) 
     answer = "".join(unit.text for unit in units)
     alignment = align(answer, document["person"], [fact["attribute"] for fact in document["facts"]])
     reason = "" if alignment.complete else "ends before all that was asked is answered"
-    settle(end, int(alignment.complete), "template", reason)
+    settle(end, int(alignment.complete), TEMPLATE, reason)
     factual: dict[Part, list[Unit]] = {}
     for unit in units:
         part = next((part for part in alignment.parts if unit.start < part.end and part.start < unit.end), None)
         if part is not None:
             factual.setdefault(part, []).append(unit)
         elif not unit.text or any(alignment.wrong[unit.start : unit.end]):
-            settle(unit.rows, HALLUCINATED, "template", "strays from the sentence asked for")
+            settle(unit.rows, HALLUCINATED, TEMPLATE, "strays from the sentence asked for")
         else:
-            settle(unit.rows, CORRECT, "template", "")
+            settle(unit.rows, CORRECT, TEMPLATE, "")
     return [
         (part.attribute, answer[min(part.sentence, found[0].start) : found[-1].end], found)
         for part, found in factual.items()

@@ -15,6 +15,9 @@ from utaca.settings.schema import SIGNALS
 # Labels of generated tokens, in the order of the detector's classes (paper, section 3.1).
 HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
 
+TEMPLATE = "template"
+"""Source of the labels of an answer's template, which no labeller sees."""
+
 FACT = pa.struct([("attribute", pa.string()), ("value", pa.string())])
 
 USED_ANSWER = pa.struct([("request", pa.string()), ("prompt_tokens", pa.int64()), ("completion_tokens", pa.int64())])
@@ -68,7 +71,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         ]
     ),
     # A token's label: 0 hallucinated, 1 correct, 2 unknown; null where the labeller failed.
-    # `source` says who decided: "template", "endpoint", "person" (corrected by hand) or "failed".
+    # `source` says who decided: TEMPLATE, "endpoint", "person" (corrected by hand) or "failed".
     "labels": pa.schema(
         [
             ("document", pa.string()),
@@ -81,9 +84,10 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("reason", pa.string()),
         ]
     ),
-    # A detector's verdict on a token of the evaluation traces. `uncertain` is its decision, `score` grows
-    # with its distrust; p_* are null for detectors without class probabilities. `needed`: the expanded pass gives
-    # another token, as the trajectories recorded it, null where they did not.
+    # A detector's verdict on a token of the evaluation traces. `value`: the token belongs to an answer's value, not to
+    # its template. `uncertain` is the decision, `score` grows with distrust; p_* are null for detectors without class
+    # probabilities. `needed`: the expanded pass gives another token, as the trajectories recorded it, null where they
+    # did not.
     "detections": pa.schema(
         [
             ("detector", pa.string()),
@@ -92,6 +96,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("budget", pa.int32()),
             ("step", pa.int32()),
             ("label", pa.int8()),
+            ("value", pa.bool_()),
             ("needed", pa.bool_()),
             ("uncertain", pa.bool_()),
             ("score", pa.float32()),

@@ -52,8 +52,23 @@ class Detections:
     documents: tuple[str, ...]
     document: np.ndarray  # [n], place among the documents
     label: np.ndarray  # [n], -1 where the labeller failed
+    value: np.ndarray  # [n] bool: a token of a value, not of the template
     needed: np.ndarray | None  # [n] bool: an expansion changes the token; None where it was not tried
     runs: dict[str, list[Run]]
+
+    def of(self, chosen: np.ndarray) -> Detections:
+        """The verdicts on some tokens, ``chosen`` [n] bool."""
+        runs = {
+            name: [Run(*(None if x is None else x[chosen] for x in run)) for run in own]
+            for name, own in self.runs.items()
+        }
+        needed = None if self.needed is None else self.needed[chosen]
+        return Detections(self.documents, self.document[chosen], self.label[chosen], self.value[chosen], needed, runs)
+
+    @property
+    def values(self) -> Detections:
+        """The verdicts on tokens of values."""
+        return self.of(self.value)
 
     def title(self, name: str) -> str:
         """How a row is called."""
@@ -67,7 +82,7 @@ def load(path: str | Path | Sequence[str | Path]) -> Detections:
     if data.empty:
         raise UserError(f"{path} holds no verdicts; make it again with at least one test document")
     data["label"] = data["label"].fillna(-1).astype(int)
-    identity = ["document", "budget", "step", "label"]
+    identity = ["document", "budget", "step", "label", "value"]
     runs: dict[str, list[Run]] = {}
     first: pd.DataFrame | None = None
     for (name, seed), own in data.groupby(["detector", "seed"], sort=False):
@@ -82,7 +97,8 @@ def load(path: str | Path | Sequence[str | Path]) -> Detections:
     documents = tuple(sorted(first["document"].unique()))
     needed = None if first["needed"].isna().any() else first["needed"].to_numpy(bool)
     document = np.searchsorted(np.asarray(documents, dtype=object), first["document"].to_numpy(dtype=object))
-    return Detections(documents, document, first["label"].to_numpy(), needed, runs)
+    value = first["value"].to_numpy(bool)
+    return Detections(documents, document, first["label"].to_numpy(), value, needed, runs)
 
 
 def load_checked(path: str | Path, made_from: Sequence[str | Path]) -> Detections:
@@ -105,13 +121,13 @@ def detection(data: Detections, config: schema.Config) -> Table:
     """
     draws = Draws.of(len(data.documents), config, "detection")
     resampled_main = resampled_metrics(data, config.detector, draws)
-    main = _figures(data, config.detector, resampled_main)
+    main = _figures(data, config.detector, draws)
     rows = []
     for name in [*DETECTORS, *(name for name in data.runs if name not in DETECTORS)]:
         runs = data.runs.get(name, [])
         reference = paper.DETECTION.get(name, paper.Detection(NAN, NAN, NAN))
         resampled = resampled_metrics(data, name, draws) if runs else {}
-        row = _figures(data, name, resampled)
+        row = _figures(data, name, draws)
         for metric, column, factor in (("auroc", "auroc", 1), ("balanced_accuracy", "balanced_accuracy_pct", 100)):
             difference, row[f"{column}_p"] = Estimate(NAN), NAN
             if runs and name != config.detector:
@@ -127,7 +143,8 @@ def detection(data: Detections, config: schema.Config) -> Table:
     what = (
         "Token-level uncertainty detection on the fixed compact-budget traces of the test split; hallucinated and "
         "unknown tokens are uncertain (N), correct ones certain (P); mAcc is accuracy over tokens; thresholds were "
-        "fixed on validation, by balanced accuracy (baselines, evidential, thresholded); figures are means over seeds."
+        "fixed on validation, by balanced accuracy (baselines, evidential, thresholded); figures are means over seeds. "
+        f"{_VALUES}"
     )
     notes = (
         f"ECE is of p_N, in ten bins, ± its standard deviation over seeds. Minus row: {data.title(config.detector)}'s "
@@ -136,6 +153,7 @@ def detection(data: Detections, config: schema.Config) -> Table:
     columns = (
         _title_column(),
         *metric_columns("macc", "recall_n", "recall_p", "auroc"),
+        *value_columns(),
         Column("AUROC, minus row", _bracketed("auroc_difference", 3), folded=True),
         Column("its p", lambda row: render.number(row["auroc_p_holm"], 4), folded=True),
         Column("Balanced acc., minus row", _bracketed("balanced_accuracy_pct_difference", 2), folded=True),
@@ -160,7 +178,7 @@ def ablation(data: Detections, config: schema.Config) -> Table:
         wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
         name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
         row = {"margin": margin, "embedding": embedding, "lstm": lstm}
-        row |= _figures(data, name or NOT_RUN, resampled_metrics(data, name, draws) if name in data.runs else {})
+        row |= _figures(data, name or NOT_RUN, draws)
         rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
 
     def component(key: str) -> Show:
@@ -173,12 +191,13 @@ def ablation(data: Detections, config: schema.Config) -> Table:
         Column("Variant", lambda row: row["detector"], folded=True),
         *(Column(header, _shown(f"{m}_pct", 2), folded=m != "macc") for header, m in _HEADERS.items()),
         Column("AUROC", _shown("auroc", 3)),
+        *value_columns(),
         Column(f"paper mAcc % ({paper.NAMES[paper.LLAMA]})", lambda row: render.number(row["paper_macc_pct"], 2)),
         Column("paper CAS %", lambda row: render.number(row["paper_cas_pct"], 2)),
     )
     what = (
         "Component ablation of the detector on the fixed compact-budget traces of the test split, all else as in "
-        f"{data.title(config.detector)}; figures are means over seeds."
+        f"{data.title(config.detector)}; figures are means over seeds. {_VALUES}"
     )
     return Table("ablation", "Component ablation", _caption(what, data, config), pd.DataFrame(rows), columns)
 
@@ -195,7 +214,9 @@ def triggers(data: Detections, config: schema.Config) -> Table:
         raise UserError("the detections do not tell which tokens an expansion changes; set trajectories.expanded")
     draws = Draws.of(len(data.documents), config, "triggers")
     share = 100 * float(needed.mean())
-    oracle = {"expansions_pct": share, "caught_pct": 100.0, "caught_at_rate_pct": 100.0, "auroc": 1.0}
+    of_values = data.values
+    oracle = {"expansions_pct": share, "caught_pct": 100.0, "caught_at_rate_pct": 100.0}
+    oracle |= {"auroc": 1.0, "value_auroc": 1.0}
     rows: list[Row] = [{"detector": "Oracle", "run": True, "seeds": 0} | oracle]
     for name in [*(name for name in DETECTORS if name in data.runs), *(n for n in data.runs if n not in DETECTORS)]:
         runs = data.runs[name]
@@ -204,7 +225,8 @@ def triggers(data: Detections, config: schema.Config) -> Table:
             "expansions_pct": [100 * float(run.uncertain.mean()) for run in runs],
             "caught_pct": [100 * float(run.uncertain[needed].mean()) if needed.any() else NAN for run in runs],
             "caught_at_rate_pct": [100 * caught(run.score, needed) for run in runs],
-            "auroc": [detection_metrics(run.uncertain, np.where(needed, 0, 1), run.score)["auroc"] for run in runs],
+            "auroc": [_auroc_of_needed(run, needed) for run in runs],
+            "value_auroc": [_auroc_of_needed(run, of_values.needed) for run in of_values.runs[name]],
         }
         for column, values in figures.items():
             row[column], row[f"{column}_sd"] = statistics.mean_sd(values)
@@ -224,6 +246,7 @@ def triggers(data: Detections, config: schema.Config) -> Table:
         Column("Caught %", _shown("caught_pct", 2)),
         Column("Caught at the oracle's rate %", _shown("caught_at_rate_pct", 2)),
         Column("AUROC", _shown("auroc", 3)),
+        Column("AUROC, values", _shown("value_auroc", 3)),
         Column("Tokens", lambda row: str(row["n_tokens"])),
         Column("Changed", lambda row: str(row["n_needed"])),
     )
@@ -232,34 +255,42 @@ def triggers(data: Detections, config: schema.Config) -> Table:
         f"{config.trajectories.expanded} blocks changes a token or not, whatever its label. The oracle expands exactly "
         "where it does. Caught: share of these tokens that a detector's decision expands; at the oracle's rate: among "
         "as many tokens as the oracle expands, those of the largest scores; AUROC: of the score for these tokens; ± is "
-        "the standard deviation over seeds."
+        f"the standard deviation over seeds. {_VALUES}"
     )
     return Table("triggers", "Detectors as triggers", _caption(what, data, config), frame, columns)
 
 
-def reliability_bins(data: Detections) -> pd.DataFrame:
-    """Reliability of p_N of every detector that has one, a row a bin.
+def _auroc_of_needed(run: Run, needed: np.ndarray | None) -> float:
+    """AUROC of a detector's score for the tokens that an expansion changes; NaN where there is none, or no other."""
+    assert needed is not None
+    return detection_metrics(run.uncertain, np.where(needed, HALLUCINATED, CORRECT), run.score)["auroc"]
 
-    Bins are those of :func:`utaca.detection.training.metrics.reliability`. Columns ``detector``, ``low``, ``high``,
-    ``tokens``, ``mean_p``, ``share_uncertain``; seeds are pooled.
+
+def reliability_bins(data: Detections) -> pd.DataFrame:
+    """Reliability of p_N of every detector that has one, a row a bin, of all tokens and of those of values.
+
+    Bins are those of :func:`utaca.detection.training.metrics.reliability`. Columns ``of`` ("all tokens", "values"),
+    ``detector``, ``low``, ``high``, ``tokens``, ``mean_p``, ``share_uncertain``; seeds are pooled.
     """
     frames = []
-    for name, runs in data.runs.items():
-        if all(run.p is not None for run in runs):
-            pooled = reliability(np.concatenate([run.p for run in runs]), np.tile(data.label, len(runs)))
-            frames.append(pd.DataFrame(pooled).assign(detector=data.title(name)))
-    columns = ["detector", "low", "high", "tokens", "mean_p", "share_uncertain"]
+    for of, own in (("all tokens", data), ("values", data.values)):
+        for name, runs in own.runs.items():
+            if all(run.p is not None for run in runs):
+                pooled = reliability(np.concatenate([run.p for run in runs]), np.tile(own.label, len(runs)))
+                frames.append(pd.DataFrame(pooled).assign(of=of, detector=own.title(name)))
+    columns = ["of", "detector", "low", "high", "tokens", "mean_p", "share_uncertain"]
     return pd.concat(frames, ignore_index=True)[columns]
 
 
 def margin_histogram(data: Detections) -> pd.DataFrame:
-    """Logit margins by class (paper, section 3.1): ``class``, ``low`` and ``high`` of the bin in logits, ``tokens``,
-    ``share`` of the class."""
+    """Logit margins of values by class (paper, section 3.1), and of the template's tokens: ``class``, ``low`` and
+    ``high`` of the bin in logits, ``tokens``, ``share`` of the class."""
     margin = -data.runs["logit_margin"][0].score.astype(np.float64)
     edges = np.linspace(0, max(float(margin.max()), 1e-6), MARGIN_BINS + 1)
     frames = []
-    for name, label in CLASSES.items():
-        tokens = np.histogram(margin[data.label == label], edges)[0]
+    chosen = {f"{name}, values": data.value & (data.label == label) for name, label in CLASSES.items()}
+    for name, own in (chosen | {"template": ~data.value}).items():
+        tokens = np.histogram(margin[own], edges)[0]
         share = tokens / tokens.sum() if tokens.sum() else np.full(MARGIN_BINS, NAN)
         columns = {"class": name, "low": edges[:-1], "high": edges[1:], "tokens": tokens, "share": share}
         frames.append(pd.DataFrame(columns))
@@ -274,13 +305,18 @@ _HEADERS = {
 }
 
 
-def _figures(data: Detections, name: str, resampled: Mapping[str, np.ndarray]) -> Row:
-    """Figures of a row: means over seeds, with interval and spread."""
-    runs = data.runs.get(name, [])
+_VALUES = "Values: the tokens of values alone, without those of the template that every answer has."
+
+
+def _figures(data: Detections, name: str, draws: Draws) -> Row:
+    """Figures of a row: means over seeds, with interval and spread, of all tokens and (``value_*``) of values alone."""
+    runs, of_values = data.runs.get(name, []), data.values
     row: Row = {"detector": data.title(name), "run": bool(runs), "seeds": len(runs)}
     metrics = [measured(run, data.label) for run in runs]
+    on_values = [measured(run, of_values.label) for run in of_values.runs.get(name, [])]
     return row | {
-        **summary(metrics, resampled),
+        **summary(metrics, resampled_metrics(data, name, draws) if runs else {}),
+        **value_figures(on_values, resampled_metrics(of_values, name, draws) if runs else {}),
         "n_tokens": metrics[0]["n_tokens"] if metrics else 0,
         "n_documents": len(data.documents) if runs else 0,
         "n_failed_labels": metrics[0]["n_failed"] if metrics else 0,
@@ -343,6 +379,23 @@ def metric_columns(*shown: str) -> tuple[Column, ...]:
             for column, (header, places) in digits.items()
         ),
         Column("Uncertain %", lambda row: render.number(row["share_uncertain_pct"], 1), folded=True),
+    )
+
+
+def value_figures(metrics: Sequence[Mapping[str, float]], resampled: Mapping[str, np.ndarray]) -> Row:
+    """As :func:`summary`, of the tokens of values: columns ``value_*``."""
+    figures = {f"value_{column}": figure for column, figure in summary(metrics, resampled).items()}
+    return figures | {"n_value_tokens": metrics[0]["n_tokens"] if metrics else 0}
+
+
+def value_columns() -> tuple[Column, ...]:
+    """Columns of :func:`value_figures`."""
+    return (
+        Column("AUROC, values", _shown("value_auroc", 3)),
+        Column("Balanced acc. %, values", _shown("value_balanced_accuracy_pct", 2), folded=True),
+        Column("Recall N %, values", _shown("value_recall_n_pct", 2), folded=True),
+        Column("Recall P %, values", _shown("value_recall_p_pct", 2), folded=True),
+        Column("Value tokens", _count("n_value_tokens"), folded=True),
     )
 
 

@@ -18,27 +18,30 @@ _MARKERS = ("s", "^", "v", "P", "X")
 
 
 def reliability(bins: pd.DataFrame, directory: str | Path, title: str) -> list[Path]:
-    """Share of uncertain tokens over p_N, a line a detector of the paper's.
+    """Share of uncertain tokens over p_N, a panel for all tokens and for those of values, a line a detector of the
+    paper's.
 
     ``bins`` are those of :func:`utaca.reporting.detection.reliability_bins`; other variants are in their table alone.
     """
     bins = bins[bins["detector"].isin(list(DETECTORS.values())) & (bins["tokens"] > 0)]
-    with drawing(directory, "reliability", (5.2, 4.6)) as (figure, paths):
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color=palette.MUTED, linestyle=":", label="calibrated")
-        others = iter(_MARKERS * len(bins))
-        for detector, own in bins.groupby("detector", sort=False):
-            line, marker = _OWN.get(str(detector), ("-.", None))
-            color = palette.FAMILIES["utaca"] if detector in _OWN else palette.INK
-            axes.plot(
-                own["mean_p"], own["share_uncertain"], linestyle=line, marker=marker or next(others), markersize=4,
-                color=color, label=detector,
-            )  # fmt: skip
-        axes.set_xlabel("p_N, mean of the bin")
-        axes.set_ylabel("share of uncertain tokens")
-        axes.grid()
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=SMALL)
-        axes.set_title(title, fontsize=SMALL, loc="left")
+    with drawing(directory, "reliability", (8.4, 4.6)) as (figure, paths):
+        panels = figure.subplots(1, 2, sharex=True, sharey=True)
+        for axes, of in zip(panels, ("all tokens", "values"), strict=True):
+            axes.plot([0, 1], [0, 1], color=palette.MUTED, linestyle=":", label="calibrated")
+            others = iter(_MARKERS * len(bins))
+            for detector, own in bins[bins["of"] == of].groupby("detector", sort=False):
+                line, marker = _OWN.get(str(detector), ("-.", None))
+                color = palette.FAMILIES["utaca"] if detector in _OWN else palette.INK
+                axes.plot(
+                    own["mean_p"], own["share_uncertain"], linestyle=line, marker=marker or next(others), markersize=4,
+                    color=color, label=detector,
+                )  # fmt: skip
+            axes.set_xlabel("p_N, mean of the bin")
+            axes.set_title(of, fontsize=9, loc="left")
+            axes.grid()
+        panels[0].set_ylabel("share of uncertain tokens")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=SMALL)
+        figure.suptitle(title, fontsize=SMALL)
     return paths
 
 

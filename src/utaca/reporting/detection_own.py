@@ -7,6 +7,7 @@ only the tokens that are tried below K_max.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,19 @@ import torch
 from utaca.detection.detector import distrust
 from utaca.errors import UserError
 from utaca.records import read
+from utaca.records.schemas import TEMPLATE
 from utaca.records.trace_labels import KIND, TRACE_LABELS
 from utaca.reporting import paper, statistics
-from utaca.reporting.detection import Detections, Run, measured, metric_columns, resampled_run, summary
+from utaca.reporting.detection import (
+    Detections,
+    Run,
+    measured,
+    metric_columns,
+    resampled_run,
+    summary,
+    value_columns,
+    value_figures,
+)
 from utaca.reporting.statistics import Draws, Estimate
 from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
@@ -51,8 +62,7 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
         about: Row = {"detector": fixed.title(detector), "split": split, "run": True, "seeds": len(by_seed)}
         key = detector, tuple(by_seed)
         if split == "test" and key not in beside:
-            runs = [fixed.runs[detector][seed] for seed in by_seed]
-            alone = [Detections(documents, fixed.document, fixed.label, None, {detector: [run]}) for run in runs]
+            alone = [replace(fixed, runs={detector: [fixed.runs[detector][seed]]}) for seed in by_seed]
             beside[key] = _figures(alone, draws)
             budgets = ", ".join(map(str, config.scale.test.budgets))
             rows.append({**about, "traces": f"fixed, K={budgets}", **beside[key][0]})
@@ -74,6 +84,7 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
         Column("Split", plain("split")),
         Column("Traces", plain("traces")),
         *metric_columns("balanced_accuracy", "auroc"),
+        *value_columns(),
         Column("AUROC, own minus fixed", figure("auroc_difference", 3)),
         Column("Balanced acc., own minus fixed", figure("balanced_accuracy_pct_difference", 2), folded=True),
         Column("Seeds", plain("seeds"), folded=True),
@@ -112,19 +123,28 @@ def _detections(tokens: pd.DataFrame, documents: tuple[str, ...], config: schema
     score = distrust(torch.from_numpy(p), config.detectors[detector].decision).numpy()
     run = Run(tokens["uncertain"].to_numpy(bool), score, (p[:, 0] + p[:, 2]).astype(np.float64))
     document = np.searchsorted(np.asarray(documents, dtype=object), tokens["document"].to_numpy(dtype=object))
-    return Detections(documents, document, tokens["label"].to_numpy(), None, {detector: [run]})
+    value = (tokens["source"] != TEMPLATE).to_numpy(bool)
+    return Detections(documents, document, tokens["label"].to_numpy(), value, None, {detector: [run]})
 
 
 def _figures(found: Sequence[Detections], draws: Draws) -> tuple[Row, dict[str, np.ndarray]]:
     """Figures over a detector's seeds, each of one run on tokens of its own, and those under every resample."""
     (detector,) = found[0].runs
-    runs = [(data, run) for data in found for own in data.runs.values() for run in own]
-    metrics = [measured(run, data.label) for data, run in runs]
-    drawn = [resampled_run(data, run, draws.documents) for data, run in runs]
-    resampled = {metric: draws.mean(detector, [one[metric] for one in drawn]) for metric in drawn[0]}
+    metrics, resampled = _measured(found, detector, draws)
     return {
         **summary(metrics, resampled),
+        **value_figures(*_measured([data.values for data in found], detector, draws)),
         "n_tokens": sum(one["n_tokens"] for one in metrics),
         "n_documents": len(found[0].documents),
         "n_failed_labels": sum(one["n_failed"] for one in metrics),
     }, resampled
+
+
+def _measured(
+    found: Sequence[Detections], detector: str, draws: Draws
+) -> tuple[list[dict[str, float | int]], dict[str, np.ndarray]]:
+    """Metrics of each seed, and their mean over seeds under every resample."""
+    runs = [(data, data.runs[detector][0]) for data in found]
+    drawn = [resampled_run(data, run, draws.documents) for data, run in runs]
+    resampled = {metric: draws.mean(detector, [one[metric] for one in drawn]) for metric in drawn[0]}
+    return [measured(run, data.label) for data, run in runs], resampled

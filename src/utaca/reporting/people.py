@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from utaca.judging.sheets import RANDOM, Correction, HumanScore, matched_labels, matched_scores
 from utaca.records import rows
-from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
+from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
 from utaca.reporting import render, statistics
 from utaca.reporting.points import label_in_words
 from utaca.reporting.statistics import Estimate
@@ -110,8 +110,7 @@ def _labels_row(
     for name, label in _CLASSES.items():
         row[f"{name}_pct"] = 100 * float((tokens["label"] == label).sum()) / labelled if labelled else NAN
     row |= {
-        f"n_{source}": int((tokens["source"] == source).sum())
-        for source in ("template", "endpoint", "person", "failed")
+        f"n_{source}": int((tokens["source"] == source).sum()) for source in (TEMPLATE, "endpoint", "person", "failed")
     }
     row |= {
         "n_reviewed_answers": len({(c.split, c.document, c.budget) for c, _ in pairs}),

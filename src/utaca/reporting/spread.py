@@ -16,6 +16,7 @@ from utaca.reporting.figures import SMALL, drawing
 # Columns of the table and their names.
 METRICS = {
     "auroc": "AUROC",
+    "value_auroc": "AUROC, values",
     "balanced_accuracy_pct": "balanced accuracy %",
     "recall_n_pct": "Recall N %",
     "recall_p_pct": "Recall P %",

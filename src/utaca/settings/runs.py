@@ -27,7 +27,7 @@ CONFIG = "run.yaml"
 PARTS = ("seed", "scale", "reader", "corpus", "documents", "writer", "labeller", "trajectories", "generation")
 """Keys of the config that a run's base is made of."""
 _NAMED = ("reader", "corpus", "documents", "writer", "labeller")
-_ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",)}
+_ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",), "generation": ("seeds",)}
 _GROUPS = ("scale", "reader", "corpus", "documents", "writer", "labeller", "judge", "detectors", "suites", "methods")
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")

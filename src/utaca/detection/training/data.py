@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from utaca.errors import UserError
-from utaca.records.schemas import CORRECT, HALLUCINATED, embedding_column
+from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, embedding_column
 from utaca.settings import schema
 
 KEYS = ["document", "budget", "step"]
@@ -53,6 +53,7 @@ class Sequences:
     embedding: torch.Tensor  # [n + 1, D] float16; D is 0 for detectors without embedding
     label: torch.Tensor  # [n + 1] int64, -1 where the labeller failed
     needed: np.ndarray  # [n] int8, 1 where the expanded pass gives another token, 0 where not, -1 where not recorded
+    value: np.ndarray  # [n] bool, whether a value's token and not the template's; all False without the labeller's
 
     def __len__(self) -> int:
         return len(self.document)
@@ -149,7 +150,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
     order, keyed = _sorted(trajectories, "trajectories")
     needed = _needed(trajectories, order)
     if settings.label == "judged":
-        label = _judged(keyed, labels)
+        label, value = _judged(keyed, labels)
     elif (needed < 0).any():
         raise UserError(
             f"{_token(keyed, int((needed < 0).argmax()))} was not tried under an expanded budget, which the label "
@@ -157,6 +158,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
         )
     else:
         label = np.where(needed == 1, HALLUCINATED, CORRECT).astype(np.int64)
+        value = np.zeros(len(label), dtype=bool)
 
     document = pc.dictionary_encode(keyed["document"].combine_chunks()).indices.to_numpy()
     budget, step = keyed["budget"].to_numpy(), keyed["step"].to_numpy()
@@ -194,6 +196,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
         embedding=torch.from_numpy(embedding),
         label=torch.from_numpy(np.append(label, -1)),
         needed=needed,
+        value=value,
     )
 
 
@@ -227,6 +230,7 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
         embedding=torch.cat([first.embedding[:-1], second.embedding]),
         label=torch.cat([first.label[:-1], second.label]),
         needed=np.concatenate([first.needed, second.needed]),
+        value=np.concatenate([first.value, second.value]),
     )
 
 
@@ -235,8 +239,8 @@ def about(table: pa.Table, documents: Collection[str]) -> pa.Table:
     return table.filter(pc.is_in(table["document"], pa.array(sorted(documents))))
 
 
-def _judged(keyed: pa.Table, labels: pa.Table | None) -> np.ndarray:
-    """[n] int64 labels of the labeller, -1 where it failed."""
+def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
+    """[n] int64 labels of the labeller, -1 where it failed; [n] bool, whether they are a value's."""
     if labels is None:
         raise UserError("a detector that learns from judged labels needs them; label the split first")
     order, label_keyed = _sorted(labels, "labels")
@@ -245,7 +249,7 @@ def _judged(keyed: pa.Table, labels: pa.Table | None) -> np.ndarray:
     label = pc.fill_null(labels["label"], -1).to_numpy()[order].astype(np.int64)
     if len(wrong := np.flatnonzero((label < -1) | (label > 2))):
         raise UserError(f"{_token(keyed, wrong[0])} has label {label[wrong[0]]}; labels are 0, 1, 2 or null")
-    return label
+    return label, pc.not_equal(labels["source"], TEMPLATE).to_numpy()[order]
 
 
 def _needed(trajectories: pa.Table, order: np.ndarray) -> np.ndarray:

@@ -80,6 +80,7 @@ def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -
         pa.array(sequences.budget, pa.int32()).take(owner),
         pa.array(sequences.step),
         pa.array(label.astype(np.int8), mask=label < 0),
+        pa.array(sequences.value),
         pa.array(sequences.needed == 1, mask=sequences.needed < 0),
         pa.array(uncertain),
         pa.array(score),
