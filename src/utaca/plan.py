@@ -371,7 +371,7 @@ class Plan:
     def shown(self, name: str) -> dict[str, Any]:
         """The part of the config that a table or figure depends on beside its files."""
         theme = ENTRIES[name].theme
-        keys = {"detection": ("labeller", "detectors", "detector"), "judging": ROLES, "resources": ()}
+        keys = {"detection": ("labeller", "detectors", "detector"), "judging": ROLES, "resources": (), "paper": ()}
         prices = [[e.prompt_price, e.completion_price] for e in (getattr(self.settings, role) for role in ROLES)]
         settings = {key: self.identity[key] for key in keys.get(theme, ("judge", "detector", "replayed"))}
         return self.caption | settings | ({"prices": prices} if theme == "judging" else {})

@@ -414,3 +414,13 @@ def resources(files: Files, config: schema.Config, folder: Path) -> Table:
     from utaca.reporting import resources
 
     return resources.resources(folder.parent / "benchmarks", files, config)
+
+
+# The paper itself
+
+
+@entry("What the paper's figures imply", "paper")
+def implied(files: Files, config: schema.Config, folder: Path) -> Table:
+    from utaca.reporting.implied import implied
+
+    return implied()

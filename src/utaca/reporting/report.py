@@ -38,6 +38,7 @@ THEMES: Mapping[str, str] = {
     "decisions": "Single decisions",
     "judging": "Labels, scores, endpoints",
     "resources": "Resources",
+    "paper": "The paper's own figures",
 }
 OTHERS = "More"
 # What figures show; a table says so itself.
@@ -57,7 +58,7 @@ CAPTIONS: Mapping[str, str] = {
     "reliability": "Share of uncertain tokens over the probability p_N that a detector gives them, in ten bins, seeds "
     "pooled; on the diagonal where the probabilities are what they say. Training weighs correct tokens less, which "
     "raises p_N.",
-    "margins": "Distribution of the logit margin over the tokens of each class, on the fixed traces of the test split: "
+    "margins": "Distribution of the logit margin over the tokens of values of each class, and over the template's, on the fixed traces of the test split: "
     "where unknown tokens have the margins of correct ones, no threshold on the margin tells them apart.",
 }
 
