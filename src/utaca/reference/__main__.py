@@ -1,6 +1,7 @@
-"""Serve the reference model over HTTP, or hold its scores against scores given by hand.
+"""Serve the reference model over HTTP, or hold its scores and labels against others.
 
-``python -m utaca.reference --port 8000`` serves; ``python -m utaca.reference --agreement PAIRS.csv`` compares.
+``python -m utaca.reference --port 8000`` serves; ``--agreement PAIRS.csv`` compares with scores given by hand,
+``--reading READING.jsonl`` with a second reading of readers' answers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from utaca.errors import UserError
-from utaca.reference import agreement
+from utaca.reference import agreement, reading
 from utaca.reference.app import MODEL, respond
 
 
@@ -57,10 +58,19 @@ def main() -> None:
         metavar="PAIRS",
         help="print how far the scores agree with those by hand in a CSV file",
     )
+    parser.add_argument(
+        "--reading",
+        type=Path,
+        metavar="READING",
+        help="print how far labels and scores agree with those of a second reading in a JSONL file",
+    )
     arguments = parser.parse_args()
     try:
         if arguments.agreement is not None:
             print(agreement.table(agreement.read(arguments.agreement)))
+            return
+        if arguments.reading is not None:
+            print(reading.table(reading.read(arguments.reading)))
             return
         with server(arguments.host, arguments.port) as running:
             print(f"{MODEL} at http://{arguments.host}:{running.server_address[1]}/v1", flush=True)
