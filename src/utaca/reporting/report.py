@@ -58,8 +58,9 @@ CAPTIONS: Mapping[str, str] = {
     "reliability": "Share of uncertain tokens over the probability p_N that a detector gives them, in ten bins, seeds "
     "pooled; on the diagonal where the probabilities are what they say. Training weighs correct tokens less, which "
     "raises p_N.",
-    "margins": "Distribution of the logit margin over the tokens of values of each class, and over the template's, on the "
-    "fixed traces of the test split: where unknown tokens have the margins of correct ones, no threshold on the margin tells them apart.",
+    "margins": "Distribution of the logit margin over the tokens of values of each class, and over the template's, on "
+    "the fixed traces of the test split: where unknown tokens have the margins of correct ones, no threshold on the "
+    "margin tells them apart.",
 }
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
