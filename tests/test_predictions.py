@@ -1,4 +1,4 @@
-"""Answers that ship: what comes back of a journal, and that nothing of a benchmark's own text does."""
+"""Answers and detectors that ship: what comes back of a journal, and that nothing of a benchmark's own text does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from utaca.detection.detector import load
 from utaca.errors import UserError
 from utaca.generation.suites import unpacked
 from utaca.records import SCHEMAS
@@ -73,3 +74,12 @@ def test_shipped_predictions_are_readable() -> None:
     for path in (Path(__file__).parents[1] / predictions.FOLDER).glob("*.parquet"):
         schema = pq.read_schema(path)
         assert {field.name for field in schema.field("answer").type} == {*SCHEMAS["answers"].names} - {"question"}
+
+
+def test_shipped_detectors_are_of_one_reader() -> None:
+    folder = Path(__file__).parents[1] / "data" / "detectors" / "smollm2-tuned"
+    paths = sorted(folder.glob("*.safetensors"))
+    detectors = [load(path) for path in paths]
+    assert {detector.reader.identity for detector in detectors} == {"3862b4327815f367"}
+    told = (folder / "README.md").read_text("utf-8")
+    assert all(f"| `{path.stem}` |" in told for path in paths)
