@@ -86,7 +86,7 @@ def test_a_detector_without_a_judge_needs_no_labels(root: Path) -> None:
         ({"suites": "tiny_full"}, {"seeds", "sweep"}),
         ({"suites": "methods_tiny"}, {"methods", "equal_budgets", "compared"}),
         ({"detectors": "paper"}, {"triggers"}),
-        ({"scale": {"replays": "2"}}, {"replay", "failures", "cases"}),
+        ({"scale": {"replays": "2"}}, {"replay", "bound", "failures", "cases"}),
     ],
 )
 def test_options_bring_their_tables(root: Path, plan: Plan, overrides: dict[str, Any], more: set[str]) -> None:

@@ -179,6 +179,20 @@ def test_replay_table_weighs_decisions_by_what_they_stand_for(files, config) -> 
     assert expanded.loc["all", "all_passes_change"] == pytest.approx((2 * -10 + 2 * -30 + -80) / 5)
 
 
+def test_the_best_single_decision_of_each_document(files, config) -> None:  # noqa: F811
+    frame = replays.bound(files, config).frame.set_index("decisions")
+    own, best, least = (row for _, row in frame.iterrows())
+    # a has 50 %, b 100 %, c nothing; turned at step 7, a has all. No replay of c, and that of b that failed is none.
+    assert own["cas_pct"] == pytest.approx(50)
+    assert own["mtokens"] == pytest.approx(200)
+    assert best["cas_pct"] == pytest.approx(100 * 2 / 3)
+    assert best["mtokens"] == pytest.approx((130 + 190 + 300) / 3)
+    assert least["cas_pct"] == pytest.approx(50)
+    assert least["mtokens"] == pytest.approx((80 + 190 + 300) / 3)
+    assert (own["n_changed"], best["n_changed"], least["n_changed"]) == (0, 2, 2)
+    assert best["cas_gain"] == pytest.approx(100 / 6)
+
+
 def test_failures_are_found(files, config) -> None:  # noqa: F811
     frame = replays.failures(files, config).frame.set_index("case")
     assert list(frame.index) == ["FP-1", "FP-2", "FN-1", "FN-2"]

@@ -337,6 +337,13 @@ def replay(files: Files, config: schema.Config, folder: Path) -> Table:
     return replays.replay(replays.Files(*_replayed(files), config.replays_of), config)
 
 
+@entry("What one better decision is worth", "decisions", *REPLAYS, when=REPLAYED)
+def bound(files: Files, config: schema.Config, folder: Path) -> Table:
+    from utaca.reporting import replays
+
+    return replays.bound(replays.Files(*_replayed(files), config.replays_of), config)
+
+
 @entry("Failures", "decisions", *REPLAYS, when=REPLAYED)
 def failures(files: Files, config: schema.Config, folder: Path) -> Table:
     from utaca.reporting import replays

@@ -18,6 +18,7 @@ from utaca.records import check_source, read, rows
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.generation import seeds_in_words
 from utaca.reporting.points import label_in_words
+from utaca.reporting.statistics import Draws
 from utaca.reporting.tables import Column, Row, Show, Table, caption_in_words, figure, plain, spread
 from utaca.settings import schema
 
@@ -184,6 +185,63 @@ def _effect(kind: pd.DataFrame, member: np.ndarray, documents: Sequence[str], co
         change = (kind[f"own_{name}"] - kind[f"turned_{name}"]).to_numpy(dtype=np.float64)
         spread(row, column, statistics.ratio_interval(total(weight * member * change), own, counts), factor)
     return row
+
+
+# What the best of single decisions reaches
+
+
+def bound(files: Files, config: schema.Config) -> Table:
+    """The point as it is, and with the one decision of each document turned that is best with hindsight.
+
+    Any of the replayed decisions may be turned, or none: towards the highest CAS, and towards the fewest selected
+    tokens at no lower CAS. What a detector could reach with all decisions right lies beyond either.
+    """
+    data = replayed(files)
+    documents = [name for name in data.documents if not np.isnan(_quality(data.own[name]))]
+    draws = Draws.of(len(documents), config, "test")
+    tokens = {row["document"]: row["selected"] for row in _of(files.point, rows(list(files.answers), "answers"))}
+    options = {
+        name: [(_quality(data.own[name]), tokens[name]), *zip(own["turned_cas"], own["turned_selected"], strict=True)]
+        for name, own in ((name, data.frame[data.frame["document"] == name]) for name in documents)
+    }
+    chosen = {
+        "as the detector decides": {name: own[0] for name, own in options.items()},
+        "one decision turned, highest CAS": {
+            name: max(own, key=lambda option: (round(option[0], 6), -option[1])) for name, own in options.items()
+        },
+        "one decision turned, fewest tokens at no lower CAS": {
+            name: min((option for option in own if option[0] >= own[0][0] - _EQUAL), key=lambda option: option[1])
+            for name, own in options.items()
+        },
+    }
+    ones, table = np.ones(len(documents)), []
+    first = np.array([chosen["as the detector decides"][name] for name in documents])
+    for name, of in chosen.items():
+        values = np.array([of[document] for document in documents])
+        row: Row = {"decisions": name, "n_documents": len(values), "n_changed": int((values != first).any(1).sum())}
+        spread(row, "cas_pct", statistics.ratio_interval(values[:, 0], ones, draws.documents), 100)
+        spread(row, "mtokens", statistics.ratio_interval(values[:, 1], ones, draws.documents))
+        gained = values - first
+        spread(row, "cas_gain", statistics.ratio_interval(gained[:, 0], ones, draws.documents), 100)
+        spread(row, "mtokens_gain", statistics.ratio_interval(gained[:, 1], ones, draws.documents))
+        table.append(row)
+    columns = (
+        Column("Decisions", plain("decisions")),
+        Column("CAS %", figure("cas_pct", 2)),
+        Column("mTokens", figure("mtokens", 1)),
+        Column("CAS, to the first row", figure("cas_gain", 2)),
+        Column("mTokens, to the first row", figure("mtokens_gain", 1)),
+        Column("Documents changed", plain("n_changed")),
+        Column("Documents", plain("n_documents"), folded=True),
+    )
+    what = (
+        f"What one better decision of {label_in_words(config.replays_of, config)} a document is worth, with hindsight: "
+        f"of at most {config.scale.replays} replayed decisions of each kind, none is turned or the best one. This is "
+        "reached, not imitated: perfect decisions would reach at least as much. Means over documents; an answer with "
+        "a failed judgement is no option."
+    )
+    told = caption_in_words(what, config, "judge", len(documents), seeds_in_words(config), paper.LLAMA, columns=False)
+    return Table("bound", "What one better decision is worth", told, pd.DataFrame(table), columns)
 
 
 # Two false positives, two false negatives
