@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -182,5 +183,6 @@ def _allowed(metadata: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m utaca.settings.document", description=__doc__).parse_args()
     PAGE.write_text(page(Path()), encoding="utf-8")
     SCHEMA.write_text(json_text(Path()), encoding="utf-8")

@@ -63,7 +63,10 @@ def _shown(what: str, value: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure the engines of this checkout and of another in turns.")
+    parser = argparse.ArgumentParser(
+        prog="python -m utaca.benchmarks.engine.compare",
+        description="Measure the engines of this checkout and of another in turns.",
+    )
     parser.add_argument("other", type=Path, help="folder of the other checkout")
     parser.add_argument("--rounds", type=int, default=5, help="processes of each (default: 5)")
     arguments = parser.parse_args()
