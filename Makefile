@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: tables smoke snapshot test lint format ship-reader ship-adapter ship-card environment oracle
+.PHONY: tables smoke snapshot test lint format docs ship-reader ship-adapter ship-card environment oracle
 .DEFAULT_GOAL := tables
 
 tables: environment
@@ -34,6 +34,10 @@ format: environment
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/snakefmt Snakefile workflow
+
+# The pages as a site, site/index.html; a link that leads nowhere fails.
+docs: environment
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs -d .sphinx . site
 
 # Puts the reader that `snakemake reader` trained in the place of the shipped one. A card that was measured by
 # `snakemake results/{run}/reader/card.md` comes into the model card: make ship-card RUN=tuned READER=smollm2-tuned
