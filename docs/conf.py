@@ -1,4 +1,4 @@
-"""The pages as a site: ``make docs``. Sphinx reads them from the root of the checkout, where their links hold already."""
+"""The pages as a site: ``make docs``. Sphinx reads them from the root of the checkout, so that their links hold."""
 
 from __future__ import annotations
 
@@ -56,11 +56,12 @@ NAVIGATION = {
         "docs/glossary",
         "data/readers/tiny/README",
         "data/readers/smollm2-tuned/README",
+        "data/detectors/smollm2-tuned/README",
         "data/annotations/README",
         "CONTRIBUTING",
         "CHANGELOG",
     ],
-    "Results": ["docs/results", "docs/results_methods", "docs/default_run", "docs/performance"],
+    "Results": ["docs/paper", "docs/results", "docs/results_methods", "docs/default_run", "docs/performance"],
 }
 """Every page, once."""
 
