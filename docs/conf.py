@@ -29,7 +29,9 @@ autodoc_typehints_format = "short"
 html_theme = "alabaster"
 html_theme_options = {"page_width": "72rem", "sidebar_width": "16rem", "font_size": "16px", "show_powered_by": False}
 html_show_copyright = False
-html_show_sourcelink = False
+html_copy_source = False
+html_static_path = ["style"]
+html_css_files = ["wide.css"]
 
 NAVIGATION = {
     "Tutorial": ["docs/tutorial"],

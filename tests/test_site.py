@@ -98,7 +98,8 @@ def test_the_reference_has_the_whole_public_api(site: Path) -> None:
 
 def test_links_that_lead_nowhere_fail(tmp_path: Path) -> None:
     source = tmp_path / "checkout"
-    (source / "docs").mkdir(parents=True)
+    (source / "docs/style").mkdir(parents=True)
+    (source / "docs/style/wide.css").touch()
     conf = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
     navigation = re.compile(r"^NAVIGATION = \{.*?^\}", re.MULTILINE | re.DOTALL)
     (source / "docs/conf.py").write_text(navigation.sub('NAVIGATION = {"Pages": ["docs/page"]}', conf))
