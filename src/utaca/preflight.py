@@ -89,6 +89,8 @@ def findings(
         checks.append(("memory", lambda: _memory(settings, wanted, asked)))
     # One request is enough for an endpoint in several roles.
     roles = list(dict.fromkeys(role for stage, role in _ROLES.items() if stage in wanted))
+    if roles:
+        checks.append(("answers", lambda: _answers(settings.answers)))
     while roles:
         endpoint = getattr(settings, roles[0])
         alike = [role for role in roles if getattr(settings, role) == endpoint]
@@ -164,6 +166,12 @@ def _endpoint(endpoint: schema.Endpoint, role: str) -> str:
 
     check_endpoint(endpoint, role)
     return f"{address(endpoint)} answers as {endpoint.model}"
+
+
+def _answers(place: str) -> str:
+    from utaca.endpoints.store import check as check_store
+
+    return check_store(place)
 
 
 def _methods(settings: schema.Config) -> str:

@@ -20,7 +20,7 @@ with stage_log(snakemake.log[0]):
     config = load(snakemake.config)
     tokenizer = load_tokenizer(*params.tokenizer)
     found = [
-        *figures.readings(read(files.readings, "readings"), config.judge, Path(snakemake.config["answers"]), config),
+        *figures.readings(read(files.readings, "readings"), config.judge, snakemake.config["answers"], config),
         *figures.labels(read(files.labels, "labels"), config),
         *figures.fertility(rows(files.corpus, "corpus"), counter(tokenizer), config.seed),
     ]

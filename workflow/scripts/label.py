@@ -1,6 +1,5 @@
 """Labels of a split's trajectory tokens."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from utaca.judging.labels import label
@@ -19,6 +18,6 @@ with stage_log(snakemake.log[0]):
     trajectories = read(snakemake.input.trajectories, "trajectories", columns)
     documents = rows(snakemake.input.documents, "documents")
     used: list[dict[str, Any]] = []
-    labels = label(trajectories, documents, labeller, Path(snakemake.config["answers"]), used)
+    labels = label(trajectories, documents, labeller, snakemake.config["answers"], used)
     write(snakemake.output.labels, "labels", labels, config=digest(dict(params.items())))
     write(snakemake.output.usage, "usage", used, config=digest(params.labeller))

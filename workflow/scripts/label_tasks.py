@@ -1,6 +1,5 @@
 """Labels of the tokens of a task's trajectories."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from utaca.judging.answers import label_answers
@@ -19,6 +18,6 @@ with stage_log(snakemake.log[0]):
     trajectories = read(files.trajectories, "trajectories", columns)
     questions = {row["id"]: (row["query"], tuple(row["references"])) for row in rows(files.examples, "examples")}
     used: list[dict[str, Any]] = []
-    labels = label_answers(trajectories, questions, labeller, Path(snakemake.config["answers"]), used)
+    labels = label_answers(trajectories, questions, labeller, snakemake.config["answers"], used)
     write(snakemake.output.labels, "labels", labels, config=digest(dict(params.items())))
     write(snakemake.output.usage, "usage", used, config=digest(params.labeller))

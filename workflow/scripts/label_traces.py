@@ -1,6 +1,5 @@
 """Labels of the tokens that detectors judged along the answers of a split."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from utaca.judging.traces import COLUMNS, label_traces
@@ -32,7 +31,7 @@ with stage_log(snakemake.log[0]):
     )
     used: list[dict[str, Any]] = []
     labels = label_traces(
-        answers, traces, rows(files.documents, "documents"), decode, labeller, Path(snakemake.config["answers"]), used
+        answers, traces, rows(files.documents, "documents"), decode, labeller, snakemake.config["answers"], used
     )
     config, made_from = digest(dict(params.items())), [*files.answers, *files.traces]
     write(snakemake.output.labels, KIND, labels, schema=TRACE_LABELS, config=config, made_from=made_from)

@@ -1,6 +1,5 @@
 """Scores of the answers of one operating point."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from utaca.judging.cas import score
@@ -18,7 +17,7 @@ with stage_log(snakemake.log[0]):
     answers = rows(snakemake.input.answers, "answers")
     documents = rows(snakemake.input.documents, "documents")
     used: list[dict[str, Any]] = []
-    scores = score(answers, documents, judge, Path(snakemake.config["answers"]), used)
+    scores = score(answers, documents, judge, snakemake.config["answers"], used)
     made_from = snakemake.input.answers
     write(snakemake.output.scores, "scores", scores, config=digest(dict(params.items())), made_from=made_from)
     write(snakemake.output.usage, "usage", used, config=digest(params.judge))

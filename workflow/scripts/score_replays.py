@@ -1,6 +1,5 @@
 """Scores of the replayed answers that are others than the original ones."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from utaca.judging.cas import score
@@ -23,7 +22,7 @@ with stage_log(snakemake.log[0]):
         if row["text"] != texts[row["document"]]
     ]
     used: list[dict[str, Any]] = []
-    scores = score(changed, rows(files.documents, "documents"), judge, Path(snakemake.config["answers"]), used)
+    scores = score(changed, rows(files.documents, "documents"), judge, snakemake.config["answers"], used)
     config, made_from = digest(dict(params.items())), [*files.replays, *files.answers]
     write(snakemake.output.scores, "scores", scores, config=config, made_from=made_from)
     write(snakemake.output.usage, "usage", used, config=digest(params.judge))

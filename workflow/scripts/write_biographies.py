@@ -1,6 +1,5 @@
 """Biographies of the test split, their narratives written by the writer endpoint."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from utaca.biographies.dataset import biographies, drafts
@@ -19,7 +18,7 @@ with stage_log(snakemake.log[0]):
     asked = [(draft.person.name, draft.facts) for draft in drafts("test", params.number, params.seed)]
     used: list[dict[str, Any]] = []
     people = [(person, person, facts) for person, facts in asked]
-    narratives = write_narratives(people, writer, Path(snakemake.config["answers"]), used)
+    narratives = write_narratives(people, writer, snakemake.config["answers"], used)
     rows = biographies(
         "test", params.number, params.seed, write=lambda person, facts: narratives[person], writer=writer.model
     )

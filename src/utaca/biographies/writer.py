@@ -25,7 +25,7 @@ class Narrative(BaseModel):
 def write_narratives(
     biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]],
     endpoint: schema.Endpoint,
-    store: Path,
+    store: Path | str,
     used: list[dict[str, Any]] | None = None,
 ) -> dict[str, list[str]]:
     """Narratives by id for (id, person, facts), the facts as (attribute, value) pairs.

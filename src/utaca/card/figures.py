@@ -168,7 +168,7 @@ def share(hits: np.ndarray, asked: np.ndarray, counts: np.ndarray) -> Estimate:
     return Estimate(value, max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square)))
 
 
-def readings(answers: pa.Table, judge: schema.Endpoint, store: Path, config: schema.Config) -> list[Figure]:
+def readings(answers: pa.Table, judge: schema.Endpoint, store: Path | str, config: schema.Config) -> list[Figure]:
     """Figures of all cells in ``answers`` (schema "readings").
 
     Full attention: shares of exact values and abstentions, by attribute too. Block memory: CAS by the judge, shares
@@ -271,7 +271,7 @@ def _means(
     return found, sums
 
 
-def _prefilled(rows: pd.DataFrame, judge: schema.Endpoint, store: Path, config: schema.Config) -> list[Figure]:
+def _prefilled(rows: pd.DataFrame, judge: schema.Endpoint, store: Path | str, config: schema.Config) -> list[Figure]:
     """CAS under every prefill budget and decoding budget."""
     found = []
     for (cell, prefill), own in rows.groupby(["cell", "prefill_budget"], sort=False):
@@ -319,7 +319,7 @@ def _budgets(rows: pd.DataFrame, cell: str, config: schema.Config) -> list[Figur
     return found
 
 
-def _cas(rows: pd.DataFrame, judge: schema.Endpoint, store: Path) -> list[float]:
+def _cas(rows: pd.DataFrame, judge: schema.Endpoint, store: Path | str) -> list[float]:
     """The judge's score of every row, in their order; NaN where it failed."""
     documents: dict[str, dict[str, Any]] = {}
     answers: list[dict[str, Any]] = []

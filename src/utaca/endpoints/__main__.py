@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sqlite3
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from utaca.endpoints.store import Store
 from utaca.errors import UserError
+from utaca.settings.database import database
 
 _HEADER = ("model", "prompt", "shape", "answers", "prompt tokens", "completion tokens", "seconds", "first", "last")
 _UNKNOWN = "unknown"
@@ -48,7 +48,7 @@ def _prune(store: Store, arguments: argparse.Namespace) -> None:
     if arguments.model is None and arguments.before is None:
         raise UserError("say what to prune: --model NAME, --before DATE, or both")
     number = store.prune(model=arguments.model, before=arguments.before, dry_run=arguments.dry_run)
-    print(f"{number} answers {'would be ' if arguments.dry_run else ''}removed from {store.path}")
+    print(f"{number} answers {'would be ' if arguments.dry_run else ''}removed from {store.place}")
 
 
 def _time(text: str) -> str:
@@ -67,7 +67,10 @@ def _time(text: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m utaca.endpoints", description=__doc__)
     parser.add_argument(
-        "--store", type=Path, default=Path("results/answers.sqlite"), help="the file (default: %(default)s)"
+        "--store",
+        default="results/answers.sqlite",
+        metavar="PLACE",
+        help="the file, or postgresql://USER@HOST/DATABASE (default: %(default)s)",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     listed = commands.add_parser("list", help="what is kept, by model, version of the prompt and shape of the answer")
@@ -87,14 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; a mistake ends it with one sentence and status 1."""
     given = _parser().parse_args(arguments)
     try:
-        if not given.store.is_file():
+        if not database(given.store) and not Path(given.store).is_file():
             raise UserError(f"{given.store} does not exist; name the answer store: --store results/answers.sqlite")
         with Store(given.store) as store:
             given.run(store, given)
     except UserError as fault:
         sys.exit(f"Error: {fault}")
-    except sqlite3.Error as fault:
-        sys.exit(f"Error: {given.store} cannot be used as the answer store ({fault}); is a run writing to it?")
     except BrokenPipeError:
         # the reader of the output has seen enough
         sys.stdout = None  # type: ignore[assignment]

@@ -103,14 +103,15 @@ class _Fault:
     passing: bool = False
 
 
-def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path, description: str) -> Answers:
+def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path | str, description: str) -> Answers:
     """Ask ``endpoint`` every request, with at most ``endpoint.concurrency`` in flight.
 
-    Answers already in ``store`` are not sent for; new ones are kept there as they arrive; identical requests
-    are sent once. Kinds of failure are "shape", "check", "truncated", "refused", "empty", "reasoning" (and no answer
-    after it), "timeout", "unreachable", "protocol" (no completion in the body) and "http NNN". Raises
-    :class:`UserError` where more than the share ``endpoint.max_failed`` of the requests failed, as soon as that is
-    certain; where ``endpoint.run_timeout_s`` is over; where the server is gone or refuses key or model.
+    Answers already in ``store``, a file or the URL of a database, are not sent for; new ones are kept there as they
+    arrive; identical requests are sent once. Kinds of failure are "shape", "check", "truncated", "refused", "empty",
+    "reasoning" (and no answer after it), "timeout", "unreachable", "protocol" (no completion in the body) and
+    "http NNN". Raises :class:`UserError` where more than the share ``endpoint.max_failed`` of the requests failed, as
+    soon as that is certain; where ``endpoint.run_timeout_s`` is over; where the server is gone or refuses key or model;
+    where the store cannot be used.
     """
     schemas = _Schemas()
     exchanges = [_Exchange(request, endpoint, schemas.of(request.answer)) for request in requests]
@@ -294,7 +295,7 @@ class _Session:
             if fault.status_code in _HOPELESS:
                 raise UserError(
                     f"{self._description}: endpoint {name}: {in_words(self._endpoint, fault)}; answers so far are kept "
-                    f"in {self._store.path}"
+                    f"in {self._store.place}"
                 ) from None
             kind = f"http {fault.status_code}"
             if kind not in self._told:
@@ -308,7 +309,7 @@ class _Session:
             if self._unreachable >= _UNREACHABLE_IN_A_ROW:
                 raise UserError(
                     f"{self._description}: endpoint {name}: {address(self._endpoint)} cannot be reached; start the "
-                    f"server and run again: the answers so far are kept in {self._store.path}"
+                    f"server and run again: the answers so far are kept in {self._store.place}"
                 ) from None
             return _Fault("unreachable")
         self._unreachable = 0
@@ -433,7 +434,7 @@ def _kinds(exchanges: Sequence[_Exchange]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 
 
-def _too_many(endpoint: Endpoint, description: str, store: Path, exchanges: Sequence[_Exchange]) -> UserError:
+def _too_many(endpoint: Endpoint, description: str, store: Path | str, exchanges: Sequence[_Exchange]) -> UserError:
     return UserError(
         f"{description}: {_failed(exchanges)} of {len(exchanges)} requests to endpoint {endpoint.name} (model "
         f"{endpoint.model}) failed ({_kinds(exchanges)}), more than its max_failed={endpoint.max_failed:g} allows; "
@@ -442,7 +443,7 @@ def _too_many(endpoint: Endpoint, description: str, store: Path, exchanges: Sequ
     )
 
 
-def _too_late(endpoint: Endpoint, description: str, store: Path, exchanges: Sequence[_Exchange]) -> UserError:
+def _too_late(endpoint: Endpoint, description: str, store: Path | str, exchanges: Sequence[_Exchange]) -> UserError:
     failed = _failed(exchanges)
     answered = sum(exchange.outcome is not None for exchange in exchanges) - failed
     said = f"{failed} failed ({_kinds(exchanges)})" if failed else "none failed"

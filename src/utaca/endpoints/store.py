@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Text, bindparam, cast, delete, func, literal_column, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from utaca import reference
+from utaca.endpoints import engines
 from utaca.errors import UserError
+from utaca.settings.database import database
 from utaca.settings.schema import Endpoint
 
-_BUSY_SECONDS = 60.0
-_TABLE = """
-CREATE TABLE IF NOT EXISTS answers (
-    digest TEXT PRIMARY KEY,
-    model TEXT NOT NULL,
-    answer TEXT NOT NULL,
-    prompt_tokens INTEGER NOT NULL,
-    completion_tokens INTEGER NOT NULL,
-    seconds REAL NOT NULL,
-    answered TEXT NOT NULL,
-    request TEXT NOT NULL DEFAULT ''
-) STRICT
-"""
-# Stores of before the requests themselves were kept, too; their digests hold.
-_ADD_REQUEST = "ALTER TABLE answers ADD COLUMN request TEXT NOT NULL DEFAULT ''"
+T = TypeVar("T")
+_ROWS_AT_ONCE = 500
 
 
 def sampling(endpoint: Endpoint) -> dict[str, Any]:
@@ -80,121 +73,159 @@ class Group(NamedTuple):
 
 
 class Store:
-    """Append-only SQLite file of raw answers.
+    """Append-only table of raw answers, in an SQLite file or a PostgreSQL database.
 
-    Each answer is committed as it arrives, in write-ahead mode: a killed process loses nothing that it
-    was given, and several processes may read and write at once. The file must lie on a file system that all
-    of them see as local, which is what SQLite's write-ahead mode asks for.
+    Each answer is committed as it arrives: a killed process loses nothing that it was given, and several processes may
+    read and write at once. A file is in write-ahead mode, and must lie on a file system that all of them see as local;
+    a database may be used from many machines. Where its server goes away, statements wait for it to come back.
     """
 
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        try:
-            self._connection = _open(path)
-        except sqlite3.Error as fault:
-            raise UserError(f"{path} cannot be used as the answer store ({fault}); move it away or free it") from fault
+    def __init__(self, place: Path | str) -> None:
+        """``place`` is a file, or the URL of a database; raises :class:`UserError` where it cannot be used."""
+        named = database(str(place))
+        self.place = place
+        self._engine = engines.open_server(named) if named else engines.open_file(Path(place))
+        self._answers = engines.table(self._engine.dialect.name)
+        insert = postgresql.insert if named else sqlite.insert
+        # The first answer to a request stays.
+        self._insert = insert(self._answers).on_conflict_do_nothing(index_elements=["digest"])
+        self._select = select(self._answers.c.answer).where(self._answers.c.digest == bindparam("key"))
 
     def __enter__(self) -> Store:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        self._engine.dispose()
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The raw answer kept under ``key``, the server's completion object, or None."""
-        row = self._connection.execute("SELECT answer FROM answers WHERE digest = ?", (key,)).fetchone()
-        return json.loads(row[0]) if row else None
+        found = self._run(lambda connection: connection.execute(self._select, {"key": key}).scalar())
+        return None if found is None else json.loads(found)
 
     def put(self, request: str, model: str, answer: Mapping[str, Any], tokens: tuple[int, int], seconds: float) -> None:
         """Keep a model's answer to a request given by :func:`identity`, under its :func:`digest`; the first one stays.
 
         ``tokens`` are those of prompt and completion, ``seconds`` the time it took.
         """
-        answered = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        text = json.dumps(answer, ensure_ascii=False)
-        self._connection.execute(
-            "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (digest(request), model, text, *tokens, seconds, answered, request),
-        )
+        row = {
+            "digest": digest(request),
+            "model": model,
+            "answer": json.dumps(answer, ensure_ascii=False),
+            "prompt_tokens": tokens[0],
+            "completion_tokens": tokens[1],
+            "seconds": seconds,
+            "answered": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "request": request,
+        }
+        self._run(lambda connection: connection.execute(self._insert, row))
 
     def groups(self) -> list[Group]:
         """What is kept, by model, version of the prompt and shape of the answer, in their order."""
-        rows = self._connection.execute(
-            "SELECT model, json_extract(nullif(request, ''), '$[4]'), json_extract(nullif(request, ''), '$[3].title'), "
-            "count(*), sum(prompt_tokens), sum(completion_tokens), sum(seconds), min(answered), max(answered) "
-            "FROM answers GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
-        )
-        return [Group(*row) for row in rows]
+        kept = self._answers.c
+        statement = select(
+            kept.model,
+            *self._version_and_shape(),
+            func.count(),
+            # PostgreSQL makes other types of sums.
+            cast(func.sum(kept.prompt_tokens), kept.prompt_tokens.type),
+            cast(func.sum(kept.completion_tokens), kept.completion_tokens.type),
+            func.sum(kept.seconds),
+            func.min(kept.answered),
+            func.max(kept.answered),
+        ).group_by(literal_column("1"), literal_column("2"), literal_column("3"))
+        rows = self._run(lambda connection: connection.execute(statement).all())
+        # Databases differ in how they order texts.
+        return sorted((Group(*row) for row in rows), key=lambda group: [str(part or "") for part in group[:3]])
+
+    def _version_and_shape(self) -> tuple[ColumnElement[str], ColumnElement[str]]:
+        """Expressions of what :func:`identity` put into a request."""
+        request = func.nullif(self._answers.c.request, "")
+        if self._engine.dialect.name == "sqlite":
+            return func.json_extract(request, "$[4]"), func.json_extract(request, "$[3].title")
+        # A text of PostgreSQL's cannot hold the character 0, and it reads all of the JSON to take a part of it.
+        parts = cast(func.replace(request, r"\u0000", r"\u0001"), postgresql.JSON)
+        path = [func.json_extract_path_text(parts, *keys, type_=Text) for keys in (("4",), ("3", "title"))]
+        return path[0], path[1]
 
     def export(self) -> Iterator[dict[str, Any]]:
         """The answers, each as a plain dict with its request and what it cost, in the order of their arrival."""
-        rows = self._connection.execute(
-            "SELECT digest, model, request, answer, prompt_tokens, completion_tokens, seconds, answered "
-            "FROM answers ORDER BY rowid"
-        )
-        for key, model, request, answer, prompt, completion, seconds, answered in rows:
-            _, messages, sampled, shape, version = json.loads(request) if request else [None] * 5
-            yield {
-                "digest": key,
-                "model": model,
-                "version": version,
-                "messages": messages,
-                "sampling": sampled,
-                "schema": shape,
-                "answer": json.loads(answer),
-                "prompt_tokens": prompt,
-                "completion_tokens": completion,
-                "seconds": seconds,
-                "answered": answered,
-            }
+        kept = self._answers.c
+        names = (kept.digest, kept.model, kept.request, kept.answer, kept.prompt_tokens, kept.completion_tokens)
+        statement = select(*names, kept.seconds, kept.answered).order_by(kept.rowid)
+        # Outside of a transaction PostgreSQL would send all of them at once.
+        engine = self._engine.execution_options(isolation_level="SERIALIZABLE")
+        try:
+            with engine.connect() as connection:
+                rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(statement)
+                for key, model, request, answer, prompt, completion, seconds, answered in rows:
+                    _, messages, sampled, shape, version = json.loads(request) if request else [None] * 5
+                    yield {
+                        "digest": key,
+                        "model": model,
+                        "version": version,
+                        "messages": messages,
+                        "sampling": sampled,
+                        "schema": shape,
+                        "answer": json.loads(answer),
+                        "prompt_tokens": prompt,
+                        "completion_tokens": completion,
+                        "seconds": seconds,
+                        "answered": answered,
+                    }
+        except DBAPIError as fault:
+            raise self._fault(fault) from fault
 
     def prune(self, *, model: str | None, before: str | None, dry_run: bool) -> int:
         """Remove the answers of a model, those of before a time (ISO 8601, UTC), or those that are both.
 
         Returns their number; where ``dry_run`` is set, they stay.
         """
-        chosen = "(:model IS NULL OR model = :model) AND (:before IS NULL OR answered < :before)"
-        values = {"model": model, "before": before}
+        kept = self._answers.c
+        chosen = [] if model is None else [kept.model == model]
+        chosen += [] if before is None else [kept.answered < before]
         if dry_run:
-            return int(self._connection.execute(f"SELECT count(*) FROM answers WHERE {chosen}", values).fetchone()[0])
-        removed = self._connection.execute(f"DELETE FROM answers WHERE {chosen}", values).rowcount
-        self._connection.execute("VACUUM")
+            count = select(func.count()).select_from(self._answers).where(*chosen)
+            return self._run(lambda connection: connection.execute(count).scalar_one())
+        removed = self._run(lambda connection: connection.execute(delete(self._answers).where(*chosen)).rowcount)
+        if self._engine.dialect.name == "sqlite":
+            # Servers look after this themselves.
+            self._run(lambda connection: connection.exec_driver_sql("VACUUM"))
         return removed
 
+    def _run(self, work: Callable[[Connection], T]) -> T:
+        """Do one statement, which may be done twice; again where a server is gone, until patience ends."""
+        deadline, pause = time.monotonic() + engines.PATIENCE_SECONDS, 0.05
+        while True:
+            try:
+                with self._engine.connect() as connection:
+                    return work(connection)
+            except DBAPIError as fault:
+                # A file that is busy has been waited for already.
+                away = self._engine.dialect.name != "sqlite" and (
+                    fault.connection_invalidated or isinstance(fault, OperationalError)
+                )
+                if not away or time.monotonic() > deadline:
+                    raise self._fault(fault) from fault
+                time.sleep(pause)
+                pause = min(2 * pause, 1.0)
 
-def _open(path: Path) -> sqlite3.Connection:
-    deadline = time.monotonic() + _BUSY_SECONDS
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute(_TABLE)
-            _migrate(connection)
-            return connection
-        except sqlite3.OperationalError as fault:
-            # The change to write-ahead mode does not wait for other openers as ordinary statements do.
-            if "locked" not in str(fault) or time.monotonic() > deadline:
-                connection.close()
-                raise
-            time.sleep(0.05)
-        except sqlite3.Error:
-            connection.close()
-            raise
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    if "request" in _columns(connection):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        # Another process may have been first.
-        if "request" not in _columns(connection):
-            connection.execute(_ADD_REQUEST)
-    finally:
-        connection.execute("COMMIT")
+    def _fault(self, fault: DBAPIError) -> UserError:
+        return UserError(
+            f"{self.place} can no longer be used as the answer store ({engines.in_words(fault)}); mend it and run "
+            "again: the answers so far are kept"
+        )
 
 
-def _columns(connection: sqlite3.Connection) -> set[str]:
-    return {row[1] for row in connection.execute("PRAGMA table_info(answers)")}
+def check(place: str) -> str:
+    """Make sure that the store can be used, before a run depends on it; returns what was found.
+
+    Raises :class:`UserError`. A file that is not there yet is not made.
+    """
+    if not database(place) and not Path(place).exists():
+        engines.check_local(Path(place))
+        folder = next(path for path in Path(place).absolute().parents if path.exists())
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise UserError(f"{place} cannot be made, for {folder} cannot be written; set answers to another file")
+        return f"{place}, to be made"
+    with Store(place):
+        return place

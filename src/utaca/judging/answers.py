@@ -24,7 +24,7 @@ def label_answers(
     trajectories: pa.Table,
     questions: Mapping[str, tuple[str, tuple[str, ...]]],
     endpoint: schema.Endpoint,
-    store: Path,
+    store: Path | str,
     used: list[dict[str, Any]] | None = None,
 ) -> pa.Table:
     """Label every token of the trajectories of answers.

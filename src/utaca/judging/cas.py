@@ -41,7 +41,7 @@ def score(
     answers: Iterable[Mapping[str, Any]],
     documents: Iterable[Mapping[str, Any]],
     endpoint: schema.Endpoint,
-    store: Path,
+    store: Path | str,
     used: list[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """Judge answers: a row of schema "scores" for each answer and fact that its document asks for, in their order.

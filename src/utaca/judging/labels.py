@@ -25,7 +25,7 @@ def label(
     trajectories: pa.Table,
     documents: Iterable[Mapping[str, Any]],
     endpoint: schema.Endpoint,
-    store: Path,
+    store: Path | str,
     used: list[dict[str, Any]] | None = None,
 ) -> pa.Table:
     """Label every token of the trajectories.

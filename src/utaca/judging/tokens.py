@@ -118,7 +118,7 @@ def labelled(
     of: Answers,
     questions: Sequence[Question],
     endpoint: schema.Endpoint,
-    store: Path,
+    store: Path | str,
     used: list[dict[str, Any]] | None,
 ) -> pa.Table:
     """Ask the labeller; the answers as a table of schema "labels", a row for each token.

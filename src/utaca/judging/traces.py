@@ -59,7 +59,7 @@ def label_traces(
     documents: Iterable[Row],
     decode: Callable[[Sequence[int]], str],
     endpoint: schema.Endpoint,
-    store: Path,
+    store: Path | str,
     used: list[dict[str, Any]] | None = None,
 ) -> pa.Table:
     """Label the tokens that detectors judged; a row each of schema :data:`TRACE_LABELS`, in the order of ``answers``.
@@ -151,7 +151,7 @@ def _labels(
     asked: Mapping[tuple[str, Text], int],
     documents: Iterable[Row],
     endpoint: schema.Endpoint,
-    store: Path,
+    store: Path | str,
     used: list[dict[str, Any]] | None,
 ) -> dict[tuple[int, int], dict[str, Any]]:
     """Label, source and reason by number and step of the texts, each an answer of a document."""

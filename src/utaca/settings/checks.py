@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
+from utaca.errors import UserError
 from utaca.settings import schema
+from utaca.settings.database import database
 from utaca.settings.models import Faults, build
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -102,6 +104,16 @@ def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
     yield from _detectors_faults(config)
     yield from _suites_faults(config, brought)
     yield from _card_faults(config)
+    yield from _answers_faults(config.answers)
+
+
+def _answers_faults(answers: str) -> Iterator[str]:
+    if not answers:
+        yield "answers is empty; name a file, as in results/answers.sqlite."
+    try:
+        database(answers)
+    except UserError as fault:
+        yield f"{fault}."
 
 
 def _name_faults(value: str, path: str) -> Iterator[str]:

@@ -38,6 +38,21 @@ def prose_files(path: str) -> list[str]:
     return sorted(str(file) for file in root.rglob("*") if file.suffix in {".txt", ".md"})
 
 
+def filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, str] | None:
+    """Kind of the file system that ``path`` lies on, or would, and where it is mounted; None where unknown."""
+    if not mounts.is_file():
+        return None
+    place, found = path.resolve(), None
+    for line in mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        # Blanks and the like in names are written as octal digits.
+        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))
+        # A later mount hides an earlier one at the same place.
+        if place.is_relative_to(point) and (found is None or len(point.parts) >= len(Path(found[1]).parts)):
+            found = after.split()[0], str(point)
+    return found
+
+
 def free_memory(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Bytes of main memory that this process may still take, its container's limit heeded; None where unknown."""
     if not meminfo.is_file():

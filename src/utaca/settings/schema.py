@@ -604,7 +604,9 @@ class Config:
     card: Card = setting(Card(), "the reader card")
     answers: str = setting(
         "results/answers.sqlite",
-        "file that keeps every endpoint's answers, shared by runs; on a disk of one machine",
+        "what keeps every endpoint's answers, shared by runs: an SQLite file, on a disk of one machine, or for many "
+        "nodes a PostgreSQL database, postgresql://USER@HOST/DATABASE; its password comes from PGPASSWORD or ~/.pgpass "
+        "alone",
         transport=True,
     )
 
