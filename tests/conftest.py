@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from postgres import Postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 _LEFT_OUT = shutil.ignore_patterns(
@@ -24,6 +26,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def root() -> Path:
     """The checkout under test."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A running PostgreSQL server; skips where there is none, or no driver."""
+    server = Postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new answer store: with the parameter "postgresql" in a database, otherwise in a file."""
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgres").make()
+    return str(tmp_path / "answers.sqlite")
 
 
 @pytest.fixture(scope="session")

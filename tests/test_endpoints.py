@@ -2,10 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
-import os
-import signal
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +11,6 @@ import pydantic
 import pytest
 
 from utaca.endpoints import Request, ask, check, transport
-from utaca.endpoints.__main__ import main
-from utaca.endpoints.store import Store, digest, identity
 from utaca.errors import UserError
 from utaca.settings.schema import Endpoint
 
@@ -225,52 +219,12 @@ def test_bar_and_log_tell_what_was_sent_for(
     assert told[1] in bars
 
 
-def _fill(path: str, start: int) -> None:
-    with Store(Path(path)) as store:
-        for number in range(start, start + 30):
-            store.put(str(number), "m", {"n": number}, (1, 1), 0.1)
-
-
-def _fill_and_die(path: str) -> None:
-    store = Store(Path(path))
-    store.put("kept", "m", {"n": 1}, (1, 1), 0.1)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_store_outlives_a_kill(tmp_path: Path) -> None:
-    worker = multiprocessing.get_context("fork").Process(target=_fill_and_die, args=(str(tmp_path / "a.sqlite"),))
-    worker.start()
-    worker.join()
-    assert worker.exitcode == -signal.SIGKILL
-    with Store(tmp_path / "a.sqlite") as store:
-        assert store.get(digest("kept")) == {"n": 1}
-
-
-def test_store_is_shared_by_processes(tmp_path: Path) -> None:
-    spawn = multiprocessing.get_context("fork")
-    workers = [spawn.Process(target=_fill, args=(str(tmp_path / "a.sqlite"), start)) for start in (0, 10, 20)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
-    with Store(tmp_path / "a.sqlite") as store:
-        assert [store.get(digest(str(n))) for n in range(50)] == [{"n": n} for n in range(50)]
-        assert store.get(digest("50")) is None
-
-
 def test_server_that_is_gone_stops_the_run(tmp_path: Path) -> None:
     asked = [request(str(i)) for i in range(9)]
     with pytest.raises(UserError, match=r"endpoint fake: http://127.0.0.1:9/v1 cannot be reached"):
         ask(endpoint(base_url="http://127.0.0.1:9/v1"), asked, store=tmp_path / "a.sqlite", description="x")
     answers = ask(endpoint(base_url="http://127.0.0.1:9/v1"), asked[:1], store=tmp_path / "a.sqlite", description="x")
     assert answers.failures == {"0": "unreachable"}
-
-
-def test_store_names_a_foreign_file(tmp_path: Path) -> None:
-    (tmp_path / "a.sqlite").write_text("no database, but long enough to be taken for one" * 100)
-    with pytest.raises(UserError, match=r"a\.sqlite cannot be used"):
-        Store(tmp_path / "a.sqlite")
 
 
 def test_preflight_names_what_is_wrong(serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,79 +249,3 @@ def test_preflight_names_what_is_wrong(serve: Callable[..., Server], monkeypatch
     serve(lambda body, n: {"status": 401}, models=["m"])
     with pytest.raises(UserError, match=r"refuses the key in FAKE_KEY \(HTTP 401\)"):
         check(endpoint(api_key_env="FAKE_KEY"), "writer")
-
-
-# The store from the command line
-
-
-@pytest.fixture
-def filled(tmp_path: Path) -> Path:
-    """A store with an answer of the layout without requests, and three of today's."""
-    path = tmp_path / "a.sqlite"
-    old = sqlite3.connect(path)
-    old.execute(
-        "CREATE TABLE answers (digest TEXT PRIMARY KEY, model TEXT NOT NULL, answer TEXT NOT NULL, prompt_tokens "
-        "INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL, answered TEXT NOT NULL) STRICT"
-    )
-    old.execute(
-        "INSERT INTO answers VALUES (?, 'old', '{\"n\": 0}', 9, 9, 1.5, '2025-01-01T00:00:00Z')", (digest("0"),)
-    )
-    old.commit()
-    old.close()
-    with Store(path) as store:
-        for model, version, tokens in (("m", "a-1", 10), ("m", "a-2", 20), ("m", "a-2", 30)):
-            said = identity(endpoint(model=model), [{"role": "user", "content": f"{tokens}?"}], COLOUR, version)
-            store.put(said, model, {"n": tokens}, (tokens, 1), 0.5)
-    return path
-
-
-def run(path: Path, *arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
-    main(["--store", str(path), *arguments])
-    return capsys.readouterr().out
-
-
-def test_list_and_export_tell_what_is_kept(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [line.split() for line in run(filled, "list", capsys=capsys).splitlines()[1:]]
-    assert [row[:7] for row in rows] == [
-        ["m", "a-1", "Colour", "1", "10", "1", "0.5"],
-        ["m", "a-2", "Colour", "2", "50", "2", "1.0"],
-        ["old", "unknown", "unknown", "1", "9", "9", "1.5"],
-    ]
-    exported = [json.loads(line) for line in run(filled, "export", capsys=capsys).splitlines()]
-    assert [row["messages"] and row["messages"][0]["content"] for row in exported] == [None, "10?", "20?", "30?"]
-    assert [row["answer"]["n"] for row in exported] == [0, 10, 20, 30]
-    assert exported[3]["sampling"]["max_tokens"] == 2048
-    assert len(run(filled, "export", "--model", "old", capsys=capsys).splitlines()) == 1
-
-
-def test_prune_removes_what_it_said(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for dry in (["--dry-run"], []):
-        said = run(filled, "prune", "--before", "2025-06-01", *dry, capsys=capsys)
-        assert said == f"1 answers {'would be ' if dry else ''}removed from {filled}\n"
-    assert run(filled, "prune", "--model", "m", "--before", "1d", capsys=capsys).startswith("0 answers removed")
-    assert run(filled, "prune", "--model", "m", capsys=capsys).startswith("3 answers removed")
-    assert run(filled, "export", capsys=capsys) == ""
-
-
-def test_an_old_store_still_answers(filled: Path) -> None:
-    with Store(filled) as store:
-        assert store.get(digest("0")) == {"n": 0}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["prune"], "say what to prune"),
-        (["--store", "none.sqlite", "list"], "none.sqlite does not exist"),
-        (["--store", __file__, "list"], "cannot be used as the answer store"),
-    ],
-)
-def test_command_line_mistakes_are_one_sentence(filled: Path, arguments: list[str], said: str) -> None:
-    with pytest.raises(SystemExit, match=said):
-        main(["--store", str(filled), *arguments])
-
-
-def test_a_date_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["prune", "--before", "yesterday"])
-    assert "'yesterday' is no date as in 2026-01-31" in capsys.readouterr().err

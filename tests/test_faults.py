@@ -169,7 +169,7 @@ def endpoint(server: Server, **settings: Any) -> Endpoint:
     return Endpoint(**{**given, **settings})
 
 
-def ask_items(server: Server, store: Path, count: int = 8, **settings: Any) -> Answers:
+def ask_items(server: Server, store: Path | str, count: int = 8, **settings: Any) -> Answers:
     """Ask for items "0", "1", ... and see to it that each has one outcome."""
     items = [str(number) for number in range(count)]
     answers = ask(endpoint(server, **settings), [request(item) for item in items], store=store, description="items")
@@ -557,29 +557,30 @@ ask(settings, [request(str(item)) for item in range(60)], store=Path(sys.argv[2]
 """
 
 
-def test_kill_nine_and_again(store: Path) -> None:
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+def test_kill_nine_and_again(place: str) -> None:
     def script(server: Server, body: dict[str, Any], time: int) -> Reply:
         wrong = int(body["messages"][0]["content"]) % 3 == 0 and len(body["messages"]) == 1
         return Reply(completion("prose") if wrong else GOOD.body, seconds=0.02)
 
     with serving(script) as s:
-        command = [sys.executable, "-c", _CLIENT, s.url, str(store), str(Path(__file__).parent)]
+        command = [sys.executable, "-c", _CLIENT, s.url, place, str(Path(__file__).parent)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         client = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
         while client.poll() is None and len(s.bodies) < 30:
             time.sleep(0.002)
         client.send_signal(signal.SIGKILL)
         assert client.wait() == -signal.SIGKILL, client.stderr.read().decode()
-        with Store(store) as kept:
+        with Store(place) as kept:
             answered = [json.dumps(row["messages"], sort_keys=True) for row in kept.export()]
         assert len(answered) >= 20
-        answers = ask_items(s, store, count=60)
+        answers = ask_items(s, place, count=60)
         assert not answers.failures
         assert answers.usage.requests == 80 - len(answered)
         assert all(s.sent[messages] == 1 for messages in answered)
         assert set(s.sent.values()) <= {1, 2}
         assert len(s.bodies) <= 80 + 4
-        assert ask_items(s, store, count=60).used == answers.used
+        assert ask_items(s, place, count=60).used == answers.used
         assert len(s.bodies) <= 80 + 4
 
 

@@ -82,6 +82,7 @@ def test_the_shipped_run_lacks_nothing(settings: schema.Config) -> None:
         "methods",
         "lengths",
         "memory",
+        "answers",
         "writer and labeller and judge",
         "disk",
     ]
@@ -92,7 +93,7 @@ def test_the_shipped_run_lacks_nothing(settings: schema.Config) -> None:
 def test_a_stage_is_checked_for_what_it_needs_alone(settings: schema.Config) -> None:
     lost = replace(settings, reader=replace(settings.reader, path="none"), corpus=schema.Corpus("x", "folder", "none"))
     preflight.check(lost, {"detectors", "tables", "labels"})
-    assert set(said(lost, "scores")) == {"judge"}
+    assert set(said(lost, "scores")) == {"answers", "judge"}
     assert set(said(lost, "corpus")) == {"corpus"}
     preflight.check(lost, set())
 
@@ -112,6 +113,17 @@ def test_all_that_is_missing_is_said_at_once(settings: schema.Config) -> None:
     assert first == "4 things are missing:"
     for wanted in ("none/prose.jsonl", "reader.path=none/there", "NO_SUCH_KEY", "http://127.0.0.1:9/v1 cannot be"):
         assert sum(wanted in fault for fault in faults) == 1, (wanted, faults)
+
+
+def test_the_store_of_answers_is_tried_where_endpoints_are_asked(
+    settings: schema.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    served = replace(settings, answers="postgresql://ada@db1/utaca")
+    assert "extra postgres" in said(served, "labels")["answers"]
+    assert "answers" not in said(served, "detectors")
+    (tmp_path / "a.sqlite").write_text("no database, but long enough to be taken for one" * 100)
+    assert "cannot be used" in said(replace(settings, answers=str(tmp_path / "a.sqlite")), "scores")["answers"]
 
 
 def test_endpoints_answer_and_list_the_model(settings: schema.Config, serve: Callable[..., list[str]]) -> None:

@@ -1,0 +1,493 @@
+"""The answer store in both of its databases: what was kept stays kept, once, whoever is killed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import sys
+import time
+from functools import partial
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+import yaml
+from postgres import GUARDED, PASSWORD, Postgres
+from sqlalchemy import create_engine, text
+
+from utaca import preflight
+from utaca.endpoints import engines
+from utaca.endpoints.__main__ import main
+from utaca.endpoints.store import Store, check, digest, identity
+from utaca.errors import UserError
+from utaca.settings import machine, runs
+from utaca.settings.compose import compose
+from utaca.settings.database import database
+from utaca.settings.schema import Endpoint
+
+SHAPE = {"title": "Colour"}
+FORK = multiprocessing.get_context("fork")
+# The layout of the first stores, and that of before the store knew of other databases.
+FIRST = (
+    "CREATE TABLE answers (digest TEXT PRIMARY KEY, model TEXT NOT NULL, answer TEXT NOT NULL, prompt_tokens "
+    "INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL, answered TEXT NOT NULL) STRICT"
+)
+SECOND = FIRST.replace(") STRICT", ", request TEXT NOT NULL DEFAULT '') STRICT")
+OLD = (digest("0"), "old", '{"n": 0}', 9, 9, 1.5, "2025-01-01T00:00:00Z")
+
+both = pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+
+
+def asked(question: str, model: str = "m", version: str = "a-1") -> str:
+    endpoint = Endpoint(name="fake", model=model, base_url="http://fake/v1")
+    return identity(endpoint, [{"role": "user", "content": question}], SHAPE, version)
+
+
+# What is kept
+
+
+@both
+def test_an_answer_comes_back_as_it_was(place: str) -> None:
+    answer = {"n": 1, "text": "naïve 例 \x00 \\u0000 \n'\"", "deep": [None, 1.5, True]}
+    with Store(place) as store:
+        assert store.get(digest(asked("\x00?"))) is None
+        store.put(asked("\x00?"), "m", answer, (3, 2**53 - 1), 0.1)
+        store.put(asked("\x00?"), "m", {"n": 2}, (3, 1), 0.1)
+    with Store(place) as store:
+        assert store.get(digest(asked("\x00?"))) == answer, "the first one stays"
+        (row,) = store.export()
+        assert row["messages"] == [{"role": "user", "content": "\x00?"}]
+        assert (row["completion_tokens"], row["seconds"]) == (2**53 - 1, 0.1)
+        assert [(group.version, group.shape, group.answers) for group in store.groups()] == [("a-1", "Colour", 1)]
+
+
+@both
+def test_answers_are_exported_as_they_arrived(place: str) -> None:
+    numbers = random.Random(0).sample(range(1200), 1200)
+    with Store(place) as store:
+        for number in numbers[:600]:
+            store.put(asked(str(number)), "m", {"n": number}, (1, 1), 0.1)
+        export = store.export()
+        first = next(export)["answer"]["n"]
+        assert store.get(digest(asked(str(first)))) == {"n": first}, "asked for while they are read"
+        assert [first, *(row["answer"]["n"] for row in export)] == numbers[:600]
+
+
+# Processes that are killed
+
+
+def fill(place: str, told: str, name: int, numbers: list[int] | None) -> None:
+    """Keep an answer under each number, None: without end; write down each that was kept, and whose it is."""
+    with Store(place) as store, open(told, "ab", buffering=0) as file:
+        for number in itertools.count() if numbers is None else numbers:
+            store.put(asked(str(number)), "m", {"n": number, "by": name}, (1, 1), 0.1)
+            kept = store.get(digest(asked(str(number))))
+            file.write(f"{number} {kept and kept['by']}\n".encode())
+
+
+def start(place: str, folder: Path, endless: int = 0) -> list[BaseProcess]:
+    """Eight writers of the same 100 answers, each in an order of its own; the first ``endless`` go on for ever."""
+    writers = []
+    for name in range(8):
+        numbers = None if name < endless else random.Random(name).sample(range(100), 100)
+        writers.append(FORK.Process(target=fill, args=(place, str(folder / f"{name}.told"), name, numbers)))
+    for writer in writers:
+        writer.start()
+    return writers
+
+
+def told(folder: Path, name: str = "*") -> list[tuple[int, int]]:
+    """What writers were told, (number, whose answer) each; a last line may be cut."""
+    lines = [line for file in folder.glob(f"{name}.told") for line in file.read_text().split("\n")[:-1]]
+    return [(int(number), int(by)) for number, by in map(str.split, lines)]
+
+
+def wait_for(count: int, folder: Path, name: str = "*") -> None:
+    deadline = time.monotonic() + 30
+    while len(told(folder, name)) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def check_kept(place: str, folder: Path) -> None:
+    """All that writers were told is there, once, and the same for all of them; what is not can be asked for again."""
+    with Store(place) as store:
+        rows = [(row["answer"]["n"], row["answer"]["by"]) for row in store.export()]
+        assert len(rows) == len({number for number, _ in rows})
+        assert set(told(folder)) <= set(rows)
+        assert {number for number, _ in rows} >= set(range(100))
+        store.put(asked("-1"), "m", {"n": -1}, (1, 1), 0.1)
+        assert store.get(digest(asked("-1"))) == {"n": -1}
+
+
+@both
+def test_a_writer_of_eight_is_killed(place: str, tmp_path: Path) -> None:
+    writers = start(place, tmp_path, endless=1)
+    wait_for(20, tmp_path, "0")
+    writers[0].kill()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [-signal.SIGKILL] + [0] * 7
+    assert len(told(tmp_path, "[1-7]")) == 700
+    assert len({by for _, by in told(tmp_path)}) > 1, "they wrote at once"
+    check_kept(place, tmp_path)
+
+
+def test_the_server_under_eight_writers_is_killed(postgres: Postgres, tmp_path: Path) -> None:
+    place = postgres.make()
+    writers = start(place, tmp_path)
+    for name in range(8):
+        wait_for(5, tmp_path, str(name))
+    postgres.kill()
+    before = set(told(tmp_path))
+    assert any(writer.is_alive() for writer in writers), "in the middle"
+    postgres.start()
+    with Store(place) as store:
+        assert before <= {(row["answer"]["n"], row["answer"]["by"]) for row in store.export()}
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 8, "they waited for it"
+    assert len(told(tmp_path)) == 800
+    check_kept(place, tmp_path)
+
+
+def test_a_server_that_stays_away_is_named(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = postgres.make()
+    with Store(place) as store:
+        store.put(asked("a"), "m", {"n": 1}, (1, 1), 0.1)
+        postgres.kill()
+        monkeypatch.setattr(engines, "PATIENCE_SECONDS", 0.2)
+        try:
+            with pytest.raises(UserError, match=r"^postgresql://.* can no longer be used .*answers so far are kept$"):
+                store.get(digest(asked("a")))
+            with pytest.raises(UserError, match=r"cannot be used as the answer store .*; start the server"):
+                Store(place)
+        finally:
+            postgres.start()
+        assert store.get(digest(asked("a"))) == {"n": 1}
+
+
+def _die(place: str) -> None:
+    Store(place).put(asked("kept"), "m", {"n": 1}, (1, 1), 0.1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@both
+def test_an_answer_outlives_the_kill_that_follows(place: str) -> None:
+    worker = FORK.Process(target=_die, args=(place,))
+    worker.start()
+    worker.join()
+    assert worker.exitcode == -signal.SIGKILL
+    with Store(place) as store:
+        assert store.get(digest(asked("kept"))) == {"n": 1}
+
+
+# Files of before
+
+
+def old(path: Path, layout: str) -> Path:
+    with sqlite3.connect(path) as file:
+        file.execute(layout)
+        file.execute(f"INSERT INTO answers VALUES ({', '.join('?' * len(OLD))}{', ?' * (layout == SECOND)})",
+                     (*OLD, *[""] * (layout == SECOND)))  # fmt: skip
+    file.close()
+    return path
+
+
+@pytest.mark.parametrize("layout", [FIRST, SECOND])
+def test_an_old_file_answers_and_goes_on(tmp_path: Path, layout: str) -> None:
+    writers = start(str(old(tmp_path / "a.sqlite", layout)), tmp_path)
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 8, "one of them changed the layout"
+    with Store(tmp_path / "a.sqlite") as store:
+        assert store.get(digest("0")) == {"n": 0}
+        assert sorted(row["answer"]["n"] for row in store.export()) == sorted([0, *range(100)])
+
+
+def test_a_new_file_has_the_layout_of_before(tmp_path: Path) -> None:
+    Store(tmp_path / "new.sqlite").__exit__()
+    old(tmp_path / "old.sqlite", SECOND)
+    described = []
+    for name in ("new", "old"):
+        with sqlite3.connect(tmp_path / f"{name}.sqlite") as file:
+            columns = file.execute("SELECT name, type, dflt_value, pk FROM pragma_table_info('answers')").fetchall()
+            described.append((columns, file.execute("SELECT strict FROM pragma_table_list('answers')").fetchall()))
+        file.close()
+    assert described[0] == described[1]
+
+
+@both
+def test_a_table_of_another_program_is_refused(place: str) -> None:
+    url = place.replace("postgresql:", "postgresql+psycopg:") if database(place) else f"sqlite:///{place}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE answers (question TEXT, answer TEXT)"))
+    with pytest.raises(UserError, match=r"has a table answers of another program's"):
+        Store(place)
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT question, answer FROM answers")).all() == []
+    engine.dispose()
+
+
+def test_a_foreign_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.sqlite").write_text("no database, but long enough to be taken for one" * 100)
+    with pytest.raises(UserError, match=r"a\.sqlite cannot be used as the answer store \(file is not a database\)"):
+        Store(tmp_path / "a.sqlite")
+    with pytest.raises(UserError, match=r"cannot be used as the answer store"):
+        Store(tmp_path / "a.sqlite" / "b.sqlite")
+
+
+# Network file systems
+
+MOUNTS = """\
+21 1 0:20 / / rw,relatime shared:1 - ext4 /dev/vda rw
+22 21 0:21 / {0}/far rw,relatime - {1} server:/export rw
+23 22 0:22 / {0}/far/near rw - xfs /dev/vdb rw
+24 21 0:23 / {0}/with\\040blank rw shared:2 master:1 - {1} server:/b rw
+25 21 0:24 / {0}/hidden rw - {1} server:/c rw
+26 21 0:25 / {0}/hidden rw - tmpfs tmpfs rw
+"""
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "nfs", "cifs", "smb3", "lustre", "gpfs", "beegfs", "fuse.sshfs"])
+def test_a_file_on_a_network_filesystem_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    (tmp_path / "mountinfo").write_text(MOUNTS.format(tmp_path.resolve(), kind))
+    monkeypatch.setattr(machine, "filesystem", partial(machine.filesystem, mounts=tmp_path / "mountinfo"))
+    (tmp_path / "link").symlink_to(tmp_path / "far")
+    said = (
+        rf"far/a\.sqlite lies on a network file system \({kind}, mounted at .*/far\), .*local disk, or to a PostgreSQL"
+    )
+    for opening in (Store, check):
+        with pytest.raises(UserError, match=said):
+            opening(str(tmp_path / "far" / "a.sqlite"))
+        for folder in ("with blank", "link/results"):
+            with pytest.raises(UserError, match=r"network file system"):
+                opening(str(tmp_path / folder / "a.sqlite"))
+    assert not (tmp_path / "far").exists(), "nothing was made"
+    for folder in ("far/near", "hidden", "farther", "."):
+        with Store(tmp_path / folder / "a.sqlite") as store:
+            store.put("a", "m", {}, (1, 1), 0.1)
+
+
+def test_where_mounts_are_unknown_nothing_is_refused(tmp_path: Path) -> None:
+    assert machine.filesystem(tmp_path, tmp_path / "none") is None
+
+
+def test_this_machines_own_mounts_are_read() -> None:
+    if not Path("/proc/self/mountinfo").is_file():
+        pytest.skip("no /proc/self/mountinfo on this system")
+    assert machine.filesystem(Path("/proc/self/status")) == ("proc", "/proc")
+
+
+# URLs and passwords
+
+SECRET = "pl4nted"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://ada:{SECRET}@db1/utaca",
+        f"postgresql+psycopg://ada:{SECRET}@db1:5432/utaca",
+        f"POSTGRESQL://ada:{SECRET}@db1/utaca",
+        f"postgresql://:{SECRET}@/utaca",
+        f"postgresql://ada@db1/utaca?password={SECRET}",
+        f"postgresql://ada@db1/utaca?sslpassword={SECRET}",
+        f"postgresql://ada:{SECRET}/x@db1/utaca",
+        f"postgresql://ada:1/{SECRET}@db1/utaca",
+        f"postgresql://ada:1#{SECRET}@db1/utaca",
+        f"postgresql://ada:1?{SECRET}@db1/utaca",
+        f"postgresql://ada:[{SECRET}@db1/utaca",
+        f"postgresql:/ada:{SECRET}@db1/utaca",
+        f"postgres://ada:{SECRET}@db1/utaca",
+        f"mysql://ada:{SECRET}@db1/utaca",
+        f"postgresql://ada:{SECRET}@db1",
+        f"postgresql://ada@db1/utaca?scram_client_key={SECRET}",
+    ],
+)
+def test_a_url_with_a_password_is_refused_and_not_quoted(url: str) -> None:
+    for refuse in (database, Store, check):
+        with pytest.raises(UserError, match=r"^answers ") as refused:
+            refuse(url)
+        fault = refused.value
+        assert SECRET not in str(fault)
+        assert not fault.__cause__
+        assert fault.__suppress_context__ or not fault.__context__, "a traceback would show it"
+    with pytest.raises(SystemExit) as exited:
+        main(["--store", url, "list"])
+    assert SECRET not in str(exited.value)
+
+
+def test_the_config_tells_where_a_password_goes(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    url = f"postgresql://ada:{SECRET}@db1/utaca"
+    said = (
+        "answers holds a password; leave it out, and put it into the environment variable PGPASSWORD or into ~/.pgpass."
+    )
+    with pytest.raises(UserError) as refused:
+        compose({"answers": url}, root)
+    assert str(refused.value) == said
+    assert preflight.main(["--config", f"answers={url}"]) == 1
+    printed = capfd.readouterr()
+    assert printed.out == f"fault  config: {said}\n"
+    assert SECRET not in printed.err
+
+
+def test_urls_are_taken_apart() -> None:
+    for path in ("results/answers.sqlite", "/a:b/c", "answers:old.sqlite", "C:\\answers.sqlite"):
+        assert database(path) is None
+    found = database("postgresql+psycopg://a%40b@db1:5433/uta%20ca?sslmode=require")
+    assert found is not None
+    assert (found.user, found.host, found.port, found.name) == ("a@b", "db1", 5433, "uta ca")
+    assert found.options == {"sslmode": "require"}
+    found = database("postgresql:///utaca?host=/run/postgresql")
+    assert found is not None
+    assert (found.user, found.host, found.port, found.options) == (None, None, None, {"host": "/run/postgresql"})
+
+
+def test_a_password_comes_from_the_environment_alone(
+    postgres: Postgres, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = database(postgres.make()).name
+    place = postgres.url(name, GUARDED)
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
+    with pytest.raises(UserError, match=r"password.*; put the password into .*PGPASSWORD or into ~/\.pgpass$"):
+        check(place)
+    monkeypatch.setenv("PGPASSWORD", PASSWORD + "x")
+    with pytest.raises(UserError, match=r"password authentication failed.*; put the password") as refused:
+        check(place)
+    assert PASSWORD not in str(refused.value)
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    with Store(place) as store:
+        store.put(asked("a"), "m", {"n": 1}, (1, 1), 0.1)
+    monkeypatch.delenv("PGPASSWORD")
+    (tmp_path / "pgpass").write_text(f"*:*:*:{GUARDED}:{PASSWORD}\n")
+    (tmp_path / "pgpass").chmod(0o600)
+    main(["--store", place, "list"])
+    main(["--store", place, "export"])
+    config = compose({"answers": place, "scale": "smoke"}, root)
+    runs.write(config, tmp_path / "run.yaml")
+    saved = (tmp_path / "run.yaml").read_text()
+    assert yaml.safe_load(saved)["answers"] == place
+    printed = capfd.readouterr()
+    assert '"n": 1' in printed.out
+    assert PASSWORD not in printed.out + printed.err + saved
+
+
+# What a run is told before it starts
+
+
+def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UserError, match=r"needs the driver psycopg .*pip install 'utaca\[postgres\]'$"):
+        check("postgresql://ada@db1/utaca")
+
+
+def test_faults_of_a_server_are_one_sentence_each(postgres: Postgres) -> None:
+    latin = postgres.make("ENCODING 'LATIN1' TEMPLATE template0")
+    for place, said in {
+        "postgresql://ada@127.0.0.1:9/utaca": r"Connection refused.*; start the server, or correct the URL$",
+        postgres.url("none"): r'database "none" does not exist.*createdb none',
+        postgres.url("postgres", "nobody"): r'role "nobody" does not exist.*createuser',
+        latin: r"is in encoding LATIN1, .*createdb --encoding=UTF8",
+    }.items():
+        with pytest.raises(UserError, match=said) as refused:
+            check(place)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_user_who_may_make_no_table_is_told(postgres: Postgres) -> None:
+    place = postgres.make()
+    name = database(place).name
+    postgres.say("DROP ROLE IF EXISTS guest")
+    postgres.say("CREATE ROLE guest LOGIN")
+    postgres.say("REVOKE CREATE ON SCHEMA public FROM PUBLIC", name)
+    with pytest.raises(UserError, match=r"permission denied for schema public.*GRANT"):
+        check(postgres.url(name, "guest"))
+    check(place)
+    postgres.say("GRANT SELECT, INSERT ON answers TO guest", name)
+    with Store(postgres.url(name, "guest")) as store:
+        store.put(asked("a"), "m", {"n": 1}, (1, 1), 0.1)
+        assert store.get(digest(asked("a"))) == {"n": 1}
+
+
+def test_a_check_makes_no_file(tmp_path: Path) -> None:
+    assert check(str(tmp_path / "results" / "a.sqlite")).endswith("a.sqlite, to be made")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "results").touch()
+    with pytest.raises(UserError, match=r"a\.sqlite cannot be made, for .*results cannot be written"):
+        check(str(tmp_path / "results" / "a.sqlite"))
+
+
+# The command line
+
+
+@pytest.fixture
+def filled(place: str, tmp_path: Path) -> str:
+    """A store with an answer without its request, as the first stores have them, and three of today's."""
+    if database(place):
+        with Store(place) as store, store._engine.connect() as connection:
+            columns = "digest, model, answer, prompt_tokens, completion_tokens, seconds, answered"
+            connection.exec_driver_sql(f"INSERT INTO answers ({columns}) VALUES ({', '.join(['%s'] * 7)})", OLD)
+    else:
+        old(Path(place), FIRST)
+    with Store(place) as store:
+        for model, version, tokens in (("m", "a-1", 10), ("m", "a-2", 20), ("m", "a-2", 30)):
+            store.put(asked(f"{tokens}?", model, version), model, {"n": tokens}, (tokens, 1), 0.5)
+    return place
+
+
+def run(place: str, *arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+    main(["--store", place, *arguments])
+    return capsys.readouterr().out
+
+
+@both
+def test_list_and_export_tell_what_is_kept(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [line.split() for line in run(filled, "list", capsys=capsys).splitlines()[1:]]
+    assert [row[:7] for row in rows] == [
+        ["m", "a-1", "Colour", "1", "10", "1", "0.5"],
+        ["m", "a-2", "Colour", "2", "50", "2", "1.0"],
+        ["old", "unknown", "unknown", "1", "9", "9", "1.5"],
+    ]
+    exported = [json.loads(line) for line in run(filled, "export", capsys=capsys).splitlines()]
+    assert [row["messages"] and row["messages"][0]["content"] for row in exported] == [None, "10?", "20?", "30?"]
+    assert [row["answer"]["n"] for row in exported] == [0, 10, 20, 30]
+    assert exported[3]["sampling"]["max_tokens"] == 2048
+    assert len(run(filled, "export", "--model", "old", capsys=capsys).splitlines()) == 1
+
+
+@both
+def test_prune_removes_what_it_said(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for dry in (["--dry-run"], []):
+        said = run(filled, "prune", "--before", "2025-06-01", *dry, capsys=capsys)
+        assert said == f"1 answers {'would be ' if dry else ''}removed from {filled}\n"
+    assert run(filled, "prune", "--model", "m", "--before", "1d", capsys=capsys).startswith("0 answers removed")
+    assert run(filled, "prune", "--model", "m", capsys=capsys).startswith("3 answers removed")
+    assert run(filled, "export", capsys=capsys) == ""
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["prune"], "say what to prune"),
+        (["--store", "none.sqlite", "list"], "none.sqlite does not exist"),
+        (["--store", __file__, "list"], "cannot be used as the answer store"),
+    ],
+)
+def test_command_line_mistakes_are_one_sentence(filled: str, arguments: list[str], said: str) -> None:
+    with pytest.raises(SystemExit, match=said):
+        main(["--store", filled, *arguments])
+
+
+def test_a_date_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["prune", "--before", "yesterday"])
+    assert "'yesterday' is no date as in 2026-01-31" in capsys.readouterr().err
