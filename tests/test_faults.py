@@ -553,7 +553,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from test_faults import Endpoint, ask, request
 settings = Endpoint(name="wild", model="m", base_url=sys.argv[1], concurrency=4)
-ask(settings, [request(str(item)) for item in range(60)], store=Path(sys.argv[2]), description="items")
+ask(settings, [request(str(item)) for item in range(60)], store=sys.argv[2], description="items")
 """
 
 
