@@ -74,6 +74,7 @@ def open_file(path: Path) -> Engine:
         URL.create("sqlite", database=str(path.absolute())),
         isolation_level="AUTOCOMMIT",
         hide_parameters=True,
+        paramstyle="named",
         connect_args={"timeout": PATIENCE_SECONDS},
     )
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = NORMAL"))

@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Text, bindparam, cast, delete, func, literal_column, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Text,
+    bindparam,
+    cast,
+    delete,
+    func,
+    literal_column,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -87,9 +98,15 @@ class Store:
         self._engine = engines.open_server(named) if named else engines.open_file(Path(place))
         self._answers = engines.table(self._engine.dialect.name)
         insert = postgresql.insert if named else sqlite.insert
-        # The first answer to a request stays.
-        self._insert = insert(self._answers).on_conflict_do_nothing(index_elements=["digest"])
-        self._select = select(self._answers.c.answer).where(self._answers.c.digest == bindparam("key"))
+        # The first answer to a request stays. Compiled once, as SQLAlchemy keeps no compiled statement of this kind.
+        self._insert = self._compiled(insert(self._answers).on_conflict_do_nothing(index_elements=["digest"]))
+        self._select = self._compiled(
+            select(self._answers.c.answer).where(self._answers.c.digest == bindparam("key", type_=Text))
+        )
+
+    def _compiled(self, statement: Executable) -> str:
+        columns = [column.name for column in self._answers.columns if column.name != "rowid"]
+        return str(statement.compile(self._engine, column_keys=columns))
 
     def __enter__(self) -> Store:
         return self
@@ -99,7 +116,7 @@ class Store:
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The raw answer kept under ``key``, the server's completion object, or None."""
-        found = self._run(lambda connection: connection.execute(self._select, {"key": key}).scalar())
+        found = self._run(lambda connection: connection.exec_driver_sql(self._select, {"key": key}).scalar())
         return None if found is None else json.loads(found)
 
     def put(self, request: str, model: str, answer: Mapping[str, Any], tokens: tuple[int, int], seconds: float) -> None:
@@ -117,7 +134,7 @@ class Store:
             "answered": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "request": request,
         }
-        self._run(lambda connection: connection.execute(self._insert, row))
+        self._run(lambda connection: connection.exec_driver_sql(self._insert, row))
 
     def groups(self) -> list[Group]:
         """What is kept, by model, version of the prompt and shape of the answer, in their order."""
