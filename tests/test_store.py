@@ -13,6 +13,7 @@ import sys
 import time
 from functools import partial
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,22 @@ def test_a_server_that_stays_away_is_named(postgres: Postgres, monkeypatch: pyte
         finally:
             postgres.start()
         assert store.get(digest(asked("a"))) == {"n": 1}
+
+
+def _open(place: str, together: Barrier) -> None:
+    together.wait()
+    Store(place).__exit__()
+
+
+@both
+def test_eight_open_a_new_store_at_once(place: str) -> None:
+    together = FORK.Barrier(8)
+    openers = [FORK.Process(target=_open, args=(place, together)) for _ in range(8)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    assert [opener.exitcode for opener in openers] == [0] * 8
 
 
 def _die(place: str) -> None:
