@@ -45,11 +45,7 @@ def imported(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 def test_the_lock_pins_what_is_declared() -> None:
     lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").split()
     pins = {name.lower(): version for name, _, version in (line.partition("==") for line in lines)}
-<<<<<<< HEAD
-    for requirement in requirements("pipeline", "test", "docs", "smollm2", "benchmarks"):
-=======
-    for requirement in requirements("pipeline", "postgres", "test", "smollm2", "benchmarks"):
->>>>>>> f478151 (The answer store behind SQLAlchemy: an SQLite file, or a PostgreSQL database by URL for many nodes)
+    for requirement in requirements("pipeline", "postgres", "test", "docs", "smollm2", "benchmarks"):
         assert requirement.specifier, f"{requirement.name} has no range"
         assert requirement.specifier.contains(pins[requirement.name.lower()]), requirement
 
