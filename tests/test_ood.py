@@ -135,7 +135,7 @@ def test_calibration_stands_beside_what_it_started_from(tmp_path) -> None:
         name: [detection.Run(flagged, flagged.astype(float), None)]
         for name, flagged in (("utaca", right), ("calibrated", half))
     }
-    verdicts = detection.Detections(tuple("abcd"), document, label, None, runs)
+    verdicts = detection.Detections(tuple("abcd"), document, label, label == 0, None, runs)
     frame = tasks.calibration(files(tmp_path), verdicts, config()).frame
     assert list(frame["detector"]) == ["utaca", "calibrated"] * 4
     for name in (*SETS, "QA-8k"):

@@ -41,9 +41,10 @@ TABLES = {
         "pareto",
         "retrieval",
         "replay",
+        "bound",
         "failures",
     ],
-    *["cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources"],
+    *["cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources", "implied"],
 }
 FIGURES = {"curves", "budget", "recall", "reliability", "margins", "detectors", "differences"}
 
@@ -110,7 +111,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "generate test blocks": PLAN.size("test").shards,
         **{f"score {split} blocks": 1 for split in ("validation", "test")},
         **{f"{rule} {split}": 1 for split in ("validation", "test") for rule in ("label_traces", "view_traces")},
-        **{f"table {table}": 1 for table in TABLES - {"replay", "failures", "cases"}},
+        **{f"table {table}": 1 for table in TABLES - {"replay", "bound", "failures", "cases"}},
         **{f"figure {figure}": 1 for figure in FIGURES},
         "review_labels": 1,
         "review_scores": 1,
@@ -396,6 +397,7 @@ JUDGED = {
     "pareto",
     "retrieval",
     "replay",
+    "bound",
     "failures",
     "cases",
     "scorers",

@@ -6,7 +6,7 @@ there. Without any, a file in a temporary folder is measured.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,12 +33,15 @@ def measure(place: str, answers: int = ANSWERS) -> tuple[float, float]:
         return answers / (written - started), answers / (time.perf_counter() - written)
 
 
-def main(places: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m utaca.benchmarks.store", description=__doc__.partition("\n")[0])
+    parser.add_argument("places", nargs="*", metavar="PLACE", help="a new file, or the URL of an empty database")
+    given = parser.parse_args(arguments)
     with TemporaryDirectory() as folder:
-        for place in places or [str(Path(folder) / "answers.sqlite")]:
+        for place in given.places or [str(Path(folder) / "answers.sqlite")]:
             written, read = measure(place)
             print(f"{place}: {written:,.0f} answers a second written, {read:,.0f} read")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
