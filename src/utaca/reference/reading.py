@@ -13,10 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from utaca.errors import UserError
 from utaca.judging.strings import string_match
 from utaca.reference import judge, labeller
 from utaca.reference.agreement import PASS, TOLERANCE
+from utaca.reporting import statistics
 
 Row = Mapping[str, Any]
 _NEEDED = ("references", "prediction", "score", "tokens", "labels")
@@ -72,7 +75,7 @@ def table(rows: Sequence[Row]) -> str:
         _line("labels", f"{len(found)} tokens", found, "–"),
     ]
     for place, name in ((1, "CAS"), (2, "string match")):
-        passed = [(one[0] >= PASS, one[place] >= PASS) for one in judged]
+        passed = [(int(one[0] >= PASS), int(one[place] >= PASS)) for one in judged]
         close = sum(abs(one[0] - one[place]) <= TOLERANCE for one in judged) / max(len(judged), 1)
         lines.append(_line(f"{name}, passed at {PASS}", f"{len(judged)} answers", passed, f"{close:.1%}"))
     return "\n".join(lines)
@@ -84,9 +87,8 @@ def _line(name: str, what: str, pairs: Sequence[tuple[int, int]], close: str) ->
 
 
 def kappa(pairs: Sequence[tuple[int, int]]) -> float:
-    """Cohen's kappa of pairs of classes; NaN where chance alone agrees always."""
-    n = max(len(pairs), 1)
-    agreed = sum(a == b for a, b in pairs) / n
-    classes = {value for pair in pairs for value in pair}
-    expected = sum(sum(a == c for a, _ in pairs) * sum(b == c for _, b in pairs) for c in classes) / n**2
-    return (agreed - expected) / (1 - expected) if expected < 1 else float("nan")
+    """Cohen's kappa of pairs of classes 0, 1, 2; NaN where chance alone agrees always."""
+    confusion = np.zeros((3, 3))
+    for pair in pairs:
+        confusion[pair] += 1
+    return float(statistics.kappa(confusion))

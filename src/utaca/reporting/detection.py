@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ class Detections:
         needed = None if self.needed is None else self.needed[chosen]
         return Detections(self.documents, self.document[chosen], self.label[chosen], self.value[chosen], needed, runs)
 
-    @property
+    @cached_property
     def values(self) -> Detections:
         """The verdicts on tokens of values."""
         return self.of(self.value)
@@ -120,18 +121,17 @@ def detection(data: Detections, config: schema.Config) -> Table:
     after Holm over the column. Detectors of the paper that are not in the file stand as not run.
     """
     draws = Draws.of(len(data.documents), config, "detection")
-    resampled_main = resampled_metrics(data, config.detector, draws)
-    main = _figures(data, config.detector, draws)
+    resampled = {name: resampled_metrics(data, name, draws) for name in data.runs}
+    main = _figures(data, config.detector, draws, resampled)
     rows = []
     for name in [*DETECTORS, *(name for name in data.runs if name not in DETECTORS)]:
         runs = data.runs.get(name, [])
         reference = paper.DETECTION.get(name, paper.Detection(NAN, NAN, NAN))
-        resampled = resampled_metrics(data, name, draws) if runs else {}
-        row = _figures(data, name, draws)
+        row = _figures(data, name, draws, resampled)
         for metric, column, factor in (("auroc", "auroc", 1), ("balanced_accuracy", "balanced_accuracy_pct", 100)):
             difference, row[f"{column}_p"] = Estimate(NAN), NAN
             if runs and name != config.detector:
-                drawn = factor * (resampled_main[metric] - resampled[metric])
+                drawn = factor * (resampled[config.detector][metric] - resampled[name][metric])
                 difference = statistics.interval(main[column] - row[column], drawn)
                 row[f"{column}_p"] = statistics.p_value(drawn)
             row[f"{column}_difference"] = difference.value
@@ -178,7 +178,8 @@ def ablation(data: Detections, config: schema.Config) -> Table:
         wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
         name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
         row = {"margin": margin, "embedding": embedding, "lstm": lstm}
-        row |= _figures(data, name or NOT_RUN, draws)
+        resampled = {name: resampled_metrics(data, name, draws)} if name in data.runs else {}
+        row |= _figures(data, name or NOT_RUN, draws, resampled)
         rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
 
     def component(key: str) -> Show:
@@ -308,14 +309,17 @@ _HEADERS = {
 _VALUES = "Values: the tokens of values alone, without those of the template that every answer has."
 
 
-def _figures(data: Detections, name: str, draws: Draws) -> Row:
-    """Figures of a row: means over seeds, with interval and spread, of all tokens and (``value_*``) of values alone."""
+def _figures(data: Detections, name: str, draws: Draws, resampled: Mapping[str, Mapping[str, np.ndarray]]) -> Row:
+    """Figures of a row: means over seeds, with interval and spread, of all tokens and (``value_*``) of values alone.
+
+    ``resampled`` has what :func:`resampled_metrics` gives of all tokens, by detector.
+    """
     runs, of_values = data.runs.get(name, []), data.values
     row: Row = {"detector": data.title(name), "run": bool(runs), "seeds": len(runs)}
     metrics = [measured(run, data.label) for run in runs]
     on_values = [measured(run, of_values.label) for run in of_values.runs.get(name, [])]
     return row | {
-        **summary(metrics, resampled_metrics(data, name, draws) if runs else {}),
+        **summary(metrics, resampled.get(name, {})),
         **value_figures(on_values, resampled_metrics(of_values, name, draws) if runs else {}),
         "n_tokens": metrics[0]["n_tokens"] if metrics else 0,
         "n_documents": len(data.documents) if runs else 0,

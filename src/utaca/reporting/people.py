@@ -15,7 +15,7 @@ from utaca.records import rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
 from utaca.reporting import render, statistics
 from utaca.reporting.points import label_in_words
-from utaca.reporting.statistics import Estimate
+from utaca.reporting.statistics import Estimate, kappa
 from utaca.reporting.tables import (
     NAN,
     Column,
@@ -61,15 +61,6 @@ def _brackets(config: schema.Config) -> str:
 
 
 # Labels
-
-
-def kappa(confusion: np.ndarray) -> np.ndarray:
-    """Cohen's kappa of ``confusion`` [..., classes, classes]; NaN where chance alone agrees always, or nothing is."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        joint = confusion / confusion.sum((-2, -1), keepdims=True)
-        agreed = np.trace(joint, axis1=-2, axis2=-1)
-        expected = (joint.sum(-1) * joint.sum(-2)).sum(-1)
-        return np.where(expected == 1, np.nan, (agreed - expected) / (1 - expected))
 
 
 def labels(

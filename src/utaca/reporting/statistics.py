@@ -163,6 +163,15 @@ def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts:
         return np.where(n * p == 0, np.nan, ((counts @ won) * counts).sum(1) / (n * p))
 
 
+def kappa(confusion: np.ndarray) -> np.ndarray:
+    """Cohen's kappa of ``confusion`` [..., classes, classes]; NaN where chance alone agrees always, or nothing is."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        joint = confusion / confusion.sum((-2, -1), keepdims=True)
+        agreed = np.trace(joint, axis1=-2, axis2=-1)
+        expected = (joint.sum(-1) * joint.sum(-2)).sum(-1)
+        return np.where(expected == 1, np.nan, (agreed - expected) / (1 - expected))
+
+
 def mean_sd(values: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation over seeds; the deviation is NaN for a single one."""
     array = np.asarray(values, dtype=np.float64)
