@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from utaca.generation.suites import Trigger, decode_suites
 from utaca.generation.trajectories import trajectories
 from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module
+from utaca.methods.full import FullAttention
+from utaca.methods.infllm import InfLLM
 from utaca.methods.method import Method
 from utaca.methods.registry import method_of
 from utaca.readers.load import Reader
@@ -192,6 +195,32 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     assert len(prefills) == 4, "a new point prefills again"
     key = "test", "infllm-K2"
     assert again.answers[key].equals(found.answers[key]), "the others are taken from the journal"
+
+
+def test_questions_about_one_document_share_its_readings(reader, tmp_path, monkeypatch) -> None:
+    suites = {"test": [Point("infllm", 2), Point("full", 0), Point("infllm", 5)]}
+    longer = [
+        replace(one, document=f"{one.document}-2", question=one.question * 2) for one in asked(reader, documents(2))
+    ]
+    questions = [one for pair in zip(asked(reader, documents(2)), longer, strict=True) for one in pair]
+    reads, read = [], {method: method.read for method in (InfLLM, FullAttention)}
+    for method in read:
+        monkeypatch.setattr(
+            method, "read", lambda self, *given: reads.append(self.name) or read[type(self)](self, *given)
+        )
+    together = decode_suites(
+        reader, questions, suites, methods_of(suites, {"full": {}}), {}, Journal(tmp_path / "together", "x")
+    )
+    assert sorted(reads) == ["full"] * 2 + ["infllm"] * 2, "a reading each document and way of reading"
+    alone = [
+        decode_suites(
+            reader, [one], suites, methods_of(suites, {"full": {}}), {}, Journal(tmp_path / f"alone-{number}", "x")
+        )
+        for number, one in enumerate(questions)
+    ]
+    for key, answers in together.answers.items():
+        assert answers["document"].to_pylist() == [one.document for one in questions]
+        assert answers["text"].to_pylist() == [one.answers[key]["text"][0].as_py() for one in alone]
 
 
 def test_a_suite_decoded_in_pairs_gives_the_same_tokens(reader, tmp_path, monkeypatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -55,8 +56,8 @@ class Answer:
 class Answers:
     """Answers about one document, its text or token ids [N].
 
-    The latest reading is kept, for the next method that can share it (:attr:`Method.reading`) and for no longer, so
-    that no method's peak memory counts another's reading.
+    The latest reading is kept, for the next question and the next method that can share it (:attr:`Method.reading`) and
+    for no longer, so that no method's peak memory counts another's reading.
     """
 
     def __init__(self, reader: Reader, document: str | Tensor) -> None:
@@ -89,9 +90,14 @@ class Answers:
         n_context, dropped = (len(reading), reading.dropped) if reading else (0, 0)
         return Answer(generation, n_context, dropped, seconds, peak)
 
+    @cached_property
+    def _length(self) -> int:
+        document = self._document
+        return len(self._reader.encode_document(document) if isinstance(document, str) else document)
+
     def _read(self, method: Method, room: int) -> tuple[Reading, float, int]:
-        # A reading leaves a certain room, so one for another room may be cut elsewhere.
-        key = method.reading, room
+        # A document that is cut to leave room for a question is another one for a longer question.
+        key = method.reading, min(self._length, method.longest(self._reader, room) or self._length)
         if self._kept is None or self._kept[0] != key:
             self._kept = None
             return_freed_memory()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -57,8 +58,9 @@ def decode_suites(
     """Answers and traces of every point of the suites, and the decisions of one of them replayed the other way.
 
     ``methods`` holds the method of every point by label, ``triggers`` the detector of every point of method utaca. A
-    point that several suites share is decoded once, and methods that can share a reading of the document follow each
-    other. ``paired`` runs a token's compact and expanded pass as one (:class:`utaca.decoding.loop.Decoding`).
+    point that several suites share is decoded once. Methods that can share a reading of the document follow each other,
+    and so do questions about one document that stand side by side. ``paired`` runs a token's compact and expanded pass
+    as one (:class:`utaca.decoding.loop.Decoding`).
 
     An answer that a machine's memory does not suffice for, or whose method lacks something (:meth:`Method.missing`) or
     cannot do with the reader or the document, is a row too, without tokens; its ``finish`` says so. Of block memory it
@@ -69,16 +71,20 @@ def decode_suites(
     order = sorted(points, key=lambda key: readings.index(methods[key[1]].reading))
     found: dict[tuple[str, str], list[Answered]] = {key: [] for key in points}
     replayed = [SCHEMAS["replays"].empty_table()]
-    for given in progress(asked, total=len(asked), unit="document", description=f"suites {', '.join(suites)}"):
-        document = _Document(reader, given, journal, paired)
+    documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
+    for group in progress(documents, total=len(documents), unit="document", description=f"suites {', '.join(suites)}"):
+        answers = Answers(reader, group[0].text)
+        questions = [_Question(reader, one, answers, journal, paired) for one in group]
         for suite, label in order:
-            answer = document.answer(points[suite, label], methods[label], triggers.get(label), suite)
-            found[suite, label].append(answer)
+            for one in questions:
+                answer = one.answer(points[suite, label], methods[label], triggers.get(label), suite)
+                found[suite, label].append(answer)
         if replays is not None:
             (key, point), *_ = ((key, point) for key, point in points.items() if point.label == replays.label)
-            trace, trigger = found[key][-1].trace.to_pylist(), triggers[replays.label]
-            for step, of in replays.drawn(trace, point, given.document):
-                replayed.append(document.replay(point, methods[replays.label], trigger, trace, step, of))
+            for one, answered in zip(questions, found[key][-len(questions) :], strict=True):
+                trace, trigger = answered.trace.to_pylist(), triggers[replays.label]
+                for step, of in replays.drawn(trace, point, one.asked.document):
+                    replayed.append(one.replay(point, methods[replays.label], trigger, trace, step, of))
     return Decoded(
         {key: pa.concat_tables(one.answer for one in own) for key, own in found.items()},
         {key: pa.concat_tables(one.trace for one in own) for key, own in found.items()},
@@ -94,12 +100,12 @@ class Answered:
     trace: pa.Table
 
 
-class _Document:
-    """A document's answers, journaled; it is read when the first one that is not journaled yet is asked for."""
+class _Question:
+    """Answers to a question, journaled; its document is read for the first one that is not journaled yet."""
 
-    def __init__(self, reader: Reader, asked: Asked, journal: Journal, paired: bool) -> None:
-        self._reader, self._asked, self._journal, self._paired = reader, asked, journal, paired
-        self._answers, self._what = Answers(reader, asked.text), f"{asked.document}/{digest(asked)}"
+    def __init__(self, reader: Reader, asked: Asked, answers: Answers, journal: Journal, paired: bool) -> None:
+        self.asked, self._reader, self._answers = asked, reader, answers
+        self._journal, self._paired, self._what = journal, paired, f"{asked.document}/{digest(asked)}"
 
     def answer(self, point: Point, method: Method, trigger: Trigger | None, suite: str) -> Answered:
         about: dict[str, str | int] = {"suite": suite, "point": point.label, "budget": point.budget}
@@ -124,7 +130,7 @@ class _Document:
             return pa.Table.from_pylist([replay_row(trace, step, turned)], SCHEMAS["replays"])
 
         table = self._table(f"replay of {step}", method, trigger, make)
-        return with_columns(table, document=self._asked.document, point=point.label, of=of)
+        return with_columns(table, document=self.asked.document, point=point.label, of=of)
 
     def _table(self, what: str, method: Method, trigger: Trigger | None, make: Any) -> pa.Table:
         # Suites and names of detectors are no part of an answer.
@@ -132,9 +138,9 @@ class _Document:
         return self._journal.table(f"{what}/{identity}/{trigger.digest if trigger else ''}/{self._what}", make)
 
     def _generate(self, method: Method, trigger: Trigger | None, interventions: Mapping[int, bool]) -> Answer:
-        options = {"interventions": interventions, "paired": self._paired, "prefix": self._asked.prefix}
+        options = {"interventions": interventions, "paired": self._paired, "prefix": self.asked.prefix}
         return self._answers.answer(
-            method, self._asked.question, self._asked.longest, trigger.detector if trigger else None, **options
+            method, self.asked.question, self.asked.longest, trigger.detector if trigger else None, **options
         )
 
     def _decode(self, point: Point, method: Method, trigger: Trigger | None) -> pa.Table:
@@ -151,8 +157,8 @@ class _Document:
         return packed(
             answer.generation,
             point,
-            document=self._asked.document,
-            question=self._asked.question,
+            document=self.asked.document,
+            question=self.asked.question,
             n_context=answer.n_context,
             dropped=answer.dropped,
             prefill_seconds=answer.prefill_seconds,

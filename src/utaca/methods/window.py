@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from utaca.memory.attention import attention
+from utaca.memory.attention import mixed, probabilities
 from utaca.methods.method import Pairs, Reading, State
 from utaca.methods.streaming import StreamingMethod
 from utaca.readers.load import Reader
@@ -68,4 +68,5 @@ class _Window(State):
         kept = Pairs(rotary(first.keys, range(len(first))), first.values)
         left = at - torch.arange(len(first), device=query.device) >= self.window
         self.attended.append(min(end, self.method.budget))
-        return attention([kept.under(far, left), rotated.under(local, within)], scaling)[0]
+        segments = [kept.under(far, left), rotated.under(local, within)][not len(first) :]
+        return mixed(probabilities(segments, scaling), segments)
