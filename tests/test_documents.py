@@ -19,6 +19,7 @@ from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTE
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.crowd import alike, another, crowd
 from utaca.biographies.dataset import biographies
+from utaca.biographies.evidence import condition_of, original, variants
 from utaca.biographies.forms import other_form
 from utaca.biographies.padding import SEPARATOR, Padder
 from utaca.biographies.people import LOCALES, normalised, split_of
@@ -357,3 +358,42 @@ def test_captions_name_the_options() -> None:
     assert corpus_in_words(plain) == "own"
     other = replace(plain, documents=schema.Documents(name="mine", crowd=3, formats="varied"))
     assert corpus_in_words(other) == "own, documents with crowd 3, formats varied"
+
+
+# Evidence
+
+
+@pytest.mark.parametrize("options", [{}, {**vars(HARD)}], ids=["groups", "hard"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_documents_lose_what_states_their_facts_and_nothing_else(split: str, options: dict[str, Any]) -> None:
+    options.pop("name", None)
+    for at in range(12):
+        row = document(OF_SPLIT[split][at], 9000, seed=at, **options)
+        complete, partial, missing = variants(row, schema.EVIDENCE)
+        assert complete == {key: row[key] for key in ("id", "person", "facts", "text")}
+        assert [original(one["id"]) for one in (complete, partial, missing)] == [row["id"]] * 3
+        assert [condition_of(one["id"]) for one in (complete, partial, missing)] == list(schema.EVIDENCE)
+        lines = [text for text in told(row, "biography") if text in missing["text"]]
+        for place in row["evidence"]:
+            stated = re.compile(rf"(?<!\w){re.escape(place['text'])}(?!\w)")
+            assert not any(map(stated.search, lines))
+        others = [text for text in told(row, "crowd", "article") for text in text.split(SEPARATOR)]
+        for lost, least in ((partial, -(-len(row["evidence"]) // 2)), (missing, len(row["evidence"]))):
+            assert all(text in lost["text"] for text in others), "what is told of others stays"
+            assert "\n\n\n" not in lost["text"]
+            fewer = [one for one in row["evidence"] if lost["text"].count(one["text"]) < row["text"].count(one["text"])]
+            assert len(fewer) >= least
+        again = [one["text"] for one in variants(row, ["missing", "partial"])]
+        assert again == [missing["text"], partial["text"]], "the order of conditions decides nothing"
+
+
+def test_partial_evidence_is_half_of_the_facts_drawn_by_document() -> None:
+    row = document(OF_SPLIT["test"][0], spread="sentences")
+    drawn = set()
+    for number in range(12):
+        (partial,) = variants(row | {"id": f"test-{number:04}"}, ["partial"])
+        before = {one["attribute"]: row["text"][one["start"] - 20 : one["end"]] for one in row["evidence"]}
+        gone = tuple(attribute for attribute, text in before.items() if text not in partial["text"])
+        assert 3 <= len(gone) < 6
+        drawn.add(gone)
+    assert len(drawn) > 4

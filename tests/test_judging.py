@@ -207,6 +207,13 @@ def test_every_token_of_every_trajectory_is_kept(asked):
         labels.label(pa.Table.from_pylist(rows), [], ENDPOINT, STORE)
 
 
+def test_a_document_that_lost_its_evidence_is_labelled_by_its_facts(asked):
+    rows = [token | {"document": "d0/missing"} for token in trajectory([*HOBBY, " Chess", "."])]
+    table = labels.label(pa.Table.from_pylist(rows), [document(("hobby", "Chess"))], ENDPOINT, STORE)
+    assert set(table["document"].to_pylist()) == {"d0/missing"}
+    assert table["label"].to_pylist() == labelled([*HOBBY, " Chess", "."], ("hobby", "Chess"))[0]
+
+
 def test_labeller_answer_is_checked():
     check = tokens._exactly(2)
     one = {"index": 0, "label": 1, "reason": ""}

@@ -316,6 +316,17 @@ def test_reliability_and_margins(detections, config, tmp_path):
         assert once[0].startswith(b"\x89PNG")
 
 
+def test_conditions_of_a_document_are_resampled_together(detections, tmp_path):
+    frame = pd.read_parquet(detections)
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    more = [row | {"document": f"{row['document']}/missing"} for row in rows]
+    write(tmp_path / "both.parquet", "detections", [*rows, *more])
+    once, both = detection.load(detections), detection.load(tmp_path / "both.parquet")
+    assert both.documents == once.documents
+    assert len(both.label) == 2 * len(once.label)
+    assert np.bincount(both.document).tolist() == (2 * np.bincount(once.document)).tolist()
+
+
 def test_detectors_must_share_their_tokens(detections, config, tmp_path):
     frame = pd.read_parquet(detections)
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")

@@ -15,11 +15,11 @@ from commands import snakemake
 from configs import reference_config
 from conftest import ROOT, copy_checkout
 
+from utaca.biographies.source import sentence
 from utaca.errors import UserError
 from utaca.judging import sheets
 from utaca.judging.review import labels as review_labels
 from utaca.judging.review import scores as review_scores
-from utaca.judging.source import sentence
 from utaca.plan import Plan
 from utaca.records import SCHEMAS, read, write
 from utaca.reporting import people, tables
@@ -366,6 +366,23 @@ def test_labels_table_without_a_sheet(config):
     train = made.frame.iloc[0]
     assert (train["n_tokens"], train["n_template"], train["n_endpoint"], train["n_failed"]) == (19, 16, 2, 1)
     assert train["hallucinated_pct"] == pytest.approx(100 / 18)
+
+
+def test_labels_table_has_a_row_for_each_condition_of_evidence(config):
+    splits = {
+        "train": LABELS,
+        "test": table(
+            answer("d2", [" Golf", " club"], [0, 1]),
+            answer("d2/partial", [" Golf", " club"], [0, 2]),
+            answer("d3/missing", [" Golf", " club"], [2, 2]),
+        ),
+    }
+    frame = people.labels(splits, splits, None, config).frame.set_index("split")
+    conditions = [f"test, {condition} evidence" for condition in ("complete", "partial", "missing")]
+    assert frame.index.tolist() == ["train", "test", *conditions, "all"]
+    assert frame.loc["test", "n_tokens"] == sum(frame.loc[name, "n_tokens"] for name in conditions)
+    unknown = frame["unknown_pct"] * frame["n_tokens"] / 100
+    assert unknown[conditions].tolist() == pytest.approx([0, 1, 2])
 
 
 def test_labels_table_counts_changes_and_compares_what_chance_drew(config, tmp_path):

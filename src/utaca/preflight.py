@@ -376,7 +376,7 @@ def _disk(settings: schema.Config, stages: Collection[str], sets: Sequence[str])
     if stages & _DECODING:
         questions = [1, 1, _FACTS]
         decoded = [
-            split.biographies * len(split.budgets) * asked * reader.max_new_tokens
+            split.biographies * len(split.evidence) * len(split.budgets) * asked * reader.max_new_tokens
             for split, asked in zip(sizes, questions, strict=True)
         ]
         size += sum(decoded) * (4 * _width(reader) * len(settings.trajectories.sites) + _ANSWER_BYTES)

@@ -28,6 +28,7 @@ rule decode_trajectories:
         shards=lambda wildcards: PLAN.size(wildcards.split).shards,
         journal=f"{OUT}/journal/trajectories",
         budgets=lambda wildcards: PLAN.size(wildcards.split).budgets,
+        evidence=lambda wildcards: PLAN.size(wildcards.split).evidence,
         recorded=IDENTITY["trajectories"],
     script:
         "../scripts/decode_trajectories.py"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from utaca.biographies.evidence import variants
 from utaca.generation.answers import ask
 from utaca.generation.trajectories import trajectories
 from utaca.readers.load import load as load_reader
@@ -29,7 +30,7 @@ with stage_log(snakemake.log[0]):
     folder = Path(params.journal) / f"{snakemake.wildcards.split}-{snakemake.wildcards.shard}"
     journal = Journal(folder, fingerprint(settings, snakemake.input))
     recorded = build(schema.Trajectories, params.recorded, "trajectories")
-    asked = [ask(reader, document) for document in documents]
+    asked = [ask(reader, own) for document in documents for own in variants(document, params.evidence)]
     table = trajectories(reader, asked, params.budgets, recorded, journal)
     write(
         snakemake.output[0],

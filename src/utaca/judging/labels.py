@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from utaca.biographies.evidence import original
 from utaca.errors import UserError
 from utaca.judging import tokens
 from utaca.judging.alignment import Part, align
@@ -32,16 +33,17 @@ def label(
 
     ``trajectories`` needs the columns document, budget, step, token, text and finish; the texts of one (document,
     budget), in the order of the steps, concatenate to its answer. ``documents`` gives person and facts, the facts in
-    the order asked. Returns a table of schema "labels" with a row for each token, trajectories in the order of their
-    first appearance, tokens by step. Tokens whose request failed have a null label, the source "failed" and the kind
-    of failure as reason. ``used`` is given rows of schema "usage". Raises :class:`UserError` where a trajectory's
+    the order asked; they hold for a document with less evidence too (:mod:`utaca.biographies.evidence`), so that a
+    right guess is correct. Returns a table of schema "labels" with a row for each token, trajectories in the order of
+    their first appearance, tokens by step. Tokens whose request failed have a null label, the source "failed" and the
+    kind of failure as reason. ``used`` is given rows of schema "usage". Raises :class:`UserError` where a trajectory's
     document is missing or has no facts.
     """
     by_id = {document["id"]: document for document in documents}
     answers = tokens.answers(trajectories)
     asked: list[tokens.Question] = []
     for (name, budget), own in answers.items():
-        document = by_id.get(name)
+        document = by_id.get(original(name))
         if document is None or not document["facts"]:
             raise UserError(f"document {name!r} was decoded but has no facts in the documents file; make both again")
         for attribute, sentence, units in _label_template(own, document):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from utaca.biographies.evidence import original
 from utaca.detection.training.metrics import calibration_error, caught, detection_metrics, reliability
 from utaca.errors import UserError
 from utaca.records import check_source, read
@@ -95,9 +96,11 @@ def load(path: str | Path | Sequence[str | Path]) -> Detections:
         found = Run(own["uncertain"].to_numpy(bool), own["score"].to_numpy(), None if np.isnan(p).any() else p)
         runs.setdefault(str(name), []).append(found)
     assert first is not None
-    documents = tuple(sorted(first["document"].unique()))
+    # A biography's documents with more and less of its evidence are resampled together.
+    asked = first["document"].map(original)
+    documents = tuple(sorted(asked.unique()))
     needed = None if first["needed"].isna().any() else first["needed"].to_numpy(bool)
-    document = np.searchsorted(np.asarray(documents, dtype=object), first["document"].to_numpy(dtype=object))
+    document = np.searchsorted(np.asarray(documents, dtype=object), asked.to_numpy(dtype=object))
     value = first["value"].to_numpy(bool)
     return Detections(documents, document, first["label"].to_numpy(), value, needed, runs)
 

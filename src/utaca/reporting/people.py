@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from utaca.biographies.evidence import condition_of, original
 from utaca.judging.sheets import RANDOM, Correction, HumanScore, matched_labels, matched_scores
 from utaca.records import rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
@@ -29,6 +30,7 @@ from utaca.reporting.tables import (
     spread,
 )
 from utaca.settings import schema
+from utaca.settings.schema import EVIDENCE
 
 NO_CORRECTIONS, NO_SCORES = "no corrections", "no human scores"
 _CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
@@ -71,11 +73,19 @@ def labels(
 ) -> Table:
     """Labels by split and over all: their shares, who decided them, and the agreement of labeller and person.
 
+    A split whose documents are decoded under several conditions of their evidence has a row for each.
     ``uncorrected`` and ``corrected`` (schema "labels") are by split; ``sheet`` is None where nobody reviewed.
     """
     pairs = {split: matched_labels(table, split, sheet or []) for split, table in uncorrected.items()}
     tokens = {split: table.select(["document", "label", "source"]).to_pandas() for split, table in corrected.items()}
-    found = [_labels_row(split, tokens[split], pairs[split], sheet is not None, config) for split in tokens]
+    found = []
+    for split, own in tokens.items():
+        found.append(_labels_row(split, own, pairs[split], sheet is not None, config))
+        conditions = own["document"].map(condition_of)
+        for condition in EVIDENCE if conditions.nunique() > 1 else ():
+            reviewed = [pair for pair in pairs[split] if condition_of(pair[0].document) == condition]
+            name = f"{split}, {condition} evidence"
+            found.append(_labels_row(name, own[conditions == condition], reviewed, sheet is not None, config))
     every = [pair for own in pairs.values() for pair in own]
     found.append(_labels_row(ALL, pd.concat(tokens.values()), every, sheet is not None, config))
     caption = (
@@ -109,11 +119,11 @@ def _labels_row(
         "n_changed": sum(c.human != c.label for c, _ in pairs),
     }
     compared = [c for c, token in pairs if c.sample == RANDOM and token["source"] == "endpoint"]
-    documents = sorted({(c.split, c.document) for c in compared})
+    documents = sorted({(c.split, original(c.document)) for c in compared})
     place = {document: number for number, document in enumerate(documents)}
     confusion = np.zeros((len(documents), len(_CLASSES), len(_CLASSES)))
     for c in compared:
-        confusion[place[c.split, c.document], c.label, c.human] += 1
+        confusion[place[c.split, original(c.document)], c.label, c.human] += 1
     row |= {"n_compared": len(compared), "n_compared_documents": len(documents)}
     agreement, coefficient = Estimate(NAN), Estimate(NAN)
     if documents:

@@ -26,9 +26,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from utaca.biographies.source import source
 from utaca.errors import UserError
 from utaca.judging.alignment import align
-from utaca.judging.source import source
 from utaca.pages import fill
 from utaca.readers.prompts import Prompts
 from utaca.records import SCHEMAS, read

@@ -128,6 +128,8 @@ def _split_faults(split: schema.SplitSize, path: str) -> Iterator[str]:
         yield f"{path}.shards is {split.shards} but must be at most {path}.biographies, which is {split.biographies}."
     if not split.budgets or min(split.budgets) < 1 or sorted(set(split.budgets)) != split.budgets:
         yield f"{path}.budgets is {split.budgets} but must be ascending, distinct, and at least 1 each."
+    if not split.evidence or len(set(split.evidence) & set(schema.EVIDENCE)) < len(split.evidence):
+        yield f"{path}.evidence is {split.evidence} but must name some of {', '.join(schema.EVIDENCE)}, each once."
 
 
 def _reader_faults(reader: schema.Reader) -> Iterator[str]:

@@ -65,6 +65,10 @@ def _copy(value: Any) -> Any:
     return type(value)(**{f.name: getattr(value, f.name) for f in fields(value)})
 
 
+EVIDENCE = ("complete", "partial", "missing")
+"""How much a document, or a benchmark's prompt, holds of what answers its question: all, half of it, nothing."""
+
+
 @dataclass
 class SplitSize:
     """How much of one split is made."""
@@ -73,6 +77,11 @@ class SplitSize:
     tokens: list[int] = setting(MISSING, "shortest and longest document, in the reader's tokens")
     shards: int = setting(1, "parts that the documents are decoded in", minimum=1)
     budgets: list[int] = setting(MISSING, "compact budgets (blocks) under which trajectories are decoded")
+    evidence: list[str] = setting(
+        ["complete"],
+        "what is left of the sentences that state the facts asked for, a trajectory each: complete, partial (half of "
+        "the facts), missing; operating points are decoded under complete evidence alone",
+    )
 
 
 @dataclass
@@ -437,10 +446,6 @@ class Point:
         budget = f"K{self.budget}" if self.in_blocks else str(self.budget or "")
         parts = [self.decoder, budget, self.policy.replace(".", ""), self.detector]
         return "-".join([*filter(None, parts), *([f"seed{self.seed}"] if self.seed >= 0 else [])])
-
-
-EVIDENCE = ("complete", "partial", "missing")
-"""What a calibration question's prompt holds of the paragraphs that answer it: all, half of them, none."""
 
 
 @dataclass

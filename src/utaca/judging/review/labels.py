@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from utaca.biographies.evidence import original
+from utaca.biographies.source import sentence
 from utaca.endpoints import prompts
 from utaca.errors import UserError
 from utaca.judging import labels as judged
 from utaca.judging.alignment import align
 from utaca.judging.review.page import Item, Page, Unit, draw, render
 from utaca.judging.sheets import DOUBTFUL, LABEL_COLUMNS, RANDOM
-from utaca.judging.source import sentence
 from utaca.judging.strings import normalise
 from utaca.records.schemas import CORRECT
 
@@ -95,10 +96,11 @@ def _answers(split: str, labels: pa.Table, documents: Iterable[Mapping[str, Any]
     for token in labels.to_pylist():
         answers.setdefault((token["document"], token["budget"]), []).append(token)
     for (name, _), tokens in answers.items():
-        if name not in by_id:
+        document = by_id.get(original(name))
+        if document is None:
             raise UserError(f"document {name!r} has labels but is not in the documents of {split}; make both again")
         tokens.sort(key=lambda token: token["step"])
-        yield _Answer(split, tokens, by_id[name], doubts(tokens, by_id[name]))
+        yield _Answer(split, tokens, document, doubts(tokens, document))
 
 
 def doubts(tokens: Sequence[Token], document: Mapping[str, Any]) -> list[Doubt]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from utaca.biographies.source import sentence
 from utaca.endpoints import prompts
 from utaca.errors import UserError
 from utaca.judging import cas
 from utaca.judging.review.page import Item, Page, Unit, draw, render
 from utaca.judging.sheets import SCORE_COLUMNS
-from utaca.judging.source import sentence
 
 # The paper's human study has 30 samples. Here 30 documents, the same under every operating point, which keeps the
 # points comparable.

@@ -34,7 +34,7 @@ def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
             first = before[-1] if before else start
             return first + len(text[first:end]) - len(text[first:end].lstrip()), after.end() if after else end
     best = max(
-        (span for start, end in told for span in _sentences(text, start, end)),
+        (span for start, end in told for span in sentences(text, start, end)),
         key=lambda span: len(wanted & _words(text, span)),
         default=None,
     )
@@ -51,7 +51,8 @@ def _words(text: str, span: tuple[int, int]) -> set[str]:
     return {word.lower() for word in _WORD.findall(text[slice(*span)])}
 
 
-def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The sentences from character ``start`` to ``end`` of a text, [start, end) each, without the spaces between."""
     for stop in [*(found.end() for found in _SENTENCE_END.finditer(text, start, end)), end]:
         start += len(text[start:stop]) - len(text[start:stop].lstrip())
         if start < stop:
