@@ -334,8 +334,8 @@ def test_a_budget_for_every_step_replays_a_trace(memory) -> None:
 
 @pytest.mark.parametrize("policy", [Set(1), Sub(5)])
 @pytest.mark.parametrize("paired", [False, True])
-def test_the_oracle_expands_exactly_where_the_tokens_differ(memory, policy: Policy, paired: bool) -> None:
-    options = {"policy": policy, "oracle": True, "max_new_tokens": 25, "paired": paired}
+def test_token_agreement_expands_exactly_where_the_tokens_differ(memory, policy: Policy, paired: bool) -> None:
+    options = {"policy": policy, "agreement": True, "max_new_tokens": 25, "paired": paired}
     found = generate(memory, "Who?", budget=BUDGET, **options)
     reader, prompt = memory.reader, memory.reader.encode_question("Who?")
     k, tokens, budgets, selected = BUDGET, [], [], 0
@@ -364,11 +364,11 @@ def test_the_oracle_expands_exactly_where_the_tokens_differ(memory, policy: Poli
     assert found.mean_selected_with_tentative == pytest.approx(selected * 8 / len(budgets))
 
 
-def test_the_oracle_is_given_alone_and_with_a_policy(memory) -> None:
+def test_token_agreement_is_given_alone_and_with_a_policy(memory) -> None:
     with pytest.raises(UserError, match="one of the two"):
-        generate(memory, "Who?", budget=2, policy=Sub(1), oracle=True, detector=Scripted())
+        generate(memory, "Who?", budget=2, policy=Sub(1), agreement=True, detector=Scripted())
     with pytest.raises(UserError, match="need a policy"):
-        generate(memory, "Who?", budget=2, oracle=True)
+        generate(memory, "Who?", budget=2, agreement=True)
 
 
 def test_interventions_replace_the_detectors_decision(memory) -> None:

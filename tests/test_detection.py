@@ -927,7 +927,7 @@ def test_calibration_by_definition():
     assert calibration_error(np.full(10, 0.3), np.r_[[0] * 3, [1] * 7]) == pytest.approx(0)
 
 
-def test_share_of_the_oracles_expansions():
+def test_share_of_token_agreements_expansions():
     needed = np.array([True, False, True, False])
     assert caught(np.array([4.0, 1, 3, 2]), needed) == 1
     assert caught(np.array([1.0, 4, 2, 3]), needed) == 0

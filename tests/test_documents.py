@@ -371,6 +371,8 @@ def test_documents_lose_what_states_their_facts_and_nothing_else(split: str, opt
         row = document(OF_SPLIT[split][at], 9000, seed=at, **options)
         complete, partial, missing = variants(row, schema.EVIDENCE)
         assert complete == {key: row[key] for key in ("id", "person", "facts", "text")}
+        if len(row["facts"]) == 1:
+            assert len(missing["text"]) < len(partial["text"]) < len(row["text"])
         assert [original(one["id"]) for one in (complete, partial, missing)] == [row["id"]] * 3
         assert [condition_of(one["id"]) for one in (complete, partial, missing)] == list(schema.EVIDENCE)
         lines = [text for text in told(row, "biography") if text in missing["text"]]

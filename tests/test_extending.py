@@ -143,8 +143,8 @@ def test_a_methods_answer_equals_a_loop(method: type, kind: str, budget: int) ->
         build("agreed", {"budget": 0})
 
 
-@pytest.mark.parametrize("name", ["utaca", "oracle"])
-def test_utaca_and_the_oracle_on_a_method_are_algorithm_1(method: type, name: str) -> None:
+@pytest.mark.parametrize("name", ["utaca", "agreement"])
+def test_utaca_and_token_agreement_on_a_method_are_algorithm_1(method: type, name: str) -> None:
     reader, document, k_max, step = make_reader(), some_tokens(60), 40, 15
     adaptive = build(name, {"base": build("agreed", {}), "budget": k_max, "policy": f"sub.{step}"})
     detector = detector_of(reader, 3, embedding=False) if name == "utaca" else None
@@ -161,7 +161,7 @@ def test_utaca_and_the_oracle_on_a_method_are_algorithm_1(method: type, name: st
     for _ in found.trace:
         token, gdm, after = tried(k)
         other = token
-        if k < k_max and name == "oracle":
+        if k < k_max and name == "agreement":
             loop.undo()
             other, _, _ = tried(k_max)
             loop.undo()
@@ -257,9 +257,9 @@ def test_a_policy_chooses_by_margin_and_gdm(memory: BlockMemory, policy: utaca.P
     assert [token.token for token in replayed.trace] == [token.token for token in found.trace]
 
 
-def test_a_policy_serves_other_methods_and_the_oracle(policy: utaca.Policy, method: type) -> None:
+def test_a_policy_serves_other_methods_and_token_agreement(policy: utaca.Policy, method: type) -> None:
     reading = method().read(make_reader(), some_tokens(100), 60)
-    found = utaca.generate(reading, QUESTION, budget=64, policy=policy, oracle=True, max_new_tokens=30)
+    found = utaca.generate(reading, QUESTION, budget=64, policy=policy, agreement=True, max_new_tokens=30)
     k, kept = 64, 0
     for token in found.trace:
         assert (token.tentative or token).k == k
@@ -275,7 +275,7 @@ def test_a_policy_must_say_how_budgets_go_on(memory: BlockMemory) -> None:
         pass
 
     with pytest.raises(TypeError, match="Nothing must have a method update"):
-        utaca.generate(memory, QUESTION, budget=4, policy=Nothing(), oracle=True)
+        utaca.generate(memory, QUESTION, budget=4, policy=Nothing(), agreement=True)
 
 
 # A signal

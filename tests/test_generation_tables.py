@@ -1,4 +1,4 @@
-"""Generation held against InfLLM and the oracle, seeds and curves: against plain restatements."""
+"""Generation held against InfLLM and token agreement, seeds and curves: against plain restatements."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def made(folder, given_points):
 
 FIXED = [("infllm", 8, "", -1, 128.0, 0.3), ("infllm", 16, "", -1, 256.0, 0.5), ("infllm", 32, "", -1, 512.0, 0.6)]
 ADAPTIVE = [("utaca", 32, "sub.16", 0, 150.0, 0.5), ("utaca", 64, "sub.16", 0, 340.0, 0.7)]
-ORACLES = [("oracle", 32, "sub.16", -1, 140.0, 0.9), ("oracle", 64, "sub.16", -1, 300.0, 0.95)]
+AGREEING = [("agreement", 32, "sub.16", -1, 140.0, 0.9), ("agreement", 64, "sub.16", -1, 300.0, 0.95)]
 
 
 def brute(answers, scores, name, drawn):
@@ -87,7 +87,7 @@ def by_document(answers, scores, name):
 
 
 def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
-    answers, scores = made(tmp_path, FIXED + ADAPTIVE + ORACLES)
+    answers, scores = made(tmp_path, FIXED + ADAPTIVE + AGREEING)
     frame = generation.generation("test", answers, scores, config).frame.set_index(["method", "setting"])
     names = [f"infllm-K{k}" for k in (8, 16, 32)]
 
@@ -99,8 +99,8 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
             tokens, cas = brute(answers, scores, name, drawn)
             return cas - float(np.interp(np.log2(tokens), x, y))
 
-        oracle = gain("oracle-K64-sub16")
-        return 100 * gain("utaca-K64-sub16-seed0") / oracle if oracle > 0 else np.nan
+        agreement = gain("agreement-K64-sub16")
+        return 100 * gain("utaca-K64-sub16-seed0") / agreement if agreement > 0 else np.nan
 
     row = frame.loc["UT-ACA", "K_max=64, Sub.16"]
     assert row["gap_closed_pct"] == pytest.approx(closed(range(N)))
@@ -113,8 +113,8 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     share = [generation.gain(found[i], curve, draws)[1] for i in (4, 6)]
     assert 100 * share[0] / share[1] == pytest.approx(resampled)
     assert row["gap_closed_pct_low"] < row["gap_closed_pct"] < row["gap_closed_pct_high"]
-    assert np.isnan(frame.loc["Oracle", "K_max=64, Sub.16"]["gap_closed_pct"])
-    assert frame.loc["Oracle", "K_max=64, Sub.16"]["mtokens_with_tentative"] == 600
+    assert np.isnan(frame.loc["Token agreement", "K_max=64, Sub.16"]["gap_closed_pct"])
+    assert frame.loc["Token agreement", "K_max=64, Sub.16"]["mtokens_with_tentative"] == 600
 
 
 def test_a_share_of_nothing_is_undefined() -> None:
@@ -159,7 +159,7 @@ def test_a_clipped_comparison_shows_its_note(tmp_path, config) -> None:
 
 
 def test_holm_is_over_the_gains_of_the_table(tmp_path, config) -> None:
-    frame = generation.generation("test", *made(tmp_path, FIXED + ADAPTIVE + ORACLES), config).frame
+    frame = generation.generation("test", *made(tmp_path, FIXED + ADAPTIVE + AGREEING), config).frame
     expected = statistics.holm(list(frame["gain_p"]))
     assert list(frame["gain_p_holm"]) == pytest.approx(expected, nan_ok=True)
     assert frame["gain_p"].notna().sum() == 4
@@ -167,7 +167,7 @@ def test_holm_is_over_the_gains_of_the_table(tmp_path, config) -> None:
 
 def test_seeds_have_a_row_each_and_their_mean(tmp_path, config) -> None:
     seeds = [("utaca", 64, "sub.16", seed, 300.0 + 10 * seed, 0.5 + 0.1 * seed) for seed in range(4)]
-    table = generation.seeds(*made(tmp_path, FIXED + ORACLES + seeds), config)
+    table = generation.seeds(*made(tmp_path, FIXED + AGREEING + seeds), config)
     assert list(table.frame["seed"]) == ["0", "1", "2", "3", "mean ± sd of 4"]
     each, over = table.frame[:4], table.frame.iloc[4]
     # Rollbacks of the documents are 0, 1, ..., 6, and every second of them changed the blocks.
@@ -182,7 +182,7 @@ def test_seeds_have_a_row_each_and_their_mean(tmp_path, config) -> None:
 
 
 def test_the_area_is_that_of_a_fine_sum(tmp_path, config) -> None:
-    answers, scores = made(tmp_path, FIXED + ADAPTIVE + ORACLES)
+    answers, scores = made(tmp_path, FIXED + ADAPTIVE + AGREEING)
     frame = generation.pareto(answers, scores, config).frame.set_index("method")
     names = ["infllm-K8", "infllm-K16", "infllm-K32"], ["utaca-K32-sub16-seed0", "utaca-K64-sub16-seed0"]
     fixed, own = ([brute(answers, scores, name, range(N)) for name in some] for some in names)
@@ -221,7 +221,7 @@ def test_labels_of_the_figure_do_not_overlap(tmp_path, config) -> None:
     many = [("infllm", k, "", -1, 16.0 * k, 0.9) for k in (1, 2, 4, 8, 16, 32, 64, 96)]
     many += [
         (m, k, "sub.16", 0 if m == "utaca" else -1, 15.0 * k, 0.9)
-        for m in ("utaca", "oracle")
+        for m in ("utaca", "agreement")
         for k in (8, 32, 48, 64, 96)
     ]
     frame = generation.generation("test", *made(tmp_path, many), config).frame
@@ -246,7 +246,7 @@ def test_labels_of_the_figure_do_not_overlap(tmp_path, config) -> None:
 
 
 def test_labels_and_legend_keep_clear_of_lines_and_are_readable(tmp_path, config) -> None:
-    frame = generation.generation("test", *made(tmp_path, FIXED + ADAPTIVE + ORACLES), config).frame
+    frame = generation.generation("test", *made(tmp_path, FIXED + ADAPTIVE + AGREEING), config).frame
     drawn = []
     plain = figures.place_labels
 

@@ -219,7 +219,7 @@ def test_a_pass_keeps_its_rotary_tables() -> None:
         assert torch.equal(branch.graph(1).compute().hidden[0], expected)
 
 
-@pytest.mark.parametrize("options", [{}, {"expanded": 9}, {"policy": Sub(2), "oracle": True}])
+@pytest.mark.parametrize("options", [{}, {"expanded": 9}, {"policy": Sub(2), "agreement": True}])
 def test_answers_are_the_same_tokens(options: dict) -> None:
     memory = prefill(make_reader(memory=Memory(n_init=4, n_local=64, block_size=8, prefill_chunk=16)), some_tokens(400))
     memory.reader.stop_tokens = frozenset()
@@ -231,7 +231,7 @@ def test_answers_are_the_same_tokens(options: dict) -> None:
         assert a.margin == pytest.approx(b.margin, abs=1e-3)
         assert (a.probe is None) == (b.probe is None)
         assert a.probe is None or a.probe.top_tokens == b.probe.top_tokens
-    assert any(token.rolled_back for token in fixed.trace) == ("oracle" in options)
+    assert any(token.rolled_back for token in fixed.trace) == ("agreement" in options)
 
 
 class Recorded(TorchDispatchMode):
@@ -291,7 +291,7 @@ def test_answers_by_captured_passes_are_the_same_tokens(
     memory = prefill(
         make_reader(memory=Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16)), some_tokens(length)
     )
-    reader, options = memory.reader, {"policy": Sub(2), "oracle": True, "max_new_tokens": 40, "measured": True}
+    reader, options = memory.reader, {"policy": Sub(2), "agreement": True, "max_new_tokens": 40, "measured": True}
     reader.stop_tokens = frozenset()
     plain = generate(memory, "Where?", budget=7, **options)
     forwards.clear()
@@ -311,7 +311,7 @@ def test_answers_by_captured_passes_are_the_same_tokens(
 def test_paired_tries_are_captured_as_one_pass_of_two_rows(captured: type[Recorded], forwards: list[int]) -> None:
     memory = prefill(make_reader(memory=Memory(n_init=4, n_local=24, block_size=8)), some_tokens(130))
     memory.reader.stop_tokens = frozenset()
-    options = {"policy": Set(2), "oracle": True, "max_new_tokens": 40, "budget": 7}
+    options = {"policy": Set(2), "agreement": True, "max_new_tokens": 40, "budget": 7}
     plain = generate(memory, "Where?", **options)
     forwards.clear()
     paired = generate(graphs(memory), "Where?", paired=True, **options)

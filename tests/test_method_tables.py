@@ -285,7 +285,7 @@ def test_a_method_of_ones_own_keeps_its_name_whatever_is_in_it() -> None:
         return Point((method, 64, ""), "", -1, (), {})
 
     assert (named("my-method").method, named("my-method").retriever) == ("my-method", "my-method")
-    assert (named("oracle-my-method").method, named("oracle-my-method").retriever) == (
-        "Oracle on my-method",
+    assert (named("agreement-my-method").method, named("agreement-my-method").retriever) == (
+        "Token agreement on my-method",
         "my-method",
     )

@@ -262,7 +262,7 @@ def test_a_panel_of_the_budget_holds_one_setting(tmp_path, config, monkeypatch):
         "test": schema.Suite(
             split="test",
             points=[
-                schema.Point("utaca", 64, "sub.16"), schema.Point("oracle", 64, "sub.16"),
+                schema.Point("utaca", 64, "sub.16"), schema.Point("agreement", 64, "sub.16"),
                 schema.Point("utaca", 64, "sub.16", detector="chained"), schema.Point("utaca", 8, "set.1"),
             ],
         )
@@ -277,10 +277,10 @@ def test_a_panel_of_the_budget_holds_one_setting(tmp_path, config, monkeypatch):
     panels = {axes.get_title(loc="left"): axes.lines for axes in drawn[0].axes if axes.get_visible()}
     assert {title: len(lines) for title, lines in panels.items()} == {"K_max=8, Set.1": 1, "K_max=64, Sub.16": 3}
     looks = [(line.get_color(), line.get_linestyle()) for line in panels["K_max=64, Sub.16"]]
-    utaca, oracle = palette.FAMILIES["utaca"], palette.FAMILIES["oracle"]
-    assert looks == [(utaca, "-"), (oracle, "-"), (utaca, "--")]
+    utaca, agreement = palette.FAMILIES["utaca"], palette.FAMILIES["agreement"]
+    assert looks == [(utaca, "-"), (agreement, "-"), (utaca, "--")]
     names = [text.get_text() for text in drawn[0].legends[0].get_texts()]
-    assert names == ["UT-ACA", "Oracle", "UT-ACA (chained)"]
+    assert names == ["UT-ACA", "Token agreement", "UT-ACA (chained)"]
 
 
 def test_a_suite_of_fixed_budgets_has_an_empty_figure(tmp_path, config):
@@ -367,12 +367,12 @@ def test_tokens_of_a_suite_are_read_once_a_document(tmp_path):
 
 
 def test_passes_that_were_not_accepted_are_counted(tmp_path):
-    # Budgets of the tokens: the oracle compares below 4, rolling back where the token differs; a detector does not.
+    # Budgets of the tokens: token agreement compares below 4, and rolls back where the token differs; a detector not.
     tokens = [(4, False), (3, False), (4, True), (3, False), (2, False)]
     answer = dict.fromkeys(SCHEMAS["answers"].names) | {"document": "d0", "budget": 4, "policy": "sub.1"}
     answer |= {"n_context": 100, "n_generated": 5, "rollbacks": 1}
     answers, traces = [], []
-    for point in ("oracle", "utaca"):
+    for point in ("agreement", "utaca"):
         for suite in ("test", "again"):
             answers.append(answer | {"suite": suite, "point": point, "method": point})
             for step, (k, back) in enumerate(tokens):
@@ -382,6 +382,6 @@ def test_passes_that_were_not_accepted_are_counted(tmp_path):
     for kind, rows in (("answers", answers), ("traces", traces), ("replays", [replay, replay])):
         write(tmp_path / kind, kind, rows)
     paths = [[tmp_path / kind] for kind in ("answers", "traces", "replays")]
-    oracle, utaca, replays = 5 + 1 + 3, 5 + 1, 2 * (7 + 2)
-    assert resources.answered(*paths) == (100, oracle + utaca + replays)
-    assert resources.answered(*paths[:2]) == (100, oracle + utaca)
+    agreement, utaca, replays = 5 + 1 + 3, 5 + 1, 2 * (7 + 2)
+    assert resources.answered(*paths) == (100, agreement + utaca + replays)
+    assert resources.answered(*paths[:2]) == (100, agreement + utaca)

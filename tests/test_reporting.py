@@ -282,12 +282,12 @@ def test_ablation_finds_its_variants(detections, config):
     assert list(frame["paper_macc_pct"]) == [26.82, 78.95, 53.71, 80.06, 80.19, 83.43]
 
 
-def test_triggers_against_the_oracle(detections, config):
+def test_triggers_against_token_agreement(detections, config):
     config.trajectories.expanded = 64
     data = detection.load(detections)
     table = detection.triggers(data, config)
     frame = table.frame.set_index("detector")
-    assert frame.loc["Oracle", "expansions_pct"] == pytest.approx(100 * data.needed.mean())
+    assert frame.loc["Token agreement", "expansions_pct"] == pytest.approx(100 * data.needed.mean())
     runs = data.runs["margin_only"]
     expected = np.mean([run.uncertain[data.needed].mean() for run in runs])
     assert frame.loc["margin_only", "caught_pct"] == pytest.approx(100 * expected)

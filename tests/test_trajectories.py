@@ -160,7 +160,7 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     torch.manual_seed(0)
     detectors = [Detector(schema.Detector(), 64).eval() for _ in range(2)]
     suites = {
-        "test": [Point("infllm", 2), Point("infllm", 5), Point("utaca", 6, "sub.2"), Point("oracle", 6, "sub.2")],
+        "test": [Point("infllm", 2), Point("infllm", 5), Point("utaca", 6, "sub.2"), Point("agreement", 6, "sub.2")],
         "seeds": [Point("utaca", 6, "sub.2", seed=seed) for seed in (0, 1)],
     }
     triggers = {"utaca-K6-sub2": Trigger(detectors[0], "a", "utaca", 0)}
@@ -171,7 +171,7 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     given = documents(2)
     found = decode_suites(reader, asked(reader, given), suites, methods_of(suites), triggers, Journal(tmp_path, "x"))
     assert [label for _, label in found.answers] == [
-        "infllm-K2", "infllm-K5", "utaca-K6-sub2", "oracle-K6-sub2", "utaca-K6-sub2-seed0", "utaca-K6-sub2-seed1"
+        "infllm-K2", "infllm-K5", "utaca-K6-sub2", "agreement-K6-sub2", "utaca-K6-sub2-seed0", "utaca-K6-sub2-seed1"
     ]  # fmt: skip
     assert len(prefills) == 2
     assert len(decoded) == 2 * 5, "the point that suites share is decoded once"
@@ -224,7 +224,7 @@ def test_questions_about_one_document_share_its_readings(reader, tmp_path, monke
 
 
 def test_a_suite_decoded_in_pairs_gives_the_same_tokens(reader, tmp_path, monkeypatch) -> None:
-    points = [Point("infllm", 2), Point("utaca", 6, "sub.2"), Point("oracle", 6, "sub.2")]
+    points = [Point("infllm", 2), Point("utaca", 6, "sub.2"), Point("agreement", 6, "sub.2")]
     rows, forward = [], Reader.forward
     monkeypatch.setattr(Reader, "forward", lambda self, *given: (rows.append(len(given[0])), forward(self, *given))[1])
     triggers = {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)}

@@ -81,7 +81,7 @@ def test_a_loss_is_said(tmp_path, config) -> None:
 
 
 def test_a_gain_is_said_and_the_interval_is_that_of_the_table(tmp_path, config) -> None:
-    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7), ("oracle", 32, "sub.16", "", 256, 0.9)]
+    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7), ("agreement", 32, "sub.16", "", 256, 0.9)]
     files = made(tmp_path, given)
     table = verdict.verdict(*files, config)
     said = table.lead.splitlines()
@@ -93,10 +93,10 @@ def test_a_gain_is_said_and_the_interval_is_that_of_the_table(tmp_path, config) 
     )
     assert said[1] == "Of one point within InfLLM's range, by an interval each: 1 above."
     assert said[3].startswith(
-        "The oracle, which expands exactly where that changes the token, differs from InfLLM by +4"
+        "Token agreement, which expands exactly where that changes the token, differs from InfLLM by +4"
     )
-    assert said[3].endswith("That is the room for a better detector.")
-    assert list(table.frame["name"]) == ["UT-ACA K_max=32, Sub.16", "Oracle K_max=32, Sub.16"]
+    assert said[3].endswith("So much a detector that knew K_max's tokens would gain; it is no bound.")
+    assert list(table.frame["name"]) == ["UT-ACA K_max=32, Sub.16", "Token agreement K_max=32, Sub.16"]
     assert table.cells()[1][0][5] == "above"
 
 
@@ -130,11 +130,11 @@ def test_no_difference_is_said(tmp_path, config) -> None:
 def test_an_infllm_that_does_not_rise_is_said(tmp_path, config) -> None:
     flat = [(*point[:5], 0.5) for point in INFLLM]
     said = told(
-        tmp_path, config, [*flat, ("utaca", 32, "sub.16", "", 256, 0.5), ("oracle", 32, "sub.16", "", 256, 0.5)]
+        tmp_path, config, [*flat, ("utaca", 32, "sub.16", "", 256, 0.5), ("agreement", 32, "sub.16", "", 256, 0.5)]
     )
     assert said[2].startswith("InfLLM itself does not tell its budgets apart: +0.0 CAS points [0.0, 0.0] from K=8")
     assert said[2].endswith("Where the budget does not matter, no way to allocate it can gain much.")
-    assert said[3].endswith("No room for a better detector is seen.")
+    assert said[3].endswith("A detector that knew K_max's tokens would gain nothing that is seen here.")
     assert "rises" not in " ".join(said)
 
 
@@ -220,10 +220,10 @@ def test_a_point_has_one_name(tmp_path, config) -> None:
     given = [
         ("infllm", 8, "", "", 128, 0.3), ("utaca", 64, "sub.16", "", 340, 0.5),
         ("utaca", 64, "sub.16", "chained", 350, 0.5),
-        ("oracle", 64, "set.1", "", 300, 0.5), ("snapkv", 1024, "", "", 1024, 0.5), ("full", 0, "", "", 900, 0.5),
+        ("agreement", 64, "set.1", "", 300, 0.5), ("snapkv", 1024, "", "", 1024, 0.5), ("full", 0, "", "", 900, 0.5),
     ]  # fmt: skip
     named = [
-        "InfLLM K=8", "UT-ACA K_max=64, Sub.16", "UT-ACA K_max=64, Sub.16 (chained)", "Oracle K_max=64, Set.1",
+        "InfLLM K=8", "UT-ACA K_max=64, Sub.16", "UT-ACA K_max=64, Sub.16 (chained)", "Token agreement K_max=64, Set.1",
         "SnapKV 1024 tokens", "Full attention",
     ]  # fmt: skip
     assert [name_in_words(point, config) for point in points(*made(tmp_path, given))] == named
@@ -244,7 +244,7 @@ def test_colours_are_seen_on_white_and_dark() -> None:
     assert palette.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
     assert palette.contrast(palette.INK, palette.WHITE) > 7
     assert palette.contrast(palette.MUTED, palette.WHITE) > 4.5
-    for method in [*METHODS, "infllm", "utaca", "oracle", "my-method"]:
+    for method in [*METHODS, "infllm", "utaca", "agreement", "my-method"]:
         mark = palette.mark(method)
         assert max(palette.contrast(part, palette.WHITE) for part in (mark.color, mark.edge)) >= 3, method
     for name, color in palette.FAMILIES.items():
@@ -253,7 +253,7 @@ def test_colours_are_seen_on_white_and_dark() -> None:
 
 def test_families_have_colours_of_their_own_and_methods_marks() -> None:
     assert len(set(palette.FAMILIES.values())) == len(palette.FAMILIES) == len(palette.TITLES)
-    marks = [palette.mark(method)[::2] for method in {*METHODS, "infllm", "utaca", "oracle"}]
+    marks = [palette.mark(method)[::2] for method in {*METHODS, "infllm", "utaca", "agreement"}]
     assert len(set(marks)) == len(marks)
     assert "other" not in {palette.family(method) for method in METHODS}, "a method of the project has no family"
     assert all(f"--{name}: " in palette.css() for name in palette.FAMILIES)

@@ -22,19 +22,22 @@ def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterat
     """The document under each of the ``conditions`` of its evidence: what it is asked by, its facts and its text.
 
     ``document`` is a row of schema "documents". Complete evidence leaves it as it is. Missing evidence takes every
-    sentence of the biography that states the value of a fact; partial evidence those of half of the facts, rounded up,
-    which the document's id draws. A sentence may state the values of several facts. What is told of other people, and
-    values that a person had before, stay. Ids are those of :func:`named`.
+    sentence of the biography that states the value of a fact. Partial evidence takes those of half of the facts,
+    rounded up, which the document's id draws; where one fact is asked for, its value keeps the first half of its words,
+    or of its letters. A sentence may state the values of several facts. What is told of other people, and values that a
+    person had before, stay. Ids are those of :func:`named`.
     """
-    asked = {key: document[key] for key in ("id", "person", "facts", "text")}
     attributes = [fact["attribute"] for fact in document["facts"]]
+    half = random.Random(f"evidence {document['id']}").sample(attributes, -(-len(attributes) // 2))
     for condition in conditions:
         if condition == _COMPLETE:
-            yield asked
-            continue
-        half = random.Random(f"evidence {document['id']}").sample(attributes, -(-len(attributes) // 2))
-        lost = half if condition == _PARTIAL else attributes
-        yield asked | {"id": named(document["id"], condition), "text": _without(document, lost)}
+            text = document["text"]
+        elif condition == _PARTIAL and len(attributes) == 1:
+            text = _halved(document)
+        else:
+            text = _without(document, half if condition == _PARTIAL else attributes)
+        asked = {key: document[key] for key in ("person", "facts")}
+        yield {"id": named(document["id"], condition), **asked, "text": text}
 
 
 def named(document: str, condition: str) -> str:
@@ -52,17 +55,40 @@ def condition_of(document: str) -> str:
     return document.partition("/")[2] or _COMPLETE
 
 
+def _told(document: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """Where the biography stands in the text, [start, end) in turn."""
+    return ((span["start"], span["end"]) for span in document["spans"] if span["kind"] == "biography")
+
+
+def _stated(document: Mapping[str, Any], attributes: Collection[str]) -> re.Pattern[str]:
+    """The values of some facts, as the reference and as the document has them."""
+    values = {fact["value"] for fact in document["facts"] if fact["attribute"] in attributes}
+    values |= {place["text"] for place in document["evidence"] if place["attribute"] in attributes}
+    longest = sorted(values, key=lambda value: (-len(value), value))
+    return re.compile("|".join(rf"(?<!\w){re.escape(value)}(?!\w)" for value in longest), re.IGNORECASE)
+
+
+def _halved(document: Mapping[str, Any]) -> str:
+    """The text with the first half of the value of its only fact."""
+    stated = _stated(document, [document["facts"][0]["attribute"]])
+
+    def half(found: re.Match[str]) -> str:
+        words = found[0].split()
+        return " ".join(words[: -(-len(words) // 2)]) if len(words) > 1 else found[0][: -(-len(found[0]) // 2)]
+
+    text, kept, end = document["text"], [], 0
+    for first, last in _told(document):
+        kept += [text[end:first], stated.sub(half, text[first:last])]
+        end = last
+    return "".join([*kept, text[end:]])
+
+
 def _without(document: Mapping[str, Any], lost: Collection[str]) -> str:
     """The text without the sentences that state the values of the facts ``lost``."""
     places = [place for place in document["evidence"] if place["attribute"] in lost]
-    values = {fact["value"] for fact in document["facts"] if fact["attribute"] in lost}
-    values |= {place["text"] for place in places}
-    stated = re.compile("|".join(rf"(?<!\w){re.escape(value)}(?!\w)" for value in sorted(values)), re.IGNORECASE)
-    text, kept, end = document["text"], [], 0
-    for span in document["spans"]:
-        if span["kind"] != "biography":
-            continue
-        for first, last in sentences(text, span["start"], span["end"]):
+    text, stated, kept, end = document["text"], _stated(document, lost), [], 0
+    for span in _told(document):
+        for first, last in sentences(text, *span):
             overlaps = any(place["start"] < last and first < place["end"] for place in places)
             if overlaps or stated.search(text, first, last):
                 kept.append(text[end:first])

@@ -95,12 +95,12 @@ class Decoding:
     * ``policy`` and ``detector``: UT-ACA. The first token is decoded under K_max, the policy sets the budget after each
       accepted token, and a token that the detector distrusts below K_max is rolled back and generated again under
       K_max, or the budget that the policy expands to; it is then accepted (paper, algorithm 1).
-    * ``oracle``: in the detector's place, the trigger that no detector can know: it expands exactly where the token
-      under the compact budget is another than under the expanded one. It runs both passes of every token below K_max.
+    * ``agreement``: token agreement, in the detector's place, which no detector can know: it expands exactly where the
+      token under the compact budget is another than under the expanded one. It runs both passes below K_max.
     * ``max_new_tokens``: the longest answer, the end token included.
     * ``sampling``: how tokens are drawn; greedy without.
-    * ``interventions``: decisions by step (from 0) that replace the detector's or the oracle's: True expands, False
-      does not. At K_max there is nothing to decide.
+    * ``interventions``: decisions by step (from 0) that replace those of the detector or of token agreement: True
+      expands, False does not. At K_max there is nothing to decide.
     * ``paired``: run every tentative pass and its expansion to K_max in one pass of the model, which pays where reading
       the weights costs more than a second row. The same tokens, up to rounding.
     * ``expanded``: with a fixed budget, try every token under so many blocks too, in the same pass and uncommitted
@@ -116,7 +116,7 @@ class Decoding:
     budget: int | Sequence[int] | None = None
     policy: Policy | None = None
     detector: Detector | None = None
-    oracle: bool = False
+    agreement: bool = False
     max_new_tokens: int = 64
     sampling: Sampling | None = None
     interventions: Mapping[int, bool] = field(default_factory=dict)
@@ -130,12 +130,12 @@ class Decoding:
             raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
         if (self.budget is not None and min(self.budgets, default=0) < 1) or self.max_new_tokens < 1:
             raise UserError("budget and max_new_tokens must be at least 1")
-        if self.detector is not None and self.oracle:
-            raise UserError("the oracle stands in the detector's place; give one of the two")
-        triggered = self.detector is not None or self.oracle or bool(self.interventions)
+        if self.detector is not None and self.agreement:
+            raise UserError("token agreement stands in the detector's place; give one of the two")
+        triggered = self.detector is not None or self.agreement or bool(self.interventions)
         if self.policy is None and triggered:
             raise UserError(
-                "a detector, the oracle or interventions need a policy too; give one, as in policy=utaca.Sub(16)"
+                "a detector, token agreement or interventions need a policy too; give one, as in policy=utaca.Sub(16)"
             )
         if self.policy is not None and not triggered:
             raise UserError(
@@ -252,15 +252,15 @@ def _decode(decoding: Decoding) -> Generator[tuple[State, list[Step]] | Token, N
             token.probe = judge.read(state, wider, choose, trace)
         elif policy:
             distrusted = token.distrusted
-            if k < k_max and (d.oracle or number in d.interventions):
+            if k < k_max and (d.agreement or number in d.interventions):
                 distrusted, token.intervened = d.interventions.get(number, distrusted), number in d.interventions
-            if k < k_max and (distrusted or d.oracle):
+            if k < k_max and (distrusted or d.agreement):
                 target = _checked(policy, policy.expand(k, k_max, token), k + 1, k_max)
                 if wider is None or wider.budget != target:
                     wider = state.plan(previous, target)
                     yield state, [wider]
                 expanded = judge.read(state, wider, choose, trace)
-                if d.oracle and not token.intervened:
+                if d.agreement and not token.intervened:
                     distrusted = expanded.token != token.token
                 if distrusted:
                     # Nothing was committed, so that the rejected pass is undone by committing the other in its place.

@@ -15,7 +15,7 @@ class Policy:
 
     A policy is pure: what it returns depends on its arguments alone, and it keeps nothing from call to call. The token
     is the accepted one, or the one just distrusted, with its margin, GDM and all else that is known of it; its GDM is
-    None where no detector judges, as under the oracle. The token is None where budgets are worked out without an
+    None where no detector judges, as under token agreement. The token is None where budgets are worked out without an
     answer, as for a threshold that aims at a mean budget. Decoding raises :class:`UserError` for a budget out of range.
     """
 

@@ -19,7 +19,7 @@ from utaca.methods.omnikv import OmniKV
 from utaca.methods.retrieval_attention import RetrievalAttention
 from utaca.methods.snapkv import SnapKV
 from utaca.methods.tokenselect import TokenSelect
-from utaca.methods.utaca import UTACA, Oracle
+from utaca.methods.utaca import UTACA, TokenAgreement
 from utaca.methods.window import WindowOnly
 from utaca.settings import checks
 from utaca.settings.schema import Point
@@ -42,7 +42,7 @@ METHODS: dict[str, type[Method] | type[UTACA]] = {
         LLMLingua2,
         InfLLM,
         UTACA,
-        Oracle,
+        TokenAgreement,
     )
 }
 

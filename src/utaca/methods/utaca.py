@@ -42,10 +42,10 @@ class UTACA:
 
 
 @dataclass(frozen=True)
-class Oracle(UTACA):
-    """As :class:`UTACA`, but what expands is the trigger that no detector can know: that the token would be another."""
+class TokenAgreement(UTACA):
+    """As :class:`UTACA`, but what expands is that the token would be another, which no detector can know."""
 
-    name: ClassVar[str] = "oracle"
+    name: ClassVar[str] = "agreement"
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
-        return super().options() | {"oracle": True}
+        return super().options() | {"agreement": True}

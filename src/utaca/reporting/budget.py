@@ -60,7 +60,7 @@ def budget(traces: Sequence[str | Path], config: schema.Config, only: Collection
 def draw(frame: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
     """The frame of :func:`budget` as ``budget.csv``, and as a figure, a panel a K_max and update policy.
 
-    A panel holds UT-ACA and, where there is one, the oracle of the same setting; dashed: another detector.
+    A panel holds UT-ACA and, where there is one, token agreement of the same setting; dashed: another detector.
     """
     path = Path(directory) / "budget.csv"
     with atomic_path(path) as scratch:

@@ -207,10 +207,10 @@ def ablation(data: Detections, config: schema.Config) -> Table:
 
 
 def triggers(data: Detections, config: schema.Config) -> Table:
-    """Detectors as triggers: which tokens that an expansion changes do they catch, beside the oracle, which has all.
+    """Detectors as triggers: which tokens that an expansion changes do they catch? Token agreement has all.
 
-    ``caught_pct`` is the share by the detector's decision, ``caught_at_rate_pct`` the one among as many tokens as the
-    oracle expands, those of the largest scores. No label has a part in it. Raises :class:`UserError` where the
+    ``caught_pct`` is the share by the detector's decision, ``caught_at_rate_pct`` the one among as many tokens as
+    token agreement expands, those of the largest scores. No label has a part in it. Raises :class:`UserError` where the
     trajectories did not try the expanded pass.
     """
     needed = data.needed
@@ -219,9 +219,9 @@ def triggers(data: Detections, config: schema.Config) -> Table:
     draws = Draws.of(len(data.documents), config, "triggers")
     share = 100 * float(needed.mean())
     of_values = data.values
-    oracle = {"expansions_pct": share, "caught_pct": 100.0, "caught_at_rate_pct": 100.0}
-    oracle |= {"auroc": 1.0, "value_auroc": 1.0}
-    rows: list[Row] = [{"detector": "Oracle", "run": True, "seeds": 0} | oracle]
+    agreement = {"expansions_pct": share, "caught_pct": 100.0, "caught_at_rate_pct": 100.0}
+    agreement |= {"auroc": 1.0, "value_auroc": 1.0}
+    rows: list[Row] = [{"detector": "Token agreement", "run": True, "seeds": 0} | agreement]
     for name in [*(name for name in DETECTORS if name in data.runs), *(n for n in data.runs if n not in DETECTORS)]:
         runs = data.runs[name]
         row: Row = {"detector": data.title(name), "run": True, "seeds": len(runs)}
@@ -248,7 +248,7 @@ def triggers(data: Detections, config: schema.Config) -> Table:
         _title_column(),
         Column("Expansions %", _shown("expansions_pct", 2)),
         Column("Caught %", _shown("caught_pct", 2)),
-        Column("Caught at the oracle's rate %", _shown("caught_at_rate_pct", 2)),
+        Column("Caught at token agreement's rate %", _shown("caught_at_rate_pct", 2)),
         Column("AUROC", _shown("auroc", 3)),
         Column("AUROC, values", _shown("value_auroc", 3)),
         Column("Tokens", lambda row: str(row["n_tokens"])),
@@ -256,10 +256,10 @@ def triggers(data: Detections, config: schema.Config) -> Table:
     )
     what = (
         "Detectors as triggers on the fixed compact-budget traces of the test split: an expansion to "
-        f"{config.trajectories.expanded} blocks changes a token or not, whatever its label. The oracle expands exactly "
-        "where it does. Caught: share of these tokens that a detector's decision expands; at the oracle's rate: among "
-        "as many tokens as the oracle expands, those of the largest scores; AUROC: of the score for these tokens; ± is "
-        f"the standard deviation over seeds. {_VALUES}"
+        f"{config.trajectories.expanded} blocks changes a token or not, whatever its label. Token agreement expands "
+        "exactly where it does. Caught: share of these tokens that a detector's decision expands; at token agreement's "
+        "rate: among as many tokens as it expands, those of the largest scores; AUROC: of the score for these tokens; "
+        f"± is the standard deviation over seeds. {_VALUES}"
     )
     return Table("triggers", "Detectors as triggers", _caption(what, data, config), frame, columns)
 

@@ -1,4 +1,4 @@
-"""The tables of generated answers: quality over selected tokens, against InfLLM and against the oracle."""
+"""The tables of generated answers: quality over selected tokens, against InfLLM and against token agreement."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _PASSES = (
 _COMPARED = (
     "CAS gain: to InfLLM's CAS at equal mTokens, interpolated in log2 mTokens and clipped to the measured range; CAS "
     "difference: to the InfLLM point nearest in mTokens; both paired by document. Gap closed: CAS gain as a share of "
-    "the oracle's at the same K_max and policy; undefined where the oracle gains nothing, without interval where it "
-    "gains nothing in more than 5% of the resamples. The oracle expands exactly where the token would be another, "
-    "which it learns from both passes of every token."
+    "token agreement's at the same K_max and policy; undefined where that gains nothing, without interval where it "
+    "gains nothing in more than 5% of the resamples. Token agreement expands exactly where the token would be another, "
+    "which it learns from both passes of every token; it imitates K_max and bounds neither CAS nor tokens."
 )
 
 
@@ -74,7 +74,7 @@ def generation(
 
     ``difference_pct`` is a point's CAS minus that of the InfLLM point nearest in mTokens; ``gain_pct`` its CAS minus
     InfLLM's at the same mTokens, interpolated linearly in log2 mTokens and clipped to the measured range;
-    ``gap_closed_pct`` its gain over that of the oracle of its K_max and policy. All intervals come from resampling
+    ``gap_closed_pct`` its gain over that of token agreement of its K_max and policy. All intervals come from resampling
     documents, and detector seeds, for all points at once; ``gain_p_holm`` is the gain's p after Holm over the table.
     """
     found, about = points(answers, scores, only), _SPLITS[split]
@@ -134,15 +134,15 @@ def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
     }
 
 
-# Against InfLLM and the oracle
+# Against InfLLM and token agreement
 
 
 def compare(found: Sequence[Point], draws: Draws) -> list[Row]:
-    """Every point against the fixed budgets and the oracle among them; empty columns for what there is none of."""
+    """Every point against the fixed budgets and token agreement among them; empty columns for what there is none of."""
     fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
     curve = Curve.of(fixed, draws) if fixed else None
-    oracles = {point.key[1:]: point for point in found if point.key[0] == "oracle"}
-    rows = [_comparison(point, fixed, curve, oracles.get(point.key[1:]), draws) for point in found]
+    agreements = {point.key[1:]: point for point in found if point.key[0] == "agreement"}
+    rows = [_comparison(point, fixed, curve, agreements.get(point.key[1:]), draws) for point in found]
     for row, adjusted in zip(rows, statistics.holm([row["gain_p"] for row in rows]), strict=True):
         row["gain_p_holm"] = adjusted
     return rows
@@ -154,7 +154,9 @@ def gain(point: Point, curve: Curve, draws: Draws) -> tuple[float, np.ndarray]:
     return point.ratio(*CAS) - curve.at(point.ratio(*MTOKENS)), point.drawn(*CAS, draws) - at_equal
 
 
-def _comparison(point: Point, fixed: Sequence[Point], curve: Curve | None, oracle: Point | None, draws: Draws) -> Row:
+def _comparison(
+    point: Point, fixed: Sequence[Point], curve: Curve | None, agreement: Point | None, draws: Draws
+) -> Row:
     row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
     to_nearest, above, closed = Estimate(NAN), Estimate(NAN), Estimate(NAN)
     if curve is not None and point.key[0] != "infllm":
@@ -169,8 +171,8 @@ def _comparison(point: Point, fixed: Sequence[Point], curve: Curve | None, oracl
             row["note"] = f"below InfLLM's range, clipped to {fixed[int(curve.tokens.argmin())].setting}"
         elif own > curve.tokens.max():
             row["note"] = f"above InfLLM's range, clipped to {fixed[int(curve.tokens.argmax())].setting}"
-        if oracle is not None and point.key[0] != "oracle":
-            closed = statistics.share((value, resampled), gain(oracle, curve, draws))
+        if agreement is not None and point.key[0] != "agreement":
+            closed = statistics.share((value, resampled), gain(agreement, curve, draws))
     spread(row, "difference_pct", to_nearest, 100)
     spread(row, "gain_pct", above, 100)
     spread(row, "gap_closed_pct", closed, 100)
@@ -282,7 +284,7 @@ def pareto(
     main = [point for point in found if usual(point, config)]
     fixed = [point for point in main if point.key[0] == "infllm"]
     rows: list[Row] = []
-    for name in ("utaca", "oracle"):
+    for name in ("utaca", "agreement"):
         own = [point for point in main if point.key[0] == name]
         row: Row = {"method": METHODS[name], "n_points": len(own), "n_infllm_points": len(fixed)}
         area, mean, low, high = Estimate(NAN), Estimate(NAN), NAN, NAN

@@ -217,8 +217,8 @@ def split(
 
 
 def compared(blocks: Sequence[Point], config: schema.Config) -> list[Point]:
-    """The points from block memory that other methods are held against: no oracle, no other detector."""
-    return [point for point in blocks if usual(point, config) and point.key[0] != "oracle"]
+    """The points from block memory that other methods are held against: no agreement, no other detector."""
+    return [point for point in blocks if usual(point, config) and point.key[0] != "agreement"]
 
 
 def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:

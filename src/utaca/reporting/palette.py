@@ -29,7 +29,7 @@ GREY = "#767676"
 FAMILIES: Mapping[str, str] = {
     "utaca": BLUE,
     "infllm": VERMILLION,
-    "oracle": GREEN,
+    "agreement": GREEN,
     "selection": PURPLE,
     "eviction": ORANGE,
     "compression": SKY,
@@ -40,7 +40,7 @@ FAMILIES: Mapping[str, str] = {
 TITLES: Mapping[str, str] = {
     "utaca": "UT-ACA",
     "infllm": "InfLLM",
-    "oracle": "Oracle",
+    "agreement": "Token agreement",
     "selection": "Selection of tokens or blocks",
     "eviction": "Eviction from the cache",
     "compression": "Compression",
@@ -53,7 +53,7 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {
     "compression": ("llmlingua2", "freqkv"),
     "reference": ("full", "window", "closed_book"),
 }
-MARKERS: Mapping[str, str] = {"utaca": "o", "infllm": "s", "oracle": "^"}
+MARKERS: Mapping[str, str] = {"utaca": "o", "infllm": "s", "agreement": "^"}
 """Markers of the methods from block memory; members of another family count through :data:`MEMBER_MARKERS`."""
 MEMBER_MARKERS = "Dv<>Ph"
 LINES = ("-", "--", ":", "-.")

@@ -20,7 +20,7 @@ from utaca.settings.schema import BLOCK_METHODS, NOT_RUN
 METHODS = {
     "infllm": "InfLLM",
     "utaca": "UT-ACA",
-    "oracle": "Oracle",
+    "agreement": "Token agreement",
     "full": "Full attention",
     "closed_book": "No document",
     "window": "Window only",

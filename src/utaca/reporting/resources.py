@@ -81,15 +81,15 @@ def answered(
 ) -> tuple[int, int]:
     """Tokens read and generated for a split's suites and replays, passes included whose token was not accepted.
 
-    Each document is read once for all points, and a point that suites share is decoded once. The oracle runs a second
-    pass of every token below K_max, whether it changes the token or not.
+    Each document is read once for all points, and a point that suites share is decoded once. Token agreement runs a
+    second pass of every token below K_max, whether it changes the token or not.
     """
     point = ["document", "method", "budget", "policy", "detector", "seed"]
     data = read(answers, "answers", [*point, "suite", "point", "n_context", "n_generated", "rollbacks"]).to_pandas()
     data = data.drop_duplicates(point)
     once = data.drop_duplicates("document")["n_context"].sum()
     generated = data["n_generated"].sum() + data["rollbacks"].sum()
-    compared = data[data["method"].str.startswith("oracle")].drop_duplicates(["document", "point"])
+    compared = data[data["method"].str.startswith("agreement")].drop_duplicates(["document", "point"])
     if len(compared):
         tried = read(traces, "traces", ["document", "point", "step", "k", "rolled_back"]).to_pandas()
         tried = tried.drop_duplicates(["document", "point", "step"]).merge(compared, on=["document", "point"])
@@ -121,9 +121,9 @@ def resources(measured: str | Path, files: Mapping[str, Sequence[str]], config: 
         f"What each stage took, as measured on this machine; run {config.run}. Wall and CPU seconds are sums over a "
         "stage's jobs, several of which may have run at once; longest: its longest job; peak memory: the largest job's "
         "resident set. Snakemake samples CPU and memory, every 30 s in jobs longer than that. Tokens read are "
-        "prefilled, once a document; tokens generated include those of passes that were rolled back, or run by the "
-        "oracle to compare with, and those of replays. Requests are those that an endpoint was needed for; several may "
-        "share an answer. Tables and figures are those that were made before this one."
+        "prefilled, once a document; tokens generated include those of passes that were rolled back, or run by "
+        "token agreement to compare with, and those of replays. Requests are those that an endpoint was needed for; "
+        "several may share an answer. Tables and figures are those that were made before this one."
     )
     return Table("resources", "Time, memory, tokens by stage", caption, pd.DataFrame(rows), _columns())
 

@@ -120,15 +120,15 @@ _COLUMNS = (
 
 
 def _groups(found: Sequence[Point], fixed: Sequence[Point], draws: Draws, config: schema.Config) -> list[Group]:
-    """UT-ACA with the config's detector first, then with others, then the oracle; none without InfLLM beside."""
+    """UT-ACA with the config's detector first, then with others, then token agreement; none without InfLLM beside."""
     if not fixed:
         return []
     curve = Curve.of(fixed, draws)
     named: dict[tuple[str, str, tuple[int, ...]], list[Point]] = {}
     for point in found:
-        if point.key[0] in ("utaca", "oracle"):
+        if point.key[0] in ("utaca", "agreement"):
             named.setdefault((point.key[0], point.detector, point.seeds), []).append(point)
-    order = sorted(named, key=lambda key: (key[0] == "oracle", not _main(named[key][0], config)))
+    order = sorted(named, key=lambda key: (key[0] == "agreement", not _main(named[key][0], config)))
     groups = []
     for method, detector, seeds in order:
         own = named[method, detector, seeds]
@@ -199,7 +199,7 @@ def sentences(
         said = [f"**{headline(main, n)}**", one_by_one(main, n)]
     if fixed:
         said.append(rise(fixed, draws))
-    said += [bound(group, n) for group in groups if group.points[0].key[0] == "oracle"]
+    said += [bound(group, n) for group in groups if group.points[0].key[0] == "agreement"]
     others = [group for group in adaptive if group is not main]
     if others:
         said.append(f"Other detectors, the same comparison: {'; '.join(_other(group, n) for group in others)}.")
@@ -261,14 +261,14 @@ def rise(fixed: Sequence[Point], draws: Draws) -> str:
 
 
 def bound(group: Group, n_documents: int) -> str:
-    """What the oracle gains: the room that a better detector has."""
+    """What token agreement gains, which imitates K_max at the policy's least cost."""
     told = {
-        "gains": "That is the room for a better detector.",
-        "loses": "Even a perfect detector would lose here.",
-        "is not told apart": "No room for a better detector is seen.",
+        "gains": "So much a detector that knew K_max's tokens would gain; it is no bound.",
+        "loses": "Even a detector that knew K_max's tokens would lose here.",
+        "is not told apart": "A detector that knew K_max's tokens would gain nothing that is seen here.",
     }[outcome(group.mean, n_documents)]
     said = (
-        "The oracle, which expands exactly where that changes the token, differs from InfLLM by "
+        "Token agreement, which expands exactly where that changes the token, differs from InfLLM by "
         f"{_signed(group.mean)} points {_limits(group.mean)}, {_where(group)}."
     )
     return f"{said} {told}" if group.meets else said

@@ -395,7 +395,7 @@ def _known_method(point: schema.Point, config: schema.Config) -> bool:
 
 
 def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iterator[str]:
-    adaptive = point.method in ("utaca", "oracle")
+    adaptive = point.method in ("utaca", "agreement")
     if not _known_method(point, config):
         known = ", ".join([*schema.BLOCK_METHODS, *config.methods])
         yield f"{path}.method is {point.method!r} but must be one of {known}."

@@ -20,7 +20,7 @@ SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detec
 """Signals of a token, one number each, that trajectories record: the files of :mod:`utaca.detection.signals`."""
 
 
-BLOCK_METHODS = ("infllm", "utaca", "oracle")
+BLOCK_METHODS = ("infllm", "utaca", "agreement")
 """Methods that decode from block memory unless a point says otherwise, their budgets in blocks."""
 
 
@@ -80,7 +80,7 @@ class SplitSize:
     evidence: list[str] = setting(
         ["complete"],
         "what is left of the sentences that state the facts asked for, a trajectory each: complete, partial (half of "
-        "the facts), missing; operating points are decoded under complete evidence alone",
+        "the facts, or of the only one), missing; operating points are decoded under complete evidence alone",
     )
 
 
@@ -413,8 +413,8 @@ class Point:
 
     method: str = setting(
         MISSING,
-        "infllm: a fixed budget; utaca: a detector expands it; oracle: it expands exactly where the token would be "
-        "another, the bound of every detector; or one of `methods`",
+        "infllm: a fixed budget; utaca: a detector expands it; agreement: it expands exactly where the token would be "
+        "another; or one of `methods`",
     )
     budget: int = setting(
         0,

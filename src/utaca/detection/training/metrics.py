@@ -73,11 +73,11 @@ def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
 
 
 def caught(score: np.ndarray, needed: np.ndarray) -> float:
-    """Share of the oracle's expansions that a detector makes too, if it expands as many tokens as the oracle.
+    """Share of token agreement's expansions that a detector makes too, if it expands as many tokens.
 
-    The oracle expands the tokens that an expansion changes, ``needed`` [n] bool; the detector those with the largest
-    ``score`` [n]. Where not all tokens of one score can be expanded, the mean over them counts. NaN where no expansion
-    changes a token.
+    Token agreement expands the tokens that an expansion changes, ``needed`` [n] bool; the detector those with the
+    largest ``score`` [n]. Where not all tokens of one score can be expanded, the mean over them counts. NaN where no
+    expansion changes a token.
     """
     budget = int(needed.sum())
     if not budget:
