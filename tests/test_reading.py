@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ def test_kappa_of_the_textbook() -> None:
 
 def test_the_shipped_reading_is_whole() -> None:
     rows = reading.read(SHIPPED)
-    assert len(rows) == len({row["id"] for row in rows}) == 137
+    assert len(rows) == len({row["id"] for row in rows}) == 300
+    assert Counter(row["set"] for row in rows) == {"hard": 137, "calibration": 100, "tiny": 63}
     assert {value for row in rows for value in row["labels"]} == {0, 1, 2, None}
     for row in rows:
         assert row["prediction"] in "".join(row["tokens"])
@@ -34,14 +36,16 @@ def test_the_shipped_reading_is_whole() -> None:
 
 def test_the_page_tells_what_the_command_prints() -> None:
     printed = reading.table(reading.read(SHIPPED))
-    tokens, agreed, kappa = re.search(r"labels \| (\d+) tokens \| ([\d.]+)% \| ([\d.]+)", printed).groups()
     page = (SHIPPED.parent / "README.md").read_text("utf-8")
-    assert f"| reference labeller, after it | {agreed} % | {float(kappa):.2f} |" in page
-    assert f"{int(tokens):,} tokens" in page
+    line = r"^\| (labels, \w+|CAS|string match)[^|]*\| (\d+) \w+ \| ([\d.]+)% \| ([\d.]+)"
+    found = re.findall(line, printed, re.MULTILINE)
+    assert len(found) == 6
+    for name, number, agreed, kappa in found:
+        assert f"| {name} | {int(number):,} | {agreed} % | {float(kappa):.2f} |" in page
 
 
 def test_agreement_by_hand(tmp_path) -> None:
-    right = {"question": "Who?", "references": ["Ann Lee"], "prediction": "Ann Lee", "score": 1,
+    right = {"set": "own", "question": "Who?", "references": ["Ann Lee"], "prediction": "Ann Lee", "score": 1,
              "tokens": [" Ann", " Lee", "."], "labels": [1, 1, None]}  # fmt: skip
     wrong = right | {"prediction": "Bob Ray", "score": 1, "tokens": [" Bob", " Ray"], "labels": [0, 1]}
     path = tmp_path / "reading.jsonl"
@@ -49,17 +53,17 @@ def test_agreement_by_hand(tmp_path) -> None:
     rows = reading.read(path)
     assert [reading.labels(row) for row in rows] == [[(1, 1), (1, 1)], [(0, 0), (1, 0)]]
     assert [reading.scores(row) for row in rows] == [(1, 1, 1), (1, 0, 0)]
-    assert "| labels | 4 tokens | 75.0% |" in reading.table(rows)
+    assert "| labels, own | 4 tokens | 75.0% |" in reading.table(rows)
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         ("{", "line that is no JSON"),
-        ('{"question": "?"}', "line 1 has no references"),
+        ('{"set": "a", "question": "?"}', "line 1 has no references"),
         ('{"person": "A"}', "line 1 has no attribute"),
         (
-            '{"question": "?", "references": [], "prediction": "", "score": 0, "tokens": ["a"], "labels": []}',
+            '{"set": "", "question": "", "references": [], "prediction": "", "score": 0, "tokens": ["a"], "labels": []}',
             "0 labels",
         ),
     ],

@@ -1,8 +1,8 @@
 """How far the rules of labeller and judge, and string match, agree with a second reading of readers' answers.
 
-The reading is a JSONL file, a row an answer: what was asked (``person``, ``attribute`` and the ``sentence`` that
-answers, or a ``question``), ``references``, ``prediction``, its ``score`` from 0 to 1, its ``tokens`` and their
-``labels`` (0 hallucinated, 1 correct, 2 unknown, null where a token has neither letter nor digit).
+The reading is a JSONL file, a row an answer: the ``set`` that it is of, what was asked (``person``, ``attribute`` and
+the ``sentence`` that answers, or a ``question``), ``references``, ``prediction``, its ``score`` from 0 to 1, its
+``tokens`` and their ``labels`` (0 hallucinated, 1 correct, 2 unknown, null where a token has neither letter nor digit).
 data/annotations/README.md says how the shipped one was made.
 """
 
@@ -22,7 +22,7 @@ from utaca.reference.agreement import PASS, TOLERANCE
 from utaca.reporting import statistics
 
 Row = Mapping[str, Any]
-_NEEDED = ("references", "prediction", "score", "tokens", "labels")
+_NEEDED = ("set", "references", "prediction", "score", "tokens", "labels")
 
 
 def read(path: Path) -> list[Row]:
@@ -66,14 +66,12 @@ def scores(row: Row) -> tuple[float, float, float]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Agreement and Cohen's kappa of labels and scores, as a Markdown table."""
-    found = [pair for row in rows for pair in labels(row)]
+    """Agreement and Cohen's kappa of labels, by set and over all, and of scores, as a Markdown table."""
     judged = [scores(row) for row in rows]
-    lines = [
-        f"| | what | agreement | Cohen's kappa | within {TOLERANCE} |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        _line("labels", f"{len(found)} tokens", found, "–"),
-    ]
+    lines = [f"| | what | agreement | Cohen's kappa | within {TOLERANCE} |", "| --- | ---: | ---: | ---: | ---: |"]
+    for name in [*dict.fromkeys(row["set"] for row in rows), ""]:
+        found = [pair for row in rows if name in (row["set"], "") for pair in labels(row)]
+        lines.append(_line(f"labels, {name or 'all'}", f"{len(found)} tokens", found, "–"))
     for place, name in ((1, "CAS"), (2, "string match")):
         passed = [(int(one[0] >= PASS), int(one[place] >= PASS)) for one in judged]
         close = sum(abs(one[0] - one[place]) <= TOLERANCE for one in judged) / max(len(judged), 1)
