@@ -63,7 +63,7 @@ def test_agreement_by_hand(tmp_path) -> None:
         ('{"set": "a", "question": "?"}', "line 1 has no references"),
         ('{"person": "A"}', "line 1 has no attribute"),
         (
-            '{"set": "", "question": "", "references": [], "prediction": "", "score": 0, "tokens": ["a"], "labels": []}',
+            '{"set": "", "question": "", "references": [], "prediction": "", "score": 0, "tokens": [0], "labels": []}',
             "0 labels",
         ),
     ],
