@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small import full_attention, make_reader, some_tokens
+from transformers import AutoTokenizer
 
-from utaca.decoding.loop import Decoding, generate, generate_together, stream
+from utaca.decoding.loop import Decoding, generate, generate_together, piece_of_text, stream
 from utaca.decoding.policies import Policy, Set, Sub, parse
 from utaca.decoding.sampling import Sampling
 from utaca.detection.detector import Detector
@@ -547,3 +551,17 @@ def test_every_pass_is_described(memory) -> None:
             assert one.margin == pytest.approx(float(one.top_logits[0] - one.top_logits[1]))
             assert one.scores.shape == one.selected.shape == (3, one.k)
             assert one.signals == {"margin": one.margin}
+
+
+TINY = AutoTokenizer.from_pretrained(Path(__file__).parents[1] / "data" / "readers" / "tiny")
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(st.sampled_from(" aZ.,ØÍÉñ–東😀\n"), min_size=1, max_size=40))
+def test_pieces_of_text_add_up_whatever_characters_are_parted(text: str) -> None:
+    ids, pieces, before = TINY.encode(text, add_special_tokens=False), [], ""
+    for end in range(1, len(ids) + 1):
+        piece, before = piece_of_text(TINY, ids[:end], before)
+        pieces.append(piece)
+    assert "".join(pieces) == before == text
+    assert not any("\ufffd" in piece for piece in pieces)

@@ -349,9 +349,10 @@ class _Judge:
 
 
 def piece_of_text(tokenizer: PreTrainedTokenizerBase, ids: list[int], before: str) -> tuple[str, str]:
-    """What the last of ``ids`` adds to the text ``before`` of the others, and the text of all; pieces add up to it.
+    """What the last of ``ids`` adds to ``before``, the text that the others gave, and the two together.
 
-    A character that is not yet complete belongs to the token that completes it.
+    A character that is not yet complete belongs to the token that completes it, with the space that its first byte
+    shares a token with.
     """
     whole = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return "" if whole.endswith("�") else whole[len(before.rstrip("�")) :], whole
+    return ("", before) if whole.endswith("\ufffd") else (whole[len(before) :], whole)
