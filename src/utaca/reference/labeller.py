@@ -150,9 +150,11 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
             part = places[0] if expected is not None else len(_ENCLOSING.findall(text[: places[0]]))
             if part not in spoilt:
                 agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(run, aligned, strict=False)))
-                found.update(places[:agreed])
                 if agreed < len(run):
+                    # Behind a wrong part of a date, the first digits of another one are right by chance.
+                    agreed = 0 if expected is not None and spoilt else agreed
                     spoilt.add(part)
+                found.update(places[:agreed])
     _adopt(found, said)
     return found - _denied(text, answer)
 
