@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import random
 import threading
@@ -379,3 +380,32 @@ def test_aliases_lead_to_one_name() -> None:
         variants = [variant for own in entries.values() for variant in own]
         assert len(variants) == len(set(variants)), group
         assert not {*entries} & {*variants}, group
+
+
+def test_the_labeller_decides_without_the_judge() -> None:
+    used, waiting = set(), [labeller]
+    while waiting:
+        module = waiting.pop()
+        found = {value for value in vars(module).values() if inspect.ismodule(value)}
+        waiting += [own for own in found - used if own.__name__.startswith("utaca.")]
+        used |= found
+    assert "utaca.reference.names" in {module.__name__ for module in used}
+    assert "utaca.reference.judge" not in {module.__name__ for module in used}
+
+
+@pytest.mark.parametrize(
+    ("attribute", "answer", "said", "right"),
+    [
+        ("birth place", "Portland, Oregon", " Portland, USA", True),
+        ("birth place", "Portland, Oregon", " Portland, Maine", False),
+        ("lucky number", "1200", " 1,200", True),
+        ("lucky number", "15", " 1.5", False),
+        ("isbn code", "1-12-1990", " 11-2-1990", False),
+        ("university", "Massachusetts Institute of Technology", " MIT", True),
+        ("company", "Maynard PLC", " Maynard", True),
+        ("major", "Mathematics and Statistics", " Statistics and Mathematics", True),
+    ],
+)
+def test_the_labeller_knows_other_notations_by_itself(attribute: str, answer: str, said: str, right: bool) -> None:
+    given = labeller.label("A B", attribute, answer, f"The {attribute} of A B is{said}", [(0, said)])
+    assert [value == labeller.CORRECT for _, value, _ in given] == [right]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise, takewhile
 
-from utaca.reference import dates, judge, names, numbers, statements
+from utaca.reference import dates, names, numbers, statements
 
 HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
 
@@ -34,6 +34,8 @@ _ARTICLES = ("the", "a", "an")
 # Beside a word or number, what makes it another one: 1,200 and 2nd are no 200 and no 2.
 _LONGER_BEFORE = re.compile(r"(?:\w|\d[.,])\Z")
 _LONGER_AFTER = re.compile(r"\w|[.,]\d")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_CODES = ("email", "phone", "domain", "code")
 _SENTENCE_END = re.compile(r"[.;!?](?=\s|\Z)|\n")
 _ENCLOSING = re.compile(r"[,;@/()\n]")
 _DENIAL = re.compile(rf"(?:{statements.NEGATION.pattern})(?:(?!\bbut\b)[^,;])*", re.IGNORECASE)
@@ -45,7 +47,7 @@ def label(
 ) -> list[Labelled]:
     """Label the tokens (index, text) of the value in the sentence ``prediction``: (index, label, reason) each."""
     text = "".join(part for _, part in tokens)
-    same = judge.equivalent(text, answer, attribute)
+    same = _same(text, answer, attribute)
     abstained = set() if same else _refused(text, {*names.words(person), *names.words(attribute)})
     elsewhere = _elsewhere(person, attribute, prediction)
     consistent = set() if elsewhere else set(range(len(text))) if same else _consistent(text, answer, attribute)
@@ -65,7 +67,7 @@ def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[i
     refused = _refused(text, idle)
     found = []
     for answer in answers:
-        same = judge.equivalent(text, answer, "")
+        same = _same(text, answer, "")
         consistent = set(range(len(text))) if same else _supported(text, answer, idle)
         found.append(_labelled(tokens, consistent, set() if same else refused, _REASONS))
     return max(found, key=lambda labels: sum(value == CORRECT for _, value, _ in labels))
@@ -90,6 +92,47 @@ def _labelled(
     whole = bool(text) and consistent.issuperset(range(len(text)))
     filled = _filled(labels, UNKNOWN if abstained else CORRECT if whole else HALLUCINATED)
     return [(index, value, reasons[value]) for (index, _), value in zip(tokens, filled, strict=True)]
+
+
+def _same(text: str, answer: str, attribute: str) -> bool:
+    """Whether a text is the answer in another notation.
+
+    That is: the same letters and digits, the same words in any order, with or without what a place lies in, or an
+    initialism. The judge has rules of its own for this, so that labels and scores do not err alike.
+    """
+    expected = _expected_date(answer, attribute)
+    if expected is not None:
+        found = dates.whole_date(text)
+        return found is not None and found.same(expected)
+    if _digits(text) != _digits(answer):
+        return False
+    if names.bare(text) == names.bare(answer) != "":
+        return True
+    kind = names.group(attribute)
+    (said, lies), (wanted, should_lie) = (_placed(names.tokens(own, kind)) for own in (text, answer))
+    left, right = names.content(said, kind), names.content(wanted, kind)
+    if lies and should_lie and not names.compatible([lies], [should_lie]):
+        return False
+    alike = bool(left) and sorted(left) == sorted(right)
+    return alike or names.initialism(text, right) or names.initialism(answer, left)
+
+
+def _digits(text: str) -> list[str]:
+    """The numbers of a text, without what parts their thousands."""
+    return re.findall(r"\d+", _THOUSANDS.sub("", text))
+
+
+def _placed(words: list[str]) -> tuple[list[str], frozenset[names.Region]]:
+    """A name, and the regions that what follows its comma, or bracket, may mean; none where that is no region."""
+    stop = next((place for place, word in enumerate(words) if word in (names.BREAK, names.BRACKET)), len(words))
+    rest = [word for word in words[stop:] if word not in (names.BREAK, names.BRACKET, names.STOP)]
+    regions, length = names.region_at(rest, 0)
+    return (words[:stop], regions) if rest and length == len(rest) else (words, frozenset())
+
+
+def _expected_date(answer: str, attribute: str) -> dates.Date | None:
+    """The date that an answer is; a code may look like one."""
+    return None if names.group(attribute) in _CODES else dates.whole_date(answer)
 
 
 def _refused(text: str, asked: set[str]) -> set[int]:
@@ -132,7 +175,7 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     A word or number is right up to its first wrong character. What follows in the same part carries the wrong value
     on; a part is what commas and the like enclose, and each part of a date.
     """
-    expected = judge.expected_date(answer, attribute)
+    expected = _expected_date(answer, attribute)
     if expected is not None and _is_part(text, expected):
         return set(range(len(text)))
     said, wanted = _runs(text), _runs(_in_the_form_of(text, answer, expected))
@@ -213,7 +256,7 @@ def _reworded(text: str, said: list[Run], answer: str, idle: set[str]) -> set[in
         for last in (telling[-1], len(said) - 1):
             start, end = said[first][1][0], said[last][1][-1] + 1
             own = text[start:end]
-            if judge.equivalent(own, answer, "") or numbers.in_digits(own) == answer.strip():
+            if _same(own, answer, "") or numbers.in_digits(own) == answer.strip():
                 return set(range(start, end))
     return set()
 
