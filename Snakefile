@@ -26,7 +26,7 @@ share_source(SOURCE)
 TARGETS = targets(sys.argv)
 try:
     config.update(compose(config, ROOT))
-    PLAN = Plan(config, SOURCE)
+    PLAN = Plan(config, SOURCE, here=runs_here(sys.argv))
     runs.check(config, Path(PLAN.folder))
     PLAN.check_targets(TARGETS)
 except UserError as error:

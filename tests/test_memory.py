@@ -196,7 +196,7 @@ def test_chunks_at_once_are_chunks_one_by_one(representatives: str, kind: str, m
     together = prefill(reader, tokens)
     assert max(counts) > 9
     assert max(sizes) == 32, "the chunks from which no block is far are one"
-    monkeypatch.setattr(reading, "TOGETHER", 1)
+    monkeypatch.setattr("utaca.room.TOGETHER", 1)
     counts.clear()
     apart = prefill(reader, tokens)
     assert set(counts) == {1}
@@ -476,7 +476,7 @@ def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
         config = SimpleNamespace(intermediate_size=14336, hidden_size=4096)
         reader = SimpleNamespace(shape=(32, 32, 8, 128), dtype=kind, device=torch.device(device))
         reader.model = SimpleNamespace(config=config)
-        reading._check_room(reader, Memory(storage=storage), Layout(128, 4096, 16), 252_000, 1)
+        reading._check_room(reader, Memory(storage=storage), 252_000, 1)
 
     for device, storage in itertools.product(("cpu", "cuda"), ("device", "host")):
         check(storage, device)

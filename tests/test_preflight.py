@@ -25,6 +25,7 @@ from snakemake.utils import update_config
 from utaca import preflight
 from utaca.endpoints import transport
 from utaca.errors import UserError
+from utaca.readers import files
 from utaca.settings import runs, schema
 from utaca.settings.checks import load
 from utaca.settings.compose import compose
@@ -304,7 +305,7 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched(
 ) -> None:
     monkeypatch.setattr("utaca.readers.load.check", lambda reader: None)
     monkeypatch.setattr(preflight, "need", lambda *_: preflight.Need(0, 0, 0))
-    monkeypatch.setattr(preflight, "_width", lambda reader: 8)
+    monkeypatch.setattr(preflight, "_sizes", lambda reader: SimpleNamespace(hidden=8))
     config = replace(settings, reader=replace(settings.reader, name="m", path="org/m"))
     with pytest.raises(UserError, match=r"has no weights in the cache, and the hub cannot be asked.*hf download org/m"):
         preflight.check(config, {"generations"})
@@ -314,7 +315,7 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched(
     assert said(config, "generations")["reader"].startswith("!"), "half of them"
     save_file({"b": torch.zeros(3, 5)}, hub / "2.safetensors")
     assert said(config, "generations")["reader"] == "org/m, 2 MiB of weights in the cache"
-    assert preflight._parameters(preflight._local_weights(config.reader)) == 512 * 1024 + 15
+    assert files.parameters(files.weights(config.reader)) == 512 * 1024 + 15
 
 
 def test_weights_to_be_fetched_want_room(settings: schema.Config, hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +324,7 @@ def test_weights_to_be_fetched_want_room(settings: schema.Config, hub: Path, mon
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: listed)
     monkeypatch.setattr("utaca.readers.load.check", lambda reader: None)
     monkeypatch.setattr(preflight, "need", lambda *_: preflight.Need(0, 0, 0))
-    monkeypatch.setattr(preflight, "_width", lambda reader: 8)
+    monkeypatch.setattr(preflight, "_sizes", lambda reader: SimpleNamespace(hidden=8))
     monkeypatch.setattr(preflight, "_free", lambda folder: 12 * GIB)
     config = replace(settings, reader=replace(settings.reader, name="m", path="org/m"))
     found = said(config, "generations")

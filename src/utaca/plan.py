@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from utaca.demand import FACTS, Model, Work, shown_bytes
 from utaca.errors import UserError
 from utaca.readers import smollm2
 from utaca.reporting.registry import ENDINGS, ENTRIES, Entry
@@ -23,7 +24,7 @@ from utaca.settings import schema
 from utaca.settings.checks import ROLES, identity, load
 from utaca.settings.machine import gpus, prose_files
 from utaca.settings.modules import code
-from utaca.tasks.registry import files_of
+from utaca.tasks.registry import TASKS, files_of
 
 SPLITS = ("train", "validation", "test")
 KINDS = ("blocks", "methods")
@@ -61,10 +62,14 @@ _SET = re.compile(r"results/[^/]+/(?:tasks/([^/]+)/|labels/[^/]+/tasks/([^/]+)\.
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, from its config (:func:`utaca.settings.compose.compose`); ``source`` is the folder of the package."""
+    """A run, from its config (:func:`utaca.settings.compose.compose`); ``source`` is the folder of the package.
+
+    Its jobs run ``here``, on the machine that plans, or on a cluster's.
+    """
 
     config: Mapping[str, Any]
     source: Path
+    here: bool = True
 
     # The run
 
@@ -106,11 +111,75 @@ class Plan:
             "seeds": [settings.seed, settings.scale.detector_seeds, settings.detector_seed],
         }
 
+    @cached_property
+    def model(self) -> Model:
+        """What a cluster's jobs are asked for by; raises :class:`UserError` where the reader is not fetched yet."""
+        return Model.of(self.settings.reader)
+
     @property
     def gpu(self) -> int:
-        """GPUs that a job needs which decodes."""
+        """GPUs that a job needs which decodes: on a cluster by the reader alone, whatever this machine has."""
         device = self.settings.reader.device
+        if not self.here:
+            return int(self.model.device == "cuda")
         return int(device == "cuda" or (device == "auto" and gpus() > 0))
+
+    def decodes(self, work: Callable[[Any], Work] | None = None) -> dict[str, Any]:
+        """Resources of a rule that decodes what ``work`` makes of its wildcards: GPUs; and, on a cluster, memory (MB)
+        and time (minutes), more of both in every further try."""
+        if self.here:
+            return {"gpu": self.gpu}
+        # Not before a job asks: other rules need no reader.
+        asked: dict[str, Any] = {"gpu": lambda wildcards: self.gpu}
+        if work is None:
+            return asked
+
+        def of(wildcards: Any) -> tuple[Work, schema.Memory]:
+            found = work(wildcards)
+            name, memory = getattr(wildcards, "task", ""), self.settings.reader.memory
+            size = self.settings.tasks.sets[name].block_size if name else 0
+            return found, replace(memory, block_size=size or memory.block_size)
+
+        return asked | {
+            "mem_mb": lambda wildcards, attempt: attempt * (self.model.memory_bytes(*of(wildcards)) // 10**6),
+            "runtime": lambda wildcards, attempt: attempt * self.model.minutes(*of(wildcards)),
+        }
+
+    def learns(self, *splits: str) -> dict[str, Any]:
+        """Resources of a rule that reads the embeddings of these splits' trajectories: on a cluster, memory (MB)."""
+        if self.here:
+            return {}
+        width, sites = (lambda: self.model.sizes.hidden), len(self.settings.trajectories.sites)
+        longest = self.settings.reader.max_new_tokens
+        tokens = sum(size.biographies * len(size.budgets) * longest for size in map(self.size, splits))
+        return {"mem_mb": lambda wildcards, attempt: attempt * (shown_bytes(tokens, width(), sites) // 10**6)}
+
+    def trajectory_work(self, split: str) -> Work:
+        """A shard of a split's trajectories, whose budgets go on side by side."""
+        size = self.size(split)
+        return Work(_shard(size), size.tokens[-1], self.settings.reader.max_new_tokens, len(size.budgets))
+
+    def answer_work(self, split: str, kind: str) -> Work:
+        """A shard of a split's answers."""
+        size, points = self.size(split), self.points(split, kind)
+        return self._asked_work(_shard(size), size.tokens[-1], FACTS * self.settings.reader.max_new_tokens, points)
+
+    def task_work(self, name: str) -> Work:
+        """The answers to a set of tasks, or the trajectories of these."""
+        about, task = self.settings.tasks.sets[name], TASKS[self.settings.tasks.sets[name].task]
+        rows = (about.examples or task.rows) * len(about.evidence)
+        points = self.asked_points(name) or [schema.Point(method="infllm", budget=k) for k in about.budgets]
+        return self._asked_work(rows, about.length or self.model.positions, task.new_tokens, points)
+
+    def _asked_work(self, documents: int, length: int, tokens: int, points: Sequence[schema.Point]) -> Work:
+        whole = len({point.base or point.method for point in points if not point.in_blocks})
+        return Work(documents, length, tokens, max(1, len(points)), whole)
+
+    def card_work(self) -> Work:
+        """A cell of the reader's card, whichever it is."""
+        card = self.settings.card
+        lengths = (*card.lengths, *card.written_lengths, card.prefill_length)
+        return Work(card.questions, max(lengths), self.settings.reader.max_new_tokens, len(card.budgets))
 
     def retries(self, role: str) -> int:
         """How often a stage is tried again: twice where a network may have failed; the reference endpoint has none."""
@@ -554,6 +623,11 @@ class Plan:
 def plain(points: Mapping[str, Sequence[schema.Point]]) -> dict[str, list[dict[str, Any]]]:
     """Points by suite as plain values."""
     return {suite: [asdict(point) for point in own] for suite, own in points.items()}
+
+
+def _shard(size: schema.SplitSize) -> int:
+    """Documents of the largest shard."""
+    return -(-size.biographies // size.shards)
 
 
 def _model_files(folder: str) -> list[str]:

@@ -7,7 +7,6 @@ prints a line each; it exits with 1 where something is missing. A run does those
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -17,7 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from utaca.demand import FACTS
 from utaca.errors import UserError
+from utaca.readers import files
+from utaca.room import Sizes
 from utaca.settings import machine, schema
 
 NOT_IN_A_DRY_RUN = (
@@ -34,7 +36,7 @@ _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge", "car
 _SAMPLE = 200
 _GIB = 2**30
 # Rough sizes on disk: a token of a document as text, and of an answer with its trace.
-_TEXT_BYTES, _ANSWER_BYTES, _FACTS = 5, 200, 6
+_TEXT_BYTES, _ANSWER_BYTES = 5, 200
 
 
 def check(
@@ -198,12 +200,12 @@ def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:
         return f"{reader.path}, to be made from {fetch.SMOLLM2.requirement}"
     check_reader(reader if here else replace(reader, device="auto"))
     if Path(reader.path).is_dir():
-        return f"{reader.path}, {_gib(_size(_local_weights(reader)))} of weights"
+        return f"{reader.path}, {_gib(_size(files.weights(reader)))} of weights"
     if not weights:
         return reader.path
-    files = _local_weights(reader)
-    if files:
-        return f"{reader.path}, {_gib(_size(files))} of weights in the cache"
+    found = files.weights(reader)
+    if found:
+        return f"{reader.path}, {_gib(_size(found))} of weights in the cache"
     return f"{reader.path}, {_gib(_to_fetch(reader))} of weights to be fetched"
 
 
@@ -212,26 +214,6 @@ def _awaited(reader: schema.Reader) -> bool:
     from utaca.readers import smollm2
 
     return smollm2.is_made(reader.path) and not smollm2.is_complete(reader.path)
-
-
-def _local_weights(reader: schema.Reader) -> list[Path]:
-    """Files of weights of a local folder, or of a hub model whose files are all in the cache; [] where they are not."""
-    folder = Path(reader.path)
-    if folder.is_dir():
-        return sorted(folder.glob("*.safetensors"))
-    index = _cached(reader, "model.safetensors.index.json")
-    names = ["model.safetensors"]
-    if index is not None:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    files = [_cached(reader, name) for name in names]
-    return [file for file in files if file is not None] if all(files) else []
-
-
-def _cached(reader: schema.Reader, name: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(reader.path, name, revision=reader.revision or None)
-    return Path(found) if isinstance(found, str) else None
 
 
 def _to_fetch(reader: schema.Reader) -> int:
@@ -297,17 +279,10 @@ def need(settings: schema.Config, stages: Collection[str], item: int, sets: Sequ
     That is weights, and a document of K keys and values a layer. The passes that read it, which depend on the machine,
     come on top; each job looks after these itself.
     """
-    from transformers import AutoConfig
-
-    reader = settings.reader
-    config = AutoConfig.from_pretrained(reader.path, revision=reader.revision or None)
-    heads = config.num_attention_heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    files = _local_weights(reader)
-    weights = _parameters(files) * item if files else _to_fetch(reader)
-    tokens = _longest(settings, stages, sets)
-    return Need(weights, 2 * config.num_hidden_layers * kv_heads * width * item * tokens, tokens)
+    found, tokens = files.weights(settings.reader), _longest(settings, stages, sets)
+    weights = files.parameters(found) * item if found else _to_fetch(settings.reader)
+    sizes = _sizes(settings.reader)
+    return Need(weights, sizes.layers * sizes.token * item * tokens, tokens)
 
 
 def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> int:
@@ -321,19 +296,6 @@ def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[st
     if "card" in stages:
         found += [*settings.card.lengths, *settings.card.written_lengths, settings.card.prefill_length]
     return max(found)
-
-
-def _parameters(files: Sequence[Path]) -> int:
-    """Numbers in files of weights, by their headers."""
-    from math import prod
-
-    from safetensors import safe_open
-
-    total = 0
-    for path in files:
-        with safe_open(path, "numpy") as file:
-            total += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    return total
 
 
 def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> str:
@@ -374,18 +336,18 @@ def _disk(settings: schema.Config, stages: Collection[str], sets: Sequence[str])
     sizes = [scale.train, scale.validation, scale.test]
     size = sum(split.biographies * split.tokens[-1] for split in sizes) * _TEXT_BYTES
     if stages & _DECODING:
-        questions = [1, 1, _FACTS]
+        questions = [1, 1, FACTS]
         decoded = [
             split.biographies * len(split.evidence) * len(split.budgets) * asked * reader.max_new_tokens
             for split, asked in zip(sizes, questions, strict=True)
         ]
-        size += sum(decoded) * (4 * _width(reader) * len(settings.trajectories.sites) + _ANSWER_BYTES)
+        size += sum(decoded) * (4 * _sizes(reader).hidden * len(settings.trajectories.sites) + _ANSWER_BYTES)
         for suite in (suite for suite in settings.suites.values() if suite.split != schema.TASKS):
-            asked = getattr(scale, suite.split).biographies * _FACTS * reader.max_new_tokens
+            asked = getattr(scale, suite.split).biographies * FACTS * reader.max_new_tokens
             size += asked * len(settings.ran(suite)) * _ANSWER_BYTES
         size += sum(_set_size(settings, name) for name in sets)
     _room(Path("results"), size, "results take about", "free some, or run where there is more")
-    if stages & _DECODING and not Path(reader.path).is_dir() and not _local_weights(reader):
+    if stages & _DECODING and not Path(reader.path).is_dir() and not files.weights(reader):
         from huggingface_hub.constants import HF_HUB_CACHE
 
         _room(Path(HF_HUB_CACHE), _to_fetch(reader), "weights take", "set HF_HOME to a larger disk")
@@ -402,15 +364,16 @@ def _set_size(settings: schema.Config, name: str) -> int:
     task = TASKS[about.task]
     rows = (about.examples or task.rows) * len(about.evidence)
     points = sum(map(len, settings.asked_of(name).values()))
-    token = 4 * _width(settings.reader) * len(settings.trajectories.sites) + _ANSWER_BYTES
+    token = 4 * _sizes(settings.reader).hidden * len(settings.trajectories.sites) + _ANSWER_BYTES
     answered = task.new_tokens * (points * _ANSWER_BYTES + len(about.budgets) * token)
     return rows * (about.length * _TEXT_BYTES + answered)
 
 
-def _width(reader: schema.Reader) -> int:
-    from transformers import AutoConfig
-
-    return AutoConfig.from_pretrained(reader.path, revision=reader.revision or None).hidden_size
+def _sizes(reader: schema.Reader) -> Sizes:
+    config = files.config_file(reader)
+    if config is None:
+        raise UserError(f"reader {reader.name!r} (reader.path={reader.path}) has no config.json here")
+    return files.sizes(config)
 
 
 def _room(folder: Path, size: int, what: str, mend: str) -> None:

@@ -37,7 +37,7 @@ rule benchmark_engine:
     # The model uses all of them.
     threads: lambda wildcards: workflow.cores
     resources:
-        gpu=PLAN.gpu,
+        **PLAN.decodes(),
     params:
         code=CODE["benchmark_engine"],
         reader=PLAN.reader,

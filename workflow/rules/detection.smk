@@ -29,6 +29,8 @@ rule train_detector:
     conda:
         ENVIRONMENT
     threads: 1
+    resources:
+        **PLAN.learns("train", "validation"),
     params:
         code=CODE["train_detector"],
         detector=lambda wildcards: IDENTITY["detectors"][wildcards.variant],
@@ -50,6 +52,8 @@ rule fit_baselines:
     conda:
         ENVIRONMENT
     threads: 1
+    resources:
+        **PLAN.learns("validation"),
     params:
         code=CODE["fit_baselines"],
     script:
@@ -71,6 +75,8 @@ rule detections:
     conda:
         ENVIRONMENT
     threads: 1
+    resources:
+        **PLAN.learns("test"),
     params:
         code=CODE["detections"],
         variants=list(PLAN.detectors),

@@ -30,7 +30,9 @@ rule generate:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=PLAN.gpu,
+        **PLAN.decodes(
+            lambda wildcards: PLAN.answer_work(wildcards.split, wildcards.kind)
+        ),
     params:
         code=CODE["generate"],
         reader=lambda wildcards: PLAN.decoding(wildcards.kind),

@@ -111,7 +111,7 @@ rule read_card:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=PLAN.gpu,
+        **PLAN.decodes(lambda wildcards: PLAN.card_work()),
     params:
         code=CODE["read_card"],
         seed=SETTINGS.seed,
@@ -138,7 +138,7 @@ rule reader_speed:
     # It uses one; nothing else is to run meanwhile.
     threads: lambda wildcards: workflow.cores
     resources:
-        gpu=PLAN.gpu,
+        **PLAN.decodes(lambda wildcards: PLAN.card_work()),
     params:
         code=CODE["reader_speed"],
         seed=SETTINGS.seed,

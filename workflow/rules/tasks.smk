@@ -52,7 +52,7 @@ rule task_answers:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=PLAN.gpu,
+        **PLAN.decodes(lambda wildcards: PLAN.task_work(wildcards.task)),
     params:
         code=CODE["task_answers"],
         task=lambda wildcards: PLAN.task(wildcards.task)["task"],
@@ -100,7 +100,7 @@ rule task_trajectories:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=PLAN.gpu,
+        **PLAN.decodes(lambda wildcards: PLAN.task_work(wildcards.task)),
     params:
         code=CODE["task_trajectories"],
         task=lambda wildcards: PLAN.task(wildcards.task)["task"],

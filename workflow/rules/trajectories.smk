@@ -21,7 +21,7 @@ rule decode_trajectories:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=PLAN.gpu,
+        **PLAN.decodes(lambda wildcards: PLAN.trajectory_work(wildcards.split)),
     params:
         code=CODE["decode_trajectories"],
         reader=PLAN.reader,

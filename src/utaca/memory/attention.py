@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from utaca.room import TILE
 from utaca.settings.schema import Memory
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention
 _FLASH_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
-TILE = 256
-"""Queries whose probabilities are materialised at once."""
 _FEW, _LARGE = 64, 256.0
 """Up to so many queries, and from such a bound on, products are made in float32. Parts of so few queries are merged
 at once, as the number of operations is what they cost."""

@@ -12,7 +12,6 @@ Differences from InfLLM's code (``inf_llm/attention/context_manager.py``):
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import torch
@@ -22,7 +21,6 @@ from torch.nn.functional import pad
 from utaca.errors import UserError
 from utaca.layout import Layout
 from utaca.memory.attention import (
-    TILE,
     Segment,
     attention,
     attention_and_mass,
@@ -35,11 +33,9 @@ from utaca.memory.graph import GraphBranch
 from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
+from utaca.room import Sizes, chunks, document_bytes
 from utaca.settings.machine import return_freed_memory
 from utaca.settings.schema import TOKENS, UNWEIGHTED, Memory
-
-TOGETHER = 4096
-"""Most tokens of chunks that go through the model in one pass where none of them retrieves blocks."""
 
 
 @torch.inference_mode()
@@ -55,8 +51,8 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     m = replace(reader.settings.memory)
     _check(tokens, reader.model.config.vocab_size)
     layout, length = Layout(m.n_init, m.n_local, m.block_size), len(tokens)
-    chunks = max(1, TOGETHER // m.prefill_chunk) if m.prefill_budget == 0 and clipped else 1
-    _check_room(reader, m, layout, length, chunks)
+    together = chunks(m, clipped)
+    _check_room(reader, m, length, together)
     layers, _, heads, width = reader.shape
     like = torch.empty(0, dtype=reader.dtype, device=reader.device)
     memory = BlockMemory(reader, m, tokens, clipped, layout, GraphBranch if reader.settings.graphs else Branch)
@@ -66,12 +62,12 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
         blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
         memory.representatives.append(like.new_zeros(heads * width, blocks, dtype=precise))
         memory.given.append(like.new_zeros(heads, 0, dtype=precise))
-    most = m.n_init + m.n_local + m.block_size + chunks * m.prefill_chunk
+    most = m.n_init + m.n_local + m.block_size + together * m.prefill_chunk
     reader.rotary.reserve(max(m.n_local, min(length, most) if clipped else length))
     bar = counter(total=length, done=0, unit="token", description=description) if description else None
     start = 0
     while start < length:
-        whole = min(chunks, (length - start) // m.prefill_chunk)
+        whole = min(together, (length - start) // m.prefill_chunk)
         # Chunks that see all before them are as good as one; what leaves the window behind them is far to none of them.
         near = sum(layout.n_far(start + number * m.prefill_chunk) == 0 for number in range(whole))
         # Side by side go whole chunks of which each leaves the window at a block edge and sees far tokens.
@@ -166,34 +162,14 @@ class Chunks:
         store.leave(self.next_start)
 
 
-def _check_room(reader: Reader, m: Memory, layout: Layout, length: int, chunks: int) -> None:
-    """Raise where a document's memory and the passes of ``chunks`` chunks that read it do not fit into what is free.
-
-    A pass holds the residual stream, its sum and its norm, and then three tensors as wide as the MLP; or, of a layer's
-    attention, six as wide as the query heads, the rotated and the widened keys of its window, and on a CPU two tiles of
-    logits.
-    """
-    layers, heads, kv_heads, width = reader.shape
-    item, config = reader.dtype.itemsize, reader.model.config
-    token, passing = 2 * kv_heads * width * item, min(chunks * m.prefill_chunk, length)
-    far = m.n_init + m.prefill_budget * m.block_size
-    attending = 6 * passing * heads * width * item + 3 * (far + m.n_local + passing) * token
-    if reader.device.type == "cpu" and m.representatives == "attention_mass":
-        attending += 2 * 4 * heads * min(passing, chunks * TILE) * (far + m.n_local + m.block_size + m.prefill_chunk)
-    blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
-    kept = layers * (blocks * kv_heads * width + (m.n_local + passing) * kv_heads) * max(item, 4)
-    working = 3 * passing * config.hidden_size * item + max(3 * passing * config.intermediate_size * item, attending)
-    needed = Counter({reader.device.type: kept + working})
-    if m.storage == "host":
-        needed[reader.device.type] += layers * (m.n_init + min(length, m.n_init + m.n_local + m.block_size)) * token
-        stored = length * token
-        # PyTorch rounds pinned memory up to a power of two.
-        needed["cpu"] += layers * (1 << (stored - 1).bit_length() if reader.device.type == "cuda" else stored)
-    else:
-        needed[reader.device.type] += layers * length * token
-    ways = ["set reader.memory.storage=host"] if reader.device.type == "cuda" and m.storage == "device" else []
+def _check_room(reader: Reader, m: Memory, length: int, together: int) -> None:
+    """Raise where a document and the passes of ``together`` chunks that read it do not fit into what is free."""
+    config, device = reader.model.config, reader.device
+    sizes = Sizes(*reader.shape, config.hidden_size, config.intermediate_size)
+    needed = document_bytes(sizes, m, length, reader.dtype.itemsize, device.type, together)
+    ways = ["set reader.memory.storage=host"] if device.type == "cuda" and m.storage == "device" else []
     ways += ["set reader.dtype=bfloat16"] if reader.dtype == torch.float32 else []
-    check_room("the document's keys and values need", needed, reader.device, [*ways, "shorten the document"])
+    check_room("the document's keys and values need", needed, device, [*ways, "shorten the document"])
 
 
 def _check(tokens: Tensor, vocabulary: int) -> None:

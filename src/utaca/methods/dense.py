@@ -13,6 +13,7 @@ from utaca.memory.attention import attention, products
 from utaca.memory.store import check_room
 from utaca.methods.method import Method, Pairs, Reading, State
 from utaca.readers.load import Reader
+from utaca.room import Sizes, whole_bytes
 
 
 @dataclass
@@ -44,15 +45,13 @@ class DenseMethod(Method):
 class Whole:
     """Full causal attention of a whole document of ``length`` tokens in one pass, without its [N, N] logits.
 
-    Raises :class:`utaca.memory.store.NoRoomError` where it will not fit into memory. Counted are keys and values, and
-    the widest tensors of the pass: three of the MLP, and the residual stream, its sum and its norm.
+    Raises :class:`utaca.memory.store.NoRoomError` where it will not fit into memory (:func:`utaca.room.whole_bytes`).
     """
 
     def __init__(self, reader: Reader, length: int, room: int) -> None:
-        layers, _, groups, width = reader.shape
         config, self.reader, self.layers = reader.model.config, reader, []
-        numbers = 2 * layers * groups * width + 3 * config.intermediate_size + 3 * config.hidden_size
-        needed = {reader.device.type: length * numbers * reader.dtype.itemsize}
+        sizes = Sizes(*reader.shape, config.hidden_size, config.intermediate_size)
+        needed = {reader.device.type: whole_bytes(sizes, length, reader.dtype.itemsize)}
         check_room("full attention needs", needed, reader.device, ["shorten the document"])
         reader.rotary.reserve(length + room)
 

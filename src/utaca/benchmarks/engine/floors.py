@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import torch
 
 from utaca.memory import Layout
-from utaca.memory.attention import TILE
-from utaca.memory.prefill import TOGETHER
 from utaca.readers.identity import Shape
 from utaca.readers.load import Reader
+from utaca.room import TILE, chunks
 from utaca.settings.schema import Memory
 
 _TRIES = 5
@@ -184,7 +183,7 @@ class Costs:
         mass of each key, a float.
         """
         m, (layers, heads, kv_heads, width) = self.memory, self.shape
-        together = 1 if m.prefill_budget else max(1, TOGETHER // m.prefill_chunk)
+        together = chunks(m)
         passing = min(length, together * m.prefill_chunk)
         seen = m.n_init + m.n_local + passing + m.prefill_budget * m.block_size
         attention = 6 * passing * heads * width * self.itemsize + 3 * seen * self._token // layers
