@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from utaca.demand import Model
 from utaca.errors import UserError
 from utaca.plan import KINDS, SPLITS, STAGES, Plan
 from utaca.reporting.registry import ENTRIES
+from utaca.room import Sizes
 from utaca.settings.command import is_dry_run, is_touch, runs_here, targets
 from utaca.settings.compose import compose
 from utaca.settings.modules import closure, code
@@ -171,6 +174,66 @@ def test_what_a_command_line_says_beside_its_targets() -> None:
     assert is_touch([*line, "--touch"])
     assert not runs_here([*line, "--workflow-profile", "slurm"]), "a cluster's nodes have another memory"
     assert runs_here([*line, "--workflow-profile", "default"])
+
+
+# What jobs ask of a cluster
+
+
+def big(settings: dict[str, Any], root: Path) -> Plan:
+    """A run of a reader of Llama-3.1-8B's sizes, whose jobs run on a cluster."""
+    config = compose({"reader": settings | {"use": "llama31_8b"}, "scale": "paper", "corpus": "wikipedia"}, root)
+    plan = Plan(config, root / "src", here=False)
+    sizes = Sizes(layers=32, heads=32, kv_heads=8, head_size=128, hidden=4096, intermediate=14336)
+    plan.__dict__["model"] = Model(plan.settings.reader, sizes, 8_030_261_248, 131_072)
+    return plan
+
+
+def asked(plan: Plan, split: str, attempt: int = 1) -> tuple[int, int, int]:
+    """GPUs, memory (GB) and minutes of a shard of answers."""
+    found = plan.decodes(lambda wildcards: plan.answer_work(wildcards.split, "blocks"))
+    wildcards = SimpleNamespace(split=split)
+    return found["gpu"](wildcards), *(found[key](wildcards, attempt) for key in ("mem_mb", "runtime"))
+
+
+@pytest.mark.parametrize("here", [0, 8])
+def test_a_clusters_jobs_ask_by_the_reader_alone(root: Path, monkeypatch: pytest.MonkeyPatch, here: int) -> None:
+    monkeypatch.setattr("utaca.plan.gpus", lambda: here)
+    assert asked(big({}, root), "test")[0] == 1, "auto is a GPU for a large reader"
+    assert asked(big({"device": "cpu"}, root), "test")[0] == 0
+    small = Plan(compose({}, root), root / "src", here=False)
+    assert asked(small, "test")[0] == 0
+    assert Plan(compose({}, root), root / "src").gpu == int(here > 0), "here, auto is what there is"
+
+
+def test_a_clusters_jobs_ask_for_what_their_documents_take(root: Path) -> None:
+    weights, tokens = 16.06e3, 400_000 * 2 * 32 * 8 * 128 * 2 / 1e6
+    gpu = asked(big({}, root), "test")[1]
+    assert weights < gpu < weights + 16e3, "weights pass through main memory"
+    host = asked(big({"memory": {"storage": "host"}}, root), "test")[1]
+    assert host > gpu + tokens
+    cpu = asked(big({"device": "cpu", "dtype": "bfloat16"}, root), "test")
+    assert cpu[1] > weights + tokens
+    assert cpu[2] > 10 * asked(big({}, root), "test")[2], "minutes"
+    assert asked(big({}, root), "test", attempt=2)[1:] == pytest.approx(
+        [2 * x for x in asked(big({}, root), "test")[1:]]
+    )
+    assert asked(big({"device": "cpu"}, root), "validation")[1] < asked(big({"device": "cpu"}, root), "test")[1]
+
+
+def test_a_local_run_asks_for_gpus_alone(plan: Plan) -> None:
+    assert set(plan.decodes(lambda wildcards: plan.trajectory_work("train"))) == {"gpu"}
+    assert plan.learns("train") == {}
+
+
+def test_a_reader_that_is_not_fetched_asks_for_nothing_before_its_jobs_do(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    config = compose({"reader": "llama31_8b", "scale": "paper", "corpus": "wikipedia"}, root)
+    plan = Plan(config, root / "src", here=False)
+    rule = plan.decodes(lambda wildcards: plan.trajectory_work(wildcards.split))
+    with pytest.raises(UserError, match=r"Llama-3\.1-8B-Instruct is not here yet; fetch it first.* readers$"):
+        rule["mem_mb"](SimpleNamespace(split="train"), 1)
 
 
 # Benchmarks of other domains

@@ -26,7 +26,7 @@ from utaca.settings.checks import build, digest, identity, load, validate
 from utaca.settings.command import is_dry_run, targets
 from utaca.settings.compose import compose, groups
 from utaca.settings.document import PAGE, SCHEMA, json_text, page
-from utaca.settings.machine import free_memory, gpus, processor, prose_files
+from utaca.settings.machine import free_memory, gpus, processor, prose_files, take_gpu, visible_gpus
 from utaca.settings.methods import settings_of
 from utaca.settings.modules import closure
 
@@ -649,6 +649,46 @@ def test_gpus_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert gpus(tmp_path) == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpus(tmp_path) == 0
+
+
+def test_of_several_gpus_each_process_takes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus(2) == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    names = visible_gpus(2)
+    first = take_gpu(names, tmp_path)
+    assert first is not None
+    assert first[0] == 0
+    held = "import sys; from pathlib import Path; from utaca.settings.machine import take_gpu; "
+    # Another process is shown them in another order; the second is free, the first is not.
+    held += "found = take_gpu(['3', '1'], Path(sys.argv[1])); print(found[0], flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", held, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "1\n"
+        assert take_gpu(["1"], tmp_path) is None
+        other.kill()
+    assert take_gpu(["1"], tmp_path) is not None, "a killed process holds nothing"
+    first[1].close()
+    assert take_gpu(["3"], tmp_path) is not None
+
+
+def test_a_reader_is_loaded_onto_the_gpu_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from utaca.readers import load
+
+    chosen: list[int] = []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(load.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(load.torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(load.tempfile, "gettempdir", lambda: str(tmp_path))
+    taken = take_gpu(["0"], tmp_path)
+    load.own_gpu.cache_clear()
+    try:
+        assert load.own_gpu() is load.own_gpu(), "once a process"
+        assert chosen == [1]
+    finally:
+        load.own_gpu.cache_clear()
+    assert taken is not None
 
 
 def test_prose_files(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ class Model:
         config, weights = files.config_file(reader), files.weights(reader)
         if config is None or not weights:
             raise UserError(
-                f"a cluster's jobs ask for memory by the weights of reader {reader.name!r}, and {reader.path} is not here "
-                "yet; fetch it first, with the same --config: snakemake --cores 1 readers"
+                f"a cluster's jobs ask for memory by the weights of reader {reader.name!r}, and {reader.path} is not "
+                "here yet; fetch it first, with the same --config: snakemake --cores 1 readers"
             )
         return cls(reader, files.sizes(config), files.parameters(weights), reader.positions or files.positions(config))
 
@@ -107,7 +107,7 @@ class Model:
         return _START_MIN + int(seconds / 60)
 
 
-def shown_bytes(tokens: int, width: int, sites: int) -> int:
-    """Main memory of a job that learns from ``tokens`` of trajectories, whose embeddings have ``width`` numbers at each
-    of ``sites``: of two bytes as they are read, of four as they are learned from."""
-    return _PROCESS["cpu"] + int(_SLACK * tokens * width * sites * 6)
+def shown_bytes(tokens: int, width: int) -> int:
+    """Main memory of a job that learns from the embeddings of ``tokens`` of trajectories at one site, ``width`` numbers
+    each: of two bytes as they are read, of four as they are learned from."""
+    return _PROCESS["cpu"] + int(_SLACK * tokens * width * 6)

@@ -141,7 +141,7 @@ class Plan:
             return found, replace(memory, block_size=size or memory.block_size)
 
         return asked | {
-            "mem_mb": lambda wildcards, attempt: attempt * (self.model.memory_bytes(*of(wildcards)) // 10**6),
+            "mem_mb": lambda wildcards, attempt: attempt * self.model.memory_bytes(*of(wildcards)) // 10**6,
             "runtime": lambda wildcards, attempt: attempt * self.model.minutes(*of(wildcards)),
         }
 
@@ -149,10 +149,9 @@ class Plan:
         """Resources of a rule that reads the embeddings of these splits' trajectories: on a cluster, memory (MB)."""
         if self.here:
             return {}
-        width, sites = (lambda: self.model.sizes.hidden), len(self.settings.trajectories.sites)
         longest = self.settings.reader.max_new_tokens
         tokens = sum(size.biographies * len(size.budgets) * longest for size in map(self.size, splits))
-        return {"mem_mb": lambda wildcards, attempt: attempt * (shown_bytes(tokens, width(), sites) // 10**6)}
+        return {"mem_mb": lambda wildcards, attempt: attempt * shown_bytes(tokens, self.model.sizes.hidden) // 10**6}
 
     def trajectory_work(self, split: str) -> Work:
         """A shard of a split's trajectories, whose budgets go on side by side."""
@@ -583,7 +582,7 @@ class Plan:
         return found | ({"methods"} if "generations" in found and ("test", "methods") in self._points else set())
 
     def _asked(self, target: str) -> list[str]:
-        if target == "smollm2" or target in self.fetched:
+        if target in ("smollm2", "readers") or target in self.fetched:
             return []
         if target.startswith("results/benchmarks"):
             return ["benchmarks"]

@@ -70,6 +70,23 @@ rule smollm2:
         "../scripts/smollm2.py"
 
 
+# The machine that submits has the network, and jobs that begin together would all fetch. Nothing is left but the files.
+rule readers:
+    input:
+        PLAN.reader_files,
+    log:
+        f"{LOGS}/reader/readers.log",
+    benchmark:
+        f"{MEASURED}/reader/readers.tsv"
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        code=CODE["readers"],
+    script:
+        "../scripts/readers.py"
+
+
 # Trained on the prose of the tiny reader's training, whichever reader it is to serve.
 rule keeper:
     input:

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
+from utaca.errors import UserError
 from utaca.room import Sizes
 from utaca.settings.schema import Reader
+
+_WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model")
 
 
 def config_file(reader: Reader) -> Path | None:
@@ -57,6 +60,32 @@ def parameters(files: Sequence[Path]) -> int:
         with safe_open(path, "numpy") as file:
             total += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     return total
+
+
+def fetch(reader: Reader) -> str:
+    """Bring a hub model's files into the cache, those that are there already aside; what was done, as a sentence.
+
+    Raises :class:`UserError` where the hub cannot be asked, or refuses.
+    """
+    if Path(reader.path).is_dir():
+        return f"{reader.path} is here: {len(weights(reader))} files of weights"
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        folder = snapshot_download(reader.path, revision=reader.revision or None, allow_patterns=list(_WANTED))
+    except (HTTPError, OSError, ValueError) as error:
+        raise UserError(
+            f"reader {reader.name!r} (reader.path={reader.path}) cannot be fetched from the hub: "
+            f"{str(error).splitlines()[0]}; a gated model needs HF_TOKEN"
+        ) from error
+    commit = Path(folder).name
+    if reader.revision:
+        return f"{reader.path} at revision {reader.revision} is here: {folder}"
+    return (
+        f"{reader.path} is here: {folder}; reader.revision is empty, so that another day may bring other weights: pin "
+        f"them by reader={{use: {reader.name}, revision: {commit}}}"
+    )
 
 
 def _found(reader: Reader, name: str) -> Path | None:

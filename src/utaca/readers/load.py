@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
+from typing import IO
 
 import torch
 from torch import Tensor
@@ -19,7 +21,7 @@ from utaca.readers.families import FAMILIES
 from utaca.readers.identity import identity_of, shape_of
 from utaca.readers.onednn import onednn
 from utaca.readers.prompts import Prompts, frame
-from utaca.settings.machine import keep_freed_memory
+from utaca.settings.machine import keep_freed_memory, promised_gpu, take_gpu, visible_gpus
 from utaca.settings.schema import Reader as ReaderSettings
 
 # Rotary types whose frequencies do not depend on the positions seen, so that we may place keys as we like.
@@ -190,6 +192,12 @@ def check_settings(settings: ReaderSettings) -> None:
         )
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UserError("reader.device=cuda, but no CUDA device is visible; set reader.device=auto or cpu")
+    if settings.device == "auto" and promised_gpu() and not torch.cuda.is_available():
+        # On a CPU such a reader would take until the job is stopped.
+        raise UserError(
+            "Slurm gave this job a GPU, but torch sees no CUDA device; install a torch for CUDA (docs/install.md), or "
+            "set reader.device=cpu"
+        )
     if settings.adapter:
         from utaca.readers import lora
 
@@ -248,8 +256,21 @@ def resolved(settings: ReaderSettings) -> ReaderSettings:
     return replace(settings, device=device, dtype=dtype)
 
 
+@cache
+def own_gpu() -> IO[str] | None:
+    """Make ``cuda`` one GPU of several that no other process of this project has, for the life of this one.
+
+    Where all are taken it stays the first one, which is shared.
+    """
+    names = visible_gpus(torch.cuda.device_count())
+    if len(names) < 2 or (taken := take_gpu(names, Path(tempfile.gettempdir()))) is None:
+        return None
+    torch.cuda.set_device(taken[0])
+    return taken[1]
+
+
 def load(settings: ReaderSettings) -> Reader:
-    """Load a reader for inference.
+    """Load a reader for inference; of several GPUs, onto one that no other process has (:func:`own_gpu`).
 
     Raises :class:`UserError` as :func:`check` and :func:`utaca.readers.prompts.frame` do, before weights are read.
     """
@@ -257,6 +278,8 @@ def load(settings: ReaderSettings) -> Reader:
     settings = resolved(settings)
     if settings.device == "cpu":
         keep_freed_memory()
+    else:
+        own_gpu()
     revision = settings.revision or None
     tokenizer = AutoTokenizer.from_pretrained(settings.path, revision=revision)
     frame(tokenizer)

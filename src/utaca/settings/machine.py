@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 def gpus(devices: Path = Path("/dev")) -> int:
@@ -20,6 +22,33 @@ def gpus(devices: Path = Path("/dev")) -> int:
         return len(present)
     allowed = [device for device in visible.split(",") if device.strip() not in ("", "-1")]
     return min(len(present), len(allowed))
+
+
+def visible_gpus(number: int) -> list[str]:
+    """Names of the ``number`` GPUs that CUDA shows to this process, in its order, as CUDA_VISIBLE_DEVICES has them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return [str(index) for index in range(number)] if visible is None else visible.split(",")[:number]
+
+
+def take_gpu(names: Sequence[str], folder: Path) -> tuple[int, IO[str]] | None:
+    """The first GPU that no other process has taken: its place in ``names``, and a file that holds it while it is open.
+
+    The file is locked in ``folder``, and the system lets go of it however the process ends. None where all are taken.
+    """
+    for place, name in enumerate(names):
+        file = (folder / f"utaca-{os.getuid()}-gpu-{re.sub(r'[^A-Za-z0-9-]', '', name)}.lock").open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+        else:
+            return place, file
+    return None
+
+
+def promised_gpu() -> bool:
+    """Whether this process is a job of Slurm's that was given a GPU."""
+    return os.environ.get("SLURM_GPUS_ON_NODE", "0") != "0"
 
 
 def share_source(source: Path) -> None:

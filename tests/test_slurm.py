@@ -1,0 +1,53 @@
+"""The whole workflow on a real Slurm of this machine, against the same run without one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import snakemake
+from conftest import copy_checkout
+from slurm import Slurm
+
+RUN = ("results/tables", "--config", "scale=smoke")
+TIMED = {"resources", "endpoints"}
+"""Tables of what a run took."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Slurm]:
+    if not os.environ.get("UTACA_SLURM"):
+        pytest.skip("takes ten minutes; run it with: make slurm")
+    found = Slurm()
+    yield found
+    found.close()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The CSV files of a run's tables and figures."""
+    files = sorted((folder / "results" / "smoke").glob("[tf]*s/*.csv"))
+    return {path.stem: path.read_bytes() for path in files if path.stem not in TIMED}
+
+
+def test_the_slurm_profile_makes_the_tables_of_a_local_run(cluster: Slurm, tmp_path: Path) -> None:
+    local, submitted = (copy_checkout(tmp_path / name) for name in ("local", "submitted"))
+    done = snakemake(local, "--cores", "2", *RUN)
+    assert done.returncode == 0, done.stdout
+    # A cluster of one machine keeps no accounts, and its jobs are short.
+    options = ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "5"]
+    options += ["--slurm-no-account", "--slurm-keep-successful-logs"]
+    profile = ["--workflow-profile", "profiles/slurm"]
+    done = snakemake(submitted, *profile, *options, *RUN, **cluster.variables)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("has been submitted with SLURM jobid") >= 40, "few rules are local"
+    found = contents(submitted)
+    assert len(found) > 20
+    assert found == contents(local)
+
+
+def test_a_job_with_a_gpu_is_told_of_it(cluster: Slurm) -> None:
+    lines = cluster.say("srun", "--gpus=1", "env").splitlines()
+    assert "SLURM_GPUS_ON_NODE=1" in lines, "utaca.settings.machine.promised_gpu reads it"
+    assert not [line for line in cluster.say("srun", "env").splitlines() if line.startswith("SLURM_GPUS_ON_NODE")]
