@@ -220,7 +220,7 @@ def files(plan: Plan) -> set[str]:
     known |= {f"{plan.folder}/{name}" for name in ("run.yaml", "manifest.json")}
     known |= {f"{plan.folder}/reader/{name}" for name in ("card.md", "card.csv", "adapter")}
     known |= {path for stage in STAGES for path in [f"{plan.folder}/{stage}"]}
-    return known | {*STAGES, "reader", "keeper", "results/tables"}
+    return known | {*STAGES, "reader", "readers", "keeper", "results/tables"}
 
 
 @pytest.mark.parametrize("page", PRESENT, **IDS)

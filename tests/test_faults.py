@@ -25,6 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx2
+import openai
 import pyarrow as pa
 import pydantic
 import pytest
@@ -32,7 +33,7 @@ import pytest
 from utaca.endpoints import Answers, Request, ask, check, transport
 from utaca.endpoints.__main__ import main as command_line
 from utaca.endpoints.store import Store
-from utaca.endpoints.transport import Pace
+from utaca.endpoints.transport import Pace, connect
 from utaca.errors import UserError
 from utaca.judging.labels import label
 from utaca.records import write
@@ -373,6 +374,18 @@ def test_the_runs_deadline_keeps_answers(store: Path) -> None:
 
 
 # How much at once, and how long to wait
+
+
+def test_a_server_that_answers_too_late_gets_half(store: Path) -> None:
+    pace = Pace(8)
+
+    async def once(s: Server) -> None:
+        async with connect(endpoint(s, timeout_s=0.2), pace=pace) as client:
+            await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "0"}])
+
+    with serving(lambda server, body, time: Reply(seconds=5)) as s, pytest.raises(openai.APITimeoutError):
+        asyncio.run(once(s))
+    assert pace.width == 4
 
 
 def test_a_busy_server_gets_what_it_can_take(store: Path) -> None:

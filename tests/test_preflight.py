@@ -26,6 +26,7 @@ from utaca import preflight
 from utaca.endpoints import transport
 from utaca.errors import UserError
 from utaca.readers import files
+from utaca.readers.load import check_settings
 from utaca.settings import runs, schema
 from utaca.settings.checks import load
 from utaca.settings.compose import compose
@@ -196,6 +197,17 @@ def test_too_little_memory_is_said_with_the_ways_out(settings: schema.Config, mo
     assert "take reader.dtype=bfloat16, or" in found
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_job_of_slurms_does_not_fall_back_from_its_gpu(
+    settings: schema.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_settings(settings.reader)
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "1")
+    with pytest.raises(UserError, match="Slurm gave this job a GPU, but torch sees no CUDA device"):
+        check_settings(settings.reader)
+    check_settings(replace(settings.reader, device="cpu"))
+
+
 def test_another_machines_memory_and_gpus_are_not_guessed(
     settings: schema.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +328,26 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched(
     save_file({"b": torch.zeros(3, 5)}, hub / "2.safetensors")
     assert said(config, "generations")["reader"] == "org/m, 2 MiB of weights in the cache"
     assert files.parameters(files.weights(config.reader)) == 512 * 1024 + 15
+
+
+def test_a_fetched_reader_is_pinned_or_told_how(settings: schema.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+
+    def download(path: str, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append(revision)
+        assert "*.safetensors" in allow_patterns
+        if path == "org/gated":
+            raise OSError("403 Client Error\nmore")
+        return f"/cache/{'b' * 40}"
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    reader = replace(settings.reader, name="m", path="org/m")
+    assert files.fetch(reader).endswith(f"pin them by reader={{use: m, revision: {'b' * 40}}}")
+    assert "pin" not in files.fetch(replace(reader, revision="v1"))
+    assert asked == [None, "v1"]
+    with pytest.raises(UserError, match=r"org/gated\) cannot be fetched from the hub: 403 Client Error; a gated model"):
+        files.fetch(replace(reader, path="org/gated"))
+    assert "1 files of weights" in files.fetch(settings.reader), "a folder is what it is"
 
 
 def test_weights_to_be_fetched_want_room(settings: schema.Config, hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:

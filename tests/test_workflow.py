@@ -136,6 +136,7 @@ def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> N
         ("documents", "documents", "decode_trajectories train"),
         ("scores", "scores", "report"),
         ("reader", "reader", "corpus"),
+        ("readers", "readers", "corpus"),
         ("results/quick/reader/card.md", "card", "train_detector utaca"),
         ("results/quick/reader/readings/blocks-32768.parquet", "read_card blocks-32768", "reader_speed"),
         ("results/benchmarks/engine.md", "benchmark_engine", "corpus"),

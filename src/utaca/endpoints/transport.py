@@ -97,8 +97,9 @@ def _transport(endpoint: Endpoint) -> httpx2.AsyncBaseTransport | None:
 class Pace:
     """How many requests are in flight at once.
 
-    At most ``most``. HTTP 429 halves the number, once for all the requests that were in flight together; each answer
-    raises it again by one in as many answers as it stands at. A pause that the server asks for holds for all requests.
+    At most ``most``. HTTP 429 or a deadline halves the number, once for all the requests that were in flight together;
+    each answer raises it again by one in as many answers as it stands at. A pause that the server asks for holds for
+    all requests.
     """
 
     def __init__(self, most: int) -> None:
@@ -168,6 +169,8 @@ class _Patient(openai.DefaultAioHttpClient):
                     async with asyncio.timeout(self._deadline):
                         response = await super().send(request, **settings)
                 except TimeoutError:
+                    # A server that has more in its queue than it answers in time.
+                    self._pace.refused(sent, 0.0)
                     raise httpx2.ReadTimeout(f"no answer within {self._deadline:g} s", request=request) from None
                 except httpx2.TransportError as fault:
                     broken = fault

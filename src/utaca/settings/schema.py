@@ -278,7 +278,13 @@ class Endpoint:
     seed: int = setting(0, "sampling seed sent to the server")
     max_tokens: int = setting(2048, "longest answer, reasoning included", minimum=1)
     reasoning_effort: str = setting("", "low, medium or high; empty: not sent", choices=["", "low", "medium", "high"])
-    concurrency: int = setting(8, "requests in flight", minimum=1, transport=True)
+    concurrency: int = setting(
+        64,
+        "most requests in flight, fewer while the server answers HTTP 429 or too late; as many as a server of your "
+        "own takes side by side (vLLM: --max-num-seqs)",
+        minimum=1,
+        transport=True,
+    )
     timeout_s: float = setting(120.0, "deadline of one sending of a request, seconds", minimum=0.1, transport=True)
     backoff_s: float = setting(
         0.5,
