@@ -205,6 +205,12 @@ def test_a_clusters_jobs_ask_by_the_reader_alone(root: Path, monkeypatch: pytest
     assert Plan(compose({}, root), root / "src").gpu == int(here > 0), "here, auto is what there is"
 
 
+def test_conditions_of_evidence_are_documents_to_decode(root: Path) -> None:
+    evidence = {"scale": {"train": {"evidence": ["complete", "partial", "missing"]}}}
+    once, thrice = (Plan(compose(own, root), root / "src").trajectory_work("train") for own in ({}, evidence))
+    assert thrice.documents == 3 * once.documents
+
+
 def test_a_clusters_jobs_ask_for_what_their_documents_take(root: Path) -> None:
     weights, tokens = 16.06e3, 400_000 * 2 * 32 * 8 * 128 * 2 / 1e6
     gpu = asked(big({}, root), "test")[1]

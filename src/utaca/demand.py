@@ -18,7 +18,7 @@ LARGE = 1_000_000_000
 """Parameters from which on ``reader.device=auto`` stands for a GPU on a cluster."""
 
 FACTS = 6
-"""Attributes that are asked about a person of the validation and test splits."""
+"""Most attributes that are asked about a person: those of the test split."""
 
 _PROCESS = {"cpu": 2 << 30, "cuda": 6 << 30}
 """Bytes of main memory of a process with PyTorch; CUDA's libraries are large."""

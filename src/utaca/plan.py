@@ -150,13 +150,15 @@ class Plan:
         if self.here:
             return {}
         longest = self.settings.reader.max_new_tokens
-        tokens = sum(size.biographies * len(size.budgets) * longest for size in map(self.size, splits))
+        sizes = [self.size(split) for split in splits]
+        tokens = sum(size.biographies * len(size.evidence) * len(size.budgets) * longest for size in sizes)
         return {"mem_mb": lambda wildcards, attempt: attempt * shown_bytes(tokens, self.model.sizes.hidden) // 10**6}
 
     def trajectory_work(self, split: str) -> Work:
         """A shard of a split's trajectories, whose budgets go on side by side."""
         size = self.size(split)
-        return Work(_shard(size), size.tokens[-1], self.settings.reader.max_new_tokens, len(size.budgets))
+        documents = _shard(size) * len(size.evidence)
+        return Work(documents, size.tokens[-1], self.settings.reader.max_new_tokens, len(size.budgets))
 
     def answer_work(self, split: str, kind: str) -> Work:
         """A shard of a split's answers."""

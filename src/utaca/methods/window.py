@@ -68,5 +68,5 @@ class _Window(State):
         kept = Pairs(rotary(first.keys, range(len(first))), first.values)
         left = at - torch.arange(len(first), device=query.device) >= self.window
         self.attended.append(min(end, self.method.budget))
-        segments = [kept.under(far, left), rotated.under(local, within)][not len(first) :]
+        segments = [x for x in (kept.under(far, left), rotated.under(local, within)) if x.keys.shape[2]]
         return mixed(probabilities(segments, scaling), segments)

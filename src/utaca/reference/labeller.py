@@ -98,7 +98,8 @@ def _same(text: str, answer: str, attribute: str) -> bool:
     """Whether a text is the answer in another notation.
 
     That is: the same letters and digits, the same words in any order, with or without what a place lies in, or an
-    initialism. The judge has rules of its own for this, so that labels and scores do not err alike.
+    initialism. The judge has rules of its own for this, so that labels and scores do not err alike; the two share how
+    dates and names are read.
     """
     expected = _expected_date(answer, attribute)
     if expected is not None:

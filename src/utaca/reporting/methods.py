@@ -217,7 +217,7 @@ def split(
 
 
 def compared(blocks: Sequence[Point], config: schema.Config) -> list[Point]:
-    """The points from block memory that other methods are held against: no agreement, no other detector."""
+    """The points from block memory that other methods are held against: no token agreement, no other detector."""
     return [point for point in blocks if usual(point, config) and point.key[0] != "agreement"]
 
 

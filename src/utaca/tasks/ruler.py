@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from utaca.biographies.evidence import named
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.settings.schema import EVIDENCE, TaskSet
@@ -138,7 +139,7 @@ class _Ruler(Task):
                         f"{path}: question {question.id} does not fit into length={settings.length} with its own "
                         "paragraphs and its answer; raise the set's length"
                     )
-                name = question.id if evidence == _COMPLETE else f"{question.id}/{evidence}"
+                name = named(question.id, evidence)
                 found.append(Example(name, question.document, text, asked, question.references, question.text))
         return found
 
