@@ -196,6 +196,24 @@ def test_busy_server_is_asked_again_after_its_pause(serve: Callable[..., Server]
     assert len(server.bodies) == 3
 
 
+def test_late_answer_is_waited_for_longer_and_a_server_that_stays_late_is_called_slow(
+    serve: Callable[..., Server], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(lambda body, n: good(body, n) | {"seconds": 0.5})
+    settings = endpoint(timeout_s=0.2, concurrency=2)
+    asked = [request(str(i)) for i in range(3)]
+    answers = ask(settings, asked, store=tmp_path / "a.sqlite", description="x")
+    assert not answers.failures  # 0.2 and 0.4 s were too short, 0.8 s was not
+    assert len(server.bodies) == 9
+    told = [said for said in caplog.messages if "took longer than timeout_s=0.2" in said]
+    assert len(told) == 1
+    assert "(now 1)" in told[0]
+    slow = r"2 of 2 .* failed \(2 timeout\).*; the server is too slow for its timeout_s=0.05 and concurrency=64"
+    strict = endpoint(timeout_s=0.05, max_failed=0.5)
+    with pytest.raises(UserError, match=slow):
+        ask(strict, asked[:2], store=tmp_path / "b.sqlite", description="x")
+
+
 def test_bar_and_log_tell_what_was_sent_for(
     serve: Callable[..., Server],
     tmp_path: Path,

@@ -24,7 +24,7 @@ import pydantic
 from tqdm import tqdm
 
 from utaca.endpoints.store import Store, digest, identity, sampling
-from utaca.endpoints.transport import Pace, address, connect, in_words
+from utaca.endpoints.transport import Pace, address, connect, deadline, in_words
 from utaca.errors import UserError
 from utaca.records.progress import counter
 from utaca.settings.schema import Endpoint
@@ -167,6 +167,7 @@ class _Exchange:
         self._endpoint = endpoint
         self._answers: list[dict[str, Any]] = []
         self._misses = 0
+        self.late = 0
         self._say(list(request.messages))
 
     def _say(self, messages: Messages) -> None:
@@ -298,11 +299,15 @@ class _Session:
                     f"in {self._store.place}"
                 ) from None
             kind = f"http {fault.status_code}"
-            if kind not in self._told:
-                self._told.add(kind)
-                _log.warning("%s: endpoint %s: %s", self._description, name, in_words(self._endpoint, fault))
+            self._tell(kind, in_words(self._endpoint, fault))
             return _Fault(kind)
         except openai.APITimeoutError:
+            exchange.late += 1
+            self._tell(
+                "timeout",
+                f"an answer took longer than timeout_s={self._endpoint.timeout_s:g}; each request that does is asked "
+                f"again with twice the time, and fewer go out at once (now {self._pace.width})",
+            )
             return _Fault("timeout", passing=True)
         except openai.APIConnectionError:
             self._unreachable += 1
@@ -322,6 +327,12 @@ class _Session:
         self._usage.prompt_tokens += tokens[0]
         self._usage.completion_tokens += tokens[1]
         return answer
+
+    def _tell(self, kind: str, what: str) -> None:
+        """Warn of a kind of failure, once."""
+        if kind not in self._told:
+            self._told.add(kind)
+            _log.warning("%s: endpoint %s: %s", self._description, self._endpoint.name, what)
 
     async def _complete(self, exchange: _Exchange) -> httpx2.Response:
         if self._format is None:
@@ -357,7 +368,8 @@ class _Session:
         elif form == "json_object":
             body["response_format"] = {"type": "json_object"}
         # Not chat.completions.create: it walks all of the body through its types, which halves the requests a second.
-        return await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body)
+        options = openai.RequestOptions(timeout=deadline(self._endpoint, exchange.late))
+        return await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body, options=options)
 
 
 def _completion(response: httpx2.Response) -> dict[str, Any] | None:
@@ -435,11 +447,16 @@ def _kinds(exchanges: Sequence[_Exchange]) -> str:
 
 
 def _too_many(endpoint: Endpoint, description: str, store: Path | str, exchanges: Sequence[_Exchange]) -> UserError:
+    kinds = _kinds(exchanges)
+    slow = (
+        f"the server is too slow for its timeout_s={endpoint.timeout_s:g} and concurrency={endpoint.concurrency}: "
+        "raise the one, lower the other"
+    )
+    mend = "mend the endpoint or raise its attempts, max_tokens or max_failed"
     return UserError(
         f"{description}: {_failed(exchanges)} of {len(exchanges)} requests to endpoint {endpoint.name} (model "
-        f"{endpoint.model}) failed ({_kinds(exchanges)}), more than its max_failed={endpoint.max_failed:g} allows; "
-        "mend the endpoint or raise its attempts, max_tokens or max_failed and run again: answers so far are kept in "
-        f"{store}"
+        f"{endpoint.model}) failed ({kinds}), more than its max_failed={endpoint.max_failed:g} allows; "
+        f"{slow if 'timeout' in kinds else mend} and run again: answers so far are kept in {store}"
     )
 
 

@@ -36,10 +36,10 @@ def connect(endpoint: Endpoint, *, patience_s: float | None = None, pace: Pace |
         address, key = endpoint.base_url, api_key(endpoint)
         if not address.startswith(("http://", "https://")):
             raise UserError(f"endpoint {endpoint.name}: base_url {address!r} must be an http address ending in /v1")
-    timeout = openai.Timeout(None, connect=_CONNECT_SECONDS)
+    timeout = deadline(endpoint, 0)
     limits = httpx2.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency)
     http = _Patient(
-        endpoint,
+        endpoint.backoff_s,
         endpoint.patience_s if patience_s is None else patience_s,
         pace or Pace(endpoint.concurrency),
         transport=transport,
@@ -47,6 +47,14 @@ def connect(endpoint: Endpoint, *, patience_s: float | None = None, pace: Pace |
         limits=limits,
     )
     return openai.AsyncOpenAI(base_url=address, api_key=key, max_retries=0, timeout=timeout, http_client=http)
+
+
+def deadline(endpoint: Endpoint, missed: int) -> openai.Timeout:
+    """The deadline of one sending of a request that has missed it ``missed`` times: twice as long after each.
+
+    Some servers go on with a request whose client has left, so that the same question asked again comes later still.
+    """
+    return openai.Timeout(endpoint.timeout_s * 2**missed, connect=_CONNECT_SECONDS)
 
 
 def api_key(endpoint: Endpoint) -> str:
@@ -147,31 +155,34 @@ class _Patient(openai.DefaultAioHttpClient):
 
     It pauses as long as the server asks for (Retry-After), else ``backoff_s``, doubled each time, less up to a quarter
     by chance. It gives up, with the last answer or fault, where the pauses of a request would exceed its patience.
-    The deadline is over one sending as a whole, for the SDK's own restarts with every byte; it is not sent again here.
+    A request's read timeout is its deadline over one sending as a whole, where the transport's would restart with every
+    byte; what missed it is not sent again here.
     Its connections are aiohttp's, with which a request takes a quarter less of the processor than with httpx's.
     """
 
-    def __init__(self, endpoint: Endpoint, patience_s: float, pace: Pace, **settings: Any) -> None:
+    def __init__(self, backoff_s: float, patience_s: float, pace: Pace, **settings: Any) -> None:
         super().__init__(**settings)
-        self._deadline = endpoint.timeout_s
-        self._backoff = endpoint.backoff_s
+        self._backoff = backoff_s
         self._patience = patience_s
         self._pace = pace
 
     async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
         left = self._patience
+        limits = request.extensions["timeout"]
+        seconds = limits["read"]
+        request.extensions["timeout"] = {**limits, "read": None, "write": None, "pool": None}
         for resent in itertools.count():
             self._pace.resent += resent > 0
             response, broken, asked = None, None, None
             async with self._pace.turn():
                 sent = time.monotonic()
                 try:
-                    async with asyncio.timeout(self._deadline):
+                    async with asyncio.timeout(seconds):
                         response = await super().send(request, **settings)
                 except TimeoutError:
                     # A server that has more in its queue than it answers in time.
                     self._pace.refused(sent, 0.0)
-                    raise httpx2.ReadTimeout(f"no answer within {self._deadline:g} s", request=request) from None
+                    raise httpx2.ReadTimeout(f"no answer within {seconds:g} s", request=request) from None
                 except httpx2.TransportError as fault:
                     broken = fault
                 if response is not None:

@@ -285,7 +285,12 @@ class Endpoint:
         minimum=1,
         transport=True,
     )
-    timeout_s: float = setting(120.0, "deadline of one sending of a request, seconds", minimum=0.1, transport=True)
+    timeout_s: float = setting(
+        120.0,
+        "deadline of a request, seconds; twice as long each time that it was missed",
+        minimum=0.1,
+        transport=True,
+    )
     backoff_s: float = setting(
         0.5,
         "pause before a request is sent again after HTTP 429, 5xx or a broken connection, seconds; doubled each time, "
