@@ -223,6 +223,8 @@ def test_a_clusters_jobs_ask_for_what_their_documents_take(root: Path) -> None:
     assert asked(big({}, root), "test", attempt=2)[1:] == pytest.approx(
         [2 * x for x in asked(big({}, root), "test")[1:]]
     )
+    validation = big({}, root).answer_work("validation", "blocks")
+    assert validation.tokens == big({}, root).settings.reader.max_new_tokens, "one attribute a question"
     assert asked(big({"device": "cpu"}, root), "validation")[1] < asked(big({"device": "cpu"}, root), "test")[1]
 
 

@@ -17,8 +17,8 @@ from utaca.settings.schema import Memory, Reader
 LARGE = 1_000_000_000
 """Parameters from which on ``reader.device=auto`` stands for a GPU on a cluster."""
 
-FACTS = 6
-"""Most attributes that are asked about a person: those of the test split."""
+FACTS = {"train": 1, "validation": 1, "test": 6}
+"""Attributes that a question asks about, by split."""
 
 _PROCESS = {"cpu": 2 << 30, "cuda": 6 << 30}
 """Bytes of main memory of a process with PyTorch; CUDA's libraries are large."""

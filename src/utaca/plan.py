@@ -158,12 +158,15 @@ class Plan:
         """A shard of a split's trajectories, whose budgets go on side by side."""
         size = self.size(split)
         documents = _shard(size) * len(size.evidence)
-        return Work(documents, size.tokens[-1], self.settings.reader.max_new_tokens, len(size.budgets))
+        return Work(documents, size.tokens[-1], self._answer_tokens(split), len(size.budgets))
 
     def answer_work(self, split: str, kind: str) -> Work:
         """A shard of a split's answers."""
         size, points = self.size(split), self.points(split, kind)
-        return self._asked_work(_shard(size), size.tokens[-1], FACTS * self.settings.reader.max_new_tokens, points)
+        return self._asked_work(_shard(size), size.tokens[-1], self._answer_tokens(split), points)
+
+    def _answer_tokens(self, split: str) -> int:
+        return FACTS[split] * self.settings.reader.max_new_tokens
 
     def task_work(self, name: str) -> Work:
         """The answers to a set of tasks, or the trajectories of these."""

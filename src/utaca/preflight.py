@@ -333,17 +333,16 @@ def _disk(settings: schema.Config, stages: Collection[str], sets: Sequence[str])
     answer 200 bytes with its trace.
     """
     scale, reader = settings.scale, settings.reader
-    sizes = [scale.train, scale.validation, scale.test]
-    size = sum(split.biographies * split.tokens[-1] for split in sizes) * _TEXT_BYTES
+    sizes = {split: getattr(scale, split) for split in FACTS}
+    size = sum(split.biographies * split.tokens[-1] for split in sizes.values()) * _TEXT_BYTES
     if stages & _DECODING:
-        questions = [1, 1, FACTS]
         decoded = [
-            split.biographies * len(split.evidence) * len(split.budgets) * asked * reader.max_new_tokens
-            for split, asked in zip(sizes, questions, strict=True)
+            split.biographies * len(split.evidence) * len(split.budgets) * FACTS[name] * reader.max_new_tokens
+            for name, split in sizes.items()
         ]
         size += sum(decoded) * (4 * _sizes(reader).hidden * len(settings.trajectories.sites) + _ANSWER_BYTES)
         for suite in (suite for suite in settings.suites.values() if suite.split != schema.TASKS):
-            asked = getattr(scale, suite.split).biographies * FACTS * reader.max_new_tokens
+            asked = sizes[suite.split].biographies * FACTS[suite.split] * reader.max_new_tokens
             size += asked * len(settings.ran(suite)) * _ANSWER_BYTES
         size += sum(_set_size(settings, name) for name in sets)
     _room(Path("results"), size, "results take about", "free some, or run where there is more")
