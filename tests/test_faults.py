@@ -276,7 +276,7 @@ def test_no_answer_does_not_count_as_an_unusable_one(store: Path) -> None:
 LASTING = {
     "http 413": (Reply(status=413), 1),
     "http 403": (Reply(status=403), 1),
-    "timeout": (Reply(seconds=0.5), 3),
+    "timeout": (Reply(seconds=2), 3),  # past 0.2, 0.4 and 0.8 s
     "protocol": (Reply(b"<html>"), 3),
 }
 
