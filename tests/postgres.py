@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pwd
@@ -66,8 +67,16 @@ class Postgres:
                     self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, **self._user)
 
     def kill(self) -> None:
+        # A process that serves a connection outlives its parent by a moment, in which it would still answer.
+        parent = self._process.pid
+        serving = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
         self._process.kill()
         assert self._process.wait() == -signal.SIGKILL
+        for pid in serving:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while any(map(_runs, serving)):
+            time.sleep(0.01)
 
     def close(self) -> None:
         self._process.send_signal(signal.SIGQUIT)
@@ -85,3 +94,10 @@ class Postgres:
 
     def url(self, name: str, user: str = OWNER) -> str:
         return f"postgresql://{user}@/{name}?host={self.folder}"
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
