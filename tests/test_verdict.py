@@ -144,6 +144,52 @@ def test_one_budget_of_infllm_tells_of_no_range(tmp_path, config) -> None:
     assert said[2] == "InfLLM has one budget here, K=16: what a budget is worth is not known."
 
 
+def planned(config: schema.Config, given, primary: str, secondary: list[str]) -> schema.Config:
+    of_suite = [schema.Point(*point[:3], detector=point[3]) for point in given]
+    config.suites = {"test": schema.Suite(split="test", points=of_suite)}
+    config.plan = schema.Planned(primary, secondary)
+    return config
+
+
+def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
+    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7), ("utaca", 64, "sub.16", "", 512, 0.1),
+             ("utaca", 32, "sub.16", "chained", 256, 0.2), ("agreement", 32, "sub.16", "", 256, 0.52)]  # fmt: skip
+    config = planned(
+        config, given, "utaca-K64-sub16", ["utaca-K32-sub16", "utaca-K32-sub16-chained", "agreement-K32-sub16"]
+    )
+    table = verdict.verdict(*made(tmp_path, given), config)
+    rows = table.frame.set_index("name")
+    assert dict(rows["claim"]) == {
+        "UT-ACA, mean of 2": "exploratory",
+        "UT-ACA K_max=32, Sub.16": "secondary",
+        "UT-ACA K_max=64, Sub.16": "primary",
+        "UT-ACA K_max=32, Sub.16 (chained)": "secondary",
+        "Token agreement K_max=32, Sub.16": "secondary",
+    }
+    p = rows["gain_p"]
+    least = 2 / 201  # of 200 resamples, none on the other side of zero
+    assert np.isnan(p["UT-ACA, mean of 2"])
+    assert p["UT-ACA K_max=64, Sub.16"] == pytest.approx(least), "the primary one is not adjusted"
+    assert p["UT-ACA K_max=32, Sub.16"] == pytest.approx(3 * least)
+    assert p["UT-ACA K_max=32, Sub.16 (chained)"] == pytest.approx(3 * least)
+    assert p["Token agreement K_max=32, Sub.16"] > 0.1
+    said = table.lead.splitlines()
+    assert said[0].startswith(
+        "**UT-ACA K_max=64, Sub.16 loses to InfLLM on 20 documents: at equal tokens, its CAS is 60.0"
+    )
+    assert said[0].endswith("** It is the primary comparison of the plan.")
+    assert said[1].startswith("Secondary comparisons, p by Holm: UT-ACA K_max=32, Sub.16 gains, +40.0 [")
+    assert said[1].count(", p 0.030") == 2
+    assert said[-2] == "Nothing else was planned before the documents were read: what else is told is exploratory."
+
+
+def test_without_a_plan_all_is_exploratory(tmp_path, config) -> None:
+    table = verdict.verdict(*made(tmp_path, [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7)]), config)
+    assert set(table.frame["claim"]) == {"exploratory"}
+    assert table.frame["gain_p"].isna().all()
+    assert "No comparison was planned before the documents were read" in table.lead
+
+
 def test_without_infllm_there_is_no_verdict(tmp_path, config) -> None:
     table = verdict.verdict(*made(tmp_path, [("utaca", 32, "sub.16", "", 256, 0.9)]), config)
     assert table.lead.startswith("**There is no verdict: the suites of this run hold no point of InfLLM.**")

@@ -446,7 +446,7 @@ class Plan:
         theme = ENTRIES[name].theme
         keys = {"detection": ("labeller", "detectors", "detector"), "judging": ROLES, "resources": (), "paper": ()}
         prices = [[e.prompt_price, e.completion_price] for e in (getattr(self.settings, role) for role in ROLES)]
-        settings = {key: self.identity[key] for key in keys.get(theme, ("judge", "detector", "replayed"))}
+        settings = {key: self.identity[key] for key in keys.get(theme, ("judge", "detector", "replayed", "plan"))}
         return self.caption | settings | ({"prices": prices} if theme == "judging" else {})
 
     def table(self, entry: Entry) -> list[str]:

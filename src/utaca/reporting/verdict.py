@@ -1,7 +1,9 @@
 """What a run says of UT-ACA, in words and figures that are computed: against InfLLM at equal tokens.
 
 A point is held against InfLLM's CAS at the tokens that it selects itself, read off InfLLM's curve, document by document
-(:func:`utaca.reporting.generation.gain`). A detector's points are averaged, so that one interval decides.
+(:func:`utaca.reporting.generation.gain`). Where the config has a plan, its primary point decides, the p of its secondary
+ones are adjusted by Holm, and all else is exploratory. Without one a detector's points are averaged, so that one
+interval decides.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from utaca.reporting.points import (
     Point,
     difference,
     name_in_words,
+    of_label,
     points,
     setting_in_words,
 )
@@ -43,6 +46,7 @@ from utaca.reporting.tables import (
 from utaca.settings import schema
 
 Outcome = Literal["gains", "loses", "is not told apart"]
+Claim = Literal["primary", "secondary", "exploratory"]
 FEW = 10
 """Documents below which an interval over them is not to be trusted."""
 BEYOND = 1.1
@@ -53,7 +57,8 @@ _LIES: dict[Outcome, str] = {"gains": "above", "loses": "below", "is not told ap
 class Group(NamedTuple):
     """Points of one method and detector: what each gains on InfLLM, and the mean of those within InfLLM's range.
 
-    ``beyond`` has a note a point, "" within the range. Where no point is within it, the mean is of all.
+    ``beyond`` has a note a point, "" within the range. Where no point is within it, the mean is of all. ``claims`` has
+    what the config's plan calls each point, ``p`` that of its gain.
     """
 
     name: str
@@ -61,6 +66,8 @@ class Group(NamedTuple):
     gains: list[Estimate]
     beyond: list[str]
     mean: Estimate
+    claims: list[Claim]
+    p: list[float]
 
     @property
     def meets(self) -> bool:
@@ -101,11 +108,14 @@ def verdict(
         Column("InfLLM CAS % at equal mTokens", lambda row: render.number(row["infllm_cas_pct"], 2)),
         Column("CAS difference", figure("gain_pct", 2)),
         Column("Against InfLLM", lambda row: _LIES[outcome(_estimate(row), n)]),
+        Column("Claim", plain("claim")),
+        Column("p", lambda row: render.number(row["gain_p"], 3)),
         Column("Note", plain("note")),
     )
     caption = (
         "CAS less InfLLM's at the tokens that a point selects itself: InfLLM's is interpolated in log2 mTokens between "
-        "its points and clipped to their range. Documents are paired. Against InfLLM: what the interval says.\n"
+        "its points and clipped to their range. Documents are paired. Against InfLLM: what the interval says. "
+        "Claim: what the plan calls the comparison; p, two-sided, of planned ones alone, by Holm of the secondary.\n"
         f"{run_in_words(config, 'judge')}; {n} documents; {intervals_in_words(config)}"
     )
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
@@ -115,7 +125,8 @@ def verdict(
 
 _COLUMNS = (
     "name", "setting", "method", "decoder", "detector", "seeds", "n_points", "n_documents", "mtokens", "cas_pct",
-    "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "note",
+    "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "claim",
+    "gain_p", "note",
 )  # fmt: skip
 
 
@@ -140,7 +151,28 @@ def _groups(found: Sequence[Point], fixed: Sequence[Point], draws: Draws, config
             float(np.mean([values[place] for place in within])), np.mean([resampled[place] for place in within], axis=0)
         )
         setting = setting_in_words(own[0], config).removeprefix(own[0].setting)
-        groups.append(Group(METHODS[method] + setting, own, each, beyond, mean))
+        claims = [claim(point, config) for point in own]
+        p = [statistics.p_value(drawn) if about != "exploratory" else NAN
+             for about, drawn in zip(claims, resampled, strict=True)]  # fmt: skip
+        groups.append(Group(METHODS[method] + setting, own, each, beyond, mean, claims, p))
+    return _adjusted(groups)
+
+
+def claim(point: Point, config: schema.Config) -> Claim:
+    """What the config's plan calls a point's comparison with InfLLM; exploratory where it does not name it."""
+    for label in config.plan.labels:
+        planned = of_label(label, config)
+        if planned and (planned.key, planned.detector) == (point.key, point.detector):
+            return "primary" if label == config.plan.primary else "secondary"
+    return "exploratory"
+
+
+def _adjusted(groups: list[Group]) -> list[Group]:
+    """The groups with p adjusted by Holm over all secondary points of all of them."""
+    places = [(g, i) for g, group in enumerate(groups) for i, what in enumerate(group.claims) if what == "secondary"]
+    adjusted = statistics.holm([groups[g].p[i] for g, i in places])
+    for (g, i), value in zip(places, adjusted, strict=True):
+        groups[g].p[i] = value
     return groups
 
 
@@ -155,15 +187,16 @@ def _rows(group: Group, fixed: Sequence[Point], draws: Draws, config: schema.Con
         name = f"{group.name}, mean of {group.averaged}"
         note = "" if group.averaged == len(group.points) else "of the points within InfLLM's range"
         row = about | {"name": name, "setting": "mean", "n_points": group.averaged, "note": note}
+        row |= {"claim": "exploratory", "gain_p": NAN}
         row |= {"mtokens": NAN, "cas_pct": NAN, "infllm_cas_pct": NAN}
         spread(row, "gain_pct", group.mean, 100)
         rows.append(row)
-    for point, estimate, note in zip(group.points, group.gains, group.beyond, strict=True):
+    for place, point in enumerate(group.points):
         tokens = _tokens(point)
         row = about | {"name": name_in_words(point, config), "setting": setting_in_words(point, config), "n_points": 1}
         row |= {"mtokens": tokens, "cas_pct": 100 * _cas(point), "infllm_cas_pct": 100 * curve.at(tokens)}
-        row["note"] = note
-        spread(row, "gain_pct", estimate, 100)
+        row |= {"note": group.beyond[place], "claim": group.claims[place], "gain_p": group.p[place]}
+        spread(row, "gain_pct", group.gains[place], 100)
         rows.append(row)
     return rows
 
@@ -192,7 +225,10 @@ def sentences(
     n = len(found[0].documents)
     adaptive = [group for group in groups if group.points[0].key[0] == "utaca"]
     main = next((group for group in adaptive if _main(group.points[0], config)), None)
-    if main is None:
+    planned = [one for group in groups for one in _planned(group, config)]
+    if primary := next((one for one in planned if one.claims == ["primary"]), None):
+        said = [f"**{headline(primary, n)}** It is the primary comparison of the plan.", *secondary(planned, n)]
+    elif main is None:
         lacking = "InfLLM" if not fixed else "UT-ACA with the config's detector"
         said = [f"**There is no verdict: the suites of this run hold no point of {lacking}.**"]
     else:
@@ -200,11 +236,30 @@ def sentences(
     if fixed:
         said.append(rise(fixed, draws))
     said += [bound(group, n) for group in groups if group.points[0].key[0] == "agreement"]
-    others = [group for group in adaptive if group is not main]
+    others = [group for group in adaptive if group is not main] if primary is None else []
     if others:
         said.append(f"Other detectors, the same comparison: {'; '.join(_other(group, n) for group in others)}.")
-    said.append(made_of(found, config))
+    rest = "No comparison was planned" if primary is None else "Nothing else was planned"
+    said += [f"{rest} before the documents were read: what else is told is exploratory.", made_of(found, config)]
     return said
+
+
+def _planned(group: Group, config: schema.Config) -> list[Group]:
+    """Each planned point of a group as a group of its own, by its full name."""
+    return [
+        Group(name_in_words(point, config), [point], [gained], [beyond], gained, [what], [p])
+        for point, gained, beyond, what, p in zip(
+            group.points, group.gains, group.beyond, group.claims, group.p, strict=True
+        )
+        if what != "exploratory"
+    ]
+
+
+def secondary(planned: Sequence[Group], n_documents: int) -> list[str]:
+    """What the secondary comparisons show, each with its p, adjusted over all of them; nothing where there is none."""
+    each = [f"{_other(group, n_documents)}, p {group.p[0]:.3f}" for group in planned if group.claims == ["secondary"]]
+    by = " by Holm" if len(each) > 1 else ""
+    return [f"Secondary comparisons, p{by}: {'; '.join(each)}."] if each else []
 
 
 def headline(group: Group, n_documents: int) -> str:

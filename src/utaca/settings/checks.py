@@ -103,6 +103,7 @@ def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
         yield from _trajectories_faults(config)
     yield from _detectors_faults(config)
     yield from _suites_faults(config, brought)
+    yield from _plan_faults(config)
     yield from _card_faults(config)
     yield from _answers_faults(config.answers)
 
@@ -343,6 +344,22 @@ def _suites_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
             f"replayed is {config.replayed!r} but must name a point of method utaca of the test split, which are "
             f"{', '.join(replayable) or 'none'}; or set scale.replays to 0."
         )
+
+
+def _plan_faults(config: schema.Config) -> Iterator[str]:
+    if config.plan.secondary and not config.plan.primary:
+        yield "plan.secondary is given but plan.primary is empty; name the comparison that decides."
+    tests = [suite for suite in config.suites.values() if suite.split == "test" and suite.table == "generation"]
+    adaptive = [point.label for suite in tests for point in suite.points if point.method in ("utaca", "agreement")]
+    labels = config.plan.labels
+    for label in dict.fromkeys(labels):
+        if label not in adaptive:
+            yield (
+                f"plan names {label!r} but must name adaptive points of the test split, which are "
+                f"{', '.join(adaptive) or 'none'}."
+            )
+        if labels.count(label) > 1:
+            yield f"plan names {label} twice; remove one."
 
 
 def _suite_faults(path: str, suite: schema.Suite, config: schema.Config) -> Iterator[str]:

@@ -545,6 +545,21 @@ class Generation:
 
 
 @dataclass
+class Planned:
+    """Operating points whose comparison with InfLLM was chosen before a test document was read (docs/plan.md)."""
+
+    primary: str = setting(
+        "", "label of the point that decides, its detector's seeds together; empty: none was planned"
+    )
+    secondary: list[str] = setting([], "labels of further points, whose p are adjusted together by Holm")
+
+    @property
+    def labels(self) -> list[str]:
+        """All of them, the primary one first."""
+        return [*filter(None, [self.primary]), *self.secondary]
+
+
+@dataclass
 class Card:
     """The reader card: how well the reader reads what its training never contained."""
 
@@ -617,6 +632,7 @@ class Config:
         "empty: the first one whose K_max is nearest to 64",
     )
     generation: Generation = setting(Generation(), "decoding of the suites")
+    plan: Planned = setting(Planned(), "comparisons chosen in advance; all others are called exploratory")
     card: Card = setting(Card(), "the reader card")
     answers: str = setting(
         "results/answers.sqlite",
