@@ -63,7 +63,14 @@ NAVIGATION = {
         "CONTRIBUTING",
         "CHANGELOG",
     ],
-    "Results": ["docs/paper", "docs/results", "docs/results_methods", "docs/default_run", "docs/performance"],
+    "Results": [
+        "docs/plan",
+        "docs/paper",
+        "docs/results",
+        "docs/results_methods",
+        "docs/default_run",
+        "docs/performance",
+    ],
 }
 """Every page, once."""
 

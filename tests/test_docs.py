@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT
@@ -20,6 +21,9 @@ from snakemake.cli import parse_config
 from utaca.errors import UserError
 from utaca.plan import STAGES, Plan
 from utaca.reporting import quote
+from utaca.reporting.points import label_in_words
+from utaca.settings import schema
+from utaca.settings.checks import load
 from utaca.settings.compose import compose
 
 PAGES = [*quote.pages(ROOT), *sorted(ROOT.glob("config/*.md")), *sorted(ROOT.glob("data/**/README.md"))]
@@ -117,6 +121,42 @@ stale
 It has <!-- quote {table: quick/test.csv, where: 'method == "utaca"', text: "{cas_pct:.0f}"} -->1<!-- /quote --> points.
 ![Curves](snapshots/quick/curves.png)
 """
+
+
+def evidence() -> schema.Config:
+    overrides = yaml.safe_load((ROOT / "config" / "runs" / "evidence.yaml").read_text(encoding="utf-8"))
+    return load(compose(overrides, ROOT))
+
+
+def test_the_plan_is_that_of_its_run() -> None:
+    text, config = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8"), evidence()
+    named = re.findall(r"^\| (primary|secondary) comparison \| `([^`]+)`", text, re.MULTILINE)
+    assert named == [("primary", config.plan.primary), *(("secondary", label) for label in config.plan.secondary)]
+    test, train = config.scale.test, config.scale.train
+    fixed = [point.budget for point in config.suites["test"].points if point.method == "infllm"]
+    assert f"{test.biographies} of the test split, {test.tokens[0]:,} to {test.tokens[1]:,} tokens" in text
+    assert f"run's seed {config.seed}:" in text
+    assert f"K = {', '.join(map(str, fixed))}," in text
+    assert f"learn from {train.biographies} people ({config.scale.validation.biographies} for validation)" in text
+    assert f"{config.scale.bootstrap:,} resamples" in text
+    assert (config.generation.seeds, config.scale.detector_seeds) == (0, 8)
+    assert text.count("eight seeds") >= 2
+
+
+def test_what_is_published_of_the_run_is_what_was_planned() -> None:
+    saved = ROOT / quote.SNAPSHOTS / "evidence"
+    if not saved.is_dir():
+        pytest.skip("the planned run has not been saved: make snapshot RUN=evidence")
+    config = evidence()
+    made_with = load(yaml.safe_load((saved / "run.yaml").read_text(encoding="utf-8")) | {"run": "evidence"})
+    assert made_with.plan == config.plan
+    rows = pd.read_csv(saved / "verdict.csv").query("claim != 'exploratory'")
+    claims = {label: "primary" if label == config.plan.primary else "secondary" for label in config.plan.labels}
+    assert dict(zip(rows["name"], rows["claim"], strict=True)) == {
+        label_in_words(label, config): claim for label, claim in claims.items()
+    }
+    assert set(rows.loc[rows["decoder"] == "utaca", "seeds"]) == {8}
+    assert set(rows["n_documents"]) == {config.scale.test.biographies}
 
 
 def test_a_run_is_saved_and_quoted(tmp_path: Path) -> None:

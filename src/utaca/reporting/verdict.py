@@ -1,9 +1,9 @@
 """What a run says of UT-ACA, in words and figures that are computed: against InfLLM at equal tokens.
 
 A point is held against InfLLM's CAS at the tokens that it selects itself, read off InfLLM's curve, document by document
-(:func:`utaca.reporting.generation.gain`). Where the config has a plan, its primary point decides, the p of its secondary
-ones are adjusted by Holm, and all else is exploratory. Without one a detector's points are averaged, so that one
-interval decides.
+(:func:`utaca.reporting.generation.gain`). Where the config has a plan, its primary point decides, the p of its
+secondary ones are adjusted by Holm, and all else is exploratory. Without one a detector's points are averaged, so that
+one interval decides.
 """
 
 from __future__ import annotations
