@@ -1,0 +1,26 @@
+"""How far the best block leads the second best: 1, all of the retrieval goes to one block; 0, to two alike.
+
+The difference of their shares in the softmax over blocks of the mean head's score; the mean over layers, 0 where fewer
+than two blocks are far.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from utaca.detection.signal import Seen, Signal
+
+
+def lead(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
+    """Of a layer's scores [R, blocks], of which those beyond ``n_far`` are -inf: [R]."""
+    if scores.shape[1] < 2:
+        return scores.new_zeros(len(scores))
+    first, second = (scores / scale).softmax(-1).topk(2).values.unbind(1)
+    return (first - second) * (n_far > 1)
+
+
+def _value(seen: Seen) -> Tensor:
+    return seen.hidden.new_zeros(()) if seen.captured is None else seen.captured.mean()
+
+
+SIGNAL = Signal(value=_value, capture=lead)
