@@ -329,6 +329,33 @@ def test_answers_decoded_together_are_those_decoded_apart(memory) -> None:
         assert [t.margin for t in found.trace] == pytest.approx([t.margin for t in apart.trace], abs=1e-4)
 
 
+def test_a_question_under_one_budget_is_read_once_for_all_its_answers(memory, monkeypatch) -> None:
+    alike = [
+        Decoding(memory, "Who?", BUDGET, max_new_tokens=12),
+        Decoding(memory, "Who?", BUDGET, Set(2), Scripted(), max_new_tokens=12),
+        Decoding(memory, "Who?", BUDGET, Sub(5), agreement=True, max_new_tokens=12),
+    ]
+    given = [
+        *alike,
+        Decoding(memory, "Who?", 2, max_new_tokens=12),
+        Decoding(memory, "Who is it?", 2, max_new_tokens=12),
+    ]
+    apart = [generate_together([one])[0] for one in given]
+    read, forward = [], Reader.forward
+
+    def counted(self, tokens, *others):
+        read.append(tokens.shape)
+        return forward(self, tokens, *others)
+
+    monkeypatch.setattr(Reader, "forward", counted)
+    found = generate_together(given)
+    # Three readings: of the question under each of two budgets, and of the other question.
+    assert sum(shape[0] for shape in read if shape[1] > 1) == 3
+    for one, other in zip(found, apart, strict=True):
+        assert tokens_of(one) == tokens_of(other)
+        assert [t.margin for t in one.trace] == pytest.approx([t.margin for t in other.trace], abs=1e-4)
+
+
 def test_a_budget_for_every_step_replays_a_trace(memory) -> None:
     adaptive = generate(memory, "Who?", budget=BUDGET, policy=Sub(3), detector=Scripted(), max_new_tokens=25)
     replayed = generate(memory, "Who?", budget=[t.k for t in adaptive.trace], max_new_tokens=25)

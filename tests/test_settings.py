@@ -158,6 +158,10 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
+        (
+            {"generation": {"together": "true"}, "scale": {"replays": "1"}},
+            "generation.together is true and scale.replays is not 0",
+        ),
         ({"generation": {"seeds": "9"}}, "generation.seeds is 9 but must be at most scale.detector_seeds, which is 8"),
         ({"jugde": "x"}, "unknown config key jugde; did you mean judge?"),
         ({"detectors": {"mine": {"lerning_rate": "1"}}}, "did you mean detectors.mine.learning_rate?"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -195,6 +196,32 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     assert len(prefills) == 4, "a new point prefills again"
     key = "test", "infllm-K2"
     assert again.answers[key].equals(found.answers[key]), "the others are taken from the journal"
+
+
+def test_a_suite_decoded_together_answers_as_apart_and_is_journaled_as_one(reader, tmp_path, monkeypatch) -> None:
+    suites = {
+        "test": [Point("infllm", 2), Point("full", 0), Point("utaca", 6, "sub.2"), Point("infllm", 6)],
+        "more": [Point("agreement", 6, "sub.2"), Point("infllm", 2)],
+    }
+    triggers, methods = {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)}, methods_of(suites, {"full": {}})
+    groups, shared = [], answers_module.generate_together
+    monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
+    given, journal = asked(reader, documents(2)), Journal(tmp_path / "together", "x")
+    apart = decode_suites(reader, given, suites, methods, triggers, Journal(tmp_path / "apart", "x"))
+    assert groups == []
+    found = decode_suites(reader, given, suites, methods, triggers, journal, together=True)
+    assert groups == [3, 1] * 2, "a suite's points in block memory, each once"
+    again = decode_suites(reader, given, suites, methods, triggers, journal, together=True)
+    assert groups == [3, 1] * 2
+    assert list(found.answers) == list(apart.answers)
+    for key, answers in found.answers.items():
+        assert again.answers[key].drop_columns("decode_seconds").equals(answers.drop_columns("decode_seconds"))
+        timed = ["prefill_seconds", "decode_seconds", "peak_bytes"]
+        assert answers.drop_columns(timed).equals(apart.answers[key].drop_columns(timed))
+        assert found.traces[key]["token"].equals(apart.traces[key]["token"])
+        if key[1] != "full":
+            assert answers["peak_bytes"].to_pylist() == [None] * 2
+            assert all(math.isnan(seconds) for seconds in answers["decode_seconds"].to_pylist())
 
 
 def test_questions_about_one_document_share_its_readings(reader, tmp_path, monkeypatch) -> None:

@@ -45,6 +45,7 @@ rule generate:
         ),
         replays=lambda wildcards: PLAN.replays(wildcards.split, wildcards.kind),
         paired=SETTINGS.generation.paired,
+        together=SETTINGS.generation.together,
         shards=lambda wildcards: PLAN.size(wildcards.split).shards,
         journal=f"{OUT}/journal/generations",
     script:

@@ -61,6 +61,7 @@ rule task_answers:
         methods=lambda wildcards: PLAN.methods(PLAN.asked_points(wildcards.task)),
         triggers=lambda wildcards: PLAN.triggers(PLAN.asked_points(wildcards.task)),
         paired=SETTINGS.generation.paired,
+        together=SETTINGS.generation.together,
         journal=f"{OUT}/journal/tasks",
     script:
         "../scripts/task_answers.py"

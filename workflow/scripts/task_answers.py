@@ -35,9 +35,13 @@ with stage_log(snakemake.log[0]):
     asked = ask(TASKS[params.task], rows(files.examples, "examples"))
     # Operating points and rows that are added or asked for again find the others in the journal. It outlives an
     # edit of the code: answers take hours, and a folder that is deleted is only work to be done.
-    common = digest({"reader": params.reader, "paired": params.paired})
+    common = digest(
+        {"reader": params.reader, "paired": params.paired} | ({"together": True} if params.together else {})
+    )
     journal = Journal(params.journal, fingerprint(common, files.reader))
-    found = decode_suites(reader, asked, suites, methods, triggers, journal, paired=params.paired)
+    found = decode_suites(
+        reader, asked, suites, methods, triggers, journal, paired=params.paired, together=params.together
+    )
     config = digest({key: value for key, value in params.items() if key not in ("suites", "methods", "triggers")})
     made_from = [files.examples, *files.detectors]
     write(output.answers, "answers", pa.concat_tables(found.answers.values()), config=config, made_from=made_from)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -59,6 +59,9 @@ class State(Protocol):
     def recompute(self, step: Any) -> None:
         """Run a step once more by the modules of the model, so that hooks on them are called."""
 
+    def fork(self) -> State:
+        """A state that goes on from here by itself and leaves this one as it is."""
+
 
 class Reading(Protocol):
     """A document that was read by a method.
@@ -80,6 +83,11 @@ class Reading(Protocol):
         Also the pieces of the prompt that must be committed first, each with its budget, and the tokens that the first
         step of decoding passes.
         """
+
+
+T = TypeVar("T")
+Event = tuple[State, list[Step]] | Token
+"""What an answer being decoded gives: steps to be run, all of one state, or a token that was accepted."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +172,11 @@ class Decoding:
         """The signals that are measured."""
         return list(SIGNALS) if self.measured else list(self.detector.settings.signals if self.detector else [])
 
+    @property
+    def captures(self) -> dict[str, Any]:
+        """What the signals keep of a layer's retrieval, by name."""
+        return {name: SIGNALS[name].capture for name in self.signals if SIGNALS[name].capture}
+
 
 def generate(reading: Reading, question: str, **options: Any) -> Generation:
     """Answer ``question`` about the document. Options, ``budget`` among them, are the fields of :class:`Decoding`.
@@ -177,7 +190,7 @@ def generate(reading: Reading, question: str, **options: Any) -> Generation:
 def stream(reading: Reading, question: str, **options: Any) -> Iterator[Token]:
     """As :func:`generate`, yielding each token as it is accepted."""
     decoding = Decoding(reading, question, **options)
-    for event in _decode(decoding):
+    for event in _decode(decoding, *_read([decoding])):
         if isinstance(event, Token):
             yield event
         else:
@@ -187,34 +200,65 @@ def stream(reading: Reading, question: str, **options: Any) -> Iterator[Token]:
 def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
     """Answers to several questions, of one document or several of one reader, their steps in shared passes.
 
-    Raises :class:`UserError` for documents of several readers.
-    ``seconds`` of each counts the passes that it shared in full. As the rows of a pass round alike only up to the size
-    of a matrix product, low bits depend on what is decoded together.
+    Those that read one question under one budget read it once. Raises :class:`UserError` for documents of several
+    readers. ``seconds`` of each counts the passes that it shared in full. As the rows of a pass round alike only up to
+    the size of a matrix product, low bits depend on what is decoded together.
     """
-    generations = [Generation(decoding.reading.block_size) for decoding in decodings]
-    answers = [_decode(decoding) for decoding in decodings]
-    started = time.perf_counter()
-    waiting: dict[int, tuple[State, list[Step]]] = dict.fromkeys(range(len(answers)))
     if len({id(decoding.reading.reader) for decoding in decodings}) > 1:
         raise UserError("answers of several readers cannot share passes; decode those of each reader by themselves")
+    generations = [Generation(decoding.reading.block_size) for decoding in decodings]
+    started = time.perf_counter()
+
+    def accept(number: int, token: Token) -> None:
+        generations[number].trace.append(token)
+
+    def close(number: int, _: None) -> None:
+        generation = generations[number]
+        generation.seconds = time.perf_counter() - started
+        stopped = generation.trace[-1].token in decodings[number].reading.reader.stop_tokens
+        generation.finish = "eos" if stopped else "length"
+
+    answers = {number: _decode(*pair) for number, pair in enumerate(zip(decodings, _read(decodings), strict=True))}
+    _share_passes(answers, decodings, accept, close)
+    return generations
+
+
+def _read(decodings: Sequence[Decoding]) -> list[tuple[State, Tensor]]:
+    """The states behind the questions, each with the tokens that its first step passes."""
+    alike: dict[Hashable, list[int]] = {}
+    for number, d in enumerate(decodings):
+        key = id(d.reading), d.question, d.prefix, max(d.budgets), d.expanded, d.max_new_tokens, tuple(d.captures)
+        alike.setdefault(key, []).append(number)
+    found: dict[int, tuple[State, Tensor]] = {}
+    _share_passes({first: _begin(decodings[first]) for first, *_ in alike.values()}, decodings, None, found.__setitem__)
+    for first, *others in alike.values():
+        state, tokens = found[first]
+        found.update((number, (state.fork(), tokens)) for number in others)
+    return [found[number] for number in range(len(decodings))]
+
+
+def _share_passes(
+    running: Mapping[int, Generator[Event, None, T]],
+    decodings: Sequence[Decoding],
+    accept: Callable[[int, Token], None] | None,
+    close: Callable[[int, T], None],
+) -> None:
+    """Run generators to their ends, ``close`` given what each returns, and ``accept`` its tokens as they come."""
+    waiting: dict[int, tuple[State, list[Step]] | None] = dict.fromkeys(running)
     while waiting:
         for number in list(waiting):
-            for event in answers[number]:
-                if not isinstance(event, Token):
-                    waiting[number] = event
-                    break
-                generations[number].trace.append(event)
-            else:
+            try:
+                while isinstance(event := next(running[number]), Token):
+                    accept(number, event)
+                waiting[number] = event
+            except StopIteration as end:
                 del waiting[number]
-                generation, reader = generations[number], decodings[number].reading.reader
-                generation.seconds = time.perf_counter() - started
-                generation.finish = "eos" if generation.trace[-1].token in reader.stop_tokens else "length"
+                close(number, end.value)
         alike: dict[tuple[type, int], tuple[State, list[Step]]] = {}
         for state, steps in waiting.values():
             alike.setdefault((type(state), steps[0].size), (state, []))[1].extend(steps)
         for state, steps in alike.values():
             _run(decodings[0].reading.reader, state, steps)
-    return generations
 
 
 def _run(reader: Reader, state: State, steps: Sequence[Step]) -> None:
@@ -224,16 +268,24 @@ def _run(reader: Reader, state: State, steps: Sequence[Step]) -> None:
         step.logits = logits
 
 
-def _decode(decoding: Decoding) -> Generator[tuple[State, list[Step]] | Token, None, None]:
-    """The steps that an answer wants run, each time all that may share a pass, and its tokens as they are accepted."""
-    d, reader, policy = decoding, decoding.reading.reader, decoding.policy
-    prompt, budgets = reader.encode_question(d.question, d.prefix), d.budgets
-    captures = {name: SIGNALS[name].capture for name in d.signals if SIGNALS[name].capture}
-    state, pieces, previous = d.reading.begin(prompt, d.max_new_tokens, max(budgets), captures, tried=d.expanded)
+def _begin(d: Decoding) -> Generator[tuple[State, list[Step]], None, tuple[State, Tensor]]:
+    """The steps that read a question; the state behind it, and the tokens that the first step of its answer passes."""
+    prompt = d.reading.reader.encode_question(d.question, d.prefix)
+    state, pieces, rest = d.reading.begin(prompt, d.max_new_tokens, max(d.budgets), d.captures, tried=d.expanded)
     for piece, budget in pieces:
         step = state.plan(piece, budget)
         yield state, [step]
         state.commit(step)
+    return state, rest
+
+
+def _decode(d: Decoding, begun: tuple[State, Tensor]) -> Generator[Event, None, None]:
+    """The steps that an answer wants run, each time all that may share a pass, and its tokens as they are accepted.
+
+    It has ``begun`` with a state of its own behind the question, and the tokens that its first step passes.
+    """
+    reader, policy, budgets = d.reading.reader, d.policy, d.budgets
+    state, previous = begun
     judge, draw = _Judge(d), d.sampling.draws() if d.sampling else None
     k_max = k = budgets[0]
     trace: list[Token] = []

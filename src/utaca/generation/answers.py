@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from utaca.decoding.loop import Reading, generate
+from utaca.decoding.loop import Decoding, Reading, generate, generate_together
 from utaca.detection.detector import Detector
+from utaca.errors import UserError
 from utaca.generation.peak import PeakMemory
 from utaca.memory.store import NoRoomError
 from utaca.methods.method import Method
@@ -43,14 +44,15 @@ class Answer:
 
     ``generation.finish`` is ``eos``, ``length``, ``incoherent`` (see :data:`LOOPED`) or ``memory``, the machine's being
     too small: no token then. ``n_context`` are the document's tokens that were read, ``dropped`` those that were cut;
-    ``prefill_seconds`` is the time of the document's reading, also where it was shared.
+    ``prefill_seconds`` is the time of the document's reading, also where it was shared. ``peak_bytes`` is None, and
+    ``generation.seconds`` NaN, where the answer shared passes, so that neither is its own.
     """
 
     generation: Generation
     n_context: int
     dropped: int
     prefill_seconds: float
-    peak_bytes: int
+    peak_bytes: int | None
 
 
 class Answers:
@@ -81,14 +83,44 @@ class Answers:
             with PeakMemory(self._reader.device) as decoding:
                 generation = generate(method.bind(reading), question, **options)
             peak = max(peak, decoding.bytes)
-            if generation.finish == "length" and loops([token.token for token in generation.trace]):
-                generation.finish = "incoherent"
+            _name_loops(generation)
         except (MemoryError, RuntimeError, NoRoomError) as error:
             if not _out_of_memory(error):
                 raise
             generation, self._kept = Generation(1, finish="memory"), None
         n_context, dropped = (len(reading), reading.dropped) if reading else (0, 0)
         return Answer(generation, n_context, dropped, seconds, peak)
+
+    def answer_together(
+        self, asked: Sequence[tuple[Method, Detector | None]], question: str, max_new_tokens: int, **options: Any
+    ) -> list[Answer]:
+        """As :meth:`answer`, by methods that share one reading (:attr:`Method.reading`), in shared passes.
+
+        Raises :class:`UserError` where memory does not suffice for them side by side.
+        """
+        for method, _ in asked:
+            method.check(self._reader)
+        try:
+            room = len(self._reader.encode_question(question, options.get("prefix", ""))) + max_new_tokens
+            reading, seconds, _ = self._read(asked[0][0], room)
+            own = [
+                {**method.options(detector), **options, "max_new_tokens": max_new_tokens} for method, detector in asked
+            ]
+            bound = [method.bind(reading) for method, _ in asked]
+            generations = generate_together(
+                [Decoding(where, question, **of) for where, of in zip(bound, own, strict=True)]
+            )
+        except (MemoryError, RuntimeError, NoRoomError) as error:
+            if not _out_of_memory(error):
+                raise
+            raise UserError(
+                f"{len(asked)} answers about one document do not fit into memory side by side; set "
+                "generation.together=false"
+            ) from error
+        for generation in generations:
+            generation.seconds = float("nan")
+            _name_loops(generation)
+        return [Answer(generation, len(reading), reading.dropped, seconds, None) for generation in generations]
 
     @cached_property
     def _length(self) -> int:
@@ -106,6 +138,11 @@ class Answers:
                 reading = method.read(self._reader, self._document, room)
             self._kept = key, reading, time.perf_counter() - started, peak.bytes
         return self._kept[1:]
+
+
+def _name_loops(generation: Generation) -> None:
+    if generation.finish == "length" and loops([token.token for token in generation.trace]):
+        generation.finish = "incoherent"
 
 
 def ask(reader: Reader, document: Mapping[str, Any]) -> Asked:

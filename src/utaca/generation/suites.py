@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -53,6 +54,7 @@ def decode_suites(
     journal: Journal,
     *,
     paired: bool = False,
+    together: bool = False,
     replays: Replays | None = None,
 ) -> Decoded:
     """Answers and traces of every point of the suites, and the decisions of one of them replayed the other way.
@@ -60,7 +62,8 @@ def decode_suites(
     ``methods`` holds the method of every point by label, ``triggers`` the detector of every point of method utaca. A
     point that several suites share is decoded once. Methods that can share a reading of the document follow each other,
     and so do questions about one document that stand side by side. ``paired`` runs a token's compact and expanded pass
-    as one (:class:`utaca.decoding.loop.Decoding`).
+    as one (:class:`utaca.decoding.loop.Decoding`). ``together`` decodes a suite's points in block memory side by side
+    (:meth:`utaca.generation.answers.Answers.answer_together`), and journals them as one.
 
     An answer that a machine's memory does not suffice for, or whose method lacks something (:meth:`Method.missing`) or
     cannot do with the reader or the document, is a row too, without tokens; its ``finish`` says so. Of block memory it
@@ -75,6 +78,10 @@ def decode_suites(
     for group in progress(documents, total=len(documents), unit="document", description=f"suites {', '.join(suites)}"):
         answers = Answers(reader, group[0].text)
         questions = [_Question(reader, one, answers, journal, paired) for one in group]
+        for own in suites.values() if together else ():
+            blocks = [(point, methods[point.label], triggers.get(point.label)) for point in own if point.in_blocks]
+            for one in questions:
+                one.answer_together(blocks)
         for suite, label in order:
             for one in questions:
                 answer = one.answer(points[suite, label], methods[label], triggers.get(label), suite)
@@ -106,11 +113,35 @@ class _Question:
     def __init__(self, reader: Reader, asked: Asked, answers: Answers, journal: Journal, paired: bool) -> None:
         self.asked, self._reader, self._answers = asked, reader, answers
         self._journal, self._paired, self._what = journal, paired, f"{asked.document}/{digest(asked)}"
+        self._together: dict[str, pa.Table] = {}
+
+    def answer_together(self, points: Sequence[tuple[Point, Method, Trigger | None]]) -> None:
+        """Decode those of the points that were not yet, all of block memory, in shared passes, for :meth:`answer`."""
+        new = {point.label: (point, *how) for point, *how in points if point.label not in self._together}
+        if not new:
+            return
+
+        def make() -> pa.Table:
+            asked = [(method, trigger.detector if trigger else None) for _, method, trigger in new.values()]
+            answers = self._answers.answer_together(
+                asked, self.asked.question, self.asked.longest, paired=self._paired, prefix=self.asked.prefix
+            )
+            pairs = [self._packed(answer, point) for answer, (point, *_) in zip(answers, new.values(), strict=True)]
+            places = [pa.array([place] * len(pair), pa.int32()) for place, pair in enumerate(pairs)]
+            return pa.concat_tables(pair.append_column("place", own) for pair, own in zip(pairs, places, strict=True))
+
+        # What is decoded side by side rounds alike; so it is found again together, or not at all.
+        identity = digest([self._identity(method, trigger) for _, method, trigger in new.values()])
+        found = self._journal.table(f"answers/{identity}/{self._what}", make)
+        for place, label in enumerate(new):
+            self._together[label] = found.filter(pc.equal(found["place"], place)).drop_columns("place")
 
     def answer(self, point: Point, method: Method, trigger: Trigger | None, suite: str) -> Answered:
         about: dict[str, str | int] = {"suite": suite, "point": point.label, "budget": point.budget}
         if trigger is not None:
             about |= {"detector": trigger.variant, "seed": trigger.seed}
+        if point.label in self._together:
+            return unpacked(self._together[point.label], about)
         lacking = _lacking(method, self._reader)
         # What is missing now may be there next time.
         pair = (
@@ -133,9 +164,12 @@ class _Question:
         return with_columns(table, document=self.asked.document, point=point.label, of=of)
 
     def _table(self, what: str, method: Method, trigger: Trigger | None, make: Any) -> pa.Table:
+        return self._journal.table(f"{what}/{self._identity(method, trigger)}/{self._what}", make)
+
+    def _identity(self, method: Method, trigger: Trigger | None) -> str:
         # Suites and names of detectors are no part of an answer.
         identity = fingerprint(digest(repr(method)), method.files())
-        return self._journal.table(f"{what}/{identity}/{trigger.digest if trigger else ''}/{self._what}", make)
+        return f"{identity}/{trigger.digest if trigger else ''}"
 
     def _generate(self, method: Method, trigger: Trigger | None, interventions: Mapping[int, bool]) -> Answer:
         options = {"interventions": interventions, "paired": self._paired, "prefix": self.asked.prefix}

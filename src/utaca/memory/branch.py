@@ -13,6 +13,7 @@ their own, and share what goes before: rotations, scores, the choice of blocks a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import ClassVar, NamedTuple
@@ -172,6 +173,14 @@ class Branch:
     def position(self) -> int:
         """Position of the next token."""
         return len(self.memory) + self.length
+
+    def fork(self) -> Branch:
+        """A branch that goes on from here by itself and leaves this one as it is."""
+        other = copy(self)
+        for name in ("window", "representatives", "given", "tail", "initial"):
+            setattr(other, name, getattr(self, name).clone())
+        other._pending = self._pending.copy()
+        return other
 
     def plan(self, tokens: Tensor, budget: int) -> Step:
         """A step that passes ``tokens`` [T] behind the branch under a ``budget`` of blocks, not yet run."""

@@ -31,6 +31,12 @@ class GraphBranch(Branch):
             rows = list(group)
             rows[0].branch.graph(len(rows)).run(rows)
 
+    def fork(self) -> GraphBranch:
+        # A graph reads its own branch alone.
+        other = super().fork()
+        other.__dict__.pop("_graphs", None)
+        return other
+
     def graph(self, rows: int) -> Graph:
         """The branch's pass of so many rows, made where it is first asked for."""
         graphs = self.__dict__.setdefault("_graphs", {})

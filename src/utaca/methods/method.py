@@ -100,7 +100,7 @@ class State(ABC):
         self.reader, self.method, self.length, self.budget = reading.reader, reading.method, length, reading.budget
         self.attended: list[float] = []
 
-    def copy(self) -> State:
+    def fork(self) -> State:
         """A state that goes on from here and leaves this one as it is."""
         other = copy(self)
         for name, value in vars(self).items():
@@ -150,7 +150,7 @@ class Step:
         self.state, self.tokens, self.budget, self.size = state, tokens, budget, len(tokens)
 
     def run(self) -> None:
-        after = self.after = self.state.copy()
+        after = self.after = self.state.fork()
         after.budget = self.budget
         self.hidden = after.advance(self.tokens)
         self.embeddings = {site: rows[0] for site, rows in after.reader.embeddings().items()}

@@ -50,4 +50,4 @@ class StreamingMethod(Method):
     def state(self, reading: Streamed, repeated: int, room: int) -> State:
         if repeated:
             raise ValueError("a cache cannot go back; this method must not observe the document's end")
-        return reading.cache.copy()
+        return reading.cache.fork()

@@ -348,8 +348,7 @@ def tradeoff(
         spread(row, "end_to_end_s", point.estimate("end_to_end", "documents", draws))
         spread(row, "prefill_s", point.estimate("prefill_seconds", "documents", draws))
         spread(row, "seconds_per_token", point.estimate("decode_seconds", "n_generated", draws))
-        peak = point.sums["peak_bytes"]
-        row["peak_gib"] = float(np.nanmax(peak)) / 2**30 if not np.isnan(peak).all() else NAN
+        row["peak_gib"] = point.peak_gib
         row |= {
             "paper_cas_pct": known.cas if known else NAN,
             "paper_mtokens": known.mtokens if known else NAN,

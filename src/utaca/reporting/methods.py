@@ -92,7 +92,7 @@ def methods(
         row |= {
             "prefill_s": point.ratio("prefill_seconds", "documents"),
             "seconds_per_token": point.ratio("decode_seconds", "n_generated"),
-            "peak_gib": float(np.nanmax(point.sums["peak_bytes"])) / 2**30,
+            "peak_gib": point.peak_gib,
         }
         rows.append(row | reference)
     for row, adjusted in zip(rows, statistics.holm([row.get("difference_p", NAN) for row in rows]), strict=True):

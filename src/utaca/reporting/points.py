@@ -114,6 +114,12 @@ class Point:
         ] or [self]
 
     @property
+    def peak_gib(self) -> float:
+        """The highest peak of memory of its answers; NaN where none was measured."""
+        peak = self.sums["peak_bytes"]
+        return float(np.nanmax(peak)) / 2**30 if not np.isnan(peak).all() else float("nan")
+
+    @property
     def n_failed(self) -> int:
         """Judgements that failed."""
         return int((self.sums["attributes"] - self.sums["judged"]).sum())

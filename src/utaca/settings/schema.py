@@ -536,6 +536,11 @@ class Generation:
         "run the compact and the expanded pass of an adaptive step as one pass of the model, which pays where reading "
         "the weights costs more than a second row, as on a GPU; the same tokens, up to rounding",
     )
+    together: bool = setting(
+        False,
+        "decode a suite's points in block memory side by side in shared passes, which is some times faster; seconds and "
+        "memory of an answer are then not its own and not told, and another choice of points changes low bits",
+    )
     seeds: int = setting(
         1,
         "detector seeds under which a point of method utaca is run where it names none, the first so many; their "
