@@ -309,7 +309,7 @@ def test_a_signal_is_measured_by_its_own_hook(signal: None, graphs: bool) -> Non
         far = [token.selected.shape[1] for token in found.trace]
         assert min(far) == 5 if length == 300 else {0, 1, 2} <= set(far)
         for token in found.trace:
-            assert set(token.signals) == {"margin", "retrieval", "lead"}
+            assert set(token.signals) == {*SIGNALS}
             assert token.signals["lead"] == pytest.approx(lead(token.scores, reader), rel=1e-4, abs=1e-6)
         assert any(token.signals["lead"] > 0.01 for token in found.trace)
 

@@ -33,23 +33,12 @@ with stage_log(snakemake.log[0]):
     }
     documents = rows(files.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
     # Operating points that are added or asked for again find the others in the journal.
-    common = digest(
-        {"code": params.code, "reader": params.reader, "paired": params.paired, "together": params.together}
-    )
+    how = {"paired": params.paired, "together": params.together}
+    common = digest({"code": params.code, "reader": params.reader, **how})
     journal = Journal(params.journal, fingerprint(common, files.reader))
     replays = Replays(*params.replays) if params.replays else None
     asked = [ask(reader, document) for document in documents]
-    found = decode_suites(
-        reader,
-        asked,
-        suites,
-        methods,
-        triggers,
-        journal,
-        paired=params.paired,
-        together=params.together,
-        replays=replays,
-    )
+    found = decode_suites(reader, asked, suites, methods, triggers, journal, replays=replays, **how)
     changing = ("suites", "methods", "triggers", "replays")
     settings = digest({key: value for key, value in params.items() if key not in changing})
     made_from = [files.documents, *files.detectors]

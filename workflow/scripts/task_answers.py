@@ -35,13 +35,10 @@ with stage_log(snakemake.log[0]):
     asked = ask(TASKS[params.task], rows(files.examples, "examples"))
     # Operating points and rows that are added or asked for again find the others in the journal. It outlives an
     # edit of the code: answers take hours, and a folder that is deleted is only work to be done.
-    common = digest(
-        {"reader": params.reader, "paired": params.paired} | ({"together": True} if params.together else {})
-    )
+    how = {"paired": params.paired} | ({"together": True} if params.together else {})
+    common = digest({"reader": params.reader, **how})
     journal = Journal(params.journal, fingerprint(common, files.reader))
-    found = decode_suites(
-        reader, asked, suites, methods, triggers, journal, paired=params.paired, together=params.together
-    )
+    found = decode_suites(reader, asked, suites, methods, triggers, journal, **how)
     config = digest({key: value for key, value in params.items() if key not in ("suites", "methods", "triggers")})
     made_from = [files.examples, *files.detectors]
     write(output.answers, "answers", pa.concat_tables(found.answers.values()), config=config, made_from=made_from)
