@@ -167,6 +167,16 @@ def test_real_detector_sees_margin_and_embedding(memory) -> None:
         state = after
 
 
+def test_a_detector_may_look_at_the_embedding_alone(memory) -> None:
+    torch.manual_seed(0)
+    detector = Detector(schema.Detector(signals=[], lstm=False), memory.reader.width).eval()
+    found = generate(memory, "Who?", budget=9, policy=Sub(3), detector=detector, max_new_tokens=6)
+    for token in found.trace:
+        seen = (token.tentative or token).embeddings["attention"]
+        judged, _ = detector.step(torch.zeros(1, 0), seen[None], None)
+        assert torch.tensor(token.gdm).allclose(judged[0], atol=1e-5)
+
+
 def test_margin_and_sites() -> None:
     tokens = some_tokens(100)
     reader, seen = make_reader(), {}

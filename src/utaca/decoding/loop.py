@@ -359,7 +359,8 @@ class _Judge:
         signals = {name: SIGNALS[name].value(Seen(top.values, hidden, step.captured.get(name))) for name in self.names}
         parts = [chosen, logits[chosen] - logits.logsumexp(-1), *signals.values(), top.indices, top.values]
         if self.detector is not None:
-            seen = torch.stack([signals[name] for name in self.detector.settings.signals]).float()
+            looked = [signals[name].float() for name in self.detector.settings.signals]
+            seen = torch.stack(looked) if looked else hidden.new_zeros(0, dtype=torch.float32)
             embedding = step.embeddings[self.detector.settings.site]
             with onednn(False):
                 p, after = self.detector.step(seen[None], embedding[None].float(), self.before)
