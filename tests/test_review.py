@@ -699,7 +699,8 @@ def test_sheets_are_applied_once_they_are_there(tmp_path):
     for own in (folder / "data/annotations").glob("*.csv"):
         own.unlink()
     for split, labels in (("train", LABELS), ("validation", LABELS.slice(0, 0)), ("test", LABELS.slice(0, 9))):
-        write(folder / PLAN.labels / "uncorrected" / f"{split}.parquet", "labels", labels)
+        for number, path in enumerate(PLAN.uncorrected(split)):
+            write(folder / path, "labels", labels if number == 0 else labels.slice(0, 0))
         write(folder / PLAN.documents(split), "documents", [document("d0"), document("d1")])
     (judged_test,) = PLAN.judged("test")
     points = [

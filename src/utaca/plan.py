@@ -257,6 +257,10 @@ class Plan:
         """Folder of the labels, one a labeller."""
         return f"{self.folder}/labels/{self.settings.labeller.name}"
 
+    def uncorrected(self, split: str) -> list[str]:
+        """The labels of a split's trajectories as the labeller gave them, a file for each of theirs."""
+        return [f"{self.labels}/uncorrected/{split}/part-{n}.parquet" for n in range(self.size(split).shards)]
+
     @property
     def scores(self) -> str:
         """Folder of the scores, one a judge."""
@@ -463,7 +467,7 @@ class Plan:
         splits = [split for split, kind in self.decoded if kind == "blocks"]
         traced = [path for split in splits for path in self.labelled(split)]
         replays = f"{self.scores}/replays.parquet"
-        uncorrected = [f"{self.labels}/uncorrected/{split}.parquet" for split in SPLITS]
+        uncorrected = [path for split in SPLITS for path in self.uncorrected(split)]
         scored = [path for split in splits for path in self.judged(split)] + (
             [replays] if self.settings.scale.replays and self.settings.replays_of else []
         )

@@ -9,18 +9,20 @@ rule labels:
 
 rule label:
     input:
-        trajectories=lambda wildcards: PLAN.trajectories(wildcards.split),
+        trajectories=f"{OUT}/trajectories/{{split}}/part-{{shard}}.parquet",
         documents=f"{OUT}/documents/{{split}}.parquet",
     output:
-        labels=f"{LABELS}/uncorrected/{{split}}.parquet",
-        usage=PLAN.usage(f"{LABELS}/uncorrected/{{split}}.parquet"),
+        labels=f"{LABELS}/uncorrected/{{split}}/part-{{shard}}.parquet",
+        usage=PLAN.usage(f"{LABELS}/uncorrected/{{split}}/part-{{shard}}.parquet"),
     log:
-        f"{LOGS}/label/{SETTINGS.labeller.name}/{{split}}.log",
+        f"{LOGS}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.log",
     benchmark:
-        f"{MEASURED}/label/{SETTINGS.labeller.name}/{{split}}.tsv"
+        f"{MEASURED}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.tsv"
     retries: PLAN.retries("labeller")
     conda:
         ENVIRONMENT
+    resources:
+        labelling=1,
     params:
         code=CODE["label"],
         labeller=IDENTITY["labeller"],
@@ -30,7 +32,7 @@ rule label:
 
 rule correct_labels:
     input:
-        labels=f"{LABELS}/uncorrected/{{split}}.parquet",
+        labels=lambda wildcards: PLAN.uncorrected(wildcards.split),
         sheet=PLAN.sheet("labels"),
     output:
         f"{LABELS}/{{split}}.parquet",
@@ -127,7 +129,7 @@ rule score_replays:
 
 rule review_labels:
     input:
-        labels=[f"{LABELS}/uncorrected/{split}.parquet" for split in SPLITS],
+        labels=[path for split in SPLITS for path in PLAN.uncorrected(split)],
         documents=PLAN.stage("documents"),
     output:
         f"{LABELS}/review.html",
@@ -140,7 +142,7 @@ rule review_labels:
         ENVIRONMENT
     params:
         code=CODE["review_labels"],
-        splits=SPLITS,
+        labels={split: PLAN.uncorrected(split) for split in SPLITS},
         caption=PLAN.caption,
         labeller=IDENTITY["labeller"],
     script:

@@ -1,4 +1,4 @@
-"""Labels of a split's trajectory tokens."""
+"""Labels of the trajectory tokens of a shard."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
-    splits = snakemake.params.splits
-    labels = {split: read(path, "labels") for split, path in zip(splits, snakemake.input.labels, strict=True)}
+    labels = {split: read(paths, "labels") for split, paths in snakemake.params.labels.items()}
     documents = {
         split: rows(path, "documents", ["id", "person", "facts", "text", "spans"])
-        for split, path in zip(splits, snakemake.input.documents, strict=True)
+        for split, path in zip(labels, snakemake.input.documents, strict=True)
     }
     html = page(labels, documents, run_in_words(load(snakemake.config), "labeller"))
     with atomic_path(snakemake.output[0]) as scratch:

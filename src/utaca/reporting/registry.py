@@ -397,10 +397,9 @@ def labels(files: Files, config: schema.Config, folder: Path) -> Table:
     from utaca.records.tables import read
     from utaca.reporting import people
 
-    uncorrected, corrected = (
-        {split: read(path, "labels") for split, path in zip(SPLITS, files[name], strict=True)}
-        for name in ("uncorrected", "labels")
-    )
+    parts = {split: [path for path in files["uncorrected"] if Path(path).parent.name == split] for split in SPLITS}
+    uncorrected = {split: read(own, "labels") for split, own in parts.items()}
+    corrected = {split: read(path, "labels") for split, path in zip(SPLITS, files["labels"], strict=True)}
     sheet = next((read_corrections(Path(path)) for path in files["label_sheet"]), None)
     return people.labels(uncorrected, corrected, sheet, config)
 
