@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from utaca.errors import UserError
 from utaca.records import write
 from utaca.records.tables import provenance
 from utaca.reporting import detection, detection_figures, figures, generation, paper, render, statistics, tables
+from utaca.reporting.points import points
 from utaca.settings import schema
 
 N_DOCUMENTS = 6
@@ -280,6 +282,22 @@ def test_ablation_finds_its_variants(detections, config):
     found = {(row.margin, row.embedding, row.lstm): row.detector for row in frame.itertuples() if row.run}
     assert found == {(True, True, True): "UT-ACA", (True, False, False): "margin_only"}
     assert list(frame["paper_macc_pct"]) == [26.82, 78.95, 53.71, 80.06, 80.19, 83.43]
+
+
+def test_ablation_has_the_cas_of_the_point_that_most_variants_answer(detections, config, results):
+    answers, scores = results
+    found = points(answers, scores)
+    by_key = {point.key: point for point in found}
+    one = by_key["utaca", 32, "sub.16"]
+    found.append(replace(one, detector="margin_only", sums={**one.sums, "cas": one.sums["cas"] / 2}))
+    table = detection.ablation(detection.load(detections), config, found)
+    rows = table.frame.set_index("detector")
+    cas = 100 * one.sums["cas"].sum() / one.sums["judged"].sum()
+    assert rows.loc["UT-ACA", "cas_pct"] == pytest.approx(cas)
+    assert rows.loc["margin_only", "cas_pct"] == pytest.approx(cas / 2)
+    assert rows.loc["margin_only", "mtokens"] == pytest.approx(one.ratio("selected", "n_generated"))
+    assert rows.loc["UT-ACA", "cas_pct_low"] < cas < rows.loc["UT-ACA", "cas_pct_high"]
+    assert "K_max=32, Sub.16" in table.caption
 
 
 def test_triggers_against_token_agreement(detections, config):

@@ -17,8 +17,9 @@ from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.reporting import paper, render, statistics
+from utaca.reporting.points import CAS, MTOKENS, Point
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import NAN, NOT_RUN, Column, Row, Table, caption_in_words
+from utaca.reporting.tables import NAN, NOT_RUN, Column, Row, Table, caption_in_words, figure, spread
 from utaca.settings import schema
 
 DETECTORS = {
@@ -172,10 +173,17 @@ def detection(data: Detections, config: schema.Config) -> Table:
     return Table("detection", "Uncertainty detection", caption, pd.DataFrame(rows), columns, notes=notes)
 
 
-def ablation(data: Detections, config: schema.Config) -> Table:
-    """Component ablation (paper, table of the same name): variants that differ from the main one in these alone."""
+def ablation(data: Detections, config: schema.Config, found: Sequence[Point] = ()) -> Table:
+    """Component ablation (paper, table of the same name): variants that differ from the main one in these alone.
+
+    CAS is that of the operating point under which most variants answer, of those ``found`` on the test split.
+    """
     main = config.detectors[config.detector]
     draws = Draws.of(len(data.documents), config, "detection")
+    adaptive = [point for point in found if point.key[0] == "utaca"]
+    keys = [point.key for point in adaptive]
+    key = max(keys, key=keys.count, default=None)
+    answered = {point.detector: point for point in adaptive if point.key == key}
     rows = []
     for (margin, embedding, lstm), reference in paper.ABLATION.items():
         wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
@@ -183,6 +191,11 @@ def ablation(data: Detections, config: schema.Config) -> Table:
         row = {"margin": margin, "embedding": embedding, "lstm": lstm}
         resampled = {name: resampled_metrics(data, name, draws)} if name in data.runs else {}
         row |= _figures(data, name or NOT_RUN, draws, resampled)
+        row |= {"mtokens": NAN, "generation_seeds": 0}
+        spread(row, "cas_pct", Estimate(NAN))
+        if point := answered.get(name):
+            row |= {"mtokens": point.ratio(*MTOKENS), "generation_seeds": len(point.seeds)}
+            spread(row, "cas_pct", point.estimate(*CAS, Draws.of(len(point.documents), config, "test")), 100)
         rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
 
     def component(key: str) -> Show:
@@ -196,6 +209,8 @@ def ablation(data: Detections, config: schema.Config) -> Table:
         *(Column(header, _shown(f"{m}_pct", 2), folded=m != "macc") for header, m in _HEADERS.items()),
         Column("AUROC", _shown("auroc", 3)),
         *value_columns(),
+        Column("mTokens", lambda row: render.number(row["mtokens"], 1)),
+        Column("CAS %", figure("cas_pct", 2)),
         Column(f"paper mAcc % ({paper.NAMES[paper.LLAMA]})", lambda row: render.number(row["paper_macc_pct"], 2)),
         Column("paper CAS %", lambda row: render.number(row["paper_cas_pct"], 2)),
     )
@@ -203,6 +218,8 @@ def ablation(data: Detections, config: schema.Config) -> Table:
         "Component ablation of the detector on the fixed compact-budget traces of the test split, all else as in "
         f"{data.title(config.detector)}; figures are means over seeds. {_VALUES}"
     )
+    if key:
+        what += f" mTokens and CAS: as the trigger of K_max={key[1]}, {key[2].capitalize()}, where it was run as one."
     return Table("ablation", "Component ablation", _caption(what, data, config), pd.DataFrame(rows), columns)
 
 

@@ -226,11 +226,15 @@ def detection(files: Files, config: schema.Config, folder: Path) -> Table:
     return detection.detection(detection.load_checked(files["detections"][0], files["detected_from"]), config)
 
 
-@entry("Component ablation", "detection", *DETECTIONS)
+@entry("Component ablation", "detection", *DETECTIONS, *TEST)
 def ablation(files: Files, config: schema.Config, folder: Path) -> Table:
     from utaca.reporting import detection
+    from utaca.reporting.points import points
 
-    return detection.ablation(detection.load_checked(files["detections"][0], files["detected_from"]), config)
+    data = detection.load_checked(files["detections"][0], files["detected_from"])
+    answers, scores = (files[name] for name in TEST)
+    found = points(answers, scores, config.shown("test", "generation")) if answers else []
+    return detection.ablation(data, config, found)
 
 
 @entry("Detectors as triggers", "detection", *DETECTIONS, when=EXPANDED)
