@@ -44,7 +44,7 @@ TABLES = {
         "bound",
         "failures",
     ],
-    *["cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources", "implied"],
+    *["steps", "cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources", "implied"],
 }
 FIGURES = {"curves", "budget", "recall", "reliability", "margins", "detectors", "differences"}
 

@@ -58,7 +58,7 @@ _SPLITS = {
 
 def seeds_in_words(config: schema.Config) -> str:
     """The seeds that the operating points of a config use where they name none."""
-    number = config.generation.seeds
+    number = config.generation.seeds or config.scale.detector_seeds
     detector = f"{number} detector seeds" if number > 1 else f"detector seed {config.detector_seed}"
     return f"config seed {config.seed}, {detector}"
 

@@ -65,6 +65,8 @@ FIXED = When(lambda config: any(p.method == "infllm" and p.in_blocks for s in co
                                 if s.split == "test" and s.table != "seeds" for p in s.points),
              "fixed budgets on the test split", "suites={plain}")  # fmt: skip
 OWN = When(lambda config: any(map(config.tried, ("validation", "test"))), "points of method utaca", "suites={plain}")
+TRIED_ON_TEST = When(lambda config: bool(config.tried("test")), "points of method utaca on the test split",
+                     "suites={plain}")  # fmt: skip
 EXPANDED = When(lambda config: config.trajectories.expanded > 0, "trajectories that try every token expanded",
                 "detectors=paper")  # fmt: skip
 OOD = When(lambda config: any(map(config.asked_of, config.tasks.sets)), "benchmarks that suites ask",
@@ -253,6 +255,13 @@ def detection_own(files: Files, config: schema.Config, folder: Path) -> Table:
         check_source(path, files[f"{Path(path).stem}_decoded"])
     fixed = detection.load_checked(files["detections"][0], files["detected_from"])
     return detection_own.detection_own(files["trace_labels"], fixed, config)
+
+
+@entry("Expansions by step", "detection", "test_traces", when=TRIED_ON_TEST)
+def steps(files: Files, config: schema.Config, folder: Path) -> Table:
+    from utaca.reporting.steps import steps
+
+    return steps(files["test_traces"], config, config.shown("test", "generation"))
 
 
 @entry("Reliability of p_N", "detection", *DETECTIONS, kind="figure")
