@@ -22,7 +22,7 @@ from utaca.errors import UserError
 from utaca.plan import STAGES, Plan
 from utaca.reporting import quote
 from utaca.reporting.points import label_in_words
-from utaca.settings import schema
+from utaca.settings import runs, schema
 from utaca.settings.checks import load
 from utaca.settings.compose import compose
 
@@ -148,8 +148,9 @@ def test_what_is_published_of_the_run_is_what_was_planned() -> None:
     if not saved.is_dir():
         pytest.skip("the planned run has not been saved: make snapshot RUN=evidence")
     config = evidence()
-    made_with = load(yaml.safe_load((saved / "run.yaml").read_text(encoding="utf-8")) | {"run": "evidence"})
-    assert made_with.plan == config.plan
+    made_with = load(runs.read(saved / "run.yaml"))
+    # All that decides: what was made, by whom it was judged, and what was planned of it.
+    assert made_with == config
     rows = pd.read_csv(saved / "verdict.csv").query("claim != 'exploratory'")
     claims = {label: "primary" if label == config.plan.primary else "secondary" for label in config.plan.labels}
     assert dict(zip(rows["name"], rows["claim"], strict=True)) == {
