@@ -67,6 +67,7 @@ NAVIGATION = {
         "docs/plan",
         "docs/paper",
         "docs/results",
+        "docs/results_long",
         "docs/results_methods",
         "docs/default_run",
         "docs/performance",

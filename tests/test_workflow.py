@@ -102,8 +102,8 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "draw_biographies validation": 1,
         "write_biographies": 1,
         **{f"pad {split}": 1 for split in SPLITS},
-        **{f"decode_trajectories {split}": PLAN.size(split).shards for split in SPLITS},
-        **{f"{rule} {split}": 1 for split in SPLITS for rule in ("label", "correct_labels")},
+        **{f"{rule} {split}": PLAN.size(split).shards for split in SPLITS for rule in ("decode_trajectories", "label")},
+        **{f"correct_labels {split}": 1 for split in SPLITS},
         **{f"train_detector {variant}": 1 for variant in ("utaca", "two_way", "evidential", "chained")},
         "fit_baselines": 1,
         "detections": 1,
@@ -391,6 +391,7 @@ def test_the_report_links_what_is_there(finished: Path) -> None:
 
 
 JUDGED = {
+    "ablation",  # each variant's CAS as a trigger
     "verdict",
     "test",
     "validation",
