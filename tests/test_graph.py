@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from utaca.decoding.loop import generate
+from utaca.decoding.loop import Decoding, generate, generate_together
 from utaca.decoding.policies import Set, Sub
 from utaca.detection.signals.retrieval import diffuseness
 from utaca.errors import UserError
@@ -320,6 +320,23 @@ def test_paired_tries_are_captured_as_one_pass_of_two_rows(captured: type[Record
     # The question; tokens at K_max, which are tried alone; all others, in two rows.
     assert forwards == [1, 1, 1, 2, 2]
     assert captured.made == 2
+
+
+def test_answers_that_share_a_question_have_graphs_of_their_own(captured: type[Recorded], forwards: list[int]) -> None:
+    memory = prefill(make_reader(memory=Memory(n_init=4, n_local=24, block_size=8)), some_tokens(130))
+    memory.reader.stop_tokens = frozenset()
+    policies = [{}, {"policy": Set(2), "agreement": True}, {"policy": Sub(3), "agreement": True}]
+    options = [{"max_new_tokens": 40, "budget": 7, **policy} for policy in policies]
+    plain = [generate(memory, "Where?", **own) for own in options]
+    forwards.clear()
+    document = graphs(memory)
+    together = generate_together([Decoding(document, "Where?", **own) for own in options])
+    for one, other in zip(plain, together, strict=True):
+        assert [(t.token, t.k, t.rolled_back) for t in one.trace] == [
+            (t.token, t.k, t.rolled_back) for t in other.trace
+        ]
+    assert forwards[0] == 1
+    assert captured.made == 3
 
 
 def test_a_capture_that_fails_is_told(captured: type[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,7 @@ def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
         generation.finish = "eos" if stopped else "length"
 
     answers = {number: _decode(*pair) for number, pair in enumerate(zip(decodings, _read(decodings), strict=True))}
-    _share_passes(answers, decodings, accept, close)
+    _share_passes(decodings[0].reading.reader, answers, accept, close)
     return generations
 
 
@@ -230,7 +230,8 @@ def _read(decodings: Sequence[Decoding]) -> list[tuple[State, Tensor]]:
         key = id(d.reading), d.question, d.prefix, max(d.budgets), d.expanded, d.max_new_tokens, tuple(d.captures)
         alike.setdefault(key, []).append(number)
     found: dict[int, tuple[State, Tensor]] = {}
-    _share_passes({first: _begin(decodings[first]) for first, *_ in alike.values()}, decodings, None, found.__setitem__)
+    questions = {first: _begin(decodings[first]) for first, *_ in alike.values()}
+    _share_passes(decodings[0].reading.reader, questions, None, found.__setitem__)
     for first, *others in alike.values():
         state, tokens = found[first]
         found.update((number, (state.fork(), tokens)) for number in others)
@@ -238,12 +239,15 @@ def _read(decodings: Sequence[Decoding]) -> list[tuple[State, Tensor]]:
 
 
 def _share_passes(
+    reader: Reader,
     running: Mapping[int, Generator[Event, None, T]],
-    decodings: Sequence[Decoding],
     accept: Callable[[int, Token], None] | None,
     close: Callable[[int, T], None],
 ) -> None:
-    """Run generators to their ends, ``close`` given what each returns, and ``accept`` its tokens as they come."""
+    """Run generators of one reader to their ends, the steps that they want in shared passes.
+
+    ``close`` is given what each returns, and ``accept`` its tokens as they come; None where there are none.
+    """
     waiting: dict[int, tuple[State, list[Step]] | None] = dict.fromkeys(running)
     while waiting:
         for number in list(waiting):
@@ -258,7 +262,7 @@ def _share_passes(
         for state, steps in waiting.values():
             alike.setdefault((type(state), steps[0].size), (state, []))[1].extend(steps)
         for state, steps in alike.values():
-            _run(decodings[0].reading.reader, state, steps)
+            _run(reader, state, steps)
 
 
 def _run(reader: Reader, state: State, steps: Sequence[Step]) -> None:

@@ -33,3 +33,8 @@ class Signal:
 
     value: Callable[[Seen], Tensor]
     capture: Callable[[Tensor, int | Tensor, float], Tensor] | None = None
+
+
+def mean_of_layers(seen: Seen) -> Tensor:
+    """The ``value`` of a signal that is the mean [] of what it captured of each layer; 0 where no layer retrieved."""
+    return seen.hidden.new_zeros(()) if seen.captured is None else seen.captured.mean()

@@ -211,6 +211,7 @@ def ablation(data: Detections, config: schema.Config, found: Sequence[Point] = (
         *value_columns(),
         Column("mTokens", lambda row: render.number(row["mtokens"], 1)),
         Column("CAS %", figure("cas_pct", 2)),
+        Column("Seeds of CAS", _count("generation_seeds"), folded=True),
         Column(f"paper mAcc % ({paper.NAMES[paper.LLAMA]})", lambda row: render.number(row["paper_macc_pct"], 2)),
         Column("paper CAS %", lambda row: render.number(row["paper_cas_pct"], 2)),
     )

@@ -57,5 +57,5 @@ def steps(traces: Sequence[str | Path], config: schema.Config, only: Collection[
         *(Column(name, figure(f"from_{first}_pct", 1)) for name, first in zip(named, FROM, strict=True)),
     )
     what = "Share of tokens, in percent, that were rolled back and generated again, by their step in the answer."
-    told = caption_in_words(what, config, "judge", len(documents), seeds_in_words(config), "", columns=False)
+    told = caption_in_words(what, config, "labeller", len(documents), seeds_in_words(config), "", columns=False)
     return Table("steps", "Expansions by step", told, pd.DataFrame(rows), shown)

@@ -340,7 +340,7 @@ def _suites_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
     if config.generation.together and config.scale.replays:
         yield (
             "generation.together is true and scale.replays is not 0, but a replay needs an answer that was decoded by "
-            "itself; set one of them otherwise."
+            "itself; set generation.together=false or scale.replays=0."
         )
     replayable = [point.label for point in config.replayable()]
     tested = any(suite.split == "test" for suite in config.suites.values())

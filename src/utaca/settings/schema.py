@@ -538,8 +538,8 @@ class Generation:
     )
     together: bool = setting(
         False,
-        "decode a suite's points in block memory side by side in shared passes, which is some times faster; seconds "
-        "and memory of an answer are then not its own and not told, and another choice of points changes low bits",
+        "decode a suite's points in block memory side by side in shared passes, which is faster; the seconds "
+        "and the memory of an answer are then not its own and not told, and another choice of points changes low bits",
     )
     seeds: int = setting(
         1,

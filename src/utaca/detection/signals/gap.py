@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from utaca.detection.signal import Seen, Signal
+from utaca.detection.signal import Signal, mean_of_layers
 
 
 def lead(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
@@ -19,8 +19,4 @@ def lead(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
     return (first - second) * (n_far > 1)
 
 
-def _value(seen: Seen) -> Tensor:
-    return seen.hidden.new_zeros(()) if seen.captured is None else seen.captured.mean()
-
-
-SIGNAL = Signal(value=_value, capture=lead)
+SIGNAL = Signal(value=mean_of_layers, capture=lead)

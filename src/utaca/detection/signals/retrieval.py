@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from utaca.detection.signal import Seen, Signal
+from utaca.detection.signal import Signal, mean_of_layers
 
 
 def diffuseness(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
@@ -20,8 +20,4 @@ def diffuseness(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
     return torch.where(count > 1, entropy / count.clamp(min=2).log(), 0.0)
 
 
-def _value(seen: Seen) -> Tensor:
-    return seen.hidden.new_zeros(()) if seen.captured is None else seen.captured.mean()
-
-
-SIGNAL = Signal(value=_value, capture=diffuseness)
+SIGNAL = Signal(value=mean_of_layers, capture=diffuseness)
