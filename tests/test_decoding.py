@@ -397,25 +397,26 @@ def test_a_budget_for_every_step_replays_a_trace(memory) -> None:
     assert [t.k for t in generate(memory, "Who?", budget=[5, 2], max_new_tokens=4).trace] == [5, 2, 2, 2]
 
 
+def token_after(memory, tokens: list[int], budgets: list[int], k: int) -> int:
+    """The token that follows an answer whose ``tokens`` were decoded under ``budgets``, under ``k``, from the start."""
+    reader, prompt = memory.reader, memory.reader.encode_question("Who?")
+    branch = Branch(memory, 400)
+    branch.commit(branch.step(prompt[:-1], memory.settings.prefill_budget))
+    token = prompt[-1:]
+    for earlier, k_earlier in zip(tokens, budgets, strict=True):
+        branch.commit(branch.step(token, k_earlier))
+        token = torch.tensor([earlier])
+    return int(reader.logits(branch.step(token, k).hidden[-1]).argmax())
+
+
 @pytest.mark.parametrize("policy", [Set(1), Sub(5)])
 @pytest.mark.parametrize("paired", [False, True])
 def test_token_agreement_expands_exactly_where_the_tokens_differ(memory, policy: Policy, paired: bool) -> None:
     options = {"policy": policy, "agreement": True, "max_new_tokens": 25, "paired": paired}
     found = generate(memory, "Who?", budget=BUDGET, **options)
-    reader, prompt = memory.reader, memory.reader.encode_question("Who?")
     k, tokens, budgets, selected = BUDGET, [], [], 0
-
-    def after_prefix(k_now: int) -> int:
-        branch = Branch(memory, 400)
-        branch.commit(branch.step(prompt[:-1], memory.settings.prefill_budget))
-        token = prompt[-1:]
-        for earlier, k_earlier in zip(tokens, budgets, strict=True):
-            branch.commit(branch.step(token, k_earlier))
-            token = torch.tensor([earlier])
-        return int(reader.logits(branch.step(token, k_now).hidden[-1]).argmax())
-
     for token in found.trace:
-        compact, wide = after_prefix(k), after_prefix(BUDGET)
+        compact, wide = (token_after(memory, tokens, budgets, budget) for budget in (k, BUDGET))
         selected += k if k == BUDGET else k + BUDGET
         assert token.rolled_back == (compact != wide)
         assert (token.probe is None) == (k == BUDGET or token.rolled_back)
@@ -429,9 +430,50 @@ def test_token_agreement_expands_exactly_where_the_tokens_differ(memory, policy:
     assert found.mean_selected_with_tentative == pytest.approx(selected * 8 / len(budgets))
 
 
-def test_token_agreement_is_given_alone_and_with_a_policy(memory) -> None:
-    with pytest.raises(UserError, match="one of the two"):
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_witness_expands_exactly_where_two_small_budgets_differ(memory, paired: bool) -> None:
+    options = {"policy": Sub(5), "agreement": True, "witness": 3, "max_new_tokens": 25, "paired": paired}
+    found = generate(memory, "Who?", budget=BUDGET, **options)
+    k, tokens, budgets, selected = BUDGET, [], [], 0
+    for token in found.trace:
+        compact, other, wide = (token_after(memory, tokens, budgets, budget) for budget in (k, 3, BUDGET))
+        tried = k not in (3, BUDGET)
+        assert token.rolled_back == (tried and compact != other)
+        assert (token.probe.k if token.probe else 0) == (3 if tried else 0)
+        selected += k + (3 if tried else 0) + (BUDGET if token.rolled_back else 0)
+        k = BUDGET if token.rolled_back else k
+        tokens.append(wide if token.rolled_back else compact)
+        budgets.append(k)
+        assert (token.token, token.k) == (tokens[-1], k)
+        k = k if token.rolled_back else Sub(5).update(k, BUDGET, None)
+    assert 0 < found.rollbacks < len(found.trace)
+    assert found.mean_selected_with_tentative == pytest.approx(selected * 8 / len(budgets))
+
+
+@pytest.mark.parametrize("every", [0, 1, 4])
+def test_without_a_detector_tokens_are_expanded_by_their_number(memory, every: int) -> None:
+    found = generate(memory, "Who?", budget=BUDGET, policy=Sub(5), every=every, max_new_tokens=25)
+    k = BUDGET
+    for number, token in enumerate(found.trace):
+        assert token.rolled_back == (k < BUDGET and every > 0 and number % every == 0)
+        assert (token.gdm, token.intervened) == (None, False)
+        k = BUDGET if token.rolled_back else k
+        assert token.k == k
+        k = k if token.rolled_back else Sub(5).update(k, BUDGET, None)
+    fixed = generate(memory, "Who?", budget=[token.k for token in found.trace], max_new_tokens=25)
+    assert [token.token for token in fixed.trace] == [token.token for token in found.trace]
+
+
+def test_a_trigger_is_given_alone_and_with_a_policy(memory) -> None:
+    with pytest.raises(UserError, match="give one of them"):
         generate(memory, "Who?", budget=2, policy=Sub(1), agreement=True, detector=Scripted())
+    with pytest.raises(UserError, match="give one of them"):
+        generate(memory, "Who?", budget=2, policy=Sub(1), agreement=True, every=3)
+    with pytest.raises(UserError, match="every must be at least 1"):
+        generate(memory, "Who?", budget=2, policy=Sub(1), every=-1)
+    for options in ({"agreement": True, "witness": 2}, {"every": 3, "witness": 1}):
+        with pytest.raises(UserError, match="witness is for token agreement"):
+            generate(memory, "Who?", budget=2, policy=Sub(1), **options)
     with pytest.raises(UserError, match="need a policy"):
         generate(memory, "Who?", budget=2, agreement=True)
 

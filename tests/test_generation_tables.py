@@ -34,18 +34,21 @@ def made(folder, given_points):
     answers, scores = [], []
     for method, budget, policy, seed, tokens, chance in given_points:
         method, _, base = method.partition("-")
-        point = schema.Point(method, budget, policy, seed=seed, base=base)
+        method, _, every = method.partition(" every ")
+        point = schema.Point(method, budget, policy, seed=seed, base=base, every=int(every or 0))
         name = point.label
         rows, judged = [], []
         for d in range(N):
+            rollbacks = d if method != "no_detector" else (10 + d) // point.every if point.every else 0
             rows.append(
                 {
                     "document": f"d{d}", "suite": "test", "point": name, "method": point.decoder, "budget": budget,
-                    "policy": policy, "detector": "utaca" if method == "utaca" else "",
+                    "policy": policy, "detector": "utaca" if method == "utaca" else point.trigger,
                     "seed": seed if seed >= 0 else None, "question": "?", "text": "", "n_context": 900, "dropped": 100,
                     "n_generated": 10 + d, "finish": "eos", "selected": tokens * (1 + 0.02 * d),
                     "attended": tokens + 288,
-                    "selected_with_tentative": 2.0 * tokens, "attended_with_tentative": 2.0 * tokens, "rollbacks": d,
+                    "selected_with_tentative": 2.0 * tokens, "attended_with_tentative": 2.0 * tokens,
+                    "rollbacks": rollbacks,
                     "effective_rollbacks": d // 2,
                     "prefill_seconds": 1.0, "decode_seconds": 1.0, "peak_bytes": 1,
                 }
@@ -115,6 +118,28 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     assert row["gap_closed_pct_low"] < row["gap_closed_pct"] < row["gap_closed_pct_high"]
     assert np.isnan(frame.loc["Token agreement", "K_max=64, Sub.16"]["gap_closed_pct"])
     assert frame.loc["Token agreement", "K_max=64, Sub.16"]["mtokens_with_tentative"] == 600
+
+
+def test_beyond_no_detector_is_held_against_the_point_that_expands_as_often(tmp_path, config) -> None:
+    blind = [
+        ("no_detector", 64, "sub.16", -1, 150.0, 0.4), ("no_detector every 4", 64, "sub.16", -1, 330.0, 0.6),
+        ("no_detector every 2", 64, "sub.16", -1, 400.0, 0.6), ("no_detector every 4", 32, "sub.16", -1, 200.0, 0.6),
+    ]  # fmt: skip
+    answers, scores = made(tmp_path, FIXED + ADAPTIVE + blind)
+    frame = generation.generation("test", answers, scores, config).frame
+    frame = frame.assign(name=frame["setting"] + " " + frame["method"]).set_index("name")
+    row = frame.loc["K_max=64, Sub.16 UT-ACA"]
+    assert row["no_detector"] == "K_max=64, Sub.16, every 4", "21 of 91 tokens are expanded"
+    other = frame.loc["K_max=64, Sub.16 (every 4) No detector"]
+    assert row["beyond_pct"] == pytest.approx(row["gain_pct"] - other["gain_pct"])
+    found = points(answers, scores)
+    draws = statistics.Draws.of(N, config, "test")
+    curve = Curve.of(found[:3], draws)
+    own, without = (generation.gain(found[place], curve, draws)[1] for place in (4, 6))
+    low, high = np.quantile(own - without, [0.025, 0.975])
+    assert (row["beyond_pct_low"], row["beyond_pct_high"]) == (pytest.approx(100 * low), pytest.approx(100 * high))
+    assert frame.loc["K_max=32, Sub.16 UT-ACA"]["no_detector"] == "K_max=32, Sub.16, every 4"
+    assert set(frame[frame["decoder"].isin(["infllm", "no_detector"])]["no_detector"]) == {""}
 
 
 def test_a_share_of_nothing_is_undefined() -> None:

@@ -368,13 +368,16 @@ def test_tokens_of_a_suite_are_read_once_a_document(tmp_path):
 
 def test_passes_that_were_not_accepted_are_counted(tmp_path):
     # Budgets of the tokens: token agreement compares below 4, and rolls back where the token differs; a detector not.
+    # A witness of 3 is tried beside the token under 2, and beside the one that was then rolled back.
     tokens = [(4, False), (3, False), (4, True), (3, False), (2, False)]
     answer = dict.fromkeys(SCHEMAS["answers"].names) | {"document": "d0", "budget": 4, "policy": "sub.1"}
     answer |= {"n_context": 100, "n_generated": 5, "rollbacks": 1}
     answers, traces = [], []
-    for point in ("agreement", "utaca"):
+    triggers = {"agreement": "", "agreement-witness3": "witness 3", "utaca": "utaca"}
+    for point, detector in triggers.items():
         for suite in ("test", "again"):
-            answers.append(answer | {"suite": suite, "point": point, "method": point})
+            about = {"point": point, "method": point.partition("-")[0], "detector": detector}
+            answers.append(answer | {"suite": suite} | about)
             for step, (k, back) in enumerate(tokens):
                 row = dict.fromkeys(SCHEMAS["traces"].names) | {"document": "d0", "point": point, "step": step}
                 traces.append(row | {"k": k, "rolled_back": back})
@@ -382,6 +385,6 @@ def test_passes_that_were_not_accepted_are_counted(tmp_path):
     for kind, rows in (("answers", answers), ("traces", traces), ("replays", [replay, replay])):
         write(tmp_path / kind, kind, rows)
     paths = [[tmp_path / kind] for kind in ("answers", "traces", "replays")]
-    agreement, utaca, replays = 5 + 1 + 3, 5 + 1, 2 * (7 + 2)
-    assert resources.answered(*paths) == (100, agreement + utaca + replays)
-    assert resources.answered(*paths[:2]) == (100, agreement + utaca)
+    agreement, witness, utaca, replays = 5 + 1 + 3, 5 + 1 + 2, 5 + 1, 2 * (7 + 2)
+    assert resources.answered(*paths) == (100, agreement + witness + utaca + replays)
+    assert resources.answered(*paths[:2]) == (100, agreement + witness + utaca)

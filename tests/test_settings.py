@@ -122,7 +122,7 @@ def test_scale_chooses_the_detectors_unless_they_are_chosen(root: Path) -> None:
 
 def test_suite_of_ones_own(root: Path) -> None:
     own = {"split": "test", "points": [{"method": "utaca", "budget": "3", "policy": "sub.1"}]}
-    unset = {"detector": "", "seed": -1, "base": ""}
+    unset = {"detector": "", "seed": -1, "base": "", "every": 0, "witness": 0}
     suites = compose({"suites": {"own": own}}, root)["suites"]
     assert set(suites) == {"validation", "test", "chained", "own"}
     assert suites["own"]["points"] == [{"method": "utaca", "budget": 3, "policy": "sub.1"} | unset]
@@ -275,12 +275,16 @@ def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: 
         ([("utaca", 3, "sub.1", "", -1, "infllm")], "base is 'infllm' but must be one of"),
         ([("utaca", 0, "sub.1", "", -1, "full")], "budget is 0 but must be at least 1, in tokens"),
         ([("utaca", 9, "sub.1", "", -1, "full")], "holds method utaca-full but its table is generation"),
+        ([("no_detector", 3, "")], "needs set.N or sub.N"),
+        ([("no_detector", 3, "sub.1", "utaca")], "detector is set but method no_detector has no detector"),
+        ([("utaca", 3, "sub.1", "", -1, "", 4)], "every is set but is for method no_detector"),
+        ([("no_detector", 3, "sub.1", "", -1, "", 0, 1)], "witness is set but is for method agreement"),
+        ([("agreement", 3, "sub.1", "", -1, "", 0, 3)], "witness is 3 but must be below the budget, which is 3"),
     ],
 )
 def test_impossible_points(config: dict[str, Any], points: list[tuple[Any, ...]], said: str) -> None:
-    rows = [
-        dict(zip(("method", "budget", "policy", "detector", "seed", "base"), point, strict=False)) for point in points
-    ]
+    keys = ("method", "budget", "policy", "detector", "seed", "base", "every", "witness")
+    rows = [dict(zip(keys, point, strict=False)) for point in points]
     with pytest.raises(UserError, match=said):
         validate({**config, "suites": {"own": {"split": "test", "points": rows}}})
 

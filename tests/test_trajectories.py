@@ -161,7 +161,15 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     torch.manual_seed(0)
     detectors = [Detector(schema.Detector(), 64).eval() for _ in range(2)]
     suites = {
-        "test": [Point("infllm", 2), Point("infllm", 5), Point("utaca", 6, "sub.2"), Point("agreement", 6, "sub.2")],
+        "test": [
+            Point("infllm", 2),
+            Point("infllm", 5),
+            Point("utaca", 6, "sub.2"),
+            Point("agreement", 6, "sub.2"),
+            Point("agreement", 6, "sub.2", witness=3),
+            Point("no_detector", 6, "sub.2"),
+            Point("no_detector", 6, "sub.2", every=4),
+        ],
         "seeds": [Point("utaca", 6, "sub.2", seed=seed) for seed in (0, 1)],
     }
     triggers = {"utaca-K6-sub2": Trigger(detectors[0], "a", "utaca", 0)}
@@ -172,20 +180,23 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     given = documents(2)
     found = decode_suites(reader, asked(reader, given), suites, methods_of(suites), triggers, Journal(tmp_path, "x"))
     assert [label for _, label in found.answers] == [
-        "infllm-K2", "infllm-K5", "utaca-K6-sub2", "agreement-K6-sub2", "utaca-K6-sub2-seed0", "utaca-K6-sub2-seed1"
+        "infllm-K2", "infllm-K5", "utaca-K6-sub2", "agreement-K6-sub2", "agreement-K6-sub2-witness3",
+        "no_detector-K6-sub2", "no_detector-K6-sub2-every4", "utaca-K6-sub2-seed0", "utaca-K6-sub2-seed1",
     ]  # fmt: skip
     assert len(prefills) == 2
-    assert len(decoded) == 2 * 5, "the point that suites share is decoded once"
+    assert len(decoded) == 2 * 8, "the point that suites share is decoded once"
     for (suite, label), answers in found.answers.items():
         traces = found.traces[suite, label]
         assert answers.schema.equals(SCHEMAS["answers"])
         assert traces.schema.equals(SCHEMAS["traces"])
         seed = {"utaca-K6-sub2": 0, "utaca-K6-sub2-seed0": 0, "utaca-K6-sub2-seed1": 1}.get(label)
+        triggers_of = {"agreement-K6-sub2-witness3": "witness 3", "no_detector-K6-sub2-every4": "every 4"}
+        detector = triggers_of.get(label, "" if seed is None else "utaca")
         for row in answers.to_pylist():
             trace = [t for t in traces.to_pylist() if t["document"] == row["document"]]
             assert {t["point"] for t in trace} == {label}
             assert (row["suite"], row["point"]) == (suite, label)
-            assert (row["detector"], row["seed"]) == ("" if seed is None else "utaca", seed)
+            assert (row["detector"], row["seed"]) == (detector, seed)
             assert row["n_generated"] == len(trace)
             assert row["selected"] == pytest.approx(sum(t["k"] for t in trace) * 8 / len(trace))
             assert row["rollbacks"] == sum(t["rolled_back"] for t in trace)

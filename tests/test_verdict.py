@@ -290,7 +290,7 @@ def test_colours_are_seen_on_white_and_dark() -> None:
     assert palette.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
     assert palette.contrast(palette.INK, palette.WHITE) > 7
     assert palette.contrast(palette.MUTED, palette.WHITE) > 4.5
-    for method in [*METHODS, "infllm", "utaca", "agreement", "my-method"]:
+    for method in [*METHODS, *schema.BLOCK_METHODS, "my-method"]:
         mark = palette.mark(method)
         assert max(palette.contrast(part, palette.WHITE) for part in (mark.color, mark.edge)) >= 3, method
     for name, color in palette.FAMILIES.items():
@@ -299,7 +299,7 @@ def test_colours_are_seen_on_white_and_dark() -> None:
 
 def test_families_have_colours_of_their_own_and_methods_marks() -> None:
     assert len(set(palette.FAMILIES.values())) == len(palette.FAMILIES) == len(palette.TITLES)
-    marks = [palette.mark(method)[::2] for method in {*METHODS, "infllm", "utaca", "agreement"}]
+    marks = [palette.mark(method)[::2] for method in {*METHODS, *schema.BLOCK_METHODS}]
     assert len(set(marks)) == len(marks)
     assert "other" not in {palette.family(method) for method in METHODS}, "a method of the project has no family"
     assert all(f"--{name}: " in palette.css() for name in palette.FAMILIES)

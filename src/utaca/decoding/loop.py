@@ -104,7 +104,9 @@ class Decoding:
       accepted token, and a token that the detector distrusts below K_max is rolled back and generated again under
       K_max, or the budget that the policy expands to; it is then accepted (paper, algorithm 1).
     * ``agreement``: token agreement, in the detector's place, which no detector can know: it expands exactly where the
-      token under the compact budget is another than under the expanded one. It runs both passes below K_max.
+      token under the compact budget is another than under the expanded one. It runs both passes below K_max. With a
+      ``witness``, it expands where the token is another under so many blocks, which is tried in the same pass.
+    * ``every``: neither, but every so many tokens are expanded, whatever they are; 0: none.
     * ``max_new_tokens``: the longest answer, the end token included.
     * ``sampling``: how tokens are drawn; greedy without.
     * ``interventions``: decisions by step (from 0) that replace those of the detector or of token agreement: True
@@ -125,6 +127,8 @@ class Decoding:
     policy: Policy | None = None
     detector: Detector | None = None
     agreement: bool = False
+    witness: int = 0
+    every: int | None = None
     max_new_tokens: int = 64
     sampling: Sampling | None = None
     interventions: Mapping[int, bool] = field(default_factory=dict)
@@ -138,12 +142,18 @@ class Decoding:
             raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
         if (self.budget is not None and min(self.budgets, default=0) < 1) or self.max_new_tokens < 1:
             raise UserError("budget and max_new_tokens must be at least 1")
-        if self.detector is not None and self.agreement:
-            raise UserError("token agreement stands in the detector's place; give one of the two")
-        triggered = self.detector is not None or self.agreement or bool(self.interventions)
+        triggers = self.detector is not None, self.agreement, self.every is not None
+        if sum(triggers) > 1:
+            raise UserError("a detector, token agreement and every stand in each other's place; give one of them")
+        if self.witness and not (self.agreement and 0 < self.witness < max(self.budgets)):
+            raise UserError("witness is for token agreement, and must be at least 1 and below the budget, K_max")
+        if self.every is not None and self.every < 0:
+            raise UserError("every must be at least 1, or 0 for never")
+        triggered = any(triggers) or bool(self.interventions)
         if self.policy is None and triggered:
             raise UserError(
-                "a detector, token agreement or interventions need a policy too; give one, as in policy=utaca.Sub(16)"
+                "a detector, token agreement, every and interventions need a policy too; give one, as in "
+                "policy=utaca.Sub(16)"
             )
         if self.policy is not None and not triggered:
             raise UserError(
@@ -299,28 +309,36 @@ def _decode(d: Decoding, begun: tuple[State, Tensor]) -> Generator[Event, None, 
         if policy is None:
             k = budgets[min(number, len(budgets) - 1)]
         step = state.plan(previous, k)
-        # What shares the pass: the expanded try of a fixed budget, or the expansion, before it is known to be needed.
-        beside = d.expanded or (k_max if d.paired and policy and k < k_max else 0)
+        # What shares the pass: the expanded try of a fixed budget, the witness of token agreement, or the expansion,
+        # before it is known to be needed.
+        witness = d.witness if policy and k < k_max and k != d.witness else 0
+        beside = d.expanded or witness or (k_max if d.paired and policy and k < k_max else 0)
         wider = state.plan(previous, beside) if beside else None
         yield state, [step, wider] if wider else [step]
         token = judge.read(state, step, choose, trace)
-        if d.expanded:
+        if d.expanded or witness:
             token.probe = judge.read(state, wider, choose, trace)
-        elif policy:
+        if policy:
             distrusted = token.distrusted
-            if k < k_max and (d.agreement or number in d.interventions):
-                distrusted, token.intervened = d.interventions.get(number, distrusted), number in d.interventions
-            if k < k_max and (distrusted or d.agreement):
+            if d.every is not None:
+                distrusted = d.every > 0 and number % d.every == 0
+            elif witness:
+                distrusted = token.probe.token != token.token
+            compares = d.agreement and not d.witness
+            if k < k_max and number in d.interventions:
+                distrusted, token.intervened = d.interventions[number], True
+            if k < k_max and (distrusted or compares):
                 target = _checked(policy, policy.expand(k, k_max, token), k + 1, k_max)
                 if wider is None or wider.budget != target:
                     wider = state.plan(previous, target)
                     yield state, [wider]
                 expanded = judge.read(state, wider, choose, trace)
-                if d.agreement and not token.intervened:
+                if compares and not token.intervened:
                     distrusted = expanded.token != token.token
                 if distrusted:
                     # Nothing was committed, so that the rejected pass is undone by committing the other in its place.
                     expanded.gdm, expanded.intervened, expanded.tentative = token.gdm, token.intervened, token
+                    expanded.probe = token.probe
                     step, token, k = wider, expanded, target
                 else:
                     token.probe = expanded

@@ -140,6 +140,8 @@ class _Question:
         about: dict[str, str | int] = {"suite": suite, "point": point.label, "budget": point.budget}
         if trigger is not None:
             about |= {"detector": trigger.variant, "seed": trigger.seed}
+        elif point.trigger:
+            about["detector"] = point.trigger
         if point.label in self._together:
             return unpacked(self._together[point.label], about)
         lacking = _lacking(method, self._reader)

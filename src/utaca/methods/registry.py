@@ -19,7 +19,7 @@ from utaca.methods.omnikv import OmniKV
 from utaca.methods.retrieval_attention import RetrievalAttention
 from utaca.methods.snapkv import SnapKV
 from utaca.methods.tokenselect import TokenSelect
-from utaca.methods.utaca import UTACA, TokenAgreement
+from utaca.methods.utaca import UTACA, NoDetector, TokenAgreement
 from utaca.methods.window import WindowOnly
 from utaca.settings import checks
 from utaca.settings.schema import Point
@@ -43,6 +43,7 @@ METHODS: dict[str, type[Method] | type[UTACA]] = {
         InfLLM,
         UTACA,
         TokenAgreement,
+        NoDetector,
     )
 }
 
@@ -63,9 +64,9 @@ def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method 
 
     Raises :class:`UserError` for settings that the method does not know and budgets that it cannot meet.
     """
+    named = {name: value for name in ("budget", "policy", "every", "witness") if (value := getattr(point, name))}
     if point.in_blocks:
-        return build(point.method, {"budget": point.budget} | ({"policy": point.policy} if point.policy else {}))
-    budget = {"budget": point.budget} if point.budget else {}
+        return build(point.method, named)
     if not point.base:
-        return build(point.method, {**methods[point.method], **budget})
-    return METHODS[point.method](point.budget, point.policy, build(point.base, methods[point.base]))
+        return build(point.method, {**methods[point.method], **named})
+    return METHODS[point.method](**named, base=build(point.base, methods[point.base]))

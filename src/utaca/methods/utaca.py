@@ -43,9 +43,29 @@ class UTACA:
 
 @dataclass(frozen=True)
 class TokenAgreement(UTACA):
-    """As :class:`UTACA`, but what expands is that the token would be another, which no detector can know."""
+    """As :class:`UTACA`, but what expands is that the token would be another, which no detector can know.
+
+    With a ``witness``, that it is another under so many blocks, which any decoder can: it takes a second, small pass.
+    """
 
     name: ClassVar[str] = "agreement"
 
+    witness: int = 0
+
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
-        return super().options() | {"agreement": True}
+        return super().options() | {"agreement": True, "witness": self.witness}
+
+
+@dataclass(frozen=True)
+class NoDetector(UTACA):
+    """As :class:`UTACA`, but every so many tokens are expanded, whatever they are; 0: none.
+
+    What a trigger is worth beyond its rate, and beyond a question that is read under K_max.
+    """
+
+    name: ClassVar[str] = "no_detector"
+
+    every: int = 0
+
+    def options(self, detector: Detector | None = None) -> dict[str, Any]:
+        return super().options() | {"every": self.every}

@@ -14,6 +14,7 @@ from utaca.reporting.points import (
     CAS,
     METHODS,
     MTOKENS,
+    ROLLBACKS,
     Curve,
     Point,
     difference,
@@ -39,7 +40,9 @@ _COMPARED = (
     "difference: to the InfLLM point nearest in mTokens; both paired by document. Gap closed: CAS gain as a share of "
     "token agreement's at the same K_max and policy; undefined where that gains nothing, without interval where it "
     "gains nothing in more than 5% of the resamples. Token agreement expands exactly where the token would be another, "
-    "which it learns from both passes of every token; it imitates K_max and bounds neither CAS nor tokens."
+    "which it learns from both passes of every token; it imitates K_max and bounds neither CAS nor tokens. Beyond no "
+    "detector: the CAS gain less that of the point which has the same K_max and policy, no detector, and the nearest "
+    "number of rollbacks: what the choice of tokens is worth, beyond their number and a question read under K_max."
 )
 
 
@@ -74,8 +77,10 @@ def generation(
 
     ``difference_pct`` is a point's CAS minus that of the InfLLM point nearest in mTokens; ``gain_pct`` its CAS minus
     InfLLM's at the same mTokens, interpolated linearly in log2 mTokens and clipped to the measured range;
-    ``gap_closed_pct`` its gain over that of token agreement of its K_max and policy. All intervals come from resampling
-    documents, and detector seeds, for all points at once; ``gain_p_holm`` is the gain's p after Holm over the table.
+    ``gap_closed_pct`` its gain over that of token agreement of its K_max and policy; ``beyond_pct`` its gain less that
+    of the point without detector of its K_max and policy whose rollbacks are nearest in number. All intervals come from
+    resampling documents, and detector seeds, for all points at once; ``gain_p_holm`` is the gain's p after Holm over
+    the table.
     """
     found, about = points(answers, scores, only), _SPLITS[split]
     reference = paper.reference_reader(about.reference, config.reader.name)
@@ -141,8 +146,13 @@ def compare(found: Sequence[Point], draws: Draws) -> list[Row]:
     """Every point against the fixed budgets and token agreement among them; empty columns for what there is none of."""
     fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
     curve = Curve.of(fixed, draws) if fixed else None
-    agreements = {point.key[1:]: point for point in found if point.key[0] == "agreement"}
-    rows = [_comparison(point, fixed, curve, agreements.get(point.key[1:]), draws) for point in found]
+    rows = []
+    for point in found:
+        alike = [other for other in found if other is not point and other.key[1:] == point.key[1:]]
+        agreement = next((other for other in alike if other.imitates), None)
+        blind = [other for other in alike if other.key[0] == "no_detector" != point.key[0]]
+        blind.sort(key=lambda other: abs(other.ratio(*ROLLBACKS) - point.ratio(*ROLLBACKS)))
+        rows.append(_comparison(point, fixed, curve, agreement, next(iter(blind), None), draws))
     for row, adjusted in zip(rows, statistics.holm([row["gain_p"] for row in rows]), strict=True):
         row["gain_p_holm"] = adjusted
     return rows
@@ -155,10 +165,15 @@ def gain(point: Point, curve: Curve, draws: Draws) -> tuple[float, np.ndarray]:
 
 
 def _comparison(
-    point: Point, fixed: Sequence[Point], curve: Curve | None, agreement: Point | None, draws: Draws
+    point: Point,
+    fixed: Sequence[Point],
+    curve: Curve | None,
+    agreement: Point | None,
+    blind: Point | None,
+    draws: Draws,
 ) -> Row:
-    row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
-    to_nearest, above, closed = Estimate(NAN), Estimate(NAN), Estimate(NAN)
+    row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN, "no_detector": ""}
+    to_nearest, above, closed, beyond = (Estimate(NAN) for _ in range(4))
     if curve is not None and point.key[0] != "infllm":
         own = point.ratio(*MTOKENS)
         nearest = fixed[int(np.abs(curve.tokens - own).argmin())]
@@ -171,22 +186,32 @@ def _comparison(
             row["note"] = f"below InfLLM's range, clipped to {fixed[int(curve.tokens.argmin())].setting}"
         elif own > curve.tokens.max():
             row["note"] = f"above InfLLM's range, clipped to {fixed[int(curve.tokens.argmax())].setting}"
-        if agreement is not None and point.key[0] != "agreement":
+        if agreement is not None:
             closed = statistics.share((value, resampled), gain(agreement, curve, draws))
+        if blind is not None:
+            without, resampled_without = gain(blind, curve, draws)
+            beyond = statistics.interval(value - without, resampled - resampled_without)
+            row["no_detector"] = blind.setting + (f", {blind.detector}" if blind.detector else "")
     spread(row, "difference_pct", to_nearest, 100)
     spread(row, "gain_pct", above, 100)
     spread(row, "gap_closed_pct", closed, 100)
+    spread(row, "beyond_pct", beyond, 100)
     return row
 
 
 def _compared_columns(rows: Sequence[Row]) -> tuple[Column, ...]:
-    clipped = any(row["note"] for row in rows)
+    clipped, held = any(row["note"] for row in rows), any(row["no_detector"] for row in rows)
     return (
         Column("CAS gain", figure("gain_pct", 2), folded=not clipped),
         Column("Note", plain("note"), folded=not clipped),
         Column("Holm's p of the gain", _rounded("gain_p_holm", 4), folded=True),
         Column("InfLLM CAS % at equal mTokens", _rounded("infllm_cas_pct", 2), folded=True),
         Column("Gap closed %", figure("gap_closed_pct", 0), folded=True),
+        *(
+            [Column("Beyond no detector", figure("beyond_pct", 2)), Column("which", plain("no_detector"))]
+            if held
+            else []
+        ),
         Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING, folded=True),
         Column("CAS difference", figure("difference_pct", 2), folded=True),
     )

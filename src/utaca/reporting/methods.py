@@ -217,8 +217,8 @@ def split(
 
 
 def compared(blocks: Sequence[Point], config: schema.Config) -> list[Point]:
-    """The points from block memory that other methods are held against: no token agreement, no other detector."""
-    return [point for point in blocks if usual(point, config) and point.key[0] != "agreement"]
+    """The points from block memory that other methods are held against: InfLLM and UT-ACA with the main detector."""
+    return [point for point in blocks if usual(point, config) and point.key[0] in ("infllm", "utaca")]
 
 
 def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:

@@ -24,7 +24,7 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
     "#cc79a7",
 )
 """Okabe and Ito's colours but yellow, which no edge makes readable on white."""
-GREY = "#767676"
+OCHRE, GREY = "#a6761d", "#767676"
 
 FAMILIES: Mapping[str, str] = {
     "utaca": BLUE,
@@ -34,6 +34,7 @@ FAMILIES: Mapping[str, str] = {
     "eviction": ORANGE,
     "compression": SKY,
     "reference": BLACK,
+    "no_detector": OCHRE,
     "other": GREY,
 }
 """Colours by family."""
@@ -45,6 +46,7 @@ TITLES: Mapping[str, str] = {
     "eviction": "Eviction from the cache",
     "compression": "Compression",
     "reference": "All or the nearest tokens",
+    "no_detector": "No detector",
     "other": "Others",
 }
 _MEMBERS: Mapping[str, tuple[str, ...]] = {
@@ -53,7 +55,7 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {
     "compression": ("llmlingua2", "freqkv"),
     "reference": ("full", "window", "closed_book"),
 }
-MARKERS: Mapping[str, str] = {"utaca": "o", "infllm": "s", "agreement": "^"}
+MARKERS: Mapping[str, str] = {"utaca": "o", "infllm": "s", "agreement": "^", "no_detector": "X"}
 """Markers of the methods from block memory; members of another family count through :data:`MEMBER_MARKERS`."""
 MEMBER_MARKERS = "Dv<>Ph"
 LINES = ("-", "--", ":", "-.")

@@ -21,6 +21,7 @@ METHODS = {
     "infllm": "InfLLM",
     "utaca": "UT-ACA",
     "agreement": "Token agreement",
+    "no_detector": "No detector",
     "full": "Full attention",
     "closed_book": "No document",
     "window": "Window only",
@@ -53,8 +54,9 @@ _TOTALS = (
 class Point:
     """The answers of an operating point: per document, in the order of the ids, sums over its tokens or attributes.
 
-    ``detector`` and ``seeds`` tell of its detector, "" and () where it has none; under several seeds, ``sums`` hold the
-    documents of one after those of the other, [seeds x documents]. ``lacks`` is what kept it from being run.
+    ``detector`` and ``seeds`` tell of its detector, "" and () where it has none; ``detector`` also of what stands in
+    its place, as in "every 40". Under several seeds, ``sums`` hold the documents of one after those of the other,
+    [seeds x documents]. ``lacks`` is what kept it from being run.
     """
 
     key: paper.Point
@@ -83,6 +85,11 @@ class Point:
         if method in BLOCK_METHODS:
             return f"K={budget}"
         return f"{budget} tokens" if budget else render.MISSING
+
+    @property
+    def imitates(self) -> bool:
+        """Whether it is token agreement with K_max itself."""
+        return self.key[0] == "agreement" and not self.detector
 
     @property
     def in_paper(self) -> bool:
@@ -125,7 +132,7 @@ class Point:
         return int((self.sums["attributes"] - self.sums["judged"]).sum())
 
 
-CAS, MTOKENS = ("cas", "judged"), ("selected", "n_generated")
+CAS, MTOKENS, ROLLBACKS = ("cas", "judged"), ("selected", "n_generated"), ("rollbacks", "n_generated")
 """The sums whose ratio they are."""
 
 
@@ -182,7 +189,7 @@ def of_label(label: str, config: schema.Config) -> Point | None:
     if point is None:
         return None
     key = point.decoder, point.budget, point.policy
-    detector = point.detector or (config.detector if point.method == "utaca" else "")
+    detector = point.detector or (config.detector if point.method == "utaca" else point.trigger)
     one = int(seed) if seed.isdecimal() else point.seed
     return Point(key, detector, (one,) if one >= 0 else (), (), {})
 

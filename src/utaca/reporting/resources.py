@@ -82,7 +82,8 @@ def answered(
     """Tokens read and generated for a split's suites and replays, passes included whose token was not accepted.
 
     Each document is read once for all points, and a point that suites share is decoded once. Token agreement runs a
-    second pass of every token below K_max, whether it changes the token or not.
+    second pass of every token below K_max, whether it changes the token or not, and its witness one of every token of
+    another budget, rolled back or not.
     """
     point = ["document", "method", "budget", "policy", "detector", "seed"]
     data = read(answers, "answers", [*point, "suite", "point", "n_context", "n_generated", "rollbacks"]).to_pandas()
@@ -93,7 +94,9 @@ def answered(
     if len(compared):
         tried = read(traces, "traces", ["document", "point", "step", "k", "rolled_back"]).to_pandas()
         tried = tried.drop_duplicates(["document", "point", "step"]).merge(compared, on=["document", "point"])
-        generated += ((tried["k"] < tried["budget"]) & ~tried["rolled_back"]).sum()
+        witness = tried["detector"].str.extract(r"witness (\d+)", expand=False).fillna("0").astype(int)
+        generated += ((tried["k"] < tried["budget"]) & (tried["k"] != witness) & ~tried["rolled_back"]).sum()
+        generated += (tried["rolled_back"] & (witness > 0)).sum()
     if replays:
         turned = read(replays, "replays", ["n_generated", "rollbacks"])
         generated += sum(pc.sum(turned[name]).as_py() or 0 for name in turned.column_names)

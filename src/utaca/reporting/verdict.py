@@ -131,15 +131,15 @@ _COLUMNS = (
 
 
 def _groups(found: Sequence[Point], fixed: Sequence[Point], draws: Draws, config: schema.Config) -> list[Group]:
-    """UT-ACA with the config's detector first, then with others, then token agreement; none without InfLLM beside."""
+    """UT-ACA with the config's detector first, then with others, token agreement, no detector; none without InfLLM."""
     if not fixed:
         return []
     curve = Curve.of(fixed, draws)
     named: dict[tuple[str, str, tuple[int, ...]], list[Point]] = {}
     for point in found:
-        if point.key[0] in ("utaca", "agreement"):
+        if point.key[0] in schema.ADAPTIVE:
             named.setdefault((point.key[0], point.detector, point.seeds), []).append(point)
-    order = sorted(named, key=lambda key: (key[0] == "agreement", not _main(named[key][0], config)))
+    order = sorted(named, key=lambda key: (schema.ADAPTIVE.index(key[0]), not _main(named[key][0], config)))
     groups = []
     for method, detector, seeds in order:
         own = named[method, detector, seeds]
@@ -235,7 +235,7 @@ def sentences(
         said = [f"**{headline(main, n)}**", one_by_one(main, n)]
     if fixed:
         said.append(rise(fixed, draws))
-    said += [bound(group, n) for group in groups if group.points[0].key[0] == "agreement"]
+    said += [bound(group, n) for group in groups if group.points[0].imitates]
     others = [group for group in adaptive if group is not main] if primary is None else []
     if others:
         said.append(f"Other detectors, the same comparison: {'; '.join(_other(group, n) for group in others)}.")

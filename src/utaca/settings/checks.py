@@ -355,7 +355,7 @@ def _plan_faults(config: schema.Config) -> Iterator[str]:
     if config.plan.secondary and not config.plan.primary:
         yield "plan.secondary is given but plan.primary is empty; name the comparison that decides."
     tests = [suite for suite in config.suites.values() if suite.split == "test" and suite.table == "generation"]
-    adaptive = [point.label for suite in tests for point in suite.points if point.method in ("utaca", "agreement")]
+    adaptive = [point.label for suite in tests for point in suite.points if point.adaptive]
     labels = config.plan.labels
     for label in dict.fromkeys(labels):
         if label not in adaptive:
@@ -417,7 +417,7 @@ def _known_method(point: schema.Point, config: schema.Config) -> bool:
 
 
 def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iterator[str]:
-    adaptive = point.method in ("utaca", "agreement")
+    adaptive = point.adaptive
     if not _known_method(point, config):
         known = ", ".join([*schema.BLOCK_METHODS, *config.methods])
         yield f"{path}.method is {point.method!r} but must be one of {known}."
@@ -429,6 +429,11 @@ def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iter
     if point.method != "utaca" and (point.detector or point.seed >= 0):
         key = "detector" if point.detector else "seed"
         yield f"{path}.{key} is set but method {point.method} has no detector; remove it."
+    for key, method in (("every", "no_detector"), ("witness", "agreement")):
+        if getattr(point, key) and point.method != method:
+            yield f"{path}.{key} is set but is for method {method}; remove it."
+    if adaptive and point.witness >= max(point.budget, 1):
+        yield f"{path}.witness is {point.witness} but must be below the budget, which is {point.budget}."
     if point.seed >= config.scale.detector_seeds:
         yield (
             f"{path}.seed is {point.seed} but must be below scale.detector_seeds, which is "

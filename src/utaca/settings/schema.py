@@ -20,8 +20,10 @@ SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detec
 """Signals of a token, one number each, that trajectories record: the files of :mod:`utaca.detection.signals`."""
 
 
-BLOCK_METHODS = ("infllm", "utaca", "agreement")
+BLOCK_METHODS = ("infllm", "utaca", "agreement", "no_detector")
 """Methods that decode from block memory unless a point says otherwise, their budgets in blocks."""
+ADAPTIVE = ("utaca", "agreement", "no_detector")
+"""Those of them that follow an update policy, and that another method may be the base of."""
 
 
 OWN = -1
@@ -425,7 +427,7 @@ class Point:
     method: str = setting(
         MISSING,
         "infllm: a fixed budget; utaca: a detector expands it; agreement: it expands exactly where the token would be "
-        "another; or one of `methods`",
+        "another; no_detector: it expands every so many tokens, whatever they are; or one of `methods`",
     )
     budget: int = setting(
         0,
@@ -440,11 +442,28 @@ class Point:
         "",
         "the one of `methods` whose steps an adaptive budget is given to, in its tokens; empty: infllm, in blocks",
     )
+    every: int = setting(0, "expand every so many tokens (method no_detector); 0: never", minimum=0)
+    witness: int = setting(
+        0,
+        "blocks under which a token is tried too (method agreement), and expanded where that gives another; 0: K_max "
+        "itself is tried",
+        minimum=0,
+    )
 
     @property
     def in_blocks(self) -> bool:
         """Whether it is decoded from block memory."""
         return self.method in BLOCK_METHODS and not self.base
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether it has a policy, and something that expands its budget."""
+        return self.method in ADAPTIVE
+
+    @property
+    def trigger(self) -> str:
+        """What expands its budget in a detector's place, as in "every 40"; "" where the method's name says it."""
+        return next((f"{name} {n}" for name, n in (("every", self.every), ("witness", self.witness)) if n), "")
 
     @property
     def decoder(self) -> str:
@@ -455,7 +474,7 @@ class Point:
     def label(self) -> str:
         """The point's name in paths and tables, as in ``infllm-K8``, ``utaca-K64-sub16-seed3`` or ``snapkv-1024``."""
         budget = f"K{self.budget}" if self.in_blocks else str(self.budget or "")
-        parts = [self.decoder, budget, self.policy.replace(".", ""), self.detector]
+        parts = [self.decoder, budget, self.policy.replace(".", ""), self.detector or self.trigger.replace(" ", "")]
         return "-".join([*filter(None, parts), *([f"seed{self.seed}"] if self.seed >= 0 else [])])
 
 
