@@ -88,7 +88,7 @@ def test_a_detector_without_a_judge_needs_no_labels(root: Path) -> None:
     [
         ({"suites": "tiny_full"}, {"seeds", "sweep"}),
         ({"suites": "methods_tiny"}, {"methods", "equal_budgets", "compared"}),
-        ({"detectors": "paper"}, {"triggers"}),
+        ({"detectors": "paper"}, {"triggers", "triggers_validation"}),
         ({"scale": {"replays": "2"}}, {"replay", "bound", "failures", "cases"}),
     ],
 )

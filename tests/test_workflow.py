@@ -106,7 +106,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         **{f"correct_labels {split}": 1 for split in SPLITS},
         **{f"train_detector {variant}": 1 for variant in ("utaca", "two_way", "evidential", "chained")},
         "fit_baselines": 1,
-        "detections": 1,
+        "detect test": 1,
         "generate validation blocks": PLAN.size("validation").shards,
         "generate test blocks": PLAN.size("test").shards,
         **{f"score {split} blocks": 1 for split in ("validation", "test")},

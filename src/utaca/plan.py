@@ -283,15 +283,14 @@ class Plan:
     def baselines(self) -> str:
         return f"{self.folder}/detectors/baselines/model.json"
 
-    @property
-    def detections(self) -> str:
-        return f"{self.folder}/detections/test.parquet"
+    def detections(self, split: str) -> str:
+        """The verdicts on a split's trajectories."""
+        return f"{self.folder}/detections/{split}.parquet"
 
-    @property
-    def detected_from(self) -> list[str]:
-        """What the verdicts on the test trajectories are made from, in the order of their record."""
+    def detected_from(self, split: str) -> list[str]:
+        """What the verdicts on a split's trajectories are made from, in the order of their record."""
         models = [path for seeds in self.detectors.values() for path in seeds]
-        return [*self.trajectories("test"), f"{self.labels}/test.parquet", *models, self.baselines]
+        return [*self.trajectories(split), f"{self.labels}/{split}.parquet", *models, self.baselines]
 
     def shown_to(self, variant: str, split: str) -> list[str]:
         """The trajectories of a split that a variant learns from; none where it learns from benchmarks alone."""
@@ -481,8 +480,10 @@ class Plan:
             "judged": self.judged("test"),
             "replays": self.generations("replays", "test", "blocks"),
             "replay_scores": [replays],
-            "detections": [self.detections],
-            "detected_from": self.detected_from,
+            "detections": [self.detections("test")],
+            "detected_from": self.detected_from("test"),
+            "validation_detections": [self.detections("validation")],
+            "validation_detected_from": self.detected_from("validation"),
             "trace_labels": traced,
             **{f"{split}_decoded": self.decoded_by(split) if self.labelled(split) else [] for split in both},
             "task_examples": [f"{self.tasks}/{name}/examples.parquet" for name in self.asked],
@@ -616,7 +617,7 @@ class Plan:
             "trajectories": [path for split in SPLITS for path in self.trajectories(split)],
             "labels": [f"{self.labels}/{split}.parquet" for split in SPLITS],
             "detectors": [*(path for seeds in self.detectors.values() for path in seeds), self.baselines],
-            "detections": [self.detections],
+            "detections": [self.detections("test")],
             "generations": [path for paths in decoded for path in paths],
             "scores": [path for split in ("validation", "test") for path in self.judged(split)],
             "traces": list(self.views.values()),

@@ -1,4 +1,4 @@
-"""Detectors, their baselines, and the verdicts of all of them on the test trajectories."""
+"""Detectors, their baselines, and the verdicts of all of them on test and validation trajectories."""
 
 
 rule detectors:
@@ -62,24 +62,30 @@ rule fit_baselines:
 
 rule detections:
     input:
-        trajectories=PLAN.trajectories("test"),
-        labels=f"{LABELS}/test.parquet",
+        PLAN.stage("detections"),
+    localrule: True
+
+
+rule detect:
+    input:
+        trajectories=lambda wildcards: PLAN.trajectories(wildcards.split),
+        labels=f"{LABELS}/{{split}}.parquet",
         detectors=[path for seeds in PLAN.detectors.values() for path in seeds],
         baselines=rules.fit_baselines.output,
     output:
-        PLAN.detections,
+        f"{OUT}/detections/{{split}}.parquet",
     log:
-        f"{LOGS}/detections.log",
+        f"{LOGS}/detect/{{split}}.log",
     benchmark:
-        f"{MEASURED}/detections.tsv"
+        f"{MEASURED}/detect/{{split}}.tsv"
     conda:
         ENVIRONMENT
     threads: 1
     resources:
-        **PLAN.learns("test"),
+        **PLAN.learns("test", "validation"),
     params:
-        code=CODE["detections"],
+        code=CODE["detect"],
         variants=list(PLAN.detectors),
         main=SETTINGS.detector,
     script:
-        "../scripts/detections.py"
+        "../scripts/detect.py"

@@ -224,7 +224,7 @@ def ablation(data: Detections, config: schema.Config, found: Sequence[Point] = (
     return Table("ablation", "Component ablation", _caption(what, data, config), pd.DataFrame(rows), columns)
 
 
-def triggers(data: Detections, config: schema.Config) -> Table:
+def triggers(data: Detections, config: schema.Config, split: str = "test") -> Table:
     """Detectors as triggers: which tokens that an expansion changes do they catch? Token agreement has all.
 
     ``caught_pct`` is the share by the detector's decision, ``caught_at_rate_pct`` the one among as many tokens as
@@ -273,13 +273,14 @@ def triggers(data: Detections, config: schema.Config) -> Table:
         Column("Changed", lambda row: str(row["n_needed"])),
     )
     what = (
-        "Detectors as triggers on the fixed compact-budget traces of the test split: an expansion to "
+        f"Detectors as triggers on the fixed compact-budget traces of the {split} split: an expansion to "
         f"{config.trajectories.expanded} blocks changes a token or not, whatever its label. Token agreement expands "
         "exactly where it does. Caught: share of these tokens that a detector's decision expands; at token agreement's "
         "rate: among as many tokens as it expands, those of the largest scores; AUROC: of the score for these tokens; "
         f"± is the standard deviation over seeds. {_VALUES}"
     )
-    return Table("triggers", "Detectors as triggers", _caption(what, data, config), frame, columns)
+    name, of = ("triggers", "") if split == "test" else (f"triggers_{split}", f", {split} set")
+    return Table(name, f"Detectors as triggers{of}", _caption(what, data, config), frame, columns)
 
 
 def _auroc_of_needed(run: Run, needed: np.ndarray | None) -> float:

@@ -246,6 +246,15 @@ def triggers(files: Files, config: schema.Config, folder: Path) -> Table:
     return detection.triggers(detection.load_checked(files["detections"][0], files["detected_from"]), config)
 
 
+@entry("Detectors as triggers, validation set", "detection", "validation_detections", "validation_detected_from",
+       when=EXPANDED)  # fmt: skip
+def triggers_validation(files: Files, config: schema.Config, folder: Path) -> Table:
+    from utaca.reporting import detection
+
+    (path,) = files["validation_detections"]
+    return detection.triggers(detection.load_checked(path, files["validation_detected_from"]), config, "validation")
+
+
 @entry("Uncertainty detection, own trajectories", "detection", *DETECTIONS, *TRIED, when=OWN)
 def detection_own(files: Files, config: schema.Config, folder: Path) -> Table:
     from utaca.records import check_source

@@ -1,4 +1,4 @@
-"""Verdicts of every detector seed and baseline on the test trajectories."""
+"""Verdicts of every detector seed and baseline on the trajectories of a split."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def traces(settings: schema.Detector) -> Sequences:
-    """The test split as a detector is shown it, judged by the labeller whatever it learned from."""
+    """The split as a detector is shown it, judged by the labeller whatever it learned from."""
     table = read(files.trajectories, "trajectories", columns(settings))
     return sequences(table, read(files.labels, "labels"), replace(settings, label="judged"))
 
