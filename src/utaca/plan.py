@@ -494,7 +494,7 @@ class Plan:
             "tokenizer": self.tokenizer_files,
             "trajectories": [path for split in SPLITS for path in self.trajectories(split)],
             "detection_table": [f"{self.folder}/tables/detection.csv"],
-            "uncorrected": uncorrected,
+            **{f"{split}_uncorrected": self.uncorrected(split) for split in SPLITS},
             "labels": self.stage("labels"),
             "label_sheet": self.sheet("labels"),
             "score_sheet": self.sheet("scores"),

@@ -35,8 +35,7 @@ with stage_log(snakemake.log[0]):
     asked = ask(TASKS[params.task], rows(files.examples, "examples"))
     # Operating points and rows that are added or asked for again find the others in the journal. It outlives an
     # edit of the code: answers take hours, and a folder that is deleted is only work to be done.
-    # Answers that were journaled before there was a choice were decoded one by one.
-    how = {"paired": params.paired} | ({"together": True} if params.together else {})
+    how = {"paired": params.paired, "together": params.together}
     common = digest({"reader": params.reader, **how})
     journal = Journal(params.journal, fingerprint(common, files.reader))
     found = decode_suites(reader, asked, suites, methods, triggers, journal, **how)

@@ -27,6 +27,7 @@ VALIDATION = ("validation_answers", "validation_scores")
 TEST = ("test_answers", "test_scores")
 BESIDE = ("method_answers", "method_scores")
 DETECTIONS = ("detections", "detected_from")
+UNCORRECTED = ("train_uncorrected", "validation_uncorrected", "test_uncorrected")
 USAGE = ("writer_usage", "labeller_usage", "judge_usage")
 TRIED = ("trace_labels", "validation_decoded", "test_decoded")
 REPLAYS = (*TEST, "replays", "replay_scores")
@@ -413,14 +414,13 @@ def human(files: Files, config: schema.Config, folder: Path) -> Table:
     return people.human(files["judged"], sheet, config)
 
 
-@entry("Labels and their verification", "judging", "uncorrected", "labels", "label_sheet")
+@entry("Labels and their verification", "judging", *UNCORRECTED, "labels", "label_sheet")
 def labels(files: Files, config: schema.Config, folder: Path) -> Table:
     from utaca.judging.sheets import SPLITS, read_corrections
     from utaca.records.tables import read
     from utaca.reporting import people
 
-    parts = {split: [path for path in files["uncorrected"] if Path(path).parent.name == split] for split in SPLITS}
-    uncorrected = {split: read(own, "labels") for split, own in parts.items()}
+    uncorrected = {split: read(files[name], "labels") for split, name in zip(SPLITS, UNCORRECTED, strict=True)}
     corrected = {split: read(path, "labels") for split, path in zip(SPLITS, files["labels"], strict=True)}
     sheet = next((read_corrections(Path(path)) for path in files["label_sheet"]), None)
     return people.labels(uncorrected, corrected, sheet, config)
