@@ -283,6 +283,11 @@ class Plan:
     def baselines(self) -> str:
         return f"{self.folder}/detectors/baselines/model.json"
 
+    @property
+    def detected(self) -> tuple[str, ...]:
+        """The splits on whose trajectories detectors are measured."""
+        return ("validation", "test") if "triggers_validation" in self.tables else ("test",)
+
     def detections(self, split: str) -> str:
         """The verdicts on a split's trajectories."""
         return f"{self.folder}/detections/{split}.parquet"
@@ -617,7 +622,7 @@ class Plan:
             "trajectories": [path for split in SPLITS for path in self.trajectories(split)],
             "labels": [f"{self.labels}/{split}.parquet" for split in SPLITS],
             "detectors": [*(path for seeds in self.detectors.values() for path in seeds), self.baselines],
-            "detections": [self.detections("test")],
+            "detections": [self.detections(split) for split in self.detected],
             "generations": [path for paths in decoded for path in paths],
             "scores": [path for split in ("validation", "test") for path in self.judged(split)],
             "traces": list(self.views.values()),
