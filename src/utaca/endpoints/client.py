@@ -252,7 +252,10 @@ class _Session:
                 ):
                     for _ in range(min(self._endpoint.concurrency, len(exchanges))):
                         tasks.create_task(self._work(waiting, bar))
-            except* UserError as faults:
+            except ExceptionGroup as faults:
+                # Python before 3.11.4 wraps what is raised under ``except*`` in a group once more.
+                if faults.split(UserError)[1] is not None:
+                    raise
                 raise faults.exceptions[0] from None
             finally:
                 self._usage.resent = self._pace.resent
