@@ -286,7 +286,8 @@ class Plan:
     @property
     def detected(self) -> tuple[str, ...]:
         """The splits on whose trajectories detectors are measured."""
-        return ("validation", "test") if "triggers_validation" in self.tables else ("test",)
+        wanted = any("validation_detections" in entry.files for entry in self.tables.values())
+        return ("validation", "test") if wanted else ("test",)
 
     def detections(self, split: str) -> str:
         """The verdicts on a split's trajectories."""

@@ -106,13 +106,15 @@ class Decoding:
     * ``agreement``: token agreement, in the detector's place, which no detector can know: it expands exactly where the
       token under the compact budget is another than under the expanded one. It runs both passes below K_max. With a
       ``witness``, it expands where the token is another under so many blocks, which is tried in the same pass.
-    * ``every``: neither, but every so many tokens are expanded, whatever they are; 0: none.
+    * ``every``: in the detector's place too: of the tokens below K_max, those whose step (from 0) it divides are
+      expanded, whatever they are; 0: none.
     * ``max_new_tokens``: the longest answer, the end token included.
     * ``sampling``: how tokens are drawn; greedy without.
-    * ``interventions``: decisions by step (from 0) that replace those of the detector or of token agreement: True
+    * ``interventions``: decisions by step (from 0) that replace those of what triggers: True
       expands, False does not. At K_max there is nothing to decide.
     * ``paired``: run every tentative pass and its expansion to K_max in one pass of the model, which pays where reading
-      the weights costs more than a second row. The same tokens, up to rounding.
+      the weights costs more than a second row. The same tokens, up to rounding. With a witness, an
+      expansion has a pass of its own.
     * ``expanded``: with a fixed budget, try every token under so many blocks too, in the same pass and uncommitted
       (:attr:`Token.probe`).
     * ``measured``: measure every signal of every token, as a detector makes it measure those that it looks at.

@@ -40,9 +40,12 @@ _COMPARED = (
     "difference: to the InfLLM point nearest in mTokens; both paired by document. Gap closed: CAS gain as a share of "
     "token agreement's at the same K_max and policy; undefined where that gains nothing, without interval where it "
     "gains nothing in more than 5% of the resamples. Token agreement expands exactly where the token would be another, "
-    "which it learns from both passes of every token; it imitates K_max and bounds neither CAS nor tokens. Beyond no "
-    "detector: the CAS gain less that of the point which has the same K_max and policy, no detector, and the nearest "
-    "number of rollbacks: what the choice of tokens is worth, beyond their number and a question read under K_max."
+    "which it learns from both passes of every token; it imitates K_max and bounds neither CAS nor tokens."
+)
+_BEYOND = (
+    "Beyond no detector: the CAS gain less that of the point which has the same K_max and policy, no detector, and the "
+    "nearest number of rollbacks: what the choice of tokens is worth, beyond their number and a question read under "
+    "K_max."
 )
 
 
@@ -110,8 +113,9 @@ def generation(
         Column("Failed judgements", plain("n_failed_judgements"), folded=True),
     )
     what = f"{about.what} {_UNITS}"
+    notes = [_COMPARED, *([_BEYOND] if any(row["no_detector"] for row in rows) else []), _PASSES]
     told = caption_in_words(what, config, "judge", len(found[0].documents), seeds_in_words(config), reference)
-    return Table(split, about.title, told, pd.DataFrame(rows), columns, notes=f"{_COMPARED} {_PASSES}")
+    return Table(split, about.title, told, pd.DataFrame(rows), columns, notes=" ".join(notes))
 
 
 def _rounded(column: str, digits: int) -> Show:
