@@ -65,6 +65,7 @@ NAVIGATION = {
     ],
     "Results": [
         "docs/plan",
+        "docs/plan_trigger",
         "docs/paper",
         "docs/results",
         "docs/results_long",

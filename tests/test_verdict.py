@@ -183,6 +183,40 @@ def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
     assert said[-2] == "Nothing else was planned before the documents were read: what else is told is exploratory."
 
 
+def test_a_plan_compares_two_points(tmp_path, config) -> None:
+    every = schema.Point("no_detector", 32, "sub.16", every=40).label
+    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.55), ("no_detector", 32, "sub.16", "", 256, 0.6),
+             ("agreement", 32, "sub.16", "", 256, 0.61)]  # fmt: skip
+    files = made(tmp_path, given)
+    config = planned(
+        config, given, "utaca-K32-sub16 over no_detector-K32-sub16",
+        ["agreement-K32-sub16 over no_detector-K32-sub16", "no_detector-K32-sub16", f"{every} over utaca-K32-sub16"],
+    )  # fmt: skip
+    table = verdict.verdict(*files, config)
+    rows = table.frame.set_index("name")
+    pair = rows.loc["UT-ACA K_max=32, Sub.16 over No detector K_max=32, Sub.16"]
+    alone = rows[rows["over"] == ""]["gain_pct"]
+    # UT-ACA gains 25 points at 128 tokens, the other 10 at 256.
+    assert pair["gain_pct"] == pytest.approx(alone["UT-ACA K_max=32, Sub.16"] - alone["No detector K_max=32, Sub.16"])
+    assert pair["gain_pct"] == pytest.approx(15)
+    assert (pair["claim"], pair["over"]) == ("primary", "No detector K_max=32, Sub.16")
+    assert pair["note"] == "expands 10.0 and 10.0 % of the tokens"
+    counts = statistics.resamples(20, 200, 0, "test")
+    cas = {path.name: pd.read_parquet(path).groupby("document")["cas"].mean().to_numpy() for path in files[1]}
+    terms = [("utaca-K32-sub16", 1), ("infllm-K8", -1), ("no_detector-K32-sub16", -1), ("infllm-K16", 1)]
+    drawn = [100 * sum(sign * float(w @ cas[f"{name}-scores.parquet"]) / 20 for name, sign in terms) for w in counts]
+    assert (pair["gain_pct_low"], pair["gain_pct_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
+    assert rows["claim"].value_counts().to_dict() == {"secondary": 2, "exploratory": 2, "primary": 1}
+    said = table.lead.splitlines()
+    assert said[0].startswith(
+        "**UT-ACA K_max=32, Sub.16 does better than No detector K_max=32, Sub.16 on 20 documents: what they gain on "
+        "InfLLM at equal tokens differs by +15.0 CAS points ["
+    )
+    assert "Token agreement K_max=32, Sub.16 over No detector K_max=32, Sub.16 is not told apart, +1.3 [" in said[1]
+    assert sum(line.startswith("Token agreement, which expands") for line in said) == 1, "a pair is no bound"
+    assert len(figures.differences(table.frame, tmp_path, config)) == 2
+
+
 def test_without_a_plan_all_is_exploratory(tmp_path, config) -> None:
     table = verdict.verdict(*made(tmp_path, [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7)]), config)
     assert set(table.frame["claim"]) == {"exploratory"}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -135,7 +136,7 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
             axes.errorbar(
                 row["gain_pct"], place, xerr=bars.clip(0), color=mark.color, marker="D" if mean else mark.marker,
                 markersize=7 if mean else 5, elinewidth=2 if mean else 1.2, capsize=0 if mean else 3,
-                markerfacecolor=palette.WHITE if row["note"] and not mean else mark.color,
+                markerfacecolor=palette.WHITE if _open(row) else mark.color,
             )  # fmt: skip
             told = bracketed(row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"], 1)
             weight = "bold" if mean else "normal"
@@ -151,11 +152,16 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
         axes.grid(axis="x")
         axes.margins(x=0.08)
         told = "CAS points above InfLLM at equal tokens, 95 % interval\n← InfLLM better      better than InfLLM →"
-        beyond = "\nopen: held against InfLLM at other numbers of tokens" if any(row["note"] for row in rows) else ""
+        beyond = "\nopen: held against InfLLM at other numbers of tokens" if any(map(_open, rows)) else ""
         axes.set_xlabel(told + beyond, fontsize=SMALL)
         documents = f", {int(rows[0]['n_documents'])} documents" if rows else ": no points to compare"
         axes.set_title(f"{_run(config)}{documents}", fontsize=SMALL, loc="left")
     return paths
+
+
+def _open(row: dict[str, Any]) -> bool:
+    """Whether a row of the verdict is held against InfLLM at other numbers of tokens than its own."""
+    return bool(row["note"]) and row["n_points"] == 1 and not row["over"]
 
 
 def place_labels(

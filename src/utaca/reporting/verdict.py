@@ -1,9 +1,9 @@
 """What a run says of UT-ACA, in words and figures that are computed: against InfLLM at equal tokens.
 
 A point is held against InfLLM's CAS at the tokens that it selects itself, read off InfLLM's curve, document by document
-(:func:`utaca.reporting.generation.gain`). Where the config has a plan, its primary point decides, the p of its
-secondary ones are adjusted by Holm, and all else is exploratory. Without one a detector's points are averaged, so that
-one interval decides.
+(:func:`utaca.reporting.generation.gain`). Where the config has a plan, its primary comparison decides, the p of its
+secondary ones are adjusted by Holm, and all else is exploratory. A planned comparison may also hold one point's gain
+against another's. Without a plan a detector's points are averaged, so that one interval decides.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from utaca.reporting.points import (
     CAS,
     METHODS,
     MTOKENS,
+    ROLLBACKS,
     Curve,
     Point,
     difference,
@@ -58,7 +59,8 @@ class Group(NamedTuple):
     """Points of one method and detector: what each gains on InfLLM, and the mean of those within InfLLM's range.
 
     ``beyond`` has a note a point, "" within the range. Where no point is within it, the mean is of all. ``claims`` has
-    what the config's plan calls each point, ``p`` that of its gain.
+    what the config's plan calls each point, ``p`` that of its gain. Where there is an ``over``, the group has one
+    point, and its gain is what it gains more than that one.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Group(NamedTuple):
     mean: Estimate
     claims: list[Claim]
     p: list[float]
+    over: Point | None = None
 
     @property
     def meets(self) -> bool:
@@ -98,7 +101,7 @@ def verdict(
     found = points(answers, scores, only)
     draws = Draws.of(len(found[0].documents), config, "test")
     fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
-    groups = _groups(found, fixed, draws, config)
+    groups = _adjusted([*_groups(found, fixed, draws, config), *_pairs(found, fixed, draws, config)])
     rows = [row for group in groups for row in _rows(group, fixed, draws, config)]
     n = len(found[0].documents)
     columns = (
@@ -107,14 +110,15 @@ def verdict(
         Column("CAS %", lambda row: render.number(row["cas_pct"], 2)),
         Column("InfLLM CAS % at equal mTokens", lambda row: render.number(row["infllm_cas_pct"], 2)),
         Column("CAS difference", figure("gain_pct", 2)),
-        Column("Against InfLLM", lambda row: _LIES[outcome(_estimate(row), n)]),
+        Column("The interval lies", lambda row: _LIES[outcome(_estimate(row), n)]),
         Column("Claim", plain("claim")),
         Column("p", lambda row: render.number(row["gain_p"], 3)),
         Column("Note", plain("note")),
     )
     caption = (
         "CAS less InfLLM's at the tokens that a point selects itself: InfLLM's is interpolated in log2 mTokens between "
-        "its points and clipped to their range. Documents are paired. Against InfLLM: what the interval says. "
+        "its points and clipped to their range. One point over another: what it gains on InfLLM less what "
+        "the other does. Documents are paired. "
         "Claim: what the plan calls the comparison; p, two-sided, of planned ones alone, by Holm of the secondary.\n"
         f"{run_in_words(config, 'judge')}; {n} documents; {intervals_in_words(config)}"
     )
@@ -126,7 +130,7 @@ def verdict(
 _COLUMNS = (
     "name", "setting", "method", "decoder", "detector", "seeds", "n_points", "n_documents", "mtokens", "cas_pct",
     "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "claim",
-    "gain_p", "note",
+    "gain_p", "note", "over",
 )  # fmt: skip
 
 
@@ -155,16 +159,38 @@ def _groups(found: Sequence[Point], fixed: Sequence[Point], draws: Draws, config
         p = [statistics.p_value(drawn) if about != "exploratory" else NAN
              for about, drawn in zip(claims, resampled, strict=True)]  # fmt: skip
         groups.append(Group(METHODS[method] + setting, own, each, beyond, mean, claims, p))
-    return _adjusted(groups)
+    return groups
+
+
+def _pairs(found: Sequence[Point], fixed: Sequence[Point], draws: Draws, config: schema.Config) -> list[Group]:
+    """The planned comparisons of two points' gains, a group each; none without InfLLM."""
+    if not fixed:
+        return []
+    curve, groups = Curve.of(fixed, draws), []
+    for one in config.plan.comparisons:
+        first, second = (next((p for p in found if _is(p, label, config)), None) for label in one)
+        if first is None or second is None:
+            continue
+        (value, resampled), (other, of_other) = (gain(point, curve, draws) for point in (first, second))
+        more, p = statistics.interval(value - other, resampled - of_other), statistics.p_value(resampled - of_other)
+        name = f"{name_in_words(first, config)} over {name_in_words(second, config)}"
+        groups.append(Group(name, [first], [more], [""], more, [_claim(one, config)], [p], second))
+    return groups
 
 
 def claim(point: Point, config: schema.Config) -> Claim:
     """What the config's plan calls a point's comparison with InfLLM; exploratory where it does not name it."""
-    for label in config.plan.labels:
-        planned = of_label(label, config)
-        if planned and (planned.key, planned.detector) == (point.key, point.detector):
-            return "primary" if label == config.plan.primary else "secondary"
-    return "exploratory"
+    planned = (one for one in config.plan.comparisons if not one.over and _is(point, one.label, config))
+    return next((_claim(one, config) for one in planned), "exploratory")
+
+
+def _claim(comparison: schema.Comparison, config: schema.Config) -> Claim:
+    return "primary" if config.plan.primary and comparison == config.plan.comparisons[0] else "secondary"
+
+
+def _is(point: Point, label: str, config: schema.Config) -> bool:
+    planned = of_label(label, config)
+    return planned is not None and (planned.key, planned.detector) == (point.key, point.detector)
 
 
 def _adjusted(groups: list[Group]) -> list[Group]:
@@ -182,6 +208,7 @@ def _rows(group: Group, fixed: Sequence[Point], draws: Draws, config: schema.Con
     about: Row = {"method": first.method, "decoder": first.key[0], "detector": first.detector}
     about["seeds"] = len(first.seeds)
     about["n_documents"] = len(first.documents)
+    about["over"] = ""
     rows: list[Row] = []
     if group.averaged > 1:
         name = f"{group.name}, mean of {group.averaged}"
@@ -196,9 +223,16 @@ def _rows(group: Group, fixed: Sequence[Point], draws: Draws, config: schema.Con
         row = about | {"name": name_in_words(point, config), "setting": setting_in_words(point, config), "n_points": 1}
         row |= {"mtokens": tokens, "cas_pct": 100 * _cas(point), "infllm_cas_pct": 100 * curve.at(tokens)}
         row |= {"note": group.beyond[place], "claim": group.claims[place], "gain_p": group.p[place]}
+        if group.over:
+            row |= {"name": group.name, "over": name_in_words(group.over, config), "note": _rates(point, group.over)}
         spread(row, "gain_pct", group.gains[place], 100)
         rows.append(row)
     return rows
+
+
+def _rates(first: Point, second: Point) -> str:
+    """How often each of two points that are compared expands a token."""
+    return "expands {:.1f} and {:.1f} % of the tokens".format(*(100 * one.ratio(*ROLLBACKS) for one in (first, second)))
 
 
 def _beyond(tokens: float, curve: Curve, fixed: Sequence[Point]) -> str:
@@ -223,7 +257,7 @@ def sentences(
 ) -> list[str]:
     """Paragraphs, the verdict itself first."""
     n = len(found[0].documents)
-    adaptive = [group for group in groups if group.points[0].key[0] == "utaca"]
+    adaptive = [group for group in groups if group.points[0].key[0] == "utaca" and not group.over]
     main = next((group for group in adaptive if _main(group.points[0], config)), None)
     planned = [one for group in groups for one in _planned(group, config)]
     if primary := next((one for one in planned if one.claims == ["primary"]), None):
@@ -235,7 +269,7 @@ def sentences(
         said = [f"**{headline(main, n)}**", one_by_one(main, n)]
     if fixed:
         said.append(rise(fixed, draws))
-    said += [bound(group, n) for group in groups if group.points[0].imitates]
+    said += [bound(group, n) for group in groups if group.points[0].imitates and not group.over]
     others = [group for group in adaptive if group is not main] if primary is None else []
     if others:
         said.append(f"Other detectors, the same comparison: {'; '.join(_other(group, n) for group in others)}.")
@@ -246,6 +280,8 @@ def sentences(
 
 def _planned(group: Group, config: schema.Config) -> list[Group]:
     """Each planned point of a group as a group of its own, by its full name."""
+    if group.over:
+        return [group]
     return [
         Group(name_in_words(point, config), [point], [gained], [beyond], gained, [what], [p])
         for point, gained, beyond, what, p in zip(
@@ -265,6 +301,8 @@ def secondary(planned: Sequence[Group], n_documents: int) -> list[str]:
 def headline(group: Group, n_documents: int) -> str:
     """Who wins, by how much, how sure, on how many documents."""
     what, where = outcome(group.mean, n_documents), _where(group)
+    if group.over:
+        return _headline_of_pair(group, what, n_documents)
     if n_documents == 1:
         return f"One document tells nothing: {where}, {group.name}'s CAS differs by {_signed(group.mean)} points there."
     few = f"on {n_documents} documents" + (", too few to tell more" if n_documents < FEW else "")
@@ -279,6 +317,19 @@ def headline(group: Group, n_documents: int) -> str:
     start, side = ("gains on", "higher") if what == "gains" else ("loses to", "lower")
     by = f"{abs(100 * group.mean.value):.1f} points {side} {_limits(group.mean)}"
     return f"{group.name} {start} InfLLM {few}: {where}, its CAS is {by}."
+
+
+def _headline_of_pair(group: Group, what: Outcome, n_documents: int) -> str:
+    found = {
+        "gains": "does better than",
+        "loses": "does worse than",
+        "is not told apart": "is not told apart from",
+    }[what]
+    told = f"{group.name.replace(' over ', f' {found} ', 1)} on {n_documents} documents"
+    few = ", too few to tell more" if n_documents < FEW else ""
+    zero = ", an interval that holds zero" if what == "is not told apart" else ""
+    more = f"{_signed(group.mean)} CAS points {_limits(group.mean)}{zero}"
+    return f"{told}{few}: what they gain on InfLLM at equal tokens differs by {more}."
 
 
 def one_by_one(group: Group, n_documents: int) -> str:

@@ -356,15 +356,18 @@ def _plan_faults(config: schema.Config) -> Iterator[str]:
         yield "plan.secondary is given but plan.primary is empty; name the comparison that decides."
     tests = [suite for suite in config.suites.values() if suite.split == "test" and suite.table == "generation"]
     adaptive = [point.label for suite in tests for point in suite.points if point.adaptive]
-    labels = config.plan.labels
-    for label in dict.fromkeys(labels):
+    comparisons = config.plan.comparisons
+    for label in dict.fromkeys(label for one in comparisons for label in one if label):
         if label not in adaptive:
             yield (
                 f"plan names {label!r} but must name adaptive points of the test split, which are "
                 f"{', '.join(adaptive) or 'none'}."
             )
-        if labels.count(label) > 1:
-            yield f"plan names {label} twice; remove one."
+    for one in dict.fromkeys(comparisons):
+        if comparisons.count(one) > 1:
+            yield f"plan names {' over '.join(filter(None, one))} twice; remove one."
+        if one.label == one.over:
+            yield f"plan compares {one.label} with itself; name another point after 'over'."
 
 
 def _suite_faults(path: str, suite: schema.Suite, config: schema.Config) -> Iterator[str]:

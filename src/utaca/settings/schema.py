@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MISSING = "???"
 
@@ -568,19 +568,28 @@ class Generation:
     )
 
 
+class Comparison(NamedTuple):
+    """A planned comparison: of a point with InfLLM at equal tokens or, with ``over``, of both points' gains on it."""
+
+    label: str
+    over: str = ""
+
+
 @dataclass
 class Planned:
-    """Operating points whose comparison with InfLLM was chosen before a test document was read (docs/plan.md)."""
+    """Comparisons that were chosen before a test document was read (docs/plan.md)."""
 
     primary: str = setting(
-        "", "label of the point that decides, its detector's seeds together; empty: none was planned"
+        "",
+        "what decides, detector seeds together: the label of a point, which is compared with InfLLM at equal tokens, "
+        "or 'LABEL over LABEL', which compares what two points gain on InfLLM; empty: nothing was planned",
     )
-    secondary: list[str] = setting([], "labels of further points, whose p are adjusted together by Holm")
+    secondary: list[str] = setting([], "further comparisons, in the same form; their p are adjusted together by Holm")
 
     @property
-    def labels(self) -> list[str]:
+    def comparisons(self) -> list[Comparison]:
         """All of them, the primary one first."""
-        return [*filter(None, [self.primary]), *self.secondary]
+        return [Comparison(*one.split(" over ", 1)) for one in filter(None, [self.primary, *self.secondary])]
 
 
 @dataclass
