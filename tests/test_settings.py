@@ -162,6 +162,19 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
             {"generation": {"together": "true"}, "scale": {"replays": "1"}},
             "generation.together is true and scale.replays is not 0",
         ),
+        (
+            {"plan": {"primary": "utaca-K4-sub1 over no_detector-K4-sub1"}},
+            "plan names 'no_detector-K4-sub1' but must name adaptive points of the test split, which are utaca-K4-sub1",
+        ),
+        (
+            {"plan": {"primary": "utaca-K4-sub1 over utaca-K4-sub1"}},
+            "plan compares utaca-K4-sub1 with itself; name another point after 'over'",
+        ),
+        (
+            {"plan": {"primary": "utaca-K4-sub1", "secondary": ["utaca-K4-sub1"]}},
+            "plan names utaca-K4-sub1 twice",
+        ),
+        ({"plan": {"secondary": ["utaca-K4-sub1"]}}, "plan.secondary is given but plan.primary is empty"),
         ({"generation": {"seeds": "9"}}, "generation.seeds is 9 but must be at most scale.detector_seeds, which is 8"),
         ({"jugde": "x"}, "unknown config key jugde; did you mean judge?"),
         ({"detectors": {"mine": {"lerning_rate": "1"}}}, "did you mean detectors.mine.learning_rate?"),

@@ -150,56 +150,58 @@ def compare(found: Sequence[Point], draws: Draws) -> list[Row]:
     """Every point against the fixed budgets and token agreement among them; empty columns for what there is none of."""
     fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
     curve = Curve.of(fixed, draws) if fixed else None
+    gains = {place: gain(p, curve, draws) for place, p in enumerate(found) if curve and p.key[0] != "infllm"}
     rows = []
-    for point in found:
-        alike = [other for other in found if other is not point and other.key[1:] == point.key[1:]]
-        agreement = next((other for other in alike if other.imitates), None)
-        blind = [other for other in alike if other.key[0] == "no_detector" != point.key[0]]
-        blind.sort(key=lambda other: abs(other.ratio(*ROLLBACKS) - point.ratio(*ROLLBACKS)))
-        rows.append(_comparison(point, fixed, curve, agreement, next(iter(blind), None), draws))
+    for at, point in enumerate(found):
+        own = gains.get(at)
+        alike = [place for place, other in enumerate(found) if other is not point and other.key[1:] == point.key[1:]]
+        agreement = next((place for place in alike if found[place].imitates), None)
+        blind = [place for place in alike if found[place].key[0] == "no_detector" != point.key[0]]
+        rate = point.ratio(*ROLLBACKS)
+        nearest = min(blind, key=lambda place: abs(found[place].ratio(*ROLLBACKS) - rate), default=None)
+        row = _against_infllm(point, fixed, curve, own, draws) | {"no_detector": ""}
+        closed, beyond = Estimate(NAN), Estimate(NAN)
+        if own and agreement is not None:
+            closed = statistics.share(own, gains[agreement])
+        if own and nearest is not None:
+            (value, resampled), (without, resampled_without) = own, gains[nearest]
+            beyond = statistics.interval(value - without, resampled - resampled_without)
+            row["no_detector"] = ", ".join(filter(None, [found[nearest].setting, found[nearest].detector]))
+        spread(row, "gap_closed_pct", closed, 100)
+        spread(row, "beyond_pct", beyond, 100)
+        rows.append(row)
     for row, adjusted in zip(rows, statistics.holm([row["gain_p"] for row in rows]), strict=True):
         row["gain_p_holm"] = adjusted
     return rows
 
 
-def gain(point: Point, curve: Curve, draws: Draws) -> tuple[float, np.ndarray]:
+Gain = tuple[float, np.ndarray]
+"""CAS above InfLLM's at equal tokens, and the same in every resample [count]."""
+
+
+def gain(point: Point, curve: Curve, draws: Draws) -> Gain:
     """CAS above the curve at the point's tokens, and the same in every resample."""
     at_equal = curve.resampled_at(point.drawn(*MTOKENS, draws))
     return point.ratio(*CAS) - curve.at(point.ratio(*MTOKENS)), point.drawn(*CAS, draws) - at_equal
 
 
-def _comparison(
-    point: Point,
-    fixed: Sequence[Point],
-    curve: Curve | None,
-    agreement: Point | None,
-    blind: Point | None,
-    draws: Draws,
-) -> Row:
-    row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN, "no_detector": ""}
-    to_nearest, above, closed, beyond = (Estimate(NAN) for _ in range(4))
-    if curve is not None and point.key[0] != "infllm":
-        own = point.ratio(*MTOKENS)
-        nearest = fixed[int(np.abs(curve.tokens - own).argmin())]
+def _against_infllm(point: Point, fixed: Sequence[Point], curve: Curve | None, own: Gain | None, draws: Draws) -> Row:
+    """Columns of a point, of gain ``own``, against the fixed budgets; empty where it is one or there is none."""
+    row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
+    to_nearest = above = Estimate(NAN)
+    if curve is not None and own is not None:
+        tokens = point.ratio(*MTOKENS)
+        nearest = fixed[int(np.abs(curve.tokens - tokens).argmin())]
         row["nearest_infllm"] = nearest.setting
         to_nearest = statistics.interval(*difference(point, nearest, *CAS, draws))
-        row["infllm_cas_pct"] = 100 * curve.at(own)
-        value, resampled = gain(point, curve, draws)
-        above, row["gain_p"] = statistics.interval(value, resampled), statistics.p_value(resampled)
-        if own < curve.tokens.min():
+        row["infllm_cas_pct"] = 100 * curve.at(tokens)
+        above, row["gain_p"] = statistics.interval(*own), statistics.p_value(own[1])
+        if tokens < curve.tokens.min():
             row["note"] = f"below InfLLM's range, clipped to {fixed[int(curve.tokens.argmin())].setting}"
-        elif own > curve.tokens.max():
+        elif tokens > curve.tokens.max():
             row["note"] = f"above InfLLM's range, clipped to {fixed[int(curve.tokens.argmax())].setting}"
-        if agreement is not None:
-            closed = statistics.share((value, resampled), gain(agreement, curve, draws))
-        if blind is not None:
-            without, resampled_without = gain(blind, curve, draws)
-            beyond = statistics.interval(value - without, resampled - resampled_without)
-            row["no_detector"] = blind.setting + (f", {blind.detector}" if blind.detector else "")
     spread(row, "difference_pct", to_nearest, 100)
     spread(row, "gain_pct", above, 100)
-    spread(row, "gap_closed_pct", closed, 100)
-    spread(row, "beyond_pct", beyond, 100)
     return row
 
 
