@@ -366,6 +366,8 @@ def test_labels_table_without_a_sheet(config):
     train = made.frame.iloc[0]
     assert (train["n_tokens"], train["n_template"], train["n_endpoint"], train["n_failed"]) == (19, 16, 2, 1)
     assert train["hallucinated_pct"] == pytest.approx(100 / 18)
+    assert train["value_hallucinated_pct"] == pytest.approx(100 / 2), "of those labelled, and not by the template"
+    assert train["value_correct_pct"] + train["value_unknown_pct"] == pytest.approx(100 / 2)
 
 
 def test_labels_table_has_a_row_for_each_condition_of_evidence(config):

@@ -90,6 +90,7 @@ def labels(
     found.append(_labels_row(ALL, pd.concat(tokens.values()), every, sheet is not None, config))
     caption = (
         "Token labels and who decided them: the answer's template, the labeller, or a person who changed them. "
+        "Values: shares of the tokens that the template does not decide. "
         "Agreement and Cohen's kappa compare labeller and person on the tokens that the labeller decided, in reviewed "
         "answers that chance drew; answers reviewed because their labels were in doubt only count as reviewed and "
         "changed; the person saw the labeller's label in both. "
@@ -107,9 +108,10 @@ def _labels_row(
     config: schema.Config,
 ) -> Row:
     row: Row = {"split": split, "sheet": sheet, "n_tokens": len(tokens)}
-    labelled = int(tokens["label"].notna().sum())
-    for name, label in _CLASSES.items():
-        row[f"{name}_pct"] = 100 * float((tokens["label"] == label).sum()) / labelled if labelled else NAN
+    for prefix, own in (("", tokens), ("value_", tokens[tokens["source"] != TEMPLATE])):
+        labelled = int(own["label"].notna().sum())
+        for name, label in _CLASSES.items():
+            row[f"{prefix}{name}_pct"] = 100 * float((own["label"] == label).sum()) / labelled if labelled else NAN
     row |= {
         f"n_{source}": int((tokens["source"] == source).sum()) for source in (TEMPLATE, "endpoint", "person", "failed")
     }
@@ -146,6 +148,8 @@ def _labels_columns() -> tuple[Column, ...]:
         Column("Hallucinated %", figure("hallucinated_pct", 1)),
         Column("Correct %", figure("correct_pct", 1)),
         Column("Unknown %", figure("unknown_pct", 1)),
+        Column("Values: hallucinated %", figure("value_hallucinated_pct", 1)),
+        Column("unknown %", figure("value_unknown_pct", 1)),
         Column("By template", plain("n_template"), folded=True),
         Column("By labeller", plain("n_endpoint"), folded=True),
         Column("By a person", plain("n_person"), folded=True),
