@@ -123,10 +123,10 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
     """CAS less InfLLM's at equal tokens, a row a point with its 95 % interval; ``differences.png`` and ``.svg``.
 
     ``verdict`` is the frame of :func:`utaca.reporting.verdict.verdict`. A mean over a detector's points is a diamond, a
-    point beyond InfLLM's range is open.
+    point beyond InfLLM's range is open, a comparison of two points has a name of two lines.
     """
     rows = verdict.to_dict("records")
-    height = 1.3 + 0.27 * max(len(rows), 1)
+    height = 1.3 + 0.27 * max(len(rows), 1) + 0.1 * sum(bool(row["over"]) for row in rows)
     with drawing(directory, "differences", (6.4, height)) as (figure, paths):
         axes = figure.subplots()
         axes.axvline(0, color=palette.INK, linewidth=1)
@@ -143,7 +143,7 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
             axes.annotate(
                 told, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL, weight=weight
             )
-        axes.set_yticks(range(len(rows)), [row["name"] for row in rows], fontsize=SMALL)
+        axes.set_yticks(range(len(rows)), [row["name"].replace(" over ", "\nover ") for row in rows], fontsize=SMALL)
         for label, row in zip(axes.get_yticklabels(), rows, strict=True):
             label.set_weight("bold" if row["n_points"] > 1 else "normal")
         axes.set_ylim(max(len(rows), 1) - 0.4, -0.6)
@@ -152,10 +152,11 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
         axes.grid(axis="x")
         axes.margins(x=0.08)
         told = "CAS points above InfLLM at equal tokens, 95 % interval\n← InfLLM better      better than InfLLM →"
+        told += "\nover: above what the other point gains" if any(row["over"] for row in rows) else ""
         beyond = "\nopen: held against InfLLM at other numbers of tokens" if any(map(_open, rows)) else ""
         axes.set_xlabel(told + beyond, fontsize=SMALL)
         documents = f", {int(rows[0]['n_documents'])} documents" if rows else ": no points to compare"
-        axes.set_title(f"{_run(config)}{documents}", fontsize=SMALL, loc="left")
+        figure.suptitle(f"{_run(config)}{documents}", fontsize=SMALL, x=0.01, horizontalalignment="left")
     return paths
 
 
