@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from configs import reference_config
 
+from utaca.errors import UserError
 from utaca.methods import METHODS
 from utaca.records import write
 from utaca.reporting import figures, generation, palette, statistics, tables, verdict
@@ -191,7 +192,7 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
     files = made(tmp_path, given)
     config = planned(
         config, given, "utaca-K32-sub16 over no_detector-K32-sub16",
-        ["agreement-K32-sub16 over no_detector-K32-sub16", "no_detector-K32-sub16", f"{every} over utaca-K32-sub16"],
+        ["agreement-K32-sub16 over no_detector-K32-sub16", "no_detector-K32-sub16"],
     )  # fmt: skip
     table = verdict.verdict(*files, config)
     rows = table.frame.set_index("name")
@@ -217,7 +218,11 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
     assert sum(line.startswith("Token agreement, which expands") for line in said) == 1, "a pair is no bound"
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # names that leave no room for the axes
-        assert len(figures.differences(table.frame, tmp_path, config)) == 2
+        longest = table.frame.assign(name=table.frame["name"].str.replace("Sub.16", "Sub.16 (needed_chained)"))
+        assert len(figures.differences(longest, tmp_path, config)) == 2
+    config.plan.secondary.append(f"{every} over utaca-K32-sub16")
+    with pytest.raises(UserError, match=f"the plan compares {every}, of which there are no answers"):
+        verdict.verdict(*files, config)
 
 
 def test_without_a_plan_all_is_exploratory(tmp_path, config) -> None:

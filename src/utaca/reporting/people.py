@@ -149,7 +149,7 @@ def _labels_columns() -> tuple[Column, ...]:
         Column("Correct %", figure("correct_pct", 1)),
         Column("Unknown %", figure("unknown_pct", 1)),
         Column("Values: hallucinated %", figure("value_hallucinated_pct", 1)),
-        Column("unknown %", figure("value_unknown_pct", 1)),
+        Column("Values: unknown %", figure("value_unknown_pct", 1)),
         Column("By template", plain("n_template"), folded=True),
         Column("By labeller", plain("n_endpoint"), folded=True),
         Column("By a person", plain("n_person"), folded=True),

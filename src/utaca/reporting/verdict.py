@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from utaca.errors import UserError
 from utaca.reporting import render, statistics
 from utaca.reporting.generation import gain
 from utaca.reporting.points import (
@@ -167,10 +168,8 @@ def _pairs(found: Sequence[Point], fixed: Sequence[Point], draws: Draws, config:
     if not fixed:
         return []
     curve, groups = Curve.of(fixed, draws), []
-    for one in config.plan.comparisons:
-        first, second = (next((p for p in found if _is(p, label, config)), None) for label in one)
-        if first is None or second is None:
-            continue
+    for one in (comparison for comparison in config.plan.comparisons if comparison.over):
+        first, second = (_planned_point(label, found, config) for label in one)
         (value, resampled), (other, of_other) = (gain(point, curve, draws) for point in (first, second))
         more, p = statistics.interval(value - other, resampled - of_other), statistics.p_value(resampled - of_other)
         name = f"{name_in_words(first, config)} over {name_in_words(second, config)}"
@@ -186,6 +185,13 @@ def claim(point: Point, config: schema.Config) -> Claim:
 
 def _claim(comparison: schema.Comparison, config: schema.Config) -> Claim:
     return "primary" if config.plan.primary and comparison == config.plan.comparisons[0] else "secondary"
+
+
+def _planned_point(label: str, found: Sequence[Point], config: schema.Config) -> Point:
+    try:
+        return next(point for point in found if _is(point, label, config))
+    except StopIteration:
+        raise UserError(f"the plan compares {label}, of which there are no answers; decode the suite again") from None
 
 
 def _is(point: Point, label: str, config: schema.Config) -> bool:
@@ -327,7 +333,7 @@ def _headline_of_pair(group: Group, what: Outcome, n_documents: int) -> str:
     }[what]
     told = f"{group.name.replace(' over ', f' {found} ', 1)} on {n_documents} documents"
     few = ", too few to tell more" if n_documents < FEW else ""
-    zero = ", an interval that holds zero" if what == "is not told apart" else ""
+    zero = ", an interval that holds zero" if what == "is not told apart" and n_documents > 1 else ""
     more = f"{_signed(group.mean)} CAS points {_limits(group.mean)}{zero}"
     return f"{told}{few}: what they gain on InfLLM at equal tokens differs by {more}."
 
