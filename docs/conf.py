@@ -66,6 +66,7 @@ NAVIGATION = {
     "Results": [
         "docs/plan",
         "docs/plan_trigger",
+        "docs/plan_policy",
         "docs/paper",
         "docs/results",
         "docs/results_long",

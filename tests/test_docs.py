@@ -123,7 +123,7 @@ It has <!-- quote {table: quick/test.csv, where: 'method == "utaca"', text: "{ca
 """
 
 
-PLANS = {"evidence": "plan", "evidence-trigger": "plan_trigger"}
+PLANS = {"evidence": "plan", "evidence-trigger": "plan_trigger", "evidence-policy": "plan_policy"}
 """Pages that state a run's comparisons before its documents were decoded."""
 
 
