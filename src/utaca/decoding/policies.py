@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
 from utaca.errors import UserError
+from utaca.records.schemas import CORRECT
 from utaca.settings.schema import POLICY
 from utaca.trace import Token
 
@@ -48,15 +50,36 @@ class Sub(Policy):
         return max(1, k - self.n)
 
 
+@dataclass(frozen=True)
+class Proportional(Policy):
+    """Goes on as ``base`` does, and expands by the share of what lies above that the detector's distrust is.
+
+    Of the blocks from ``k`` to K_max it adds the part p_hallucinated + p_unknown, rounded up; all of them where no
+    detector judges. Beyond the paper, which always expands to K_max.
+    """
+
+    base: Policy
+
+    def update(self, k: int, k_max: int, token: Token | None) -> int:
+        return self.base.update(k, k_max, token)
+
+    def expand(self, k: int, k_max: int, token: Token | None) -> int:
+        if token is None or token.gdm is None:
+            return k_max
+        return min(k_max, k + max(1, math.ceil((1 - token.gdm[CORRECT]) * (k_max - k))))
+
+
 POLICIES: dict[str, type[Policy]] = {"set": Set, "sub": Sub}
 """By the name that config gives them, before a dot and their number."""
 
 
 def parse(text: str) -> Policy:
-    """The policy written as ``set.N`` or ``sub.N``. Raises :class:`UserError` for anything else."""
+    """The policy written as ``set.N`` or ``sub.N``, or either with ``.prop``. Raises :class:`UserError` for anything else."""
     match = re.fullmatch(POLICY, text)
     if match is None:
         raise UserError(
-            f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, as in sub.16"
+            f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, as in sub.16, or either "
+            "with .prop, as in set.1.prop"
         )
-    return POLICIES[match[1]](int(match[2]))
+    policy = POLICIES[match[1]](int(match[2]))
+    return Proportional(policy) if match[3] else policy

@@ -245,7 +245,12 @@ def _detector_faults(detector: schema.Detector, path: str) -> Iterator[str]:
         )
     if detector.mixed and not detector.sets:
         yield f"{path}.mixed is true but {path}.sets is empty; name the sets of tasks that it learns from beside."
-    yield from _policy_faults(detector.target.policy, detector.target.k_max, f"{path}.target.policy")
+    yield from _policy_faults(
+        detector.target.policy,
+        detector.target.k_max,
+        f"{path}.target.policy",
+        "a threshold for a mean budget counts expansions to K_max",
+    )
 
 
 def _trajectories_faults(config: schema.Config) -> Iterator[str]:
@@ -445,16 +450,20 @@ def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iter
     if (point.in_blocks or adaptive) and point.budget < 1:
         yield f"{path}.budget is {point.budget} but must be at least 1, in {'tokens' if point.base else 'blocks'}."
     elif adaptive:
-        yield from _policy_faults(point.policy, point.budget, f"{path}.policy")
+        lacks = "" if point.method == "utaca" else f"method {point.method} has no detector, whose distrust it follows"
+        yield from _policy_faults(point.policy, point.budget, f"{path}.policy", lacks)
     if not adaptive and point.policy:
         yield (
             f"{path}.policy is {point.policy!r} but a fixed budget (method {point.method}) has no policy; remove it."
         )
 
 
-def _policy_faults(policy: str, budget: int, path: str) -> Iterator[str]:
+def _policy_faults(policy: str, budget: int, path: str, proportional: str = "") -> Iterator[str]:
+    """Mistakes in a policy; why an expansion in proportion to distrust is none for it, "" where it may be."""
     match = re.fullmatch(schema.POLICY, policy)
     if match is None:
         yield f"{path} is {policy!r} but an adaptive budget needs set.N or sub.N with N at least 1, as in sub.16."
     elif match[1] == "set" and int(match[2]) > budget:
         yield f"{path} is {policy} but N must be at most the budget, which is {budget}."
+    elif match[3] and proportional:
+        yield f"{path} is {policy} but {proportional}; remove .prop."

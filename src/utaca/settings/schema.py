@@ -321,8 +321,8 @@ class Endpoint:
         return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
-POLICY = r"(set|sub)\.([1-9]\d*)"
-"""Update policies as they are written in config: set.N or sub.N."""
+POLICY = r"(set|sub)\.([1-9]\d*)(\.prop)?"
+"""Update policies as they are written in config: set.N or sub.N, or either with .prop."""
 
 
 @dataclass
@@ -435,7 +435,11 @@ class Point:
         "as its settings say",
         minimum=0,
     )
-    policy: str = setting("", "update policy of an adaptive budget: set.N or sub.N")
+    policy: str = setting(
+        "",
+        "update policy of an adaptive budget: set.N or sub.N; with .prop (method utaca) an expansion is in proportion to "
+        "the distrust, not to the whole budget",
+    )
     detector: str = setting("", "detector variant (method utaca); empty: the config's")
     seed: int = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
     base: str = setting(
@@ -712,10 +716,11 @@ class Config:
         return {suite: own for suite, own in found.items() if own}
 
     def replayable(self) -> list[Point]:
-        """Points of the test split that a detector triggers."""
+        """Points of the test split that a detector triggers, and whose expansions are to K_max."""
         tested = [suite for suite in self.suites.values() if suite.split == "test"]
         points = [point for suite in tested for point in self.ran(suite)]
-        return [point for point in points if point.method == "utaca" and point.in_blocks]
+        triggered = [point for point in points if point.method == "utaca" and point.in_blocks]
+        return [point for point in triggered if not point.policy.endswith(".prop")]
 
     @property
     def replays_of(self) -> str:
