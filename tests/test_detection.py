@@ -256,6 +256,19 @@ def test_a_detector_of_another_reader_is_refused_though_as_wide(reader):
     refused(Detector(without_embedding, 0, of(other)), reader, "it has other weights")
 
 
+def test_a_taken_detector_is_what_the_config_says_and_reads_nothing_that_another_reader_lacks(reader):
+    own, other = of(reader), Origin("other", "0123")
+    blind = replace(SMALL, embedding=False)
+    Detector(SMALL, 64, own).check_taken(SMALL, own, "a")
+    Detector(blind, 0, other).check_taken(replace(blind, learning_rate=0.1), own, "a")
+    with pytest.raises(
+        UserError, match=r"^a reads embeddings of reader other \(0123\), which reader .* \(embedding: f"
+    ):
+        Detector(SMALL, 64, other).check_taken(SMALL, own, "a")
+    with pytest.raises(UserError, match=f"^a has width {SMALL.width}, but the config {SMALL.width + 1}$"):
+        Detector(blind, 0, other).check_taken(replace(blind, width=SMALL.width + 1), own, "a")
+
+
 def test_a_detector_of_an_unknown_site_is_refused(reader):
     why = "it has no embedding at site head, but at attention, mlp, residual"
     refused(Detector(replace(SMALL, site="head"), 64, of(reader)), reader, why)

@@ -161,6 +161,28 @@ def test_a_target_of_another_run_is_refused(plan: Plan, tmp_path: Path, monkeypa
         plan.check_targets(["results/mine/tables/test.csv"])
 
 
+def test_a_taken_detector_is_where_it_is_taken_from(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = "results/else/detectors/margin"
+    taking = planned(root, detectors={"other": {"taken": folder, "embedding": "false", "lstm": "false"}})
+    files = [f"{folder}/seed{n}/model.safetensors" for n in range(8)]
+    assert taking.detectors["other"] == files
+    assert set(files) < set(taking.stage("detectors"))
+    taking.check_targets(["documents"])
+    told = rf"^detectors\.other\.taken is {folder}, but {files[2]} does not exist; first make the detectors of the run"
+    for path in (*files[:2], *files[3:]):
+        Path(path).parent.mkdir(parents=True)
+        Path(path).touch()
+    for target in ("detectors", f"{taking.folder}/tables/detection.csv", "results/tables"):
+        with pytest.raises(UserError, match=told):
+            taking.check_targets([target])
+    Path(files[2]).parent.mkdir()
+    Path(files[2]).touch()
+    taking.check_targets(["results/tables"])
+
+
 def test_splits_and_stages_are_known() -> None:
     assert SPLITS == ("train", "validation", "test")
     assert all(set(before) <= set(STAGES) for before in STAGES.values())

@@ -228,6 +228,10 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
         ({"detectors": {"mine": {"site": "mlp"}}}, "detectors.mine.site is mlp, but trajectories.sites"),
         ({"detectors": {"mine": {"kind": "evidential"}}}, "kind evidential knows two classes"),
         ({"detectors": {"mine": {"label": "needed", "classes": "2"}}}, "detectors.mine.label is needed"),
+        (
+            {"detectors": {"mine": {"taken": "results/a/detectors/b", "start": "utaca"}}},
+            "detectors.mine.start is 'utaca' but says how it is trained, and detectors.mine.taken that it is not",
+        ),
         ({"detectors": {"mine": {"target": {"policy": "add.1"}}}}, "detectors.mine.target.policy"),
         ({"trajectories": {"expanded": "1"}}, "trajectories.expanded is 1 but must be above the budgets, which go"),
         ({"trajectories": {"sites": ["mpl"]}}, "trajectories.sites names 'mpl'"),

@@ -276,8 +276,13 @@ class Plan:
 
     @property
     def detectors(self) -> dict[str, list[str]]:
-        """Every seed of every variant."""
-        return {variant: self.seeds(variant, "model.safetensors") for variant in self.settings.detectors}
+        """Every seed of every variant; of one that is taken, where it is taken from."""
+        own = {variant: self.seeds(variant, "model.safetensors") for variant in self.settings.detectors}
+        return own | {
+            variant: [f"{detector.taken}/seed{n}/model.safetensors" for n in range(self.settings.scale.detector_seeds)]
+            for variant, detector in self.settings.detectors.items()
+            if detector.taken
+        }
 
     @property
     def baselines(self) -> str:
@@ -548,9 +553,10 @@ class Plan:
 
     def check_targets(self, targets: Sequence[str]) -> None:
         """Raise :class:`UserError` where a target is a table that the config does not make, or of another run, and
-        where a set of tasks that it needs lacks a file."""
+        where a set of tasks that it needs lacks a file, or a detector that it takes is not there."""
         for name in self.sets(targets):
             self.task_files(name)
+        self._check_taken(targets)
         for target in targets:
             if (found := _TABLE.match(target)) and target.startswith(f"{self.folder}/"):
                 name = found[1]
@@ -571,6 +577,17 @@ class Plan:
                         f"{target} belongs to run {run}, but the config is that of run {self.settings.run}; add "
                         f"--configfile results/{run}/run.yaml"
                     )
+
+    def _check_taken(self, targets: Sequence[str]) -> None:
+        if "detectors" not in self.pending(targets):
+            return
+        for variant, detector in self.settings.detectors.items():
+            missing = [path for path in self.detectors[variant] if detector.taken and not os.path.exists(path)]
+            if missing:
+                raise UserError(
+                    f"detectors.{variant}.taken is {detector.taken}, but {missing[0]} does not exist; first make the "
+                    "detectors of the run that trains it, or set scale.detector_seeds to as many as there are"
+                )
 
     def sets(self, targets: Sequence[str] = ()) -> list[str]:
         """The sets of tasks that the targets still need: named by them, asked, or learned from."""

@@ -86,6 +86,11 @@ rule detect:
     params:
         code=CODE["detect"],
         variants=list(PLAN.detectors),
+        taken={
+            variant: IDENTITY["detectors"][variant]
+            for variant, detector in SETTINGS.detectors.items()
+            if detector.taken
+        },
         main=SETTINGS.detector,
     script:
         "../scripts/detect.py"

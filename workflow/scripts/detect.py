@@ -11,9 +11,9 @@ from utaca.detection.training.data import Sequences, columns, sequences
 from utaca.detection.training.heuristics import load_heuristics
 from utaca.detection.training.verdicts import detections, verdicts
 from utaca.records.logs import stage_log
-from utaca.records.tables import read, write
+from utaca.records.tables import read, reader_of, write
 from utaca.settings import schema
-from utaca.settings.checks import digest
+from utaca.settings.checks import build, digest
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -33,9 +33,14 @@ with stage_log(snakemake.log[0]):
         detections(heuristic.verdicts(plain), plain, name, 0)
         for name, heuristic in load_heuristics(files.baselines[0]).items()
     ]
+    reader = reader_of(files.trajectories)
     seeds = len(files.detectors) // len(params.variants)
     for place, variant in enumerate(params.variants):
-        detectors = [load(path) for path in files.detectors[place * seeds :][:seeds]]
+        paths = files.detectors[place * seeds :][:seeds]
+        detectors = [load(path) for path in paths]
+        if variant in params.taken:
+            for detector, path in zip(detectors, paths, strict=True):
+                detector.check_taken(build(schema.Detector, params.taken[variant]), reader, path)
         shown = traces(detectors[0].settings)
         for seed, detector in enumerate(detectors):
             for readout, said in verdicts(detector, shown).items():

@@ -74,12 +74,12 @@ POLICIES: dict[str, type[Policy]] = {"set": Set, "sub": Sub}
 
 
 def parse(text: str) -> Policy:
-    """The policy written as ``set.N`` or ``sub.N``, or either with ``.prop``. Raises :class:`UserError` for anything else."""
+    """The policy written as ``set.N`` or ``sub.N``, or either with ``.prop``; :class:`UserError` for anything else."""
     match = re.fullmatch(POLICY, text)
     if match is None:
         raise UserError(
-            f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, as in sub.16, or either "
-            "with .prop, as in set.1.prop"
+            f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, as in sub.16, or "
+            "either with .prop, as in set.1.prop"
         )
     policy = POLICIES[match[1]](int(match[2]))
     return Proportional(policy) if match[3] else policy

@@ -93,6 +93,21 @@ class Detector(nn.Module):
             f"{other.name}"
         )
 
+    def check_taken(self, settings: schema.Detector, reader: Origin, path: str | Path) -> None:
+        """Raise :class:`UserError` where this detector, of the file ``path``, is not what ``settings`` say, or where it
+        reads embeddings that ``reader`` does not give.
+
+        One that reads signals alone may judge another reader's tokens here, for what it is worth: its thresholds are
+        those of the reader that it was trained for.
+        """
+        if key := self.settings.differing(settings):
+            raise UserError(f"{path} has {key} {getattr(self.settings, key)}, but the config {getattr(settings, key)}")
+        if self.settings.embedding and self.reader != reader:
+            raise UserError(
+                f"{path} reads embeddings of reader {self.reader or 'unknown'}, which reader {reader} does not give; "
+                "take a detector that reads none (embedding: false)"
+            )
+
     def encode(self, signals: Tensor, embedding: Tensor) -> Tensor:
         """z [..., width], the sum of the encoded ``embedding`` [..., D] and of the encoded ``signals`` [..., n].
 

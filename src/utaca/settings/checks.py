@@ -275,6 +275,9 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
         path = f"detectors.{name}"
         yield from _name_faults(name, path)
         yield from _detector_faults(detector, path)
+        if detector.taken:
+            yield from _taken_faults(detector, path)
+            continue
         if detector.embedding and detector.site not in recorded.sites and set(recorded.sites) <= set(schema.SITES):
             yield f"{path}.site is {detector.site}, but trajectories.sites is {recorded.sites}; add it there."
         if detector.label == "needed" and not recorded.expanded:
@@ -290,6 +293,12 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
                 yield f"{path}.sets names {own!r}, but tasks.sets are {known}."
             elif not config.tasks.sets[own].budgets:
                 yield f"{path}.sets names {own!r}, but tasks.sets.{own}.budgets is empty; give it compact budgets."
+
+
+def _taken_faults(detector: schema.Detector, path: str) -> Iterator[str]:
+    for key in ("start", "sets", "mixed"):
+        if value := getattr(detector, key):
+            yield f"{path}.{key} is {value!r} but says how it is trained, and {path}.taken that it is not; remove one."
 
 
 def _start_faults(detector: schema.Detector, path: str, config: schema.Config) -> Iterator[str]:

@@ -395,6 +395,11 @@ class Detector:
     batch_size: int = setting(16, "trajectories a step", minimum=1)
     evaluate_every: int = setting(100, "steps between validations; the best validation F1 is kept", minimum=1)
     start: str = setting("", "variant whose weights of the same seed it starts from; empty: random weights")
+    taken: str = setting(
+        "",
+        "folder whose detectors, seedN/model.safetensors, are taken as they are in place of training, as "
+        "results/RUN/detectors/VARIANT; those of another reader must read no embedding; empty: trained",
+    )
     sets: list[str] = setting(
         [], "sets of tasks (tasks.sets) whose trajectories it learns from; empty: the biographies' training split"
     )
@@ -437,8 +442,8 @@ class Point:
     )
     policy: str = setting(
         "",
-        "update policy of an adaptive budget: set.N or sub.N; with .prop (method utaca) an expansion is in proportion to "
-        "the distrust, not to the whole budget",
+        "update policy of an adaptive budget: set.N or sub.N; with .prop (method utaca) an expansion is in proportion "
+        "to the distrust, and not to K_max",
     )
     detector: str = setting("", "detector variant (method utaca); empty: the config's")
     seed: int = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
