@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -389,6 +389,39 @@ def test_a_question_under_one_budget_is_read_once_for_all_its_answers(memory, mo
     for one, other in zip(found, apart, strict=True):
         assert tokens_of(one) == tokens_of(other)
         assert [t.margin for t in one.trace] == pytest.approx([t.margin for t in other.trace], abs=1e-4)
+
+
+def test_answers_that_have_not_parted_share_a_row(memory, monkeypatch) -> None:
+    options = {"budget": BUDGET, "policy": Set(2), "max_new_tokens": 20}
+    seldom, never = ({"every": every, **options} for every in (7, 0))
+    judged = {"detector": Scripted(), **options}
+    rows, forward = [], Reader.forward
+
+    def counted(self, tokens, *others):
+        if tokens.shape[1] == 1:
+            rows.append(tokens.shape[0])
+        return forward(self, tokens, *others)
+
+    def decoded(*chosen: dict[str, Any]) -> tuple[list[Generation], int]:
+        rows.clear()
+        return generate_together([Decoding(memory, "Who?", **one) for one in chosen]), sum(rows)
+
+    monkeypatch.setattr(Reader, "forward", counted)
+    ((one,), alone), ((other,), beside), ((third,), last) = decoded(judged), decoded(seldom), decoded(never)
+    assert one.rollbacks
+    assert other.rollbacks == 2
+    assert len(third.trace) > 8
+    # The seven tokens before the first expansion, and the pass that it rolls back.
+    found, together = decoded(seldom, never)
+    assert together == beside + last - 8
+    assert [tokens_of(each) for each in found] == [tokens_of(other), tokens_of(third)]
+    # The same answer eight times takes the rows of one, and is the same to the last bit.
+    copies, together = decoded(*[judged] * 8)
+    assert together == alone
+    for copy in copies:
+        assert tokens_of(copy) == tokens_of(one)
+        assert [token.margin for token in copy.trace] == [token.margin for token in one.trace]
+        assert all(torch.equal(a.selected, b.selected) for a, b in zip(copy.trace, one.trace, strict=True))
 
 
 def test_a_budget_for_every_step_replays_a_trace(memory) -> None:

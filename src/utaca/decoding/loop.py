@@ -280,8 +280,11 @@ def _share_passes(
 def _run(reader: Reader, state: State, steps: Sequence[Step]) -> None:
     """Run steps together, and give each the logits of its last token: the head is read once for all of them."""
     state.run(steps)
-    for step, logits in zip(steps, reader.logits(torch.stack([step.hidden[-1] for step in steps])), strict=True):
-        step.logits = logits
+    # Steps that shared a row of the pass have one of the head too.
+    hidden = {id(step.hidden): step.hidden[-1] for step in steps}
+    logits = dict(zip(hidden, reader.logits(torch.stack([*hidden.values()])), strict=True))
+    for step in steps:
+        step.logits = logits[id(step.hidden)]
 
 
 def _begin(d: Decoding) -> Generator[tuple[State, list[Step]], None, tuple[State, Tensor]]:

@@ -132,6 +132,7 @@ class Branch:
     from ``start`` on and stay there while the local window moves over them. Far keys are ``packed`` before the window,
     or as the document has them. What lies behind the committed tokens is
     finite. Steps may retrieve ``most`` blocks. ``captures`` are what signals keep of the layers' retrieval, by name.
+    ``past`` stands for all that was committed: of forks, those that have the same one hold the same.
 
     Blocks that leave the window here are the branch's own: their ``representatives`` [layers, G * D, blocks], what
     their tokens were ``given`` [layers, G, tokens], and the unrotated ``tail`` [layers, 2, G, blocks, block_size, D] of
@@ -160,6 +161,7 @@ class Branch:
         self.tail = like.new_zeros(layers, 2, groups, max(0, self.last - self.whole), layout.block_size, width)
         self.initial = like.new_zeros(layers, 2, groups, layout.n_init, width)
         known = max(0, min(self.given.shape[2], local - self.offset))
+        self.past = object()
         self._pending: list[Step] = []
         for layer, store in enumerate(memory.stores):
             keys, values = store.window(self.start, n)
@@ -197,11 +199,15 @@ class Branch:
     def run(steps: Sequence[Step]) -> None:
         """Run steps of one size, on branches of one reader, in one pass of the model; nothing is committed.
 
-        A row's results equal those of the step run alone up to the rounding of larger matrix products.
+        A row's results equal those of the step run alone up to the rounding of larger matrix products. Steps that are
+        the same behind the same past, as of forks that have not parted yet, share a row.
         """
-        reader, rows = steps[0].branch.memory.reader, Rows(steps)
+        own, others = _distinct(steps)
+        reader, rows = steps[0].branch.memory.reader, Rows(own)
         hidden = reader.forward(torch.stack([step.tokens for step in rows.steps]), rows)
         rows.deal(hidden, reader.embeddings())
+        for step, one in others:
+            step.take(one)
 
     def recompute(self, step: Step) -> None:
         """Run a step once more by the modules of the model, whatever runs it otherwise."""
@@ -213,6 +219,7 @@ class Branch:
         at, layout = slice(step.behind, step.behind + step.size), self.memory.layout
         self.window[:, 0, :, at], self.window[:, 1, :, at] = step.rotated, step.values
         self.length += step.size
+        self.past = step.ran
         own = self.last > self.whole
         if own or step.position < layout.n_init:
             for layer, pairs in enumerate(zip(step.keys, step.values, strict=True)):
@@ -299,7 +306,8 @@ class Step:
     [layers, k] are the blocks attended to, ascending, ``scores`` [layers, k] what each of them scored, and ``captured``
     [layers] what each signal kept. ``keys``, those ``rotated``, and ``values`` [layers, G, T, D] are the tokens' own.
     ``query`` [layers, H, T, D] is rotated like them, and ``lse`` [layers, H, T] the log-sum-exp of its logits, which
-    were scaled by ``scaling``. Raises :class:`ValueError` where the branch has no room.
+    were scaled by ``scaling``. ``ran`` is the same in steps that one row ran for. Raises :class:`ValueError` where the
+    branch has no room.
     """
 
     hidden: Tensor
@@ -324,6 +332,13 @@ class Step:
         self.k = min(budget, self.n_far)
         # Of the branch's window, the step sees the tokens from ``start`` to ``behind``.
         self.start, self.behind = layout.window_start(self.position) - branch.start, self.position - branch.start
+        self.ran = object()
+
+    def take(self, other: Step) -> None:
+        """Take over what ``other``, the same step of a fork, was given by its run."""
+        self.ran = other.ran
+        for name in Step.__annotations__:
+            setattr(self, name, getattr(other, name))
 
     @property
     def attended(self) -> int:
@@ -572,6 +587,22 @@ class Rows:
         split = {site: own.split(self._sizes) for site, own in embeddings.items()}
         for place, (group, own) in enumerate(zip(self._groups, hidden.split(self._sizes), strict=True)):
             group.outcome(own, {site: parts[place] for site, parts in split.items()}).deal(group.steps)
+
+
+def _distinct(steps: Sequence[Step]) -> tuple[list[Step], list[tuple[Step, Step]]]:
+    """The steps that need a row each, in their order, and the others, each with the one of these that it equals."""
+    own: list[Step] = []
+    others: list[tuple[Step, Step]] = []
+    known: dict[tuple[int, int], list[Step]] = {}
+    for step in steps:
+        alike = known.setdefault((id(step.branch.past), step.k), [])
+        one = next((one for one in alike if torch.equal(one.tokens, step.tokens)), None)
+        if one is None:
+            own.append(step)
+            alike.append(step)
+        else:
+            others.append((step, one))
+    return own, others
 
 
 def _outcome(
