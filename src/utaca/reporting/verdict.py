@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -97,13 +97,15 @@ def verdict(
     """The verdict on a test split: sentences, and every point's CAS less InfLLM's at equal tokens.
 
     ``answers`` and ``scores`` are as in :func:`utaca.reporting.points.points`, of labels ``only``, if any. The frame
-    has a row a mean over a detector's points (``n_points`` > 1, ``name``) and a row a point; figures are CAS points.
+    has a row a mean over a detector's points (``n_points`` > 1, ``name``) and a row a point, what was planned first;
+    figures are CAS points.
     """
     found = points(answers, scores, only)
     draws = Draws.of(len(found[0].documents), config, "test")
     fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
     groups = _adjusted([*_groups(found, fixed, draws, config), *_pairs(found, fixed, draws, config)])
     rows = [row for group in groups for row in _rows(group, fixed, draws, config)]
+    rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
     n = len(found[0].documents)
     columns = (
         Column("Point", plain("name")),
