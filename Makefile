@@ -71,6 +71,8 @@ $(VENV)/installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "utaca needs Python 3.11 or newer; name one: make PYTHON=python3.11 ..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --disable-pip-version-check --no-compile -r requirements.lock
 	$(BIN)/pip install --disable-pip-version-check --no-deps -e .
+	@# On all cores; pip compiles module by module, the packages' tests too. A template that is no Python is skipped.
+	@$(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true
 	touch $@
