@@ -294,11 +294,9 @@ def test_configs_on_pages_compose(page: Path) -> None:
             compose(yaml.safe_load(token.content), ROOT)
 
 
-def test_every_shipped_run_is_told_of_and_composes() -> None:
+def test_every_shipped_run_is_told_of() -> None:
     text = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
-    for path in sorted((ROOT / "config" / "runs").glob("*.yaml")):
-        assert f"`{path.name}`" in text
-        compose(yaml.safe_load(path.read_text(encoding="utf-8")), ROOT)
+    assert not [path.name for path in (ROOT / "config" / "runs").glob("*.yaml") if f"`{path.name}`" not in text]
 
 
 FILLED = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -132,13 +134,24 @@ def _nested(key: str, value: Any) -> str:
 
 def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
     """What Hydra makes of the main config under chosen options."""
+    files = [(path, path.stat()) for path in sorted((root / "config").rglob("*.yaml"))]
+    state = tuple((path, found.st_mtime_ns, found.st_size) for path, found in files)
+    return deepcopy(_composed(root, tuple(choices.items()), state))
+
+
+@lru_cache(256)
+def _composed(
+    root: Path, choices: tuple[tuple[str, str], ...], state: tuple[tuple[Path, int, int], ...]
+) -> dict[str, Any]:
+    """As :func:`_options`, once for a ``state`` of the files: it takes a tenth of a second, and a run and its base, or
+    the configs of a test, differ in keys more often than in options."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    arguments = [f"{f'endpoint@{key}' if key in ROLES else key}={option}" for key, option in choices.items()]
+    arguments = [f"{f'endpoint@{key}' if key in ROLES else key}={option}" for key, option in choices]
     try:
         with initialize_config_dir(str((root / "config").resolve()), version_base="1.3"):
             composed = hydra_compose("config", overrides=arguments)
