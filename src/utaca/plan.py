@@ -285,6 +285,11 @@ class Plan:
         }
 
     @property
+    def taken(self) -> dict[str, Any]:
+        """Settings of the variants that are taken, by name: their files must agree with them."""
+        return {name: self.identity["detectors"][name] for name, own in self.settings.detectors.items() if own.taken}
+
+    @property
     def baselines(self) -> str:
         return f"{self.folder}/detectors/baselines/model.json"
 

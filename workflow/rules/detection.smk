@@ -86,11 +86,7 @@ rule detect:
     params:
         code=CODE["detect"],
         variants=list(PLAN.detectors),
-        taken={
-            variant: IDENTITY["detectors"][variant]
-            for variant, detector in SETTINGS.detectors.items()
-            if detector.taken
-        },
+        taken=PLAN.taken,
         main=SETTINGS.detector,
     script:
         "../scripts/detect.py"

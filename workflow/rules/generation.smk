@@ -43,6 +43,7 @@ rule generate:
         triggers=lambda wildcards: PLAN.triggers(
             PLAN.points(wildcards.split, wildcards.kind)
         ),
+        taken=PLAN.taken,
         replays=lambda wildcards: PLAN.replays(wildcards.split, wildcards.kind),
         paired=SETTINGS.generation.paired,
         together=SETTINGS.generation.together,

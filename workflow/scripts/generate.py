@@ -14,7 +14,7 @@ from utaca.readers.load import load as load_reader
 from utaca.records.fingerprint import fingerprint
 from utaca.records.journal import Journal
 from utaca.records.logs import stage_log
-from utaca.records.tables import rows, write
+from utaca.records.tables import Origin, rows, write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
 
@@ -31,6 +31,10 @@ with stage_log(snakemake.log[0]):
         label: Trigger(load_detector(path), fingerprint("", [path]), variant, seed)
         for label, (variant, seed, path) in params.triggers.items()
     }
+    for trigger, (variant, _, path) in zip(triggers.values(), params.triggers.values(), strict=True):
+        if variant in params.taken:
+            taken = build(schema.Detector, params.taken[variant])
+            trigger.detector.check_taken(taken, Origin(reader.settings.name, reader.identity), path)
     documents = rows(files.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
     # Operating points that are added or asked for again find the others in the journal.
     how = {"paired": params.paired, "together": params.together}
@@ -39,7 +43,7 @@ with stage_log(snakemake.log[0]):
     replays = Replays(*params.replays) if params.replays else None
     asked = [ask(reader, document) for document in documents]
     found = decode_suites(reader, asked, suites, methods, triggers, journal, replays=replays, **how)
-    changing = ("suites", "methods", "triggers", "replays")
+    changing = ("suites", "methods", "triggers", "taken", "replays")
     settings = digest({key: value for key, value in params.items() if key not in changing})
     made_from = [files.documents, *files.detectors]
     tables = {

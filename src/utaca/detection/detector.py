@@ -97,7 +97,7 @@ class Detector(nn.Module):
         """Raise :class:`UserError` where this detector, of the file ``path``, is not what ``settings`` say, or where it
         reads embeddings that ``reader`` does not give.
 
-        One that reads signals alone may judge another reader's tokens here, for what it is worth: its thresholds are
+        One that reads signals alone may judge another reader's recorded tokens, for what it is worth: its thresholds are
         those of the reader that it was trained for.
         """
         if key := self.settings.differing(settings):

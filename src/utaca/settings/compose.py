@@ -143,8 +143,8 @@ def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
 def _composed(
     root: Path, choices: tuple[tuple[str, str], ...], state: tuple[tuple[Path, int, int], ...]
 ) -> dict[str, Any]:
-    """As :func:`_options`, once for a ``state`` of the files: it is most of what composing takes, and a run and its base,
-    or the configs of a test, differ in keys more often than in options."""
+    """As :func:`_options`, once for a ``state`` of the files: it is most of what composing takes, and a run and its
+    base, or the configs of a test, differ in keys more often than in options."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
