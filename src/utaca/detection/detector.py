@@ -97,8 +97,8 @@ class Detector(nn.Module):
         """Raise :class:`UserError` where this detector, of the file ``path``, is not what ``settings`` say, or where it
         reads embeddings that ``reader`` does not give.
 
-        One that reads signals alone may judge another reader's recorded tokens, for what it is worth: its thresholds are
-        those of the reader that it was trained for.
+        One that reads signals alone may judge another reader's recorded tokens, for what it is worth: its thresholds
+        are those of the reader that it was trained for.
         """
         if key := self.settings.differing(settings):
             raise UserError(f"{path} has {key} {getattr(self.settings, key)}, but the config {getattr(settings, key)}")
