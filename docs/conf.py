@@ -67,6 +67,7 @@ NAVIGATION = {
         "docs/plan",
         "docs/plan_trigger",
         "docs/plan_policy",
+        "docs/plan_long",
         "docs/paper",
         "docs/results",
         "docs/results_long",

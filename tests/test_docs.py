@@ -123,7 +123,12 @@ It has <!-- quote {table: quick/test.csv, where: 'method == "utaca"', text: "{ca
 """
 
 
-PLANS = {"evidence": "plan", "evidence-trigger": "plan_trigger", "evidence-policy": "plan_policy"}
+PLANS = {
+    "evidence": "plan",
+    "evidence-trigger": "plan_trigger",
+    "evidence-policy": "plan_policy",
+    "evidence-long": "plan_long",
+}
 """Pages that state a run's comparisons before its documents were decoded."""
 
 
