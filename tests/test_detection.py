@@ -265,7 +265,8 @@ def test_a_taken_detector_is_what_the_config_says_and_reads_nothing_that_another
         UserError, match=r"^a reads embeddings of reader other \(0123\), which reader .* \(embedding: f"
     ):
         Detector(SMALL, 64, other).check_taken(SMALL, own, "a")
-    with pytest.raises(UserError, match=f"^a has width {SMALL.width}, but the config {SMALL.width + 1}$"):
+    told = f"a has width {SMALL.width}, but the config {SMALL.width + 1}; set detectors.*.width to {SMALL.width}"
+    with pytest.raises(UserError, match=f"^{re.escape(told)}$"):
         Detector(blind, 0, other).check_taken(replace(blind, width=SMALL.width + 1), own, "a")
 
 

@@ -101,7 +101,8 @@ class Detector(nn.Module):
         are those of the reader that it was trained for.
         """
         if key := self.settings.differing(settings):
-            raise UserError(f"{path} has {key} {getattr(self.settings, key)}, but the config {getattr(settings, key)}")
+            has, asked = getattr(self.settings, key), getattr(settings, key)
+            raise UserError(f"{path} has {key} {has}, but the config {asked}; set detectors.*.{key} to {has}")
         if self.settings.embedding and self.reader != reader:
             raise UserError(
                 f"{path} reads embeddings of reader {self.reader or 'unknown'}, which reader {reader} does not give; "
