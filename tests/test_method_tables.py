@@ -164,6 +164,25 @@ def test_equal_budgets_hold_the_adaptive_curve_against_every_method(tmp_path, co
     assert [row["utaca_above_pct_low"], row["utaca_above_pct_high"]] == pytest.approx([low, high])
 
 
+def test_a_point_of_every_detector_seed_is_one_row_of_both_tables(tmp_path, config) -> None:
+    (tmp_path / "own").mkdir()
+    adaptive = [("utaca", 32, "sub.16", seed, 150.0, chance) for seed, chance in ((0, 0.2), (1, 0.9))]
+    own, blocks = made(tmp_path / "own", OWN[:1]), made(tmp_path, FIXED + adaptive)
+    config.generation.seeds, config.scale.detector_seeds = 0, 2
+    fixed = [schema.Point("infllm", budget) for _, budget, *_ in FIXED]
+    config.suites = {
+        "test": schema.Suite(split="test", points=[*fixed, schema.Point("utaca", 32, "sub.16")]),
+        "budgets": schema.Suite(split="test", table="budgets", points=[schema.Point("snapkv", 128)]),
+    }
+    names = ("method_answers", "method_scores", "test_answers", "test_scores")
+    found = methods.split(dict(zip(names, (*own, *blocks), strict=True)), ["budgets"], config)
+    both_seeds = np.mean([brute(*blocks, f"utaca-K32-sub16-seed{seed}", range(7))[1] for seed in (0, 1)])
+    row = methods.methods(*found, METHODS, config).frame.set_index("method").loc["UT-ACA"]
+    assert (row["cas_pct"], row["n_documents"]) == (pytest.approx(100 * both_seeds), 7)
+    at_equal = methods.equal_budgets(*found, config).frame.set_index("method").loc["UT-ACA, interpolated"]
+    assert at_equal["cas_128_pct"] == pytest.approx(100 * both_seeds)
+
+
 def test_the_figure_is_drawn_the_same_again(tmp_path, config) -> None:
     *_, own, decoded = both(tmp_path)
     draw(own, decoded, tmp_path, config)

@@ -197,14 +197,13 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
 def split(
     files: Mapping[str, Sequence[str | Path]], purposes: Sequence[str], config: schema.Config
 ) -> tuple[list[Point], list[Point]]:
-    """Points of the test split's suites for these purposes that are not decoded from block memory, and all that are but
-    those of detector seeds.
+    """Points of the test split's suites for these purposes that are not decoded from block memory, and all that are.
 
     ``files`` are ``method_answers``, ``method_scores``, ``test_answers`` and ``test_scores``. Raises
     :class:`UserError` where both are of other documents.
     """
     shown = config.shown("test", "generation", "sweep", "methods", "budgets")
-    labels = {point.label for suite in config.suites.values() for point in suite.points if point.in_blocks}
+    labels = {point.label for suite in config.suites.values() for point in config.ran(suite) if point.in_blocks}
     own = points(files["method_answers"], files["method_scores"], set(config.shown("test", *purposes)) - labels)
     only = [label for label in shown if label in labels]
     blocks = points(files["test_answers"], files["test_scores"], only) if only else []
