@@ -70,8 +70,6 @@ NAVIGATION = {
         "docs/plan_long",
         "docs/paper",
         "docs/results",
-        "docs/results_long",
-        "docs/results_methods",
         "docs/default_run",
         "docs/performance",
     ],
