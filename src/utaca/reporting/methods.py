@@ -129,7 +129,7 @@ def methods(
         "positions read documents cut in the middle to the reader's positions, question and answer counted in. "
         "UT-ACA on another method has that method's budgets, in tokens, and the detector trained on block memory. "
         "Difference: to the UT-ACA point nearest in mTokens, paired by document; its p is adjusted by Holm over the "
-        f"table. {_WHOLE}"
+        f"table. Failures are counted over the answers of every detector seed. {_WHOLE}"
     )
     return _table("methods", "Context-management methods", what, rows, columns, found, config, notes)
 
