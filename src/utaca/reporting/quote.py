@@ -50,7 +50,7 @@ from utaca.reporting.render import MISSING
 
 SNAPSHOTS = Path("docs") / "snapshots"
 # Where in a run's results a quoted file may lie.
-FOLDERS = ("tables", "figures", "")
+FOLDERS = ("tables", "figures", "reader", "")
 # What tells of a saved run how it was made.
 ABOUT = ("run.yaml", "manifest.json")
 
