@@ -20,6 +20,7 @@ from snakemake.cli import parse_config
 
 from utaca.errors import UserError
 from utaca.plan import STAGES, Plan
+from utaca.reference import agreement, reading
 from utaca.reporting import quote
 from utaca.reporting.points import label_in_words
 from utaca.settings import runs, schema
@@ -89,6 +90,45 @@ def test_what_is_quoted_within_a_sentence_is_shown(page: Path) -> None:
     """A comment at the start of a line makes Markdown show the rest of the line as it stands."""
     for line in page.read_text(encoding="utf-8").splitlines():
         assert not re.match(r"\s*<!--.*-->.*\S", line), line
+
+
+# Pages whose figures are measured. What stands beside a quotation on them is a level or a setting.
+MEASURED = (
+    "README.md",
+    "docs/benchmarks.md",
+    "docs/methods.md",
+    "docs/results.md",
+    "docs/reader.md",
+    "docs/default_run.md",
+    "docs/performance.md",
+)
+LEVELS = {"95 %", "5 %"}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_measured_figures_are_quoted(name: str) -> None:
+    """No share, interval or deviation stands on a page of results that no kept table holds."""
+    text = re.sub(r"<!-- quote\b.*?<!-- /quote -->", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    found = re.findall(r"\d[\d.,]* ?%|\[[-+]?[\d.]+, [-+]?[\d.]+\]|± ?\d", text)
+    assert set(found) <= LEVELS
+
+
+def test_agreement_figures_are_those_of_the_commands() -> None:
+    """What the pages tell of labeller and judge, computed anew from the pairs and the second reading."""
+    read = reading.table(reading.read(ROOT / "data" / "annotations" / "reading.jsonl"))
+    assert read in (ROOT / "data" / "annotations" / "README.md").read_text(encoding="utf-8")
+    rows = {name: cells for line in read.splitlines() for name, *cells in [line.strip("| ").split(" | ")]}
+    (count, labels, kappa, _), (answers, passes, *_) = rows["labels, all"], rows["CAS, passed at 0.5"]
+    pairs = agreement.read(ROOT / "tests" / "data" / "judge_pairs.csv")
+    later = [pair for pair in pairs if pair.part == "later"]
+    within = [f"{sum(pair.agrees for pair in own) / len(own):.1%}".replace("%", " %") for own in (pairs, later)]
+    told = " ".join((ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8").split())
+    assert f"On {len(pairs):,} hand-scored pairs its scores are within 0.25 of the hand's for {within[0]}" in told
+    assert f"on the {len(later)} of them that were written after its rules for {within[1]}" in told
+    count, labels, passes = f"{int(count.split()[0]):,} tokens", labels.replace("%", " %"), passes.replace("%", " %")
+    assert f"On {answers} of this project's readers its labels agree with a second reading" in told
+    assert f"on {labels} of {count} (kappa {kappa}), and its passes on {passes}" in told
 
 
 TABLE = "method,cas_pct,low,high\ninfllm,58.75,51.4,66.3\nutaca,63.9,,\n"
