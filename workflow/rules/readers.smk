@@ -162,7 +162,7 @@ rule reader_speed:
         corpus=SETTINGS.corpus.name,
         reader=PLAN.reader,
         # A document keeps its length to within 1 %.
-        length=max(*CARD["lengths"], *CARD["written_lengths"], 4096) + 512,
+        length=max([*CARD["lengths"], *CARD["written_lengths"], 4096]) + 512,
     script:
         "../scripts/reader_speed.py"
 
