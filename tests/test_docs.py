@@ -114,6 +114,16 @@ def test_measured_figures_are_quoted(name: str) -> None:
     assert set(found) <= LEVELS
 
 
+def test_the_shipped_card_is_the_quoted_one() -> None:
+    """The model card of the tuned SmolLM2 and the page of readers tell of one run."""
+    card = (ROOT / "data" / "readers" / "smollm2-tuned" / "README.md").read_text(encoding="utf-8")
+    figures = pd.read_csv(ROOT / quote.SNAPSHOTS / "card-tuned" / "card.csv")
+    figures = figures[figures["cell"].str.match("written|xquad")]
+    assert len(figures) > 30
+    for one in figures.itertuples():
+        assert f"| {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] | {one.n} |" in card, one
+
+
 def test_agreement_figures_are_those_of_the_commands() -> None:
     """What the pages tell of labeller and judge, computed anew from the pairs and the second reading."""
     read = reading.table(reading.read(ROOT / "data" / "annotations" / "reading.jsonl"))
