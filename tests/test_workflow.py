@@ -122,6 +122,13 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         assert sum(planned(checkout, alias).values()) == sum(jobs.values())
 
 
+def test_a_card_may_be_without_longer_documents(checkout: Path) -> None:
+    jobs = planned(checkout, "results/quick/reader/card.csv", "--config", "card={lengths: [], written_lengths: []}")
+    assert {name for name in jobs if name.startswith("read_card")} == {
+        f"read_card {cell}" for cell in ("summary", "natural", "absent", "written")
+    }
+
+
 def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> None:
     done = snakemake(checkout, "-n")
     assert done.returncode == 0, done.stdout
