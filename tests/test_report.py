@@ -386,6 +386,5 @@ def test_passes_that_were_not_accepted_are_counted(tmp_path):
         write(tmp_path / kind, kind, rows)
     paths = [[tmp_path / kind] for kind in ("answers", "traces", "replays")]
     agreement, witness, utaca, replays = 5 + 1 + 3, 5 + 1 + 2, 5 + 1, 2 * (7 + 2)
-    witnesses = {"agreement-witness3": 3}
-    assert resources.answered(*paths, witnesses) == (100, agreement + witness + utaca + replays)
-    assert resources.answered(*paths[:2], (), witnesses) == (100, agreement + witness + utaca)
+    assert resources.answered(*paths) == (100, agreement + witness + utaca + replays)
+    assert resources.answered(*paths[:2]) == (100, agreement + witness + utaca)
