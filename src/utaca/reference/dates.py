@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import functools
 import re
+from calendar import month_name
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from babel import Locale
+from dateutil.rrule import rrulestr
 
-from utaca.reference import names
+from utaca.reference import names, numbers
 
-# The languages of the people and places in the biographies and their neighbours. Where two languages use a word for
-# different months, as Czech and Croatian do, only one of them can be here.
-_LANGUAGES = ("en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "fi", "pl", "cs", "hu", "ro")
+# Where two languages use a word for different months, as Czech and Croatian do, only one of them can be here.
+_LANGUAGES = (
+    "en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "fi", "pl", "cs", "hu", "ro", "de_AT", "ca", "et", "lt",
+    "lv", "sk", "sl", "tr", "id", "sw", "ru", "uk", "bg", "sr", "el", "ar", "fa", "he", "hi",
+)  # fmt: skip
 _ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 Reading = tuple[int, int, int]
 """Year, month and day; a year below 100 leaves the century open."""
 
-_MONTH = r"(?P<month>[^\W\d_]+)"
+# A letter, and marks above or below that are none.
+_MONTH = r"(?P<month>[^\W\d_](?:[^\W\d_]|[^\s\w!-/:-@])*)"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|[oºª°])?"
 _YEAR = r"(?:(?P<year>[12]\d{3})|['’]?(?P<short>\d{2}))"
-_GAP = r"(?:[\s.,/-]|\b(?:of|de|del|di|the|in)\b)"
+_GAP = r"(?:[\s.,/-]|\b(?:of|de|del|di|d|da|den|dello|the|in|year|day|año|anno|ano|jahres?|im)\b)"
 _DATES = [
     re.compile(rf"(?<!\w){pattern}(?!\w)", re.IGNORECASE)
     for pattern in (
@@ -33,7 +39,7 @@ _DATES = [
         rf"{_DAY}{_GAP}*{_MONTH}{_GAP}*{_YEAR}",
         rf"{_MONTH}{_GAP}*{_DAY}{_GAP}+{_YEAR}",
         rf"(?P<year>[12]\d{{3}}){_GAP}*{_MONTH}{_GAP}*{_DAY}",
-        r"(?P<year>[12]\d{3})\s?年\s?(?P<month>\d{1,2})\s?月\s?(?P<day>\d{1,2})\s?日",
+        r"(?P<year>[12]\d{3})\s?[年년]\s?(?P<month>\d{1,2})\s?[月월]\s?(?P<day>\d{1,2})\s?[日일]",
     )
 ]
 _COMPACT = re.compile(r"(?<!\w)(\d{4})(\d{2})(\d{2})(?!\w)")
@@ -103,8 +109,39 @@ def whole_date(text: str) -> Date | None:
         return None
     start, end = found[0].span
     around = re.findall(r"\w+", f"{text[:start]} {text[end:]}")
-    idle = weekdays() | {"the", "le", "den", "el", "il"}
+    idle = weekdays() | {"the", "le", "den", "el", "il", "on", "am", "г", "года", "року", "r", "roku"}
     return found[0] if all(names.fold(word) in idle for word in around) else None
+
+
+def in_figures(text: str) -> str:
+    """A text with named days as day and month, and with the number words of the language in which it gives a date."""
+    rules = _named_days()
+    year = re.search(r"(?<!\d)[12]\d{3}(?!\d)", numbers.in_digits(text))
+
+    def day(named: re.Match[str]) -> str:
+        rule = rules[1][names.bare(named[0])]
+        if "=" in rule:
+            start = datetime(int(year[0]), 1, 1) if year else None
+            return f"{rrulestr(f'FREQ=YEARLY;{rule}', dtstart=start)[0]:%d %B}" if start else named[0]
+        month, number = map(int, rule.split("-"))
+        return f"{number} {month_name[month]}"
+
+    text = rules[0].sub(day, text)
+    readings = [numbers.in_digits(text, language) for language in numbers.LANGUAGES]
+    return next((written for written in readings if dates(written)), readings[0])
+
+
+@functools.cache
+def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
+    """What finds the days that have a name, and month and day, or the rule of a calendar (RFC 5545), of each."""
+    rules = {
+        written: rule
+        for rule, known in names.table()["days"].items()
+        for name in known
+        for written in (name, name.replace("st ", "saint "))
+    }
+    any_of = "|".join(re.escape(name).replace("'", "['’]?").replace("st\\ ", "st\\.?\\ ") for name in sorted(rules, key=len)[::-1])
+    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE), {names.bare(name): rule for name, rule in rules.items()}
 
 
 def agreement(text: str, expected: Date) -> float:
@@ -112,7 +149,7 @@ def agreement(text: str, expected: Date) -> float:
 
     Several dates share the mark; a range is no date.
     """
-    text = _CLOCK.sub("", _COMPACT.sub(r"\1-\2-\3", text))
+    text = in_figures(_CLOCK.sub("", _COMPACT.sub(r"\1-\2-\3", text)))
     found = dates(text)
     if not found:
         return _partial(text, expected)
@@ -178,7 +215,7 @@ def months() -> dict[str, int]:
         for forms in Locale.parse(language).months.values():
             for width in ("wide", "abbreviated"):
                 for number, name in forms[width].items():
-                    for written in (name, names.digraphs(name)):
+                    for written in (name, names.digraphs(name), f"ב{name}"):  # The last: Hebrew "in May".
                         known.setdefault(names.fold(written).strip(". "), number)
     return known
 

@@ -98,7 +98,7 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
     kind = names.group(attribute)
     expected = expected_date(reference, attribute)
     if expected is not None:
-        share = dates.agreement(numbers.in_digits(text), expected)
+        share = dates.agreement(text, expected)
         return share, "the same date" if share == 1 else "part of the date" if share else "another date or none"
     if kind in _BY_CHARACTER or reference.strip().isdecimal():
         share = _by_character(text, reference, kind)

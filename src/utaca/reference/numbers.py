@@ -1,23 +1,16 @@
-"""Numbers in texts: digits with separators, English number words, Roman numerals."""
+"""Numbers in texts: digits with separators, number words, Roman numerals."""
 
 from __future__ import annotations
 
 import re
 
-_ONES = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-)  # fmt: skip
-_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_ORDINALS = {
-    "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
-    "tenth": 10, "eleventh": 11, "twelfth": 12, "thirteenth": 13, "fourteenth": 14, "fifteenth": 15, "sixteenth": 16,
-    "seventeenth": 17, "eighteenth": 18, "nineteenth": 19, "twentieth": 20, "thirtieth": 30,
-}  # fmt: skip
-_VALUES = {word: value for value, word in enumerate(_ONES)} | {word: 10 * i for i, word in enumerate(_TENS, 2)}
-_SCALES = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
-_WORD = "|".join(sorted([*_VALUES, *_SCALES, *_ORDINALS], key=len, reverse=True))
-_RUN = re.compile(rf"\b(?:{_WORD})(?:(?:[\s-]+|\s+and\s+)(?:{_WORD}))*\b", re.IGNORECASE)
+from text_to_num import alpha2digit
+
+LANGUAGES = ("en", "de", "fr", "es", "it", "nl", "pt", "da")
+"""Languages whose number words are read."""
+_DOZEN, _OH = re.compile(r"\b(?:a\s+)?dozen\b", re.IGNORECASE), re.compile(r"[\s-](?:oh|o)[\s-](?=\w)", re.IGNORECASE)
+# Years said in pairs, as text2num writes them: nineteen eighty-five, nineteen oh five.
+_PAIR = re.compile(r"\b(1\d|20) (?:(\d\d)|(0) (\d))\b")
 _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
 _NUMBER = re.compile(
     r"(?<![\w.,])(?P<sign>[-−]?)(?:(?P<grouped>\d{1,3}(?:[,.' \u2019]\d{3})+)|(?P<plain>\d+))(?P<rest>[.,]\d+)?"
@@ -25,23 +18,10 @@ _NUMBER = re.compile(
 )
 
 
-def in_digits(text: str) -> str:
-    """A text with its English number words as digits; ordinals keep a suffix that marks them."""
-
-    def digits(run: re.Match[str]) -> str:
-        total, current, ordinal = 0, 0, False
-        for word in re.findall(r"[a-z]+", run[0].lower()):
-            if word in _SCALES:
-                current = max(current, 1) * _SCALES[word]
-                if word != "hundred":
-                    total, current = total + current, 0
-            elif word in _ORDINALS:
-                current, ordinal = current + _ORDINALS[word], True
-            else:
-                current += _VALUES.get(word, 0)
-        return f"{total + current}{'th' if ordinal else ''}"
-
-    return _RUN.sub(digits, text)
+def in_digits(text: str, language: str = "en") -> str:
+    """A text with its number words as digits; ordinals keep a suffix that marks them."""
+    written = alpha2digit(_DOZEN.sub("twelve", _OH.sub(" zero ", text)), language, 0)
+    return text if written == text else _PAIR.sub(r"\1\2\3\4", written)
 
 
 def numbers(text: str) -> list[float]:

@@ -46,8 +46,18 @@ ABSTENTION = re.compile(
 )
 """A refusal to give a value, with what it refers to."""
 NEGATION = re.compile(
-    r"\b(?:not|never|neither|nor|without)\b|n['’]t\b|\bno\s+longer\b|\bdenie[sd]\b|\bfalse\b", re.IGNORECASE
+    r"\b(?:not|never|neither|nor|without|cannot|hardly|nowhere)\b|n['’]t\b|\bno\s+(?!\.?\d)(?=\w)|\b(?:den(?:y|ies|ied)|rule[sd]?\s+out)\b"
+    r"|\b(?:false|wrong|incorrect|untrue|mistaken|inaccurate|erroneous)(?:ly)?\b",
+    re.IGNORECASE,
 )
+TAKEN_BACK = re.compile(
+    r"\b(?:correct(?:ion|ing)|scratch\s+that|strike\s+that|on\s+second\s+thoughts?|i\s+meant?|apolog\w+|my\s+(?:mistake|bad)|or\s+rather|oops)\b"
+    r"|\b(?:no|wait|sorry|actually)\s*(?:[,;:!-]|\.(?!\s?\d))|\bi\s+was\s+(?:wrong|mistaken)\b"
+    r"|\b(?:that|this|it|the\s+(?:above|previous|first)|(?:my|the|previous)\s+(?:\w+\s+)?answer)\s*(?:is|was|['’]s)(?:n['’]t)?\s+(?:\w+\s+)?"
+    r"(?:wrong|incorrect|false|untrue|(?<=not\s|n't\s)(?:true|right|correct)|an?\s+(?:mistake|error|slip))\b",
+    re.IGNORECASE,
+)
+"""Words that take back what stands before them."""
 _EXCLUDED = re.compile(
     r",?\s*\b(?:rather\s+than|instead\s+of|as\s+opposed\s+to|other\s+than|except(?:\s+for)?|apart\s+from)\s+[^,.;]+"
     r"|,\s*(?:and\s+|but\s+)?(?:not|never)\s+[^,.;]+|\b(?:any|every)thing\s+but\s+[^,.;]+"
@@ -56,19 +66,36 @@ _EXCLUDED = re.compile(
 )
 _IDIOM = re.compile(
     r",?\s*\b(?:if\s+i(?:\s+a|['’])m\s+not\s+mistaken|not\s+surprisingly|although\s+i\s+am\s+not\s+(?:\w+\s+)?sure"
-    r"|not\s+only|(?:as\s+)?(?:i|we)\s+(?:believe|think|suppose|guess|assume))\b,?",
+    r"|not\s+(?:only|just|merely)|(?:as\s+)?(?:i|we)\s+(?:believe|think|suppose|guess|assume)|(?:there\s+is\s+)?no\s+doubt|without\s+(?:a\s+|any\s+)?doubt"
+    r"|no(?:ne|thing|where)?\s+(?:one\s+)?(?:other|else)\s+(?:than|but)|nothing\s+but"
+    r"|(?:\w+n['’]t|cannot|not|never)\s+(?:be\s+|have\s+been\s+)?(?:in\s+|at\s+|for\s+)?any\w*\s+(?:(?:place|thing|one)\s+)?(?:(?:other|else)\s+)?(?:but|than)|no\s+less\s+than)\b,?",
     re.IGNORECASE,
 )
 _RELATIVE = re.compile(
     r"(?:^\W*|\b(?:employs|employed|hires|hired|admitted)\s+)(?:her|his|their|the)\s+(?:\w+\s+){0,2}?"
     r"(?:brother|sister|father|mother|parents?|son|daughter|husband|wife|spouse|partner|cousin|uncle|aunt|friend"
-    r"|colleague|neighbou?r|boss|rival)\b",
+    r"|colleague|neighbou?r|boss|rival|grand\w+|twin|teacher|niece|nephew|flatmate|fianc[ée]e?)\b",
     re.IGNORECASE,
 )
 _GUESS = re.compile(r"\b(?:may|might|could|maybe|perhaps|possibly|guess)\b", re.IGNORECASE)
 _CLAUSE = re.compile(
     r"\s*;\s*|,\s+(?=(?:she|he|they)\b)|,?\s+\b(?:but|however|although|though|yet|while|whereas)\b,?\s*"
-    r"|(?<=[a-z\d)][.!?])\s+(?=[A-Z])"
+    r"|(?<=[a-zà-ÿ\d)][.!?])\s+(?=[A-Z])|[\s,.:?!-]+(?=(?:[Nn]o|[Ww]ait|[Ss]orry|[Aa]ctually)\s*[,:!-]|or\s+rather\b|I\s+meant?\b)"
+)
+_SOURCE = re.compile(
+    r"\s*[(\[]\s*(?:sources?|see|cf|ref\w*|as\s+\w+|according|quot\w+|paragraph|line|page|from\s+the)\b[^)\]]*(?:[)\]]|\Z)", re.IGNORECASE
+)
+_REMARK = (
+    r"<\||</s>|\[/?INST|(?<=\S)\s*(?:#{3,}|-{3,}|={3,})|(?<=\S)\s+(?:Human|User|System|Q|Question|Context|Document|Passage"
+    r"|Explanation|Reason(?:ing)?|Rationale|Justification|Sources?|Notes?|Evidence|References?|Comment|N\.?B\.?|P\.?S\.?)\s*:"
+)
+_OPENING = (
+    "It|This|That|These|She|He|They|The|I|We|In|As|At|According|Based|Because|There|Her|His|Their|My|For|Please|Let|Thanks?|You|And|If|So"
+    "|Also|What|Who|When|Where|Which|Is|Does|Here|Born|Her|Since|While|Although|Source|Explanation|Note"
+)
+_REMARKS, _ANY_REMARK = re.compile(_REMARK), re.compile(rf"(?<=\S)\s*\n|{_REMARK}|(?<=[.!?])\s+(?=(?:{_OPENING})\b|[(\[])")
+_ASIDE = re.compile(
+    r"\b(?:who|whom|whose|which|while|whereas|although|though|unlike|after|before|despite|her|his|their|but)\b", re.IGNORECASE
 )
 
 _PATTERN = re.compile(r"(?:^|(?<=[.!?]\s)|(?<=\n))The ([\w -]+?) of (.+?) (?:is|was)\b:?\s*", re.IGNORECASE)
@@ -120,6 +147,7 @@ def clean(text: str, attribute: str) -> str:
 
 def about(question: str, attribute: str, text: str) -> str:
     """The part of an answer that is about the attribute and the person; empty where it is about others only."""
+    text = without_remarks(text)
     asked = re.search(rf"{re.escape(attribute)} of ([^?]+?)\s*(?:[?,.]|$)", question, re.IGNORECASE)
     person = asked[1] if asked else ""
     sentences = list(_PATTERN.finditer(text))
@@ -131,8 +159,30 @@ def about(question: str, attribute: str, text: str) -> str:
         return ""
     line = re.search(rf"\b{re.escape(attribute)}\W{{0,4}}\s*(?::|\bis\b|\bwas\b|=)\s*([^\n]+)", text, re.IGNORECASE)
     stated = _NEXT_FACT.sub("", line[1]).strip() if line else text
+    for named in re.finditer(rf"(?:[,;]|\b(?:but|while|whereas|and))\s+{re.escape(person.split(' ')[0] or '$')}\b(?!['’]s)", stated):
+        # What a long sentence says of others, or of other times, before it comes to the person.
+        if _ASIDE.search(stated[: named.start() + 6]):
+            stated = stated[named.start() :].lstrip(",; ")
+            break
     other = _OTHER_PERSON.match(stated)
     return "" if other and person and not same_person(person, other["name"]) else stated
+
+
+def without_remarks(text: str, value: bool = False) -> str:
+    """A text without the remarks after its statement: explanations, sources, other speakers' turns; a retraction stays.
+
+    Where it is a value, whatever follows its paragraph, and each sentence of its own, is a remark.
+    """
+    text = _SOURCE.sub("", text)
+    remark = (_ANY_REMARK if value else _REMARKS).search(text)
+    if remark is None:
+        return text
+    kept, rest = text[: remark.start()].rstrip(), text[remark.start() :]
+    back = TAKEN_BACK.search(rest)
+    if back is None:
+        return kept.removesuffix(".")
+    sentence = max(rest.rfind(end, 0, back.start()) for end in (". ", "! ", "? ", "\n"))
+    return f"{kept} {rest[sentence + 1 :].strip()}"
 
 
 def same_person(asked: str, named: str) -> bool:
@@ -154,6 +204,9 @@ def claims(text: str) -> list[Claim]:
     found: list[Claim] = []
     refused = False
     for clause in _CLAUSE.split(text):
+        if TAKEN_BACK.search(clause):
+            found.clear()
+            clause = TAKEN_BACK.sub("", clause)
         if ABSTENTION.search(clause):
             refused = True
         elif clause.strip() and not NEGATION.search(clause) and not _RELATIVE.search(clause):
