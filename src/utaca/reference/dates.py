@@ -127,8 +127,8 @@ def in_figures(text: str) -> str:
         return f"{number} {month_name[month]}"
 
     text = rules[0].sub(day, text)
-    readings = [numbers.in_digits(text, language) for language in numbers.LANGUAGES]
-    return next((written for written in readings if dates(written)), readings[0])
+    readings = list(dict.fromkeys(numbers.in_digits(text, language) for language in numbers.LANGUAGES))
+    return readings[0] if len(readings) == 1 else next(filter(dates, readings), readings[0])
 
 
 @functools.cache

@@ -20,6 +20,7 @@ _WRONG_REGION = 0.25
 _REGION_ONLY = 0.3
 _PART = 0.5
 _WITHOUT_EXTENSION = 0.75
+_MISSPELT = 0.75
 
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _WEB = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+)")
@@ -59,6 +60,11 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
         return 0.0, "abstains" if statements.ABSTENTION.search(value) else "denies"
     text = ". ".join(claim.text for claim in claims)
     found, reason = _agreement(text, reference, attribute, question)
+    if found < _MISSPELT and expected_date(reference, attribute) is None and names.group(attribute) not in _BY_CHARACTER:
+        mended = names.corrected(text, reference)
+        if mended != text:
+            found, reason = _agreement(mended, reference, attribute, question)
+            found, reason = found * _MISSPELT, f"misspelt; {reason}"
     if found < 1 and statements.ABSTENTION.search(text):
         return 0.0, "abstains"
     return (found / 2, f"a guess; {reason}") if any(claim.guess for claim in claims) else (found, reason)
@@ -335,6 +341,8 @@ class _Names:
             named, length = names.region_at(own, 0)
             known = length and length == len(own) and regions and names.compatible([named], regions)
             return (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
+        if names.paraphrases(names.content(said, self.kind), names.content(name, self.kind), self.kind):
+            return 1.0, "the reference in other words"
         own, wanted = (
             [t for t in some if names.is_generic(t, self.kind) or self._names(t, ())] for some in (said, name)
         )

@@ -9,11 +9,12 @@ import functools
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from importlib import resources
 from typing import Any
 
 from babel import Locale
+from rapidfuzz.distance import OSA
 
 BREAK, STOP, BRACKET = ",", ";", "("
 """The tokens that stand for punctuation between words: inside a phrase, between phrases, around an aside."""
@@ -23,9 +24,13 @@ Region = tuple[str, str]
 """Country and subdivision, the latter empty where a country is meant."""
 
 # Languages in which countries are recognised.
-_LANGUAGES = ("en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "fi", "pl")
+_LANGUAGES = (
+    "en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "fi", "pl", "cs", "hu", "ro", "tr", "ru", "uk", "el",
+    "ar", "he", "hi", "zh", "ja", "ko",
+)  # fmt: skip
 # Groups whose values are names; in all others words are compared by their stems.
 _NAMES = {"university", "company", "place", "address", "timezone", "cryptocurrency", "card"}
+_PLACED = {"place", "university"}
 _WITH_LEGAL_FORM = {"company", ""}
 
 _STROKES = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th", "ı": "i"})
@@ -46,6 +51,8 @@ def table() -> dict[str, Any]:
 
 def fold(text: str) -> str:
     """Text in lower case without accents and strokes."""
+    if text.isascii():
+        return text.lower()
     decomposed = unicodedata.normalize("NFKD", text.casefold().translate(_STROKES))
     return "".join(character for character in decomposed if not unicodedata.combining(character))
 
@@ -85,6 +92,23 @@ def _tokens(text: str) -> list[str]:
 
 
 @functools.cache
+def _cities() -> dict[str, str]:
+    """The English name of each city by its names in all languages, :func:`bare`; from GeoNames (CC BY 4.0)."""
+    known: dict[str, str] = {}
+    for name, others in json.loads(resources.files(__package__).joinpath("cities.json").read_text("utf-8")).items():
+        known |= dict.fromkeys(others.split("|"), name)
+    return known
+
+
+@functools.cache
+def _city(name: str) -> tuple[str, ...] | None:
+    """Canonical words of a city by one of its names, where that is not among the variants."""
+    known = _cities().get(name)
+    words = tuple(_tokens(known or ""))
+    return _variants("place")[0].get(words, words) if known else None
+
+
+@functools.cache
 def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
     """Canonical words of each variant in a group, and the length of the longest variant."""
 
@@ -109,12 +133,18 @@ def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
 
 def tokens(text: str, of: str = "") -> list[str]:
     """Canonical words of a text about a group of attributes, with breaks."""
+    return list(_canonical(text, of))
+
+
+@functools.lru_cache(4096)
+def _canonical(text: str, of: str) -> tuple[str, ...]:
     if of == "color":
         text = _CAMEL.sub(" ", text)
     plain = _tokens(_STREET.sub("strasse", text) if of == "address" else text)
     if of not in _NAMES:
         plain = [stem(token) for token in plain]
     known, longest = _variants(of)
+    longest = max(longest, 4)
     found: list[str] = []
     place = 0
     while place < len(plain):
@@ -122,6 +152,10 @@ def tokens(text: str, of: str = "") -> list[str]:
             own = plain[place : place + length]
             # Two words may also be one: Master Card, Cal Tech.
             canonical = known.get(tuple(own), known.get(("".join(own),)) if length == 2 else None)
+            if canonical is None and BREAK in own[1:-1]:  # University of California, Berkeley.
+                canonical = known.get(tuple(token for token in own if token != BREAK))
+            if canonical is None and of in _PLACED and not (length == 1 and is_plain(own[0], of)):
+                canonical = _city("".join(own))
             if canonical is not None:
                 found.extend(canonical)
                 # The full stop of "St. Louis" belongs to the abbreviation.
@@ -131,7 +165,7 @@ def tokens(text: str, of: str = "") -> list[str]:
         else:
             found.append(plain[place])
             place += 1
-    return found
+    return tuple(found)
 
 
 def words(text: str) -> list[str]:
@@ -194,9 +228,58 @@ def expansions(found: Sequence[str], of: str) -> list[list[str]]:
     return [content(found, of), [token for token in whole if token not in listed("idle")], whole]
 
 
+def paraphrases(found: Collection[str], name: Collection[str], of: str) -> bool:
+    """Whether words say in other words what a name of a hobby, a field or a job means, and nothing else."""
+    cues = {words: own for words, own in _cues(of).items() if words <= {*name}}
+    most = [own for words, own in cues.items() if not any(words < longer for longer in cues)]
+    said = {*found} - listed_for("plain", of) - _cues("")[frozenset()]
+    return bool(said - {*name}) and any(said <= own | {*name} for own in most)
+
+
+@functools.cache
+def _cues(of: str) -> dict[frozenset[str], frozenset[str]]:
+    """Stems of the words that tell each thing of a group, by the stems of its name."""
+    return {
+        frozenset(content(tokens(name, of), of)): frozenset(map(stem, own.split()))
+        for name, own in table()["cues"].get(of, {}).items()
+    }
+
+
 def bare(text: str) -> str:
     """Letters and digits of a text, folded."""
     return "".join(character for character in fold(text) if character.isalnum())
+
+
+@functools.cache
+def _is_known(word: str) -> bool:
+    """Whether a folded word is one of English, a name, or a variant of the tables."""
+    return word in _spelling() or word in _cities() or any((word,) in _variants(of)[0] for of in ("place", "university"))
+
+
+@functools.cache
+def _spelling() -> Container[str]:
+    from spellchecker import SpellChecker  # Slow to import, and seldom asked.
+
+    return SpellChecker()
+
+
+def corrected(text: str, wanted: str) -> str:
+    """A text with those words written as in ``wanted`` that are none but slips of the pen for one of them."""
+    right = [word for word in re.findall(r"[^\W\d_]{5,}", fold(wanted)) if word not in listed("legal")]
+
+    def written(said: re.Match[str]) -> str:
+        word = fold(said[0])
+        near = [meant for meant in right if word[0] == meant[0] and OSA.distance(_sound(word), _sound(meant)) <= 1]
+        # Lists of words hold a few that are misspelt.
+        slip = near and word not in right and (len(word) > 8 and _sound(word) == _sound(near[0]) or not _is_known(word))
+        return near[0] if slip else said[0]
+
+    return re.sub(r"[^\W\d_]{4,}", written, text)
+
+
+def _sound(word: str) -> str:
+    """A word without the differences of spelling that are not heard."""
+    return re.sub(r"(.)\1", r"\1", word.replace("ph", "f").replace("ck", "k").replace("y", "i"))
 
 
 def initialism(text: str, expansion: Sequence[str]) -> bool:
