@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from utaca.biographies.sentences import summary
+from utaca.reference.statements import TAKEN_BACK
 
 _WORD = r"[^\W\d_][\w'’-]*"
 _OPENING = re.compile(rf"(?:\A\s*|(?<=[.!?:])\s+|\n\s*)The (?P<attribute>{_WORD}(?: {_WORD}){{0,3}}?) of ")
@@ -98,13 +99,18 @@ def sentences(answer: str) -> list[Sentence]:
 
 
 def about(answer: str, attribute: str, person: str) -> Sentence | None:
-    """The first pattern sentence of an answer that states a value of this attribute of this person."""
+    """The first pattern sentence of an answer that states a value of this attribute of this person.
+
+    Where it is taken back before another such sentence, it is that one.
+    """
+    found: Sentence | None = None
     for sentence in sentences(answer):
         stated = answer[sentence.person_start : sentence.person_end]
         named = sentence.attribute.lower() == attribute.lower() and stated.lower() == person.lower()
         if named and sentence.value_start is not None:
-            return sentence
-    return None
+            if found is None or TAKEN_BACK.search(answer[found.value_start : sentence.start]):
+                found = sentence
+    return found
 
 
 def _opening(attribute: str, person: str) -> str:

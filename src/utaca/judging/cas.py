@@ -37,7 +37,9 @@ def extract(answer: str, attribute: str, person: str) -> str:
     what it says.
     """
     sentence = about(answer, attribute, person)
-    return without_remarks(answer[sentence.value_start : sentence.end].strip(), value=True) if sentence else answer.strip()
+    return (
+        without_remarks(answer[sentence.value_start : sentence.end].strip(), value=True) if sentence else answer.strip()
+    )
 
 
 def score(

@@ -17,7 +17,7 @@ from utaca.reference import names, numbers
 # Where two languages use a word for different months, as Czech and Croatian do, only one of them can be here.
 _LANGUAGES = (
     "en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "fi", "pl", "cs", "hu", "ro", "de_AT", "ca", "et", "lt",
-    "lv", "sk", "sl", "tr", "id", "sw", "ru", "uk", "bg", "sr", "el", "ar", "fa", "he", "hi",
+    "lv", "sk", "sl", "tr", "id", "sw", "ru", "uk", "bg", "sr", "el", "ar", "fa", "he", "hi", "th", "hr",
 )  # fmt: skip
 _ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -27,7 +27,7 @@ Reading = tuple[int, int, int]
 
 # A letter, and marks above or below that are none.
 _MONTH = r"(?P<month>[^\W\d_](?:[^\W\d_]|[^\s\w!-/:-@])*)"
-_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|[oºª°])?"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|[oºª°]|-?(?:го|ого|е|й))?"
 _YEAR = r"(?:(?P<year>[12]\d{3})|['’]?(?P<short>\d{2}))"
 _GAP = r"(?:[\s.,/-]|\b(?:of|de|del|di|d|da|den|dello|the|in|year|day|año|anno|ano|jahres?|im)\b)"
 _DATES = [
@@ -40,6 +40,7 @@ _DATES = [
         rf"{_MONTH}{_GAP}*{_DAY}{_GAP}+{_YEAR}",
         rf"(?P<year>[12]\d{{3}}){_GAP}*{_MONTH}{_GAP}*{_DAY}",
         r"(?P<year>[12]\d{3})\s?[年년]\s?(?P<month>\d{1,2})\s?[月월]\s?(?P<day>\d{1,2})\s?[日일]",
+        r"(?P<day>\d{1,2})\s+tháng\s+(?P<month>\d{1,2}),?\s+năm\s+(?P<year>[12]\d{3})",
     )
 ]
 _COMPACT = re.compile(r"(?<!\w)(\d{4})(\d{2})(\d{2})(?!\w)")
@@ -51,6 +52,7 @@ _DECADE = re.compile(r"\b(\d{3})0['’]?s\b")
 _PIECE = re.compile(
     r"(?P<year>\b[12]\d{3}\b|['’]\d{2}\b)|(?P<day>\b\d{1,2})(?P<ordinal>(?:st|nd|rd|th|er|º)?\b)|(?P<stray>\d+)|[^\W\d_]+"
 )
+_HAN = re.compile(r"[〇一二三四五六七八九十]+(?=\s?[年月日])")
 _BETWEEN = {"of", "the", "de", "in"}
 
 
@@ -113,6 +115,17 @@ def whole_date(text: str) -> Date | None:
     return found[0] if all(names.fold(word) in idle for word in around) else None
 
 
+def of_event(text: str, attribute: str) -> str:
+    """Of a text with several dates, the part about the event that an attribute is the date of."""
+    happened = re.search(names.table()["events"].get(attribute.partition(" ")[0], "$^"), text, re.IGNORECASE)
+    later = dates(in_figures(text[happened.end() :])) if happened and len(dates(in_figures(text))) > 1 else []
+    if not later:
+        return text
+    part = in_figures(text[happened.end() :])
+    end = re.search(r"[,;]\s+(?!\d)|\band\s+(?!\d|on\b|[A-Z])", part[later[0].span[1] :])
+    return part[: later[0].span[1] + end.start()] if end else part
+
+
 def in_figures(text: str) -> str:
     """A text with named days as day and month, and with the number words of the language in which it gives a date."""
     rules = _named_days()
@@ -126,9 +139,15 @@ def in_figures(text: str) -> str:
         month, number = map(int, rule.split("-"))
         return f"{number} {month_name[month]}"
 
-    text = rules[0].sub(day, text)
+    text = _HAN.sub(_in_digits, rules[0].sub(day, text))
     readings = list(dict.fromkeys(numbers.in_digits(text, language) for language in numbers.LANGUAGES))
     return readings[0] if len(readings) == 1 else next(filter(dates, readings), readings[0])
+
+
+def _in_digits(han: re.Match[str]) -> str:
+    """A Chinese number below 100, or digit by digit."""
+    tens = re.sub("(.?)十(.?)", lambda ten: f"{ten[1] or '一'}{ten[2] or '〇'}", han[0])
+    return tens.translate(str.maketrans("〇一二三四五六七八九", "0123456789"))
 
 
 @functools.cache
@@ -140,8 +159,11 @@ def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
         for name in known
         for written in (name, name.replace("st ", "saint "))
     }
-    any_of = "|".join(re.escape(name).replace("'", "['’]?").replace("st\\ ", "st\\.?\\ ") for name in sorted(rules, key=len)[::-1])
-    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE), {names.bare(name): rule for name, rule in rules.items()}
+    any_of = "|".join(re.escape(name) for name in sorted(rules, key=len)[::-1])
+    any_of = any_of.replace("'", "['’]?").replace("st\\ ", "st\\.*\\s+").replace("day\\ of|", r"day\ of(?=\s+\d{4})|")
+    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE), {
+        names.bare(name): rule for name, rule in rules.items()
+    }
 
 
 def agreement(text: str, expected: Date) -> float:

@@ -60,7 +60,11 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
         return 0.0, "abstains" if statements.ABSTENTION.search(value) else "denies"
     text = ". ".join(claim.text for claim in claims)
     found, reason = _agreement(text, reference, attribute, question)
-    if found < _MISSPELT and expected_date(reference, attribute) is None and names.group(attribute) not in _BY_CHARACTER:
+    if (
+        found < _MISSPELT
+        and expected_date(reference, attribute) is None
+        and names.group(attribute) not in _BY_CHARACTER
+    ):
         mended = names.corrected(text, reference)
         if mended != text:
             found, reason = _agreement(mended, reference, attribute, question)
@@ -104,7 +108,7 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
     kind = names.group(attribute)
     expected = expected_date(reference, attribute)
     if expected is not None:
-        share = dates.agreement(text, expected)
+        share = dates.agreement(dates.of_event(text, attribute), expected)
         return share, "the same date" if share == 1 else "part of the date" if share else "another date or none"
     if kind in _BY_CHARACTER or reference.strip().isdecimal():
         share = _by_character(text, reference, kind)
@@ -207,7 +211,7 @@ class _Names:
             return 0.0, "another number"
         extended = [self._extended(said, window, name) for window in found]
         share = len(found) / len(parts)
-        if any(extended):
+        if any(extended) and not names.paraphrases(names.content(said, self.kind), names.content(name, self.kind), self.kind):
             narrowed = self.kind in _NARROWED and not any(
                 {*more} & names.listed_for("modifiers", self.kind) for more in extended
             )
@@ -312,27 +316,38 @@ class _Names:
     def _region(self, said: list[str], place: int) -> tuple[frozenset[names.Region], int]:
         """The regions named at a place; a code such as OR or IN counts after a comma only."""
         regions, length = names.region_at(said, place)
-        word = length == 1 and names.is_plain(said[place], self.kind) and said[place - 1] not in (BREAK, BRACKET)
+        ends = said[place - 1] in (BREAK, BRACKET) and said[place + 1 : place + 2] in ([], [BREAK], [BRACKET], [STOP])
+        word = length == 1 and names.is_plain(said[place], self.kind) and not ends
         return (frozenset(), 0) if word else (regions, length)
 
     def _others(self, said: list[str], found: list[tuple[int, int]], name: Sequence[str]) -> int:
         """How many other values stand beside the right one."""
-        separators = {"or", "and", STOP} | (set() if self.kind in _COMMA_BELONGS else {BREAK})
+        separators = {"or", "and", STOP, BRACKET} | (set() if self.kind in _COMMA_BELONGS else {BREAK})
         others: set[tuple[str, ...]] = set()
-        start, aside = 0, False
+        before: set[tuple[str, ...]] = set()
+        start, aside, listed, after = 0, False, True, False
         for place, token in enumerate([*said, STOP]):
-            if token not in separators and token != BRACKET:
+            if token not in separators:
                 continue
-            apart = not aside and all(place <= first or last < start for first, last in found)
             own = said[start:place]
             own = own[1:] if own and own[0] in ("a", "an", "the", "either") else own
             # A region after a comma belongs to the name before it.
             head = own[: own.index(BREAK)] if BREAK in own else own
             new = 0 < len(head) <= 4 and not {*head} <= {*name} and all(self._names(word, ()) for word in head)
-            if apart and new and (self.kind == "place" or self._region(said, start)[1] != len(head)):
-                others.add(tuple(head))
+            within = [first for first, last in found if first < place and start <= last]
+            if within:
+                # Where the value has words of a sentence before it, no list leads up to it.
+                idle = names.skipped(self.kind) if said[start - 1 : start] != [BREAK] else {"the", "a", "an"}
+                before = set() if {*said[start : within[0]]} - idle else before
+                listed = after = True
+            elif not aside and new and (self.kind == "place" or self._region(said, start)[1] != len(head)):
+                (others if after and listed else before if not after else set()).add(tuple(head))
+            elif head and after:
+                listed = False
+            if token == STOP:
+                others, before, listed, after = others | before, set(), True, False
             start, aside = place + 1, token == BRACKET and not aside
-        return len(others)
+        return len(others | before)
 
     def _part(self, said: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
         """Score of a text without the name: a part of the name, or its region alone."""
@@ -340,7 +355,9 @@ class _Names:
         if self.kind == "place":
             named, length = names.region_at(own, 0)
             known = length and length == len(own) and regions and names.compatible([named], regions)
-            return (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
+            # Singapore lies in Singapore.
+            same = known and names.region_at(name, 0) == (named, len(name))
+            return (1.0, "the same place") if same else (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
         if names.paraphrases(names.content(said, self.kind), names.content(name, self.kind), self.kind):
             return 1.0, "the reference in other words"
         own, wanted = (

@@ -176,7 +176,7 @@ def words(text: str) -> list[str]:
 @functools.cache
 def stem(word: str) -> str:
     """A word without inflection and in one spelling: hikes, hiking; travelling, traveling; theatre, theater."""
-    word = re.sub(r"(?<=\w\w)our$", "or", word.replace("grey", "gray"))
+    word = re.sub(r"(?<=\w\w)our$", "or", word.replace("grey", "gray").replace("ae", "e"))
     word = re.sub(r"(?<=\w)tre$", "ter", word)
     if len(word) > 3:
         word = re.sub(r"(?<=[^su])s$", "", re.sub(r"(?<=\w\w)ies$", "y", word))
@@ -228,12 +228,37 @@ def expansions(found: Sequence[str], of: str) -> list[list[str]]:
     return [content(found, of), [token for token in whole if token not in listed("idle")], whole]
 
 
+def corrected(text: str, wanted: str) -> str:
+    """A text with those words written as in ``wanted`` that are none but slips of the pen for one of them."""
+    right = [word for word in re.findall(r"[^\W\d_]{5,}", fold(wanted)) if word not in listed("legal")]
+
+    def written(said: re.Match[str]) -> str:
+        word = fold(said[0])
+        for meant in () if word in right else (meant for meant in right if meant[0] == word[0]):
+            # Lists of words hold some that are misspelt: what sounds alike is a slip, known or not.
+            slips = min(OSA.distance(word, meant), OSA.distance(_sound(word), _sound(meant)))
+            if slips == 0 or ((slips == 1 or sorted(word) == sorted(meant)) and not _is_known(word)):
+                return meant
+        return said[0]
+
+    return re.sub(r"[^\W\d_]{5,}", written, text)
+
+
+@functools.cache
+def _sound(word: str) -> str:
+    """A word without the differences of spelling that are not heard."""
+    hard = re.sub(r"ck|ch|c(?![eiy])", "k", word.replace("ph", "f").replace("y", "i"))
+    return re.sub(r"(.)\1", r"\1", hard)
+
+
 def paraphrases(found: Collection[str], name: Collection[str], of: str) -> bool:
     """Whether words say in other words what a name of a hobby, a field or a job means, and nothing else."""
     cues = {words: own for words, own in _cues(of).items() if words <= {*name}}
-    most = [own for words, own in cues.items() if not any(words < longer for longer in cues)]
-    said = {*found} - listed_for("plain", of) - _cues("")[frozenset()]
-    return bool(said - {*name}) and any(said <= own | {*name} for own in most)
+    for own in (own for words, own in cues.items() if not any(words < longer for longer in cues)):
+        said = {token for token in found if token in own or not (is_plain(token, of) or token in _cues("")[frozenset()])}
+        if said - {*name} and said <= own | {*name}:
+            return True
+    return False
 
 
 @functools.cache
@@ -253,7 +278,9 @@ def bare(text: str) -> str:
 @functools.cache
 def _is_known(word: str) -> bool:
     """Whether a folded word is one of English, a name, or a variant of the tables."""
-    return word in _spelling() or word in _cities() or any((word,) in _variants(of)[0] for of in ("place", "university"))
+    return (
+        word in _spelling() or word in _cities() or any((word,) in _variants(of)[0] for of in ("place", "university"))
+    )
 
 
 @functools.cache
@@ -261,25 +288,6 @@ def _spelling() -> Container[str]:
     from spellchecker import SpellChecker  # Slow to import, and seldom asked.
 
     return SpellChecker()
-
-
-def corrected(text: str, wanted: str) -> str:
-    """A text with those words written as in ``wanted`` that are none but slips of the pen for one of them."""
-    right = [word for word in re.findall(r"[^\W\d_]{5,}", fold(wanted)) if word not in listed("legal")]
-
-    def written(said: re.Match[str]) -> str:
-        word = fold(said[0])
-        near = [meant for meant in right if word[0] == meant[0] and OSA.distance(_sound(word), _sound(meant)) <= 1]
-        # Lists of words hold a few that are misspelt.
-        slip = near and word not in right and (len(word) > 8 and _sound(word) == _sound(near[0]) or not _is_known(word))
-        return near[0] if slip else said[0]
-
-    return re.sub(r"[^\W\d_]{4,}", written, text)
-
-
-def _sound(word: str) -> str:
-    """A word without the differences of spelling that are not heard."""
-    return re.sub(r"(.)\1", r"\1", word.replace("ph", "f").replace("ck", "k").replace("y", "i"))
 
 
 def initialism(text: str, expansion: Sequence[str]) -> bool:

@@ -1,4 +1,7 @@
-"""What an answer states of one attribute: its markup, other subjects, refusals, negations and hedges put aside."""
+"""What an answer states of one attribute: its markup, other subjects, refusals, negations and hedges put aside.
+
+The phrases are in ``phrases.txt``.
+"""
 
 from __future__ import annotations
 
@@ -6,97 +9,46 @@ import json
 import re
 import unicodedata
 from dataclasses import dataclass
+from importlib import resources
 
 from utaca.reference import names
 
-_NOT = r"(?:n['’]t|\s+not|not)"
-_TOLD = (
-    r"(?:known|mentioned|stated|specified|provided|given|available|disclosed|described|included|listed|found|clear"
-    r"|reported|indicated|revealed|recorded|named|told|said|determined|applicable)"
-)
-_TELL = r"(?:mention|state|specify|say|provide|know|include|contain|give|tell|reveal|indicate|disclose|name|list)"
-_NEWS = r"(?:information|mention|data|record|details?|answer|idea|clue|hint|indication|evidence)"
-_BE = r"(?:is|was|are|were|has\s+been|have\s+been)"
-_REFUSALS = (
-    r"un(?:known|specified|disclosed|available|clear|stated|mentioned|identified|determined|recorded)",
-    rf"(?:not|isn['’]t|wasn['’]t|never)\s+(?:been\s+)?(?:\w+\s+)?{_TOLD}",
-    r"not\s+(?:possible\s+to\s+\w+|in\s+the\s+(?:text|passage|document|context))",
-    r"not\s+enough\s+(?:\w+\s+)?(?:information|context|data|details?)",
-    rf"(?:can|could){_NOT}\s+(?:be\s+)?"
-    r"(?:determined?|identif(?:y|ied)|find|found|infer(?:red)?|say|said|tell|answer(?:ed)?|know|establish(?:ed)?)",
-    r"(?:am\s+|is\s+|was\s+|be\s+|['’]m\s+)?unable\s+to\s+\w+",
-    r"(?:it\s+is\s+)?impossible\s+to\s+\w+",
-    r"(?:there\s+is\s+|i\s+have\s+|i['’]ve\s+|gives?\s+|has\s+|have\s+|found\s+)?"
-    rf"no\s+(?:\w+\s+){{0,2}}?{_NEWS}(?:\s+{_BE}\s+\w+)?",
-    rf"no\s+(?:\w+\s+){{1,2}}?{_BE}\s+(?:\w+\s+)?{_TOLD}",
-    rf"(?:does|do|did){_NOT}\s+{_TELL}",
-    r"nothing\s+(?:is|was)\s+(?:said|known|stated|mentioned)",
-    r"(?:insufficient|missing|lacking)\s+(?:information|data)",
-    r"is\s+silent|remains?\s+a\s+mystery|mystery(?=\W*$)|blank(?=\W*$)|left\s+(?:blank|empty|open)",
-    r"to\s+be\s+determined|tb[ad]\b|n/a|private\s+(?:number|information)|any(?:body|one)['’]s\s+guess",
-    r"(?:i['’]m\s+|i\s+am\s+)?sorry\b(?:,?\s+but\b)?",
-    r"unbekannt|nicht\s+(?:bekannt|genannt|angegeben)|keine\s+angabe|inconnue?|non\s+précisée?|desconocid[oa]|sconosciut[oa]|onbekend|desconhecid[oa]|okänd",
-)
-ABSTENTION = re.compile(
-    r"\b(?:(?:is|are|was|were|has|have|had|it's|remains?|goes|left)\s+)?"
-    rf"(?:{'|'.join(_REFUSALS)})"
+_LISTS = re.split(r"^\[(.+)\]\n", resources.files(__package__).joinpath("phrases.txt").read_text("utf-8"), flags=re.MULTILINE)
+_PHRASES = dict(zip(_LISTS[1::2], _LISTS[2::2], strict=True))
+
+
+def _any_of(name: str) -> str:
+    """A pattern of any phrase of a list."""
+    lines = (line for line in _PHRASES[name].splitlines() if line and not line.startswith("#"))
+    phrases = "|".join(lines).replace(" ", r"\s+").replace("'", "['’]")
+    return f"(?:{re.sub('<([a-z]+)>', lambda other: _any_of(other[1]), phrases)})"
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
+
+
+ABSTENTION = _pattern(
+    rf"\b(?:(?:is|are|was|were|has|have|had|it's|remains?|goes|left)\s+)?{_any_of('refusal')}"
     r"(?:\s+(?:about|on|of|for|in|by|from|to|within|whether|if|when|where|at)\b[^.;]*)?"
-    r"|^\W*(?:none|null|nil|nothing|nobody|no\s+one|[?–—-]+)\W*$",
-    re.IGNORECASE,
+    r"|^\W*(?:none|null|nil|nothing|nobody|no\s+one|[?–—-]+)\W*$"
 )
 """A refusal to give a value, with what it refers to."""
-NEGATION = re.compile(
-    r"\b(?:not|never|neither|nor|without|cannot|hardly|nowhere)\b|n['’]t\b|\bno\s+(?!\.?\d)(?=\w)|\b(?:den(?:y|ies|ied)|rule[sd]?\s+out)\b"
-    r"|\b(?:false|wrong|incorrect|untrue|mistaken|inaccurate|erroneous)(?:ly)?\b",
-    re.IGNORECASE,
+NEGATION, TAKEN_BACK = _pattern(_any_of("negation")), _pattern(_any_of("taken back"))
+_EXCLUDED, _IDIOM = _pattern(_any_of("excluded")), _pattern(rf",?\s*\b{_any_of('idiom')}\b,?")
+_RELATIVE = _pattern(
+    r"(?:^\W*|\b(?:employs|employed|hires|hired|admitted)\s+)(?:her|his|their|the)\s+(?:\w+\s+){0,2}?" + _any_of("relative") + r"\b"
 )
-TAKEN_BACK = re.compile(
-    r"\b(?:correct(?:ion|ing)|scratch\s+that|strike\s+that|on\s+second\s+thoughts?|i\s+meant?|apolog\w+|my\s+(?:mistake|bad)|or\s+rather|oops)\b"
-    r"|\b(?:no|wait|sorry|actually)\s*(?:[,;:!-]|\.(?!\s?\d))|\bi\s+was\s+(?:wrong|mistaken)\b"
-    r"|\b(?:that|this|it|the\s+(?:above|previous|first)|(?:my|the|previous)\s+(?:\w+\s+)?answer)\s*(?:is|was|['’]s)(?:n['’]t)?\s+(?:\w+\s+)?"
-    r"(?:wrong|incorrect|false|untrue|(?<=not\s|n't\s)(?:true|right|correct)|an?\s+(?:mistake|error|slip))\b",
-    re.IGNORECASE,
+_GUESS = _pattern(r"\b(?:may|might|could|maybe|perhaps|possibly|guess)\b")
+_CLAUSE = re.compile(rf"(?i:{_any_of('clause')})|(?<=[a-zà-ÿ\d)][.!?])\s+(?=[A-Z])")
+_SUBORDINATE, _BESIDE = _pattern(rf",\s+{_any_of('subordinate')}(?=,)"), _pattern(_any_of("beside"))
+_ASIDE = _pattern(r"\b(?:who|whom|whose|which|while|whereas|although|though|unlike|after|before|despite|her|his|their|but)\b")
+_SOURCE, _REMARK = _pattern(_any_of("source")), _pattern(_any_of("remark"))
+_REMARK_OR_MORE = _pattern(
+    rf"(?<=\S)\s*\n|{_any_of('remark')}|(?<=[.!?])\s+(?=\b{_any_of('opening')}\b|[(\[])"
+    r"|(?-i:(?<=[a-z]{4}[.!?])\s+(?=(?:[A-Z][\w'’-]*\s+){1,3}[a-z]{2}))"
 )
-"""Words that take back what stands before them."""
-_EXCLUDED = re.compile(
-    r",?\s*\b(?:rather\s+than|instead\s+of|as\s+opposed\s+to|other\s+than|except(?:\s+for)?|apart\s+from)\s+[^,.;]+"
-    r"|,\s*(?:and\s+|but\s+)?(?:not|never)\s+[^,.;]+|\b(?:any|every)thing\s+but\s+[^,.;]+"
-    r"|\(\s*(?:formerly|previously|once|not)\b[^)]*\)|,?\s+\b(?:formerly|previously)\s+[^,.;]+",
-    re.IGNORECASE,
-)
-_IDIOM = re.compile(
-    r",?\s*\b(?:if\s+i(?:\s+a|['’])m\s+not\s+mistaken|not\s+surprisingly|although\s+i\s+am\s+not\s+(?:\w+\s+)?sure"
-    r"|not\s+(?:only|just|merely)|(?:as\s+)?(?:i|we)\s+(?:believe|think|suppose|guess|assume)|(?:there\s+is\s+)?no\s+doubt|without\s+(?:a\s+|any\s+)?doubt"
-    r"|no(?:ne|thing|where)?\s+(?:one\s+)?(?:other|else)\s+(?:than|but)|nothing\s+but"
-    r"|(?:\w+n['’]t|cannot|not|never)\s+(?:be\s+|have\s+been\s+)?(?:in\s+|at\s+|for\s+)?any\w*\s+(?:(?:place|thing|one)\s+)?(?:(?:other|else)\s+)?(?:but|than)|no\s+less\s+than)\b,?",
-    re.IGNORECASE,
-)
-_RELATIVE = re.compile(
-    r"(?:^\W*|\b(?:employs|employed|hires|hired|admitted)\s+)(?:her|his|their|the)\s+(?:\w+\s+){0,2}?"
-    r"(?:brother|sister|father|mother|parents?|son|daughter|husband|wife|spouse|partner|cousin|uncle|aunt|friend"
-    r"|colleague|neighbou?r|boss|rival|grand\w+|twin|teacher|niece|nephew|flatmate|fianc[ée]e?)\b",
-    re.IGNORECASE,
-)
-_GUESS = re.compile(r"\b(?:may|might|could|maybe|perhaps|possibly|guess)\b", re.IGNORECASE)
-_CLAUSE = re.compile(
-    r"\s*;\s*|,\s+(?=(?:she|he|they)\b)|,?\s+\b(?:but|however|although|though|yet|while|whereas)\b,?\s*"
-    r"|(?<=[a-zà-ÿ\d)][.!?])\s+(?=[A-Z])|[\s,.:?!-]+(?=(?:[Nn]o|[Ww]ait|[Ss]orry|[Aa]ctually)\s*[,:!-]|or\s+rather\b|I\s+meant?\b)"
-)
-_SOURCE = re.compile(
-    r"\s*[(\[]\s*(?:sources?|see|cf|ref\w*|as\s+\w+|according|quot\w+|paragraph|line|page|from\s+the)\b[^)\]]*(?:[)\]]|\Z)", re.IGNORECASE
-)
-_REMARK = (
-    r"<\||</s>|\[/?INST|(?<=\S)\s*(?:#{3,}|-{3,}|={3,})|(?<=\S)\s+(?:Human|User|System|Q|Question|Context|Document|Passage"
-    r"|Explanation|Reason(?:ing)?|Rationale|Justification|Sources?|Notes?|Evidence|References?|Comment|N\.?B\.?|P\.?S\.?)\s*:"
-)
-_OPENING = (
-    "It|This|That|These|She|He|They|The|I|We|In|As|At|According|Based|Because|There|Her|His|Their|My|For|Please|Let|Thanks?|You|And|If|So"
-    "|Also|What|Who|When|Where|Which|Is|Does|Here|Born|Her|Since|While|Although|Source|Explanation|Note"
-)
-_REMARKS, _ANY_REMARK = re.compile(_REMARK), re.compile(rf"(?<=\S)\s*\n|{_REMARK}|(?<=[.!?])\s+(?=(?:{_OPENING})\b|[(\[])")
-_ASIDE = re.compile(
-    r"\b(?:who|whom|whose|which|while|whereas|although|though|unlike|after|before|despite|her|his|their|but)\b", re.IGNORECASE
-)
+
 
 _PATTERN = re.compile(r"(?:^|(?<=[.!?]\s)|(?<=\n))The ([\w -]+?) of (.+?) (?:is|was)\b:?\s*", re.IGNORECASE)
 _NEXT_FACT = re.compile(r",?\s+\band\s+(?:her|his|their|the|she|he|they)\b\s.*$", re.IGNORECASE | re.DOTALL)
@@ -120,6 +72,7 @@ _MARKUP = (
     (re.compile(r"^\s*(?:#+|[-*•])\s+", re.MULTILINE), ""),
     (re.compile(r"^\s*\$+|\$+\s*$"), ""),
     (re.compile(r"[‐‑‒–—−]"), "-"),
+    (re.compile(r"[^\D0-9]"), lambda digit: str(unicodedata.decimal(digit[0]))),
 )
 
 
@@ -158,8 +111,11 @@ def about(question: str, attribute: str, text: str) -> str:
     if sentences:
         return ""
     line = re.search(rf"\b{re.escape(attribute)}\W{{0,4}}\s*(?::|\bis\b|\bwas\b|=)\s*([^\n]+)", text, re.IGNORECASE)
-    stated = _NEXT_FACT.sub("", line[1]).strip() if line else text
-    for named in re.finditer(rf"(?:[,;]|\b(?:but|while|whereas|and))\s+{re.escape(person.split(' ')[0] or '$')}\b(?!['’]s)", stated):
+    # "It is false that her hobby is chess" is no statement of a hobby.
+    stated = _NEXT_FACT.sub("", line[1]).strip() if line and not NEGATION.search(text[: line.start()]) else text
+    for named in re.finditer(
+        rf"(?:[,;]|\b(?:but|while|whereas|and))\s+{re.escape(person.split(' ')[0] or '$')}\b(?!['’]s)", stated
+    ):
         # What a long sentence says of others, or of other times, before it comes to the person.
         if _ASIDE.search(stated[: named.start() + 6]):
             stated = stated[named.start() :].lstrip(",; ")
@@ -174,7 +130,7 @@ def without_remarks(text: str, value: bool = False) -> str:
     Where it is a value, whatever follows its paragraph, and each sentence of its own, is a remark.
     """
     text = _SOURCE.sub("", text)
-    remark = (_ANY_REMARK if value else _REMARKS).search(text)
+    remark = (_REMARK_OR_MORE if value else _REMARK).search(text)
     if remark is None:
         return text
     kept, rest = text[: remark.start()].rstrip(), text[remark.start() :]
@@ -201,6 +157,9 @@ def same_person(asked: str, named: str) -> bool:
 def claims(text: str) -> list[Claim]:
     """The stretches of a text that assert something of the person; refusals and denials left out."""
     text = _EXCLUDED.sub("", _IDIOM.sub("", text))
+    for beside in _SUBORDINATE.findall(text):
+        if NEGATION.search(beside) or _BESIDE.search(beside):
+            text = text.replace(beside, "")
     found: list[Claim] = []
     refused = False
     for clause in _CLAUSE.split(text):
