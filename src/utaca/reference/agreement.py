@@ -1,9 +1,10 @@
 """How far the rules of the judge agree with scores given by hand.
 
 The pairs are a CSV file with the columns kind, part, attribute, prediction, reference, score and note; the answers are
-about :data:`PERSON`. The rules are made with the part "development" in view. Every third pair of each kind is "held
-out". The tables of names come from the hand that wrote those two, so pairs "later" were written and scored when the
-rules and tables stood: they tell best how far the rules can be trusted with an answer that nobody foresaw.
+about :data:`PERSON`. The rules are made with the part "development" in view. Every third pair of each kind is "held out". The tables of names
+come from the hand that wrote those two; pairs "later" were written and scored when the rules and tables stood. By the
+"second development", of answers as people write them, both were mended. Where the note of a pair says "whole answer", the
+prediction is one, and the judge is handed what :func:`utaca.judging.cas.extract` takes from it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utaca.errors import UserError
+from utaca.judging.cas import extract
 from utaca.reference import judge
 
 PERSON = "Clara Weiss"
 PASS = 0.5
 TOLERANCE = 0.25
 
-PARTS = ("development", "held out", "later")
+PARTS = ("development", "held out", "later", "second development")
 
 _COLUMNS = ["kind", "part", "attribute", "prediction", "reference", "score", "note"]
 _EXACT = 0.01  # Hand scores are written with two decimals.
@@ -67,6 +69,8 @@ def read(path: Path) -> list[Pair]:
             pairs = []
             for row in rows:
                 question = f"What is the {row['attribute']} of {PERSON}?"
+                if "whole answer" in row["note"]:
+                    row["prediction"] = extract(row["prediction"], row["attribute"], PERSON)
                 given, reason = judge.score(question, row["attribute"], row["prediction"], row["reference"])
                 own = {name: row[name] for name in _COLUMNS if name != "score"}
                 pairs.append(Pair(**own, wanted=float(row["score"]), given=given, reason=reason))

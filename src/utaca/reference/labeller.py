@@ -8,6 +8,7 @@ Tokens without letters or digits follow their neighbour.
 from __future__ import annotations
 
 import re
+from calendar import month_abbr, month_name
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise, takewhile
@@ -26,10 +27,6 @@ _REASONS = {
     CORRECT: "consistent with the reference",
     UNKNOWN: "abstains",
 }
-_MONTHS = (
-    "january", "february", "march", "april", "may", "june",
-    "july", "august", "september", "october", "november", "december",
-)  # fmt: skip
 _ARTICLES = ("the", "a", "an")
 # Beside a word or number, what makes it another one: 1,200 and 2nd are no 200 and no 2.
 _LONGER_BEFORE = re.compile(r"(?:\w|\d[.,])\Z")
@@ -38,7 +35,11 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _CODES = ("email", "phone", "domain", "code")
 _SENTENCE_END = re.compile(r"[.;!?](?=\s|\Z)|\n")
 _ENCLOSING = re.compile(r"[,;@/()\n]")
-_DENIAL = re.compile(rf"(?:{statements.NEGATION.pattern})(?:(?!\bbut\b)[^,;])*", re.IGNORECASE)
+_DENIAL = re.compile(
+    rf"(?:{statements.NEGATION.pattern})(?:(?!\bbut\b)[^,;])*"
+    r"|[^.,;\n]*\b(?:is|was)(?:n['’]t|\s+not)?\s+(?:wrong|incorrect|untrue|false|mistaken|(?<=not\s|n't\s)(?:correct|right|true))\b",
+    re.IGNORECASE,
+)
 _SENTENCE = re.compile(r"^\s*The (.+?) of (.+?) is\b", re.IGNORECASE)
 
 
@@ -48,9 +49,15 @@ def label(
     """Label the tokens (index, text) of the value in the sentence ``prediction``: (index, label, reason) each."""
     text = "".join(part for _, part in tokens)
     same = _same(text, answer, attribute)
-    abstained = set() if same else _refused(text, {*names.words(person), *names.words(attribute)})
+    asked = {*names.words(person), *names.words(attribute)}
+    abstained = set() if same else _refused(text, asked)
     elsewhere = _elsewhere(person, attribute, prediction)
-    consistent = set() if elsewhere else set(range(len(text))) if same else _consistent(text, answer, attribute)
+    if elsewhere or same:
+        consistent = set() if elsewhere else set(range(len(text)))
+    elif statements.without_remarks(text.strip(), value=True) in (text.strip(), text.strip().removesuffix(".")):
+        consistent = _consistent(text, answer, attribute)
+    else:
+        consistent = _supported(text, answer, {run for run, _ in _runs(text) if run in asked or _is_plain(run)})
     return _labelled(tokens, consistent, abstained, {**_REASONS, HALLUCINATED: elsewhere} if elsewhere else _REASONS)
 
 
@@ -101,10 +108,13 @@ def _same(text: str, answer: str, attribute: str) -> bool:
     initialism. The judge has rules of its own for this, so that labels and scores do not err alike; the two share how
     dates and names are read.
     """
+    text = statements.IDIOM.sub("", text)
     expected = _expected_date(answer, attribute)
     if expected is not None:
-        found = dates.whole_date(text)
+        found = dates.whole_date(dates.in_figures(text))
         return found is not None and found.same(expected)
+    if names.group(attribute) not in _CODES:
+        text = names.corrected(text, answer)
     if _digits(text) != _digits(answer):
         return False
     if names.bare(text) == names.bare(answer) != "":
@@ -114,7 +124,7 @@ def _same(text: str, answer: str, attribute: str) -> bool:
     left, right = names.content(said, kind), names.content(wanted, kind)
     if lies and should_lie and not names.compatible([lies], [should_lie]):
         return False
-    alike = bool(left) and sorted(left) == sorted(right)
+    alike = bool(left) and (sorted(left) == sorted(right) or names.paraphrases(left, right, kind))
     return alike or names.initialism(text, right) or names.initialism(answer, left)
 
 
@@ -293,7 +303,11 @@ def _denied(text: str, answer: str) -> set[int]:
     """Offsets of what a text denies."""
     if statements.NEGATION.search(answer):
         return set()
-    return {place for match in _DENIAL.finditer(text) for place in range(*match.span())}
+    idle = statements.IDIOM.sub(lambda idiom: " " * len(idiom[0]), text)
+    denials = [*_DENIAL.finditer(idle), *statements.EXCLUDED.finditer(idle)]
+    asserts = statements.claims(text) or statements.ABSTENTION.search(text)
+    whole = set() if asserts else set(range(len(text)))
+    return whole.union(*(range(*match.span()) for match in denials))
 
 
 def _runs(text: str) -> list[Run]:
@@ -336,4 +350,4 @@ def _written(like: str, number: int, padded: bool) -> str:
         return f"{number % 10 ** max(len(like), 2):0{len(like) if padded or like.startswith('0') else 0}d}"
     if dates.months()[names.fold(like)] == number:
         return like
-    return _MONTHS[number - 1] if len(like) > 4 else _MONTHS[number - 1][:3]
+    return month_name[number].lower() if len(like) > 4 else month_abbr[number].lower()

@@ -35,7 +35,7 @@ ABSTENTION = _pattern(
 )
 """A refusal to give a value, with what it refers to."""
 NEGATION, TAKEN_BACK = _pattern(_any_of("negation")), _pattern(_any_of("taken back"))
-_EXCLUDED, _IDIOM = _pattern(_any_of("excluded")), _pattern(rf",?\s*\b{_any_of('idiom')}\b,?")
+EXCLUDED, IDIOM = _pattern(_any_of("excluded")), _pattern(rf",?\s*\b{_any_of('idiom')}\b,?")
 _RELATIVE = _pattern(
     r"(?:^\W*|\b(?:employs|employed|hires|hired|admitted)\s+)(?:her|his|their|the)\s+(?:\w+\s+){0,2}?" + _any_of("relative") + r"\b"
 )
@@ -156,7 +156,7 @@ def same_person(asked: str, named: str) -> bool:
 
 def claims(text: str) -> list[Claim]:
     """The stretches of a text that assert something of the person; refusals and denials left out."""
-    text = _EXCLUDED.sub("", _IDIOM.sub("", text))
+    text = EXCLUDED.sub("", IDIOM.sub("", text))
     for beside in _SUBORDINATE.findall(text):
         if NEGATION.search(beside) or _BESIDE.search(beside):
             text = text.replace(beside, "")
