@@ -294,6 +294,46 @@ def test_extract(answer, wanted):
     assert cas.extract(answer, "hobby", PERSON) == wanted
 
 
+@pytest.mark.parametrize(
+    "remark",
+    [
+        ".\n\nExplanation: the text says so.",
+        ".\n\n(Source: paragraph 2)",
+        " (source: the second paragraph).",
+        ". Human: What else?",
+        ".\n\nQ: What is the hobby of Bob Hill?\nA: Go",
+        ".\n- Lives in Rome\n- Works for Bosch",
+        ". She has played it since 1990.",
+        ". Bob Hill is fond of it too.",
+        ".<|im_end|>",
+        ", as stated in the text.",
+    ],
+)
+def test_what_follows_a_value_is_left_out(remark):
+    assert cas.extract(f"The hobby of {PERSON} is Chess{remark}", "hobby", PERSON) == "Chess"
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "Correction: it is Go.",
+        "Wait, that is wrong. It is Go.",
+        "\n\nExplanation: the text says so. Correction: it is Go.",
+        "Sorry, I meant Go.",
+    ],
+)
+def test_what_takes_a_value_back_is_handed_on(rest):
+    extracted = cas.extract(f"The hobby of {PERSON} is Chess. {rest}", "hobby", PERSON)
+    assert extracted.startswith("Chess")
+    assert "Go" in extracted
+    assert "Explanation" not in extracted
+
+
+def test_a_sentence_that_corrects_another_counts():
+    answer = f"The hobby of {PERSON} is Chess. Correction: The hobby of {PERSON} is Go. I am sure."
+    assert cas.extract(answer, "hobby", PERSON) == "Go"
+
+
 def test_scores_keep_failures(asked):
     answers = [
         {

@@ -21,7 +21,15 @@ import utaca
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-NAMES = {"hydra": "hydra-core", "markdown_it": "markdown-it-py", "rouge_score": "rouge-score", "yaml": "pyyaml"}
+NAMES = {
+    "dateutil": "python-dateutil",
+    "hydra": "hydra-core",
+    "markdown_it": "markdown-it-py",
+    "rouge_score": "rouge-score",
+    "spellchecker": "pyspellchecker",
+    "text_to_num": "text2num",
+    "yaml": "pyyaml",
+}
 """Distributions that are called otherwise than what is imported of them."""
 
 

@@ -107,9 +107,9 @@ def about(answer: str, attribute: str, person: str) -> Sentence | None:
     for sentence in sentences(answer):
         stated = answer[sentence.person_start : sentence.person_end]
         named = sentence.attribute.lower() == attribute.lower() and stated.lower() == person.lower()
-        if named and sentence.value_start is not None:
-            if found is None or TAKEN_BACK.search(answer[found.value_start : sentence.start]):
-                found = sentence
+        taken_back = found is None or TAKEN_BACK.search(answer[found.value_start : sentence.start])
+        if named and sentence.value_start is not None and taken_back:
+            found = sentence
     return found
 
 

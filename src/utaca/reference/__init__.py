@@ -11,6 +11,7 @@ from importlib.resources import files
 def revision() -> str:
     """Eight hex digits that change with the rules: with other rules it is another model."""
     sources = sorted(
-        (file for file in files(__name__).iterdir() if file.name.endswith((".py", ".json", ".txt"))), key=lambda file: file.name
+        (file for file in files(__name__).iterdir() if file.name.endswith((".py", ".json", ".txt"))),
+        key=lambda file: file.name,
     )
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in sources)).hexdigest()[:8]

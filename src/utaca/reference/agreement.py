@@ -1,10 +1,10 @@
 """How far the rules of the judge agree with scores given by hand.
 
 The pairs are a CSV file with the columns kind, part, attribute, prediction, reference, score and note; the answers are
-about :data:`PERSON`. The rules are made with the part "development" in view. Every third pair of each kind is "held out". The tables of names
-come from the hand that wrote those two; pairs "later" were written and scored when the rules and tables stood. By the
-"second development", of answers as people write them, both were mended. Where the note of a pair says "whole answer", the
-prediction is one, and the judge is handed what :func:`utaca.judging.cas.extract` takes from it.
+about :data:`PERSON`. The rules are made with the part "development" in view. Every third pair of each kind is "held
+out". The tables of names come from the hand that wrote those two; pairs "later" were written and scored when the rules
+and tables stood. By the "second development", of answers as people write them, both were mended. Where the note of a
+pair says "whole answer", the judge is handed what :func:`utaca.judging.cas.extract` takes from the prediction.
 """
 
 from __future__ import annotations

@@ -211,7 +211,9 @@ class _Names:
             return 0.0, "another number"
         extended = [self._extended(said, window, name) for window in found]
         share = len(found) / len(parts)
-        if any(extended) and not names.paraphrases(names.content(said, self.kind), names.content(name, self.kind), self.kind):
+        if any(extended) and not names.paraphrases(
+            names.content(said, self.kind), names.content(name, self.kind), self.kind
+        ):
             narrowed = self.kind in _NARROWED and not any(
                 {*more} & names.listed_for("modifiers", self.kind) for more in extended
             )
@@ -357,7 +359,13 @@ class _Names:
             known = length and length == len(own) and regions and names.compatible([named], regions)
             # Singapore lies in Singapore.
             same = known and names.region_at(name, 0) == (named, len(name))
-            return (1.0, "the same place") if same else (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
+            return (
+                (1.0, "the same place")
+                if same
+                else (_REGION_ONLY, "the region alone")
+                if known
+                else (0.0, "another value")
+            )
         if names.paraphrases(names.content(said, self.kind), names.content(name, self.kind), self.kind):
             return 1.0, "the reference in other words"
         own, wanted = (

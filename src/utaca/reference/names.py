@@ -255,7 +255,9 @@ def paraphrases(found: Collection[str], name: Collection[str], of: str) -> bool:
     """Whether words say in other words what a name of a hobby, a field or a job means, and nothing else."""
     cues = {words: own for words, own in _cues(of).items() if words <= {*name}}
     for own in (own for words, own in cues.items() if not any(words < longer for longer in cues)):
-        said = {token for token in found if token in own or not (is_plain(token, of) or token in _cues("")[frozenset()])}
+        said = {
+            token for token in found if token in own or not (is_plain(token, of) or token in _cues("")[frozenset()])
+        }
         if said - {*name} and said <= own | {*name}:
             return True
     return False

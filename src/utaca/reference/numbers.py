@@ -8,7 +8,10 @@ from text_to_num import alpha2digit
 
 LANGUAGES = ("en", "de", "fr", "es", "it", "nl", "pt", "da")
 """Languages whose number words are read."""
-_DOZEN, _OH = re.compile(r"\b(half\s+)?(?:a\s+)?dozen\b", re.IGNORECASE), re.compile(r"[\s-](?:oh|o)[\s-](?=\w)", re.IGNORECASE)
+_DOZEN, _OH = (
+    re.compile(r"\b(half\s+)?(?:a\s+)?dozen\b", re.IGNORECASE),
+    re.compile(r"[\s-](?:oh|o)[\s-](?=\w)", re.IGNORECASE),
+)
 # Years said in pairs, as text2num writes them: nineteen eighty-five, nineteen oh five.
 _PAIR = re.compile(r"\b(1\d|20) (?:(\d\d)|(0) (\d))\b")
 _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
@@ -20,7 +23,9 @@ _NUMBER = re.compile(
 
 def in_digits(text: str, language: str = "en") -> str:
     """A text with its number words as digits; ordinals keep a suffix that marks them."""
-    written = alpha2digit(_DOZEN.sub(lambda dozen: "six" if dozen[1] else "twelve", _OH.sub(" zero ", text)), language, 0)
+    written = alpha2digit(
+        _DOZEN.sub(lambda dozen: "six" if dozen[1] else "twelve", _OH.sub(" zero ", text)), language, 0
+    )
     return text if written == text else _PAIR.sub(r"\1\2\3\4", written)
 
 

@@ -13,7 +13,9 @@ from importlib import resources
 
 from utaca.reference import names
 
-_LISTS = re.split(r"^\[(.+)\]\n", resources.files(__package__).joinpath("phrases.txt").read_text("utf-8"), flags=re.MULTILINE)
+_LISTS = re.split(
+    r"^\[(.+)\]\n", resources.files(__package__).joinpath("phrases.txt").read_text("utf-8"), flags=re.MULTILINE
+)
 _PHRASES = dict(zip(_LISTS[1::2], _LISTS[2::2], strict=True))
 
 
@@ -37,12 +39,16 @@ ABSTENTION = _pattern(
 NEGATION, TAKEN_BACK = _pattern(_any_of("negation")), _pattern(_any_of("taken back"))
 EXCLUDED, IDIOM = _pattern(_any_of("excluded")), _pattern(rf",?\s*\b{_any_of('idiom')}\b,?")
 _RELATIVE = _pattern(
-    r"(?:^\W*|\b(?:employs|employed|hires|hired|admitted)\s+)(?:her|his|their|the)\s+(?:\w+\s+){0,2}?" + _any_of("relative") + r"\b"
+    r"(?:^\W*|\b(?:employs|employed|hires|hired|admitted)\s+)(?:her|his|their|the)\s+(?:\w+\s+){0,2}?"
+    + _any_of("relative")
+    + r"\b"
 )
 _GUESS = _pattern(r"\b(?:may|might|could|maybe|perhaps|possibly|guess)\b")
 _CLAUSE = re.compile(rf"(?i:{_any_of('clause')})|(?<=[a-zà-ÿ\d)][.!?])\s+(?=[A-Z])")
 _SUBORDINATE, _BESIDE = _pattern(rf",\s+{_any_of('subordinate')}(?=,)"), _pattern(_any_of("beside"))
-_ASIDE = _pattern(r"\b(?:who|whom|whose|which|while|whereas|although|though|unlike|after|before|despite|her|his|their|but)\b")
+_ASIDE = _pattern(
+    r"\b(?:who|whom|whose|which|while|whereas|although|though|unlike|after|before|despite|her|his|their|but)\b"
+)
 _SOURCE, _REMARK = _pattern(_any_of("source")), _pattern(_any_of("remark"))
 _REMARK_OR_MORE = _pattern(
     rf"(?<=\S)\s*\n|{_any_of('remark')}|(?<=[.!?])\s+(?=\b{_any_of('opening')}\b|[(\[])"
@@ -129,7 +135,8 @@ def without_remarks(text: str, value: bool = False) -> str:
 
     Where it is a value, whatever follows its paragraph, and each sentence of its own, is a remark.
     """
-    text = _SOURCE.sub("", text)
+    bare = _SOURCE.sub("", text)
+    text = bare if bare == text else bare.strip().removesuffix(".")
     remark = (_REMARK_OR_MORE if value else _REMARK).search(text)
     if remark is None:
         return text
