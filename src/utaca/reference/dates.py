@@ -14,11 +14,6 @@ from dateutil.rrule import rrulestr
 
 from utaca.reference import names, numbers
 
-# Where two languages use a word for different months, as Czech and Croatian do, only one of them can be here.
-_LANGUAGES = (
-    "en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "fi", "pl", "cs", "hu", "ro", "de_AT", "ca", "et", "lt",
-    "lv", "sk", "sl", "tr", "id", "sw", "ru", "uk", "bg", "sr", "el", "ar", "fa", "he", "hi", "th", "hr",
-)  # fmt: skip
 _ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
@@ -52,7 +47,6 @@ _DECADE = re.compile(r"\b(\d{3})0['’]?s\b")
 _PIECE = re.compile(
     r"(?P<year>\b[12]\d{3}\b|['’]\d{2}\b)|(?P<day>\b\d{1,2})(?P<ordinal>(?:st|nd|rd|th|er|º)?\b)|(?P<stray>\d+)|[^\W\d_]+"
 )
-_HAN = re.compile(r"[〇一二三四五六七八九十]+(?=\s?[年月日])")
 _BETWEEN = {"of", "the", "de", "in"}
 
 
@@ -104,6 +98,11 @@ def _readings(text: str) -> Iterator[tuple[re.Match[str], Reading]]:
                 yield match, (int(year), month, int(match["day"]))
 
 
+def expected(value: str, attribute: str) -> Date | None:
+    """The date that a reference value is; a code may look like one and is none."""
+    return None if names.group(attribute) in names.CODES else whole_date(value)
+
+
 def whole_date(text: str) -> Date | None:
     """The date that a text consists of, its weekday aside, or None."""
     found = dates(text)
@@ -111,43 +110,49 @@ def whole_date(text: str) -> Date | None:
         return None
     start, end = found[0].span
     around = re.findall(r"\w+", f"{text[:start]} {text[end:]}")
-    idle = weekdays() | {"the", "le", "den", "el", "il", "on", "am", "г", "года", "року", "r", "roku"}
+    idle = {part for name in _calendar("days") for part in name.split()} | {
+        "tues",
+        "thurs",
+        "weds",
+        "the",
+        "le",
+        "den",
+        "el",
+        "il",
+        "on",
+        "am",
+        "г",
+        "года",
+        "року",
+        "r",
+        "roku",
+    }
     return found[0] if all(names.fold(word) in idle for word in around) else None
 
 
 def of_event(text: str, attribute: str) -> str:
-    """Of a text with several dates, the part about the event that an attribute is the date of."""
-    happened = re.search(names.table()["events"].get(attribute.partition(" ")[0], "$^"), text, re.IGNORECASE)
-    later = dates(in_figures(text[happened.end() :])) if happened and len(dates(in_figures(text))) > 1 else []
-    if not later:
-        return text
-    part = in_figures(text[happened.end() :])
-    end = re.search(r"[,;]\s+(?!\d)|\band\s+(?!\d|on\b|[A-Z])", part[later[0].span[1] :])
-    return part[: later[0].span[1] + end.start()] if end else part
+    """Of a text with several dates, the parts about the event that an attribute is the date of; all where none is."""
+    event = re.compile(names.table()["events"].get(attribute.partition(" ")[0], "$^"), re.IGNORECASE)
+    parts = re.split(r"[,;]\s+(?!\d)|\band\s+(?=[a-z])", text)
+    return ". ".join(part for part in parts if event.search(part) and dates(in_figures(part))) or text
 
 
 def in_figures(text: str) -> str:
     """A text with named days as day and month, and with the number words of the language in which it gives a date."""
-    rules = _named_days()
+    pattern, rules = _named_days()
     year = re.search(r"(?<!\d)[12]\d{3}(?!\d)", numbers.in_digits(text))
 
     def day(named: re.Match[str]) -> str:
-        rule = rules[1][names.bare(named[0])]
+        rule = rules[names.bare(named[0])]
         if "=" in rule:
             start = datetime(int(year[0]), 1, 1) if year else None
             return f"{rrulestr(f'FREQ=YEARLY;{rule}', dtstart=start)[0]:%d %B}" if start else named[0]
         month, number = map(int, rule.split("-"))
         return f"{number} {month_name[month]}"
 
-    text = _HAN.sub(_in_digits, rules[0].sub(day, text))
+    text = pattern.sub(day, text)
     readings = list(dict.fromkeys(numbers.in_digits(text, language) for language in numbers.LANGUAGES))
     return readings[0] if len(readings) == 1 else next(filter(dates, readings), readings[0])
-
-
-def _in_digits(han: re.Match[str]) -> str:
-    """A Chinese number below 100, or digit by digit."""
-    tens = re.sub("(.?)十(.?)", lambda ten: f"{ten[1] or '一'}{ten[2] or '〇'}", han[0])
-    return tens.translate(str.maketrans("〇一二三四五六七八九", "0123456789"))
 
 
 @functools.cache
@@ -232,22 +237,20 @@ def _named(text: str) -> tuple[set[int], set[int], set[int]]:
 @functools.cache
 def months() -> dict[str, int]:
     """Month of each name and usual abbreviation, folded."""
-    known: dict[str, int] = {"sept": 9} | {roman: number for number, roman in enumerate(_ROMAN, 1)}
-    for language in _LANGUAGES:
-        for forms in Locale.parse(language).months.values():
-            for width in ("wide", "abbreviated"):
-                for number, name in forms[width].items():
-                    for written in (name, names.digraphs(name), f"ב{name}"):  # The last: Hebrew "in May".
-                        known.setdefault(names.fold(written).strip(". "), number)
-    return known
+    return _calendar("months") | {roman: number for number, roman in enumerate(_ROMAN, 1)} | {"sept": 9}
 
 
 @functools.cache
-def weekdays() -> frozenset[str]:
-    """Names and usual abbreviations of the days of the week, folded."""
-    known = {"tues", "thurs", "weds"}
-    for language in _LANGUAGES:
-        for forms in Locale.parse(language).days.values():
-            for width in ("wide", "abbreviated"):
-                known.update(names.fold(name).strip(".") for name in forms[width].values())
-    return frozenset(part for name in known for part in re.findall(r"\w+", name))
+def _calendar(of: str) -> dict[str, int]:
+    """Number of each month, or day of the week, by its names and usual abbreviations, folded.
+
+    Where two languages use a word for different months, as Czech and Croatian do, the first one's holds.
+    """
+    return {
+        names.fold(written).strip(". "): number
+        for language in reversed(names.table()["languages"]["months"].split())
+        for forms in getattr(Locale.parse(language), of).values()
+        for width in ("abbreviated", "wide")
+        for number, name in forms[width].items()
+        for written in (f"ב{name}", names.digraphs(name), name)  # The first: Hebrew "in May".
+    }

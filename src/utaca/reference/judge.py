@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from utaca.reference import dates, names, numbers, statements
-from utaca.reference.names import BRACKET, BREAK, STOP
+from utaca.reference.names import BRACKET, BREAK, CODES, STOP
 
 _WRONG_REGION = 0.25
 _REGION_ONLY = 0.3
@@ -26,7 +26,6 @@ _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _WEB = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+)")
 _EXTENSION = re.compile(r",?\s*(?:x|ext\.?|extension)\s*(\d+)\b", re.IGNORECASE)
 _PHONE = re.compile(rf"[+(]?\d[\d\s().-]{{3,}}\d(?:{_EXTENSION.pattern})?(?!\w)", re.IGNORECASE)
-_BY_CHARACTER = {"email", "phone", "domain", "code"}
 _BARE_CODE = re.compile(r"\S*\d\S*|[\d\s().+-]+|[^\s@]+@[^\s@]+")
 _RANGE = re.compile(r"\b(?:between|from)\b|\d\s*-\s*\d", re.IGNORECASE)
 _SINCE = re.compile(r"\b(?:since|in|from|until|around)\s+\d{4}\b", re.IGNORECASE)
@@ -55,40 +54,30 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
         return 1.0, "the same value"
     # A value that itself reads like a refusal or a denial is only ever taken at its word.
     literal = statements.ABSTENTION.search(reference) or statements.NEGATION.search(reference)
-    claims = [statements.Claim(value, False)] if literal else statements.claims(value)
+    claims = [(value, False)] if literal else statements.claims(value)
     if not claims:
         return 0.0, "abstains" if statements.ABSTENTION.search(value) else "denies"
-    text = ". ".join(claim.text for claim in claims)
+    text = ". ".join(claim for claim, _ in claims)
     found, reason = _agreement(text, reference, attribute, question)
-    if (
-        found < _MISSPELT
-        and expected_date(reference, attribute) is None
-        and names.group(attribute) not in _BY_CHARACTER
-    ):
-        mended = names.corrected(text, reference)
-        if mended != text:
-            found, reason = _agreement(mended, reference, attribute, question)
-            found, reason = found * _MISSPELT, f"misspelt; {reason}"
+    mended = text if found >= _MISSPELT else names.corrected(text, reference)
+    if mended != text and dates.expected(reference, attribute) is None and names.group(attribute) not in CODES:
+        found, reason = _agreement(mended, reference, attribute, question)
+        found, reason = found * _MISSPELT, f"misspelt; {reason}"
     if found < 1 and statements.ABSTENTION.search(text):
         return 0.0, "abstains"
-    return (found / 2, f"a guess; {reason}") if any(claim.guess for claim in claims) else (found, reason)
-
-
-def expected_date(reference: str, attribute: str) -> dates.Date | None:
-    """The date that a reference is; codes may look like one and are none."""
-    return None if names.group(attribute) in _BY_CHARACTER else dates.whole_date(reference)
+    return (found / 2, f"a guess; {reason}") if any(guess for _, guess in claims) else (found, reason)
 
 
 def equivalent(prediction: str, reference: str, attribute: str) -> bool:
     """Whether two values, without a sentence around them, are the same."""
-    expected = expected_date(reference, attribute)
+    expected = dates.expected(reference, attribute)
     if expected is not None:
         found = dates.whole_date(prediction)
         return found is not None and found.same(expected)
     if prediction.strip().casefold() == reference.strip().casefold():
         return True
     kind = names.group(attribute)
-    if kind in _BY_CHARACTER or reference.strip().isdecimal():
+    if kind in CODES or reference.strip().isdecimal():
         return _BARE_CODE.fullmatch(prediction.strip()) is not None and _by_character(prediction, reference, kind) == 1
     if names.bare(prediction) == names.bare(reference) != "":
         return True
@@ -106,11 +95,11 @@ def equivalent(prediction: str, reference: str, attribute: str) -> bool:
 
 def _agreement(text: str, reference: str, attribute: str, question: str) -> tuple[float, str]:
     kind = names.group(attribute)
-    expected = expected_date(reference, attribute)
+    expected = dates.expected(reference, attribute)
     if expected is not None:
         share = dates.agreement(dates.of_event(text, attribute), expected)
         return share, "the same date" if share == 1 else "part of the date" if share else "another date or none"
-    if kind in _BY_CHARACTER or reference.strip().isdecimal():
+    if kind in CODES or reference.strip().isdecimal():
         share = _by_character(text, reference, kind)
         return share, "the same value" if share == 1 else "part of the value" if share else "another value"
     own = frozenset([*names.words(question.partition(f"{attribute} of ")[2]), *names.tokens(attribute, kind)])
@@ -211,9 +200,7 @@ class _Names:
             return 0.0, "another number"
         extended = [self._extended(said, window, name) for window in found]
         share = len(found) / len(parts)
-        if any(extended) and not names.paraphrases(
-            names.content(said, self.kind), names.content(name, self.kind), self.kind
-        ):
+        if any(extended) and not names.paraphrases(said, name, self.kind):
             narrowed = self.kind in _NARROWED and not any(
                 {*more} & names.listed_for("modifiers", self.kind) for more in extended
             )
@@ -326,8 +313,8 @@ class _Names:
         """How many other values stand beside the right one."""
         separators = {"or", "and", STOP, BRACKET} | (set() if self.kind in _COMMA_BELONGS else {BREAK})
         others: set[tuple[str, ...]] = set()
-        before: set[tuple[str, ...]] = set()
-        start, aside, listed, after = 0, False, True, False
+        before: set[tuple[str, ...]] = set()  # Those of the sentence at hand, up to the value.
+        start, aside, listed = 0, False, before
         for place, token in enumerate([*said, STOP]):
             if token not in separators:
                 continue
@@ -340,16 +327,17 @@ class _Names:
             if within:
                 # Where the value has words of a sentence before it, no list leads up to it.
                 idle = names.skipped(self.kind) if said[start - 1 : start] != [BREAK] else {"the", "a", "an"}
-                before = set() if {*said[start : within[0]]} - idle else before
-                listed = after = True
+                others |= set() if {*said[start : within[0]]} - idle else before
+                listed = others
             elif not aside and new and (self.kind == "place" or self._region(said, start)[1] != len(head)):
-                (others if after and listed else before if not after else set()).add(tuple(head))
-            elif head and after:
-                listed = False
+                listed.add(tuple(head))
+            elif head and listed is others:
+                listed = set()
             if token == STOP:
-                others, before, listed, after = others | before, set(), True, False
+                others |= before if listed is before else set()
+                listed = before = set()
             start, aside = place + 1, token == BRACKET and not aside
-        return len(others | before)
+        return len(others)
 
     def _part(self, said: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
         """Score of a text without the name: a part of the name, or its region alone."""
@@ -357,16 +345,10 @@ class _Names:
         if self.kind == "place":
             named, length = names.region_at(own, 0)
             known = length and length == len(own) and regions and names.compatible([named], regions)
-            # Singapore lies in Singapore.
-            same = known and names.region_at(name, 0) == (named, len(name))
-            return (
-                (1.0, "the same place")
-                if same
-                else (_REGION_ONLY, "the region alone")
-                if known
-                else (0.0, "another value")
-            )
-        if names.paraphrases(names.content(said, self.kind), names.content(name, self.kind), self.kind):
+            if known and names.region_at(name, 0) == (named, len(name)):
+                return 1.0, "the same place"  # Singapore lies in Singapore.
+            return (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
+        if names.paraphrases(said, name, self.kind):
             return 1.0, "the reference in other words"
         own, wanted = (
             [t for t in some if names.is_generic(t, self.kind) or self._names(t, ())] for some in (said, name)

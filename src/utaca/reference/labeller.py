@@ -11,7 +11,7 @@ import re
 from calendar import month_abbr, month_name
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise, takewhile
+from itertools import accumulate, pairwise, takewhile
 
 from utaca.reference import dates, names, numbers, statements
 
@@ -32,7 +32,6 @@ _ARTICLES = ("the", "a", "an")
 _LONGER_BEFORE = re.compile(r"(?:\w|\d[.,])\Z")
 _LONGER_AFTER = re.compile(r"\w|[.,]\d")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_CODES = ("email", "phone", "domain", "code")
 _SENTENCE_END = re.compile(r"[.;!?](?=\s|\Z)|\n")
 _ENCLOSING = re.compile(r"[,;@/()\n]")
 _DENIAL = re.compile(
@@ -57,7 +56,8 @@ def label(
     elif statements.without_remarks(text.strip(), value=True) in (text.strip(), text.strip().removesuffix(".")):
         consistent = _consistent(text, answer, attribute)
     else:
-        consistent = _supported(text, answer, {run for run, _ in _runs(text) if run in asked or _is_plain(run)})
+        idle = {run for run, _ in _runs(text) if run in asked or _is_plain(run)}
+        consistent = _supported(text, answer, idle, attribute)
     return _labelled(tokens, consistent, abstained, {**_REASONS, HALLUCINATED: elsewhere} if elsewhere else _REASONS)
 
 
@@ -109,11 +109,11 @@ def _same(text: str, answer: str, attribute: str) -> bool:
     dates and names are read.
     """
     text = statements.IDIOM.sub("", text)
-    expected = _expected_date(answer, attribute)
+    expected = dates.expected(answer, attribute)
     if expected is not None:
         found = dates.whole_date(dates.in_figures(text))
         return found is not None and found.same(expected)
-    if names.group(attribute) not in _CODES:
+    if names.group(attribute) not in names.CODES:
         text = names.corrected(text, answer)
     if _digits(text) != _digits(answer):
         return False
@@ -139,11 +139,6 @@ def _placed(words: list[str]) -> tuple[list[str], frozenset[names.Region]]:
     rest = [word for word in words[stop:] if word not in (names.BREAK, names.BRACKET, names.STOP)]
     regions, length = names.region_at(rest, 0)
     return (words[:stop], regions) if rest and length == len(rest) else (words, frozenset())
-
-
-def _expected_date(answer: str, attribute: str) -> dates.Date | None:
-    """The date that an answer is; a code may look like one."""
-    return None if names.group(attribute) in _CODES else dates.whole_date(answer)
 
 
 def _refused(text: str, asked: set[str]) -> set[int]:
@@ -172,12 +167,9 @@ def _elsewhere(person: str, attribute: str, prediction: str) -> str:
 
 def _filled(labels: list[int | None], default: int) -> list[int]:
     """Labels with each gap closed from the left, the first from the right."""
-    previous = next((value for value in labels if value is not None), default)
-    filled = []
-    for value in labels:
-        previous = previous if value is None else value
-        filled.append(previous)
-    return filled
+    first = next((value for value in labels if value is not None), default)
+    closed = accumulate(labels, lambda left, value: left if value is None else value, initial=first)
+    return [value for value in closed if value is not None][1:]
 
 
 def _consistent(text: str, answer: str, attribute: str) -> set[int]:
@@ -186,7 +178,7 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     A word or number is right up to its first wrong character. What follows in the same part carries the wrong value
     on; a part is what commas and the like enclose, and each part of a date.
     """
-    expected = _expected_date(answer, attribute)
+    expected = dates.expected(answer, attribute)
     if expected is not None and _is_part(text, expected):
         return set(range(len(text)))
     said, wanted = _runs(text), _runs(_in_the_form_of(text, answer, expected))
@@ -213,13 +205,13 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     return found - _denied(text, answer)
 
 
-def _supported(text: str, answer: str, idle: set[str]) -> set[int]:
+def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> set[int]:
     """Offsets of the characters of a text in free words, which is not the answer, that agree with it.
 
     ``idle`` are the words of the text that assert nothing; they go with the value that they carry.
     """
     said = _runs(text)
-    found = _stated(text, said, answer) or _reworded(text, said, answer, idle)
+    found = _stated(text, said, answer) or _reworded(text, said, answer, idle, attribute)
     if not found:
         found = _consistent(text, answer, "")
         if all(run in idle or found.isdisjoint(places) for run, places in said):
@@ -260,14 +252,14 @@ def _stated(text: str, said: list[Run], answer: str) -> set[int]:
     return found
 
 
-def _reworded(text: str, said: list[Run], answer: str, idle: set[str]) -> set[int]:
+def _reworded(text: str, said: list[Run], answer: str, idle: set[str], attribute: str) -> set[int]:
     """Offsets of what is left of a text without idle words at its ends, where that is the answer in other words."""
     telling = [i for i, (run, _) in enumerate(said) if run not in idle]
     for first in range(telling[0] + 1 if telling else 0):
         for last in (telling[-1], len(said) - 1):
             start, end = said[first][1][0], said[last][1][-1] + 1
             own = text[start:end]
-            if _same(own, answer, "") or numbers.in_digits(own) == answer.strip():
+            if _same(own, answer, attribute) or numbers.in_digits(own) == answer.strip():
                 return set(range(start, end))
     return set()
 
@@ -305,9 +297,8 @@ def _denied(text: str, answer: str) -> set[int]:
         return set()
     idle = statements.IDIOM.sub(lambda idiom: " " * len(idiom[0]), text)
     denials = [*_DENIAL.finditer(idle), *statements.EXCLUDED.finditer(idle)]
-    asserts = statements.claims(text) or statements.ABSTENTION.search(text)
-    whole = set() if asserts else set(range(len(text)))
-    return whole.union(*(range(*match.span()) for match in denials))
+    whole = not statements.claims(text) and not statements.ABSTENTION.search(text)
+    return set(range(len(text))) if whole else {i for match in denials for i in range(*match.span())}
 
 
 def _runs(text: str) -> list[Run]:

