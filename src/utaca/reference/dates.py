@@ -6,7 +6,7 @@ import functools
 import re
 from calendar import month_name
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from babel import Locale
@@ -76,17 +76,15 @@ def same_year(left: int, right: int) -> bool:
 
 def dates(text: str) -> list[Date]:
     """The full dates in a text, left to right; 03/04/1980 has two readings."""
-    found: list[Date] = []
+    found: dict[tuple[int, int], Date] = {}
     for match, reading in _readings(text):
-        same = next((i for i, date in enumerate(found) if date.span == match.span()), None)
-        if same is not None:
-            if reading not in found[same].readings:
-                found[same] = Date(match.span(), (*found[same].readings, reading), found[same].parts)
-        elif not any(match.start() < date.span[1] and date.span[0] < match.end() for date in found):
-            year = "year" if match["year"] else "short"
-            parts = {"year": match.span(year), "month": match.span("month"), "day": match.span("day")}
-            found.append(Date(match.span(), (reading,), parts))
-    return sorted(found, key=lambda date: date.span)
+        span = match.span()
+        if span in found:
+            found[span] = replace(found[span], readings=tuple(dict.fromkeys((*found[span].readings, reading))))
+        elif not any(span[0] < end and start < span[1] for start, end in found):
+            year = match.span("year" if match["year"] else "short")
+            found[span] = Date(span, (reading,), {"year": year, "month": match.span("month"), "day": match.span("day")})
+    return [found[span] for span in sorted(found)]
 
 
 def _readings(text: str) -> Iterator[tuple[re.Match[str], Reading]]:
@@ -196,11 +194,8 @@ def _partial(text: str, expected: Date) -> float:
         year, month, day = reading
         return all(same_year(value, year) for value in named[0]) and named[1] <= {month} and named[2] <= {day}
 
-    if decade and expected.readings[0][0] // 10 != int(decade[1]):
-        return 0.0
-    if not any(map(agrees, expected.readings)):
-        return 0.0
-    return max(sum(map(bool, named)) / 3, 0.2)
+    other = decade and expected.readings[0][0] // 10 != int(decade[1])
+    return 0.0 if other or not any(map(agrees, expected.readings)) else max(sum(map(bool, named)) / 3, 0.2)
 
 
 def _named(text: str) -> tuple[set[int], set[int], set[int]]:

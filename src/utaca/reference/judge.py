@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from utaca.reference import dates, names, numbers, statements
 from utaca.reference.names import BRACKET, BREAK, CODES, STOP
@@ -166,17 +167,8 @@ def _digits(phone: str) -> tuple[str, bool]:
 
 def _code(text: str, reference: str) -> float:
     """Whether the reference stands in the text between word boundaries, spaces and punctuation aside."""
-    pieces = re.findall(r"[^\W_]+", names.fold(text))
-    wanted = names.bare(reference)
-    for start in range(len(pieces)):
-        joined = ""
-        for piece in pieces[start:]:
-            joined += piece
-            if joined == wanted:
-                return 1.0
-            if not wanted.startswith(joined):
-                break
-    return 0.0
+    wanted = r"[\W_]*".join(names.bare(reference))
+    return float(re.search(rf"(?<![^\W_]){wanted}(?![^\W_])", names.fold(text)) is not None)
 
 
 @dataclass(frozen=True)
@@ -222,13 +214,8 @@ class _Names:
         return (found[:stop], regions) if regions and not rest else (found, [])
 
     def _parts(self, name: list[str]) -> list[list[str]]:
-        parts: list[list[str]] = [[]]
-        for token in name:
-            if token == "and" and self.kind in _LISTED:
-                parts.append([])
-            else:
-                parts[-1].append(token)
-        return [names.content(part, self.kind) for part in parts if part]
+        parted = groupby(name, lambda token: token == "and" and self.kind in _LISTED)
+        return [names.content(part, self.kind) for separates, part in parted if not separates]
 
     def _window(self, said: list[str], wanted: list[str], text: str, reference: str) -> tuple[int, int] | None:
         """First and last place of the words that name what is wanted, on their own where there is a choice."""
@@ -254,18 +241,17 @@ class _Names:
     def _extended(self, said: list[str], window: tuple[int, int], name: list[str]) -> list[str]:
         """The words beside a name that make it a longer one."""
         first, last = window
-        beside = []
-        if first > 0 and self._names(said[first - 1], name):
-            beside.append(said[first - 1])
-        elif first > 1 and said[first - 1] in _BINDING and self._names(said[first - 2], name):
-            beside.append(said[first - 2])
+
+        def beside(words: list[str]) -> list[str]:
+            place = 1 if len(words) > 1 and words[0] in _BINDING else 0
+            return [word for word in words[place : place + 1] if self._names(word, name)]
+
         rest = said[last + 1 : last + 3]
-        if rest and not self._region(said, last + 1)[1]:
-            if self._names(rest[0], name) or (self.kind == "place" and rest[0] == "city"):
-                beside.append(rest[0])
-            elif len(rest) == 2 and rest[0] in _BINDING and self._names(rest[1], name):
-                beside.append(rest[1])
-        return beside
+        if self._region(said, last + 1)[1]:
+            rest = []
+        elif self.kind == "place" and rest[:1] == ["city"]:
+            return ["city"]
+        return beside(said[max(first - 2, 0) : first][::-1]) + beside(rest)
 
     def _names(self, token: str, name: Sequence[str]) -> bool:
         """Whether a word can be part of a name other than the one at hand."""
@@ -350,14 +336,13 @@ class _Names:
             return (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
         if names.paraphrases(said, name, self.kind):
             return 1.0, "the reference in other words"
-        own, wanted = (
-            [t for t in some if names.is_generic(t, self.kind) or self._names(t, ())] for some in (said, name)
-        )
+        generic = names.listed_for("generic", self.kind)
+        own, wanted = ([t for t in some if t in generic or self._names(t, ())] for some in (said, name))
         if (
             self.kind not in _DIVISIBLE
             or not own
             or Counter(own) - Counter(wanted)
-            or all(names.is_generic(token, self.kind) for token in own)
+            or all(token in generic for token in own)
         ):
             return 0.0, "another value"
         if names.same(own, wanted, self.kind):

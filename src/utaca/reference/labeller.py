@@ -56,7 +56,7 @@ def label(
     elif statements.without_remarks(text.strip(), value=True) in (text.strip(), text.strip().removesuffix(".")):
         consistent = _consistent(text, answer, attribute)
     else:
-        idle = {run for run, _ in _runs(text) if run in asked or _is_plain(run)}
+        idle = {run for run, _ in _runs(text) if run in asked or names.is_plain(run, "")}
         consistent = _supported(text, answer, idle, attribute)
     return _labelled(tokens, consistent, abstained, {**_REASONS, HALLUCINATED: elsewhere} if elsewhere else _REASONS)
 
@@ -70,7 +70,7 @@ def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[i
     """
     text = "".join(part for _, part in tokens)
     asked = {form for run, _ in _runs(question) for form in _forms(run)}
-    idle = {run for run, _ in _runs(text) if any(form in asked or _is_plain(form) for form in _forms(run))}
+    idle = {run for run, _ in _runs(text) if any(form in asked or names.is_plain(form, "") for form in _forms(run))}
     refused = _refused(text, idle)
     found = []
     for answer in answers:
@@ -115,22 +115,18 @@ def _same(text: str, answer: str, attribute: str) -> bool:
         return found is not None and found.same(expected)
     if names.group(attribute) not in names.CODES:
         text = names.corrected(text, answer)
-    if _digits(text) != _digits(answer):
+    said, wanted = (re.findall(r"\d+", _THOUSANDS.sub("", own)) for own in (text, answer))
+    if said != wanted:
         return False
     if names.bare(text) == names.bare(answer) != "":
         return True
     kind = names.group(attribute)
-    (said, lies), (wanted, should_lie) = (_placed(names.tokens(own, kind)) for own in (text, answer))
-    left, right = names.content(said, kind), names.content(wanted, kind)
+    (left, lies), (right, should_lie) = (_placed(names.tokens(own, kind)) for own in (text, answer))
+    left, right = names.content(left, kind), names.content(right, kind)
     if lies and should_lie and not names.compatible([lies], [should_lie]):
         return False
     alike = bool(left) and (sorted(left) == sorted(right) or names.paraphrases(left, right, kind))
     return alike or names.initialism(text, right) or names.initialism(answer, left)
-
-
-def _digits(text: str) -> list[str]:
-    """The numbers of a text, without what parts their thousands."""
-    return re.findall(r"\d+", _THOUSANDS.sub("", text))
 
 
 def _placed(words: list[str]) -> tuple[list[str], frozenset[names.Region]]:
@@ -150,7 +146,7 @@ def _refused(text: str, asked: set[str]) -> set[int]:
             for (_, before), (run, places) in pairwise(line):
                 between = text[min(before[-1], places[-1]) + 1 : max(before[0], places[0])]
                 joined = found.issuperset(before) and not _ENCLOSING.search(between) and "." not in between
-                if joined and (_is_plain(run) or run in asked):
+                if joined and (names.is_plain(run, "") or run in asked):
                     found.update(places)
     return found
 
@@ -266,7 +262,7 @@ def _reworded(text: str, said: list[Run], answer: str, idle: set[str], attribute
 
 def _is_part(text: str, expected: dates.Date) -> bool:
     """Whether a text names a part of a date and nothing else."""
-    telling = [run for run, _ in _runs(text) if not _is_plain(run) and not run.isdecimal()]
+    telling = [run for run, _ in _runs(text) if not names.is_plain(run, "") and not run.isdecimal()]
     return (
         not dates.dates(text) and dates.agreement(text, expected) > 0 and all(run in dates.months() for run in telling)
     )
@@ -277,16 +273,11 @@ def _forms(run: str) -> tuple[str, str, str]:
     return run, names.stem(run), run.removesuffix("d")
 
 
-def _is_plain(run: str) -> bool:
-    """Whether a word asserts nothing."""
-    return names.is_plain(run, "")
-
-
 def _adopt(found: set[int], said: list[Run]) -> None:
     """Give words that assert nothing (in, the, probably) to the word after them."""
     following = False
     for run, places in reversed(said):
-        if following and _is_plain(run):
+        if following and names.is_plain(run, ""):
             found.update(places)
         following = found.issuperset(places)
 

@@ -9,7 +9,7 @@ import functools
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from importlib import resources
 from typing import Any
 
@@ -182,11 +182,6 @@ def listed_for(name: str, of: str) -> frozenset[str]:
 def is_plain(token: str, of: str) -> bool:
     """Whether a word is one of those that sentences are made of, and not names."""
     return token in listed_for("plain", of) or token in listed_for("idle", of)
-
-
-def is_generic(token: str, of: str) -> bool:
-    """Whether a word tells the kind of a thing and not the thing."""
-    return token in listed_for("generic", of)
 
 
 def content(found: Iterable[str], of: str) -> list[str]:

@@ -29,42 +29,32 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.IGNORECASE)
 
 
+def _word(name: str) -> str:
+    return rf"\b{_any_of(name)}\b"
+
+
 ABSTENTION = _pattern(
     rf"\b(?:(?:is|are|was|were|has|have|had|it's|remains?|goes|left)\s+)?{_any_of('refusal')}"
-    r"(?:\s+(?:about|on|of|for|in|by|from|to|within|whether|if|when|where|at)\b[^.;]*)?"
-    r"|^\W*(?:none|null|nil|nothing|nobody|no\s+one|[?–—-]+)\W*$"
+    rf"(?:\s+{_word('about')}[^.;]*)?|^\W*(?:none|null|nil|nothing|nobody|no\s+one|[?–—-]+)\W*$"
 )
 """A refusal to give a value, with what it refers to."""
 NEGATION, TAKEN_BACK = _pattern(_any_of("negation")), _pattern(_any_of("taken back"))
-EXCLUDED, IDIOM = _pattern(_any_of("excluded")), _pattern(rf",?\s*\b{_any_of('idiom')}\b,?")
+EXCLUDED, IDIOM = _pattern(_any_of("excluded")), _pattern(rf",?\s*{_word('idiom')},?")
 _RELATIVE = _pattern(
     r"(?:^\W*|\b(?:employs|employed|hires|hired|admitted)\s+)(?:her|his|their|the)\s+(?:\w+\s+){0,2}?"
-    + _any_of("relative")
-    + r"\b"
+    + _word("relative")
 )
-_GUESS = _pattern(r"\b(?:may|might|could|maybe|perhaps|possibly|guess)\b")
+_GUESS, _ASIDE = _pattern(_word("guess")), _pattern(_word("aside"))
 _CLAUSE = re.compile(rf"(?i:{_any_of('clause')})|(?<=[a-zà-ÿ\d)][.!?])\s+(?=[A-Z])")
 _SUBORDINATE, _BESIDE = _pattern(rf",\s+{_any_of('subordinate')}(?=,)"), _pattern(_any_of("beside"))
-_ASIDE = _pattern(
-    r"\b(?:who|whom|whose|which|while|whereas|although|though|unlike|after|before|despite|her|his|their|but)\b"
-)
 _SOURCE, _REMARK = _pattern(_any_of("source")), _pattern(_any_of("remark"))
 _REMARK_OR_MORE = _pattern(
-    rf"(?<=\S)\s*\n|{_any_of('remark')}|(?<=[.!?])\s+(?=\b{_any_of('opening')}\b|[(\[])"
+    rf"(?<=\S)\s*\n|{_any_of('remark')}|(?<=[.!?])\s+(?={_word('opening')}|[(\[])"
     r"|(?-i:(?<=[a-z]{4}[.!?])\s+(?=(?:[A-Z][\w'’-]*\s+){1,3}[a-z]{2}))"
 )
-
-
 _PATTERN = re.compile(r"(?:^|(?<=[.!?]\s)|(?<=\n))The ([\w -]+?) of (.+?) (?:is|was)\b:?\s*", re.IGNORECASE)
 _NEXT_FACT = re.compile(r",?\s+\band\s+(?:her|his|their|the|she|he|they)\b\s.*$", re.IGNORECASE | re.DOTALL)
-_TITLE = {
-    "mr", "mrs", "ms", "miss", "dr", "prof", "professor", "sir", "lady", "she", "he", "her", "him", "person", "the",
-}  # fmt: skip
-_OTHER_PERSON = re.compile(
-    r"^\W*(?P<name>[A-Z]\w+(?:\s+[A-Z][\w.]*)+)\s+(?=(?:is|was|works?|worked|has|had|lives?|lived|studied|studies"
-    r"|attended|graduated|majored|joined|comes|came|holds|got|married)\b)"
-)
-
+_OTHER_PERSON = re.compile(rf"^\W*(?P<name>[A-Z]\w+(?:\s+[A-Z][\w.]*)+)\s+(?={_word('did')})")
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _MARKUP = (
     (re.compile(r"\[([^\]]*)\]\([^)]*\)"), r"\1"),
@@ -110,9 +100,8 @@ def about(question: str, attribute: str, text: str) -> str:
     line = re.search(rf"\b{re.escape(attribute)}\W{{0,4}}\s*(?::|\bis\b|\bwas\b|=)\s*([^\n]+)", text, re.IGNORECASE)
     # "It is false that her hobby is chess" is no statement of a hobby.
     stated = _NEXT_FACT.sub("", line[1]).strip() if line and not NEGATION.search(text[: line.start()]) else text
-    for named in re.finditer(
-        rf"(?:[,;]|\b(?:but|while|whereas|and))\s+{re.escape(person.split(' ')[0] or '$')}\b(?!['’]s)", stated
-    ):
+    given = re.escape(person.split(" ")[0] or "$")
+    for named in re.finditer(rf"(?:[,;]|\b(?:but|while|whereas|and))\s+{given}\b(?!['’]s)", stated):
         # What a long sentence says of others, or of other times, before it comes to the person.
         if _ASIDE.search(stated[: named.start() + 6]):
             stated = stated[named.start() :].lstrip(",; ")
@@ -142,7 +131,7 @@ def without_remarks(text: str, value: bool = False) -> str:
 def same_person(asked: str, named: str) -> bool:
     """Whether a name means the person asked for: with initials, a part or more given names, in any order."""
     own = re.findall(r"\w+", names.fold(asked))
-    its = [word for word in re.findall(r"[\w'’]+", names.fold(named)) if word not in _TITLE]
+    its = [word for word in re.findall(r"[\w'’]+", names.fold(named)) if not re.fullmatch(_any_of("title"), word)]
     if not its:
         return True
     known = [word in own or (len(word) == 1 and any(name.startswith(word) for name in own)) for word in its]
