@@ -141,7 +141,7 @@ def in_figures(text: str) -> str:
     year = re.search(r"(?<!\d)[12]\d{3}(?!\d)", numbers.in_digits(text))
 
     def day(named: re.Match[str]) -> str:
-        rule = rules[names.bare(named[0])]
+        rule = rules[_key(named[0])]
         if "=" in rule:
             start = datetime(int(year[0]), 1, 1) if year else None
             return f"{rrulestr(f'FREQ=YEARLY;{rule}', dtstart=start)[0]:%d %B}" if start else named[0]
@@ -156,17 +156,14 @@ def in_figures(text: str) -> str:
 @functools.cache
 def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
     """What finds the days that have a name, and month and day, or the rule of a calendar (RFC 5545), of each."""
-    rules = {
-        written: rule
-        for rule, known in names.table()["days"].items()
-        for name in known
-        for written in (name, name.replace("st ", "saint "))
-    }
-    any_of = "|".join(re.escape(name) for name in sorted(rules, key=len)[::-1])
-    any_of = any_of.replace("'", "['’]?").replace("st\\ ", "st\\.*\\s+").replace("day\\ of|", r"day\ of(?=\s+\d{4})|")
-    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE), {
-        names.bare(name): rule for name, rule in rules.items()
-    }
+    rules = {name: rule for rule, known in names.table()["days"].items() for name in known}
+    any_of = "|".join(re.escape(name) for name in sorted(rules, key=len)[::-1]).replace("'", "['’]?")
+    any_of = any_of.replace("st\\ ", r"(?:st\.*|saint)\s+").replace("day\\ of|", r"day\ of(?=\s+\d{4})|")
+    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE), {_key(name): rule for name, rule in rules.items()}
+
+
+def _key(name: str) -> str:
+    return names.bare(name).replace("saint", "st")
 
 
 def agreement(text: str, expected: Date) -> float:
@@ -207,25 +204,19 @@ def _named(text: str) -> tuple[set[int], set[int], set[int]]:
         years.add(int(match["year"] or match["year2"]))
         numbers.add(int(match["month"] or match["month2"]))
     pieces = [p for p in _PIECE.finditer(_NUMERIC_MONTH.sub(" ", text)) if p[0].lower() not in _BETWEEN]
-
-    def month(place: int) -> int:
-        """The month that a piece names; a small word such as "may" needs a number beside it."""
-        if not 0 <= place < len(pieces) or pieces[place]["year"] or pieces[place]["day"]:
-            return 0
-        word = pieces[place][0]
-        beside = any(0 <= i < len(pieces) and (pieces[i]["day"] or pieces[i]["year"]) for i in (place - 1, place + 1))
-        known = months().get(names.fold(word), 0)
-        return known if len(word) > 2 and (beside or (word[0].isupper() and len(word) > 3)) else 0
-
+    month = [months().get(names.fold(piece[0]), 0) if len(piece[0]) > 2 else 0 for piece in pieces]
+    number = [bool(piece["day"] or piece["year"]) for piece in pieces]
     for place, piece in enumerate(pieces):
+        beside = slice(max(place - 1, 0), place + 2)
         if piece["year"]:
             years.add(int(piece["year"].strip("'’")))
-        elif piece["day"] and (piece["ordinal"] or month(place - 1) or month(place + 1)):
+        elif piece["day"] and (piece["ordinal"] or any(month[beside])):
             days.add(int(piece["day"]))
         elif piece["day"] or piece["stray"]:
             days.add(0)  # A number that is no part of a date contradicts every date.
-        elif month(place):
-            numbers.add(month(place))
+        # A small word such as "may" needs a number beside it.
+        elif month[place] and (any(number[beside]) or (piece[0][0].isupper() and len(piece[0]) > 3)):
+            numbers.add(month[place])
     return years, numbers, days
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from babel import Locale
 from rapidfuzz.distance import OSA
+from snowballstemmer import EnglishStemmer
 
 BREAK, STOP, BRACKET = ",", ";", "("
 """The tokens that stand for punctuation between words: inside a phrase, between phrases, around an aside."""
@@ -164,14 +165,8 @@ def words(text: str) -> list[str]:
 @functools.cache
 def stem(word: str) -> str:
     """A word without inflection and in one spelling: hikes, hiking; travelling, traveling; theatre, theater."""
-    word = re.sub(r"(?<=\w\w)our$", "or", word.replace("grey", "gray").replace("ae", "e"))
-    word = re.sub(r"(?<=\w)tre$", "ter", word)
-    if len(word) > 3:
-        word = re.sub(r"(?<=[^su])s$", "", re.sub(r"(?<=\w\w)ies$", "y", word))
-    if len(word) > 4:
-        bare = re.sub(r"(?<=\w\w\w)(?:ing|ed|ic)$", "", word)
-        word = word if bare == word else re.sub(r"([bdglmnprt])\1$", r"\1", bare)
-    return re.sub(r"(?<=\w\w\w)e$", "", word)
+    word = word.replace("grey", "gray").replace("ae", "e")
+    return EnglishStemmer().stemWord(re.sub(r"(?<=\w)tre$", "ter", re.sub(r"(?<=\w\w)our(?=ed$|ing$|$)", "or", word)))
 
 
 @functools.cache
