@@ -108,24 +108,14 @@ def whole_date(text: str) -> Date | None:
         return None
     start, end = found[0].span
     around = re.findall(r"\w+", f"{text[:start]} {text[end:]}")
-    idle = {part for name in _calendar("days") for part in name.split()} | {
-        "tues",
-        "thurs",
-        "weds",
-        "the",
-        "le",
-        "den",
-        "el",
-        "il",
-        "on",
-        "am",
-        "г",
-        "года",
-        "року",
-        "r",
-        "roku",
-    }
-    return found[0] if all(names.fold(word) in idle for word in around) else None
+    return found[0] if all(names.fold(word) in _idle() for word in around) else None
+
+
+@functools.cache
+def _idle() -> frozenset[str]:
+    """Words beside a date that say nothing else: days of the week, articles, the word for a year."""
+    weekdays = " ".join(_calendar("days"))
+    return frozenset(f"{weekdays} tues thurs weds the le den el il on am г года року r roku".split())
 
 
 def of_event(text: str, attribute: str) -> str:

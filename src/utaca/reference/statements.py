@@ -5,6 +5,7 @@ The phrases are in ``phrases.txt``.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import unicodedata
@@ -18,6 +19,7 @@ _LISTS = re.split(
 _PHRASES = dict(zip(_LISTS[1::2], _LISTS[2::2], strict=True))
 
 
+@functools.cache
 def _any_of(name: str) -> str:
     """A pattern of any phrase of a list."""
     lines = (line for line in _PHRASES[name].splitlines() if line and not line.startswith("#"))
