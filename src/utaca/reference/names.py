@@ -208,7 +208,7 @@ def expansions(found: Sequence[str], of: str) -> list[list[str]]:
 
 def corrected(text: str, wanted: str) -> str:
     """A text with those words written as in ``wanted`` that are none but slips of the pen for one of them."""
-    right = [word for word in re.findall(r"[^\W\d_]{5,}", fold(wanted)) if word not in listed("legal")]
+    right = [word for word in re.findall(r"[^\W\d_]{4,}", fold(wanted)) if word not in listed("legal")]
 
     def written(said: re.Match[str]) -> str:
         word = fold(said[0])
@@ -231,13 +231,14 @@ def _sound(word: str) -> str:
 
 def paraphrases(found: Iterable[str], name: Iterable[str], of: str) -> bool:
     """Whether words say in other words what a name of a hobby, a field or a job means, and nothing else."""
-    own = frozenset(content(name, of))
-    known = [words for words in _cues(of) if words <= own]
-    for words in (words for words in known if not any(words < longer for longer in known)):
-        cues = _cues(of)[words]
-        idle = {token for token in found if is_plain(token, of) or token in _cues("")[frozenset()]}
-        said = {*content(found, of)} - (idle - cues)
-        if said - own and said <= own | cues:
+    own, said, known = frozenset(content(name, of)), frozenset(content(found, of)), _cues(of)
+    about = [words for words in known if words <= own]
+    for words in (words for words in about if not any(words < longer for longer in about)):
+        right = said & (own | known[words])
+        # One word more, where two are right and it does not tell another thing.
+        rest = {word for word in said - right if not is_plain(word, of) and word not in _cues("")[frozenset()]}
+        alone = not rest or (len(rest) == 1 < len(right) and not any(rest <= other for other in known.values()))
+        if alone and (right - own or (known[words] and right >= own - _cues("")[frozenset()])):
             return True
     return False
 
