@@ -125,7 +125,8 @@ def _same(text: str, answer: str, attribute: str) -> bool:
     left, right = names.content(left, kind), names.content(right, kind)
     if lies and should_lie and not names.compatible([lies], [should_lie]):
         return False
-    alike = bool(left) and (sorted(left) == sorted(right) or names.paraphrases(left, right, kind))
+    alike = bool(left) and sorted(left) == sorted(right)
+    alike = alike or (names.paraphrases(left, right, kind) and not _denied(text, answer))
     return alike or names.initialism(text, right) or names.initialism(answer, left)
 
 

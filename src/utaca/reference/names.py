@@ -231,14 +231,15 @@ def _sound(word: str) -> str:
 
 def paraphrases(found: Iterable[str], name: Iterable[str], of: str) -> bool:
     """Whether words say in other words what a name of a hobby, a field or a job means, and nothing else."""
-    own, said, known = frozenset(content(name, of)), frozenset(content(found, of)), _cues(of)
+    own, known, idle = frozenset(content(name, of)), _cues(of), _cues("")[frozenset()]
+    said = frozenset(content(found, of))
     about = [words for words in known if words <= own]
     for words in (words for words in about if not any(words < longer for longer in about)):
         right = said & (own | known[words])
         # One word more, where two are right and it does not tell another thing.
-        rest = {word for word in said - right if not is_plain(word, of) and word not in _cues("")[frozenset()]}
-        alone = not rest or (len(rest) == 1 < len(right) and not any(rest <= other for other in known.values()))
-        if alone and (right - own or (known[words] and right >= own - _cues("")[frozenset()])):
+        rest = {word for word in said - right if not is_plain(word, of) and word not in idle}
+        alone = not rest or (len(rest) == 1 < len(right - own) and not any(rest <= other for other in known.values()))
+        if alone and said not in known and (right - own or (known[words] and right >= own - idle)):
             return True
     return False
 
