@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise, takewhile
 
 from utaca.reference import dates, names, numbers, statements
 from utaca.reference.names import BRACKET, BREAK, CODES, STOP
@@ -194,7 +194,7 @@ class _Names:
         share = len(found) / len(parts)
         if any(extended) and not names.paraphrases(said, name, self.kind):
             narrowed = self.kind in _NARROWED and not any(
-                {*more} & names.listed_for("modifiers", self.kind) for more in extended
+                {*more} & names.listed("modifiers", self.kind) for more in extended
             )
             return (_PART * share, "the reference, narrowed") if narrowed else (0.0, "a longer name")
         last = max(last for _, last in found)
@@ -296,34 +296,28 @@ class _Names:
         return (frozenset(), 0) if word else (regions, length)
 
     def _others(self, said: list[str], found: list[tuple[int, int]], name: Sequence[str]) -> int:
-        """How many other values stand beside the right one."""
+        """How many other values a list has beside the right one."""
         separators = {"or", "and", STOP, BRACKET} | (set() if self.kind in _COMMA_BELONGS else {BREAK})
-        others: set[tuple[str, ...]] = set()
-        before: set[tuple[str, ...]] = set()  # Those of the sentence at hand, up to the value.
-        start, aside, listed = 0, False, before
-        for place, token in enumerate([*said, STOP]):
-            if token not in separators:
-                continue
-            own = said[start:place]
-            own = own[1:] if own and own[0] in ("a", "an", "the", "either") else own
+        marks = [-1, *(place for place, token in enumerate(said) if token in separators), len(said)]
+        pieces = [(before + 1, end) for before, end in pairwise(marks) if end > before + 1]
+        right = [piece for piece in pieces if any(first < piece[1] and piece[0] <= last for first, last in found)]
+
+        def other(piece: tuple[int, int]) -> tuple[str, ...]:
+            own = said[slice(*piece)]
+            own = own[1:] if own[0] in ("a", "an", "the", "either") else own
             # A region after a comma belongs to the name before it.
             head = own[: own.index(BREAK)] if BREAK in own else own
             new = 0 < len(head) <= 4 and not {*head} <= {*name} and all(self._names(word, ()) for word in head)
-            within = [first for first, last in found if first < place and start <= last]
-            if within:
-                # Where the value has words of a sentence before it, no list leads up to it.
-                idle = names.skipped(self.kind) if said[start - 1 : start] != [BREAK] else {"the", "a", "an"}
-                others |= set() if {*said[start : within[0]]} - idle else before
-                listed = others
-            elif not aside and new and (self.kind == "place" or self._region(said, start)[1] != len(head)):
-                listed.add(tuple(head))
-            elif head and listed is others:
-                listed = set()
-            if token == STOP:
-                others |= before if listed is before else set()
-                listed = before = set()
-            start, aside = place + 1, token == BRACKET and not aside
-        return len(others)
+            return tuple(head) if new and (self.kind == "place" or self._region(said, piece[0])[1] != len(head)) else ()
+
+        pieces = [piece for piece in pieces if piece in right or said[: piece[0]].count(BRACKET) % 2 == 0]
+        first, last = pieces.index(right[0]), pieces.index(right[-1])
+        # Where the value has words of a sentence before it, no list leads up to it.
+        start = right[0][0]
+        idle = {"the", "a", "an"} if said[start - 1] == BREAK else names.skipped(self.kind)
+        lead = {*said[start : found[0][0]]} - idle and said[start - 1] != STOP
+        before = () if lead else takewhile(bool, map(other, reversed(pieces[:first])))
+        return len({*before, *takewhile(bool, map(other, pieces[last + 1 :]))})
 
     def _part(self, said: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
         """Score of a text without the name: a part of the name, or its region alone."""
@@ -336,7 +330,7 @@ class _Names:
             return (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
         if names.paraphrases(said, name, self.kind):
             return 1.0, "the reference in other words"
-        generic = names.listed_for("generic", self.kind)
+        generic = names.listed("generic", self.kind)
         own, wanted = ([t for t in some if t in generic or self._names(t, ())] for some in (said, name))
         if (
             self.kind not in _DIVISIBLE

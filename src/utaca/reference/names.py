@@ -68,9 +68,9 @@ def group(attribute: str) -> str:
 
 
 @functools.cache
-def listed(name: str) -> frozenset[str]:
-    """One of the word lists."""
-    return frozenset(table()[name])
+def listed(name: str, of: str = "place") -> frozenset[str]:
+    """One of the word lists; with the stems of its words where the words of a group are compared by them."""
+    return frozenset(table()[name]) | (frozenset() if of in _NAMES else frozenset(map(stem, table()[name])))
 
 
 def _tokens(text: str) -> list[str]:
@@ -169,14 +169,9 @@ def stem(word: str) -> str:
     return EnglishStemmer().stemWord(re.sub(r"(?<=\w)tre$", "ter", re.sub(r"(?<=\w\w)our(?=ed$|ing$|$)", "or", word)))
 
 
-@functools.cache
-def listed_for(name: str, of: str) -> frozenset[str]:
-    return listed(name) if of in _NAMES else frozenset(map(stem, listed(name))) | listed(name)
-
-
 def is_plain(token: str, of: str) -> bool:
     """Whether a word is one of those that sentences are made of, and not names."""
-    return token in listed_for("plain", of) or token in listed_for("idle", of)
+    return token in listed("plain", of) or token in listed("idle", of)
 
 
 def content(found: Iterable[str], of: str) -> list[str]:
