@@ -325,8 +325,8 @@ class _Names:
         if self.kind == "place":
             named, length = names.region_at(own, 0)
             known = length and length == len(own) and regions and names.compatible([named], regions)
-            if known and names.region_at(name, 0) == (named, len(name)):
-                return 1.0, "the same place"  # Singapore lies in Singapore.
+            if known and " ".join(name) in names.listed("states of one city"):
+                return 1.0, "the same place"
             return (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
         if names.paraphrases(said, name, self.kind):
             return 1.0, "the reference in other words"
