@@ -121,7 +121,7 @@ def _idle() -> frozenset[str]:
 def of_event(text: str, attribute: str) -> str:
     """Of a text with several dates, the parts about the event that an attribute is the date of; all where none is."""
     event = re.compile(names.table()["events"].get(attribute.partition(" ")[0], "$^"), re.IGNORECASE)
-    parts = re.split(r"(?:[,;]|(?<!\d)\.)\s+(?!\d)|\band\s+(?=[a-z])", text)
+    parts = re.split(r"(?:[,;]|(?:(?<=\d{4})|(?<!\d))\.)\s+(?!\d)|\band\s+(?=[a-z])", text)
     return ". ".join(part for part in parts if event.search(part) and dates(in_figures(part))) or text
 
 
