@@ -1,9 +1,10 @@
 """Conceptual accuracy by rules: does a prediction mean the reference value, whatever its surface?
 
 Rules in order: the same value; an abstention or a negation; then by the kind of the value: dates as dates, numbers
-and codes by their characters, places by name and region, anything else by its words with aliases, initialisms and
-legal forms taken into account. A value of which a part is right earns that share, at most a half for names; spelling
-that is merely close earns nothing. Source of the score's definition: paper, appendix on CAS.
+and codes by their characters, places by name and region, anything else by its words with aliases, initialisms, legal
+forms and paraphrases taken into account. A value of which a part is right earns that share, at most a half for names; a
+slip of the pen costs a quarter, unless what is written is a word or name itself. Source of the score's definition:
+paper, appendix on CAS.
 """
 
 from __future__ import annotations

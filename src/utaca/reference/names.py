@@ -1,6 +1,6 @@
 """Names and their variants: one canonical form for spellings, abbreviations, aliases and translations.
 
-The tables are in ``names.json``; countries and currencies come from Babel's (CLDR's) names.
+The tables are in ``names.json``, cities in ``cities.json``; countries and currencies come from Babel's (CLDR's) names.
 """
 
 from __future__ import annotations
