@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -395,6 +396,13 @@ def test_the_command_tells_a_line_a_check(capsys: pytest.CaptureFixture[str], tm
     for wrong in (["--config", "smoke"], ["--configfile", str(tmp_path / "none.yaml")]):
         assert preflight.main(wrong) == 1
         assert capsys.readouterr().out.startswith("fault  config: --config")
+
+
+def test_the_command_tells_of_letters_that_the_terminal_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(told, encoding="latin-1", write_through=True))
+    assert preflight.main(["--config", "reader=模型"]) == 1
+    assert rb"\u6a21\u578b" in told.getvalue()
 
 
 def test_the_command_refuses_a_run_of_another_base(

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
 import sys
 import time
 from functools import partial
@@ -503,7 +504,33 @@ def test_command_line_mistakes_are_one_sentence(filled: str, arguments: list[str
         main(["--store", filled, *arguments])
 
 
-def test_a_date_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "date", ["yesterday", "99999999d", "9" * 30 + "d", "999999d", "0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"]
+)
+def test_a_date_that_is_none_is_named(date: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["prune", "--before", "yesterday"])
-    assert "'yesterday' is no date as in 2026-01-31" in capsys.readouterr().err
+        main(["prune", "--before", date])
+    assert f"'{date}' is no date as in 2026-01-31" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_date_of_long_ago_prunes_nothing(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "prune", "--before", "0500-01-01", capsys=capsys).startswith("0 answers removed")
+
+
+def test_letters_that_the_terminal_lacks_are_written_as_escapes(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.sqlite") as store:
+        store.put(asked("é 模型 😀", "模型"), "模型", {"text": "é 模型 😀"}, (1, 1), 0.1)
+    place = str(tmp_path / "a.sqlite")
+    printed = {}
+    for encoding in ("latin-1", "ascii", "utf-8"):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        for command in ("list", "export"):
+            line = [sys.executable, "-m", "utaca.endpoints", "--store", place, command]
+            done = subprocess.run(line, env=environment, capture_output=True, check=True)
+            printed[encoding, command] = done.stdout.decode(encoding)
+    assert r"\u6a21\u578b" in printed["latin-1", "list"]
+    assert "模型" in printed["utf-8", "list"]
+    assert "模型" in printed["utf-8", "export"]
+    for encoding in ("latin-1", "ascii", "utf-8"):
+        assert json.loads(printed[encoding, "export"])["answer"] == {"text": "é 模型 😀"}

@@ -21,6 +21,7 @@ from utaca.errors import UserError
 from utaca.readers import files
 from utaca.room import Sizes
 from utaca.settings import machine, schema
+from utaca.terminal import print_any_letter
 
 NOT_IN_A_DRY_RUN = (
     "A dry run does not check weights, memory, endpoints or disk; `python -m utaca.preflight`, given the same config, "
@@ -426,6 +427,7 @@ def _update(found: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the status to exit with."""
+    print_any_letter()
     parser = argparse.ArgumentParser(prog="python -m utaca.preflight", description="Check what a run needs.")
     parser.add_argument("--configfile", nargs="+", type=Path, default=[], metavar="FILE", help="as for snakemake")
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")

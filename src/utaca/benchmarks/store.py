@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from utaca.endpoints.store import Store, digest
+from utaca.terminal import print_any_letter
 
 ANSWERS = 2000
 # As long as a judge's request and its answer.
@@ -34,6 +35,7 @@ def measure(place: str, answers: int = ANSWERS) -> tuple[float, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    print_any_letter()
     parser = argparse.ArgumentParser(prog="python -m utaca.benchmarks.store", description=__doc__.partition("\n")[0])
     parser.add_argument("places", nargs="*", metavar="PLACE", help="a new file, or the URL of an empty database")
     given = parser.parse_args(arguments)

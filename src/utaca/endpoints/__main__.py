@@ -13,6 +13,7 @@ from pathlib import Path
 from utaca.endpoints.store import Store
 from utaca.errors import UserError
 from utaca.settings.database import database
+from utaca.terminal import print_any_letter
 
 _HEADER = ("model", "prompt", "shape", "answers", "prompt tokens", "completion tokens", "seconds", "first", "last")
 _UNKNOWN = "unknown"
@@ -39,9 +40,11 @@ def _list(store: Store, _: argparse.Namespace) -> None:
 
 
 def _export(store: Store, arguments: argparse.Namespace) -> None:
+    # The escapes of other encodings would not be JSON's.
+    plain = "utf" not in str(sys.stdout.encoding).lower()
     for row in store.export():
         if arguments.model in (None, row["model"]):
-            print(json.dumps(row, ensure_ascii=False))
+            print(json.dumps(row, ensure_ascii=plain))
 
 
 def _prune(store: Store, arguments: argparse.Namespace) -> None:
@@ -53,15 +56,15 @@ def _prune(store: Store, arguments: argparse.Namespace) -> None:
 
 def _time(text: str) -> str:
     """A point in time as the store writes it, from a date, a date with time, or an age such as 30d."""
-    if age := re.fullmatch(r"(\d+)d", text):
-        moment = datetime.now(UTC) - timedelta(days=int(age[1]))
-    else:
-        try:
+    try:
+        if age := re.fullmatch(r"(\d+)d", text):
+            moment = datetime.now(UTC) - timedelta(days=int(age[1]))
+        else:
             moment = datetime.fromisoformat(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no date as in 2026-01-31, and no age as in 30d") from None
-        moment = moment.replace(tzinfo=moment.tzinfo or UTC)
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no date as in 2026-01-31, and no age as in 30d") from None
+    return moment.replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; a mistake ends it with one sentence and status 1."""
+    print_any_letter()
     given = _parser().parse_args(arguments)
     try:
         if not database(given.store) and not Path(given.store).is_file():

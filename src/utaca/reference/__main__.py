@@ -15,6 +15,7 @@ from pathlib import Path
 from utaca.errors import UserError
 from utaca.reference import agreement, reading
 from utaca.reference.app import MODEL, respond
+from utaca.terminal import print_any_letter
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -49,6 +50,7 @@ def server(host: str, port: int) -> ThreadingHTTPServer:
 
 
 def main() -> None:
+    print_any_letter()
     parser = argparse.ArgumentParser(prog="python -m utaca.reference", description=__doc__.partition("\n")[0])
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="port, 0: a free one (default: %(default)s)")

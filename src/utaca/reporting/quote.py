@@ -47,6 +47,7 @@ import yaml
 from utaca.errors import UserError
 from utaca.records import atomic_path
 from utaca.reporting.render import MISSING
+from utaca.terminal import print_any_letter
 
 SNAPSHOTS = Path("docs") / "snapshots"
 # Where in a run's results a quoted file may lie.
@@ -172,6 +173,7 @@ def _cell(text: str, row: Mapping[str, Any], name: str) -> str:
 
 def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:
     """Entry point: 0, or 1 where ``--check`` found pages that differ."""
+    print_any_letter()
     parser = argparse.ArgumentParser(prog="python -m utaca.reporting.quote", description=__doc__.partition("\n")[0])
     parser.add_argument("--save", metavar="RUN", help="first copy what the pages quote of a run from results/RUN")
     parser.add_argument("--check", action="store_true", help="change nothing, say which pages differ")

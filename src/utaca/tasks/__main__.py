@@ -9,10 +9,12 @@ from pathlib import Path
 
 from utaca.errors import UserError
 from utaca.tasks.fetch import FOLDER, OFFICIAL, fetch
+from utaca.terminal import print_any_letter
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch the files that are not there and print a line each; returns the status to exit with."""
+    print_any_letter()
     parser = argparse.ArgumentParser(prog="python -m utaca.tasks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(OFFICIAL)}; without any: all of them")
     parser.add_argument("--folder", type=Path, default=Path(FOLDER), help=f"tasks.path of the config ({FOLDER})")

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from utaca.errors import UserError
 from utaca.records import SCHEMAS
 from utaca.records.tables import atomic_path
+from utaca.terminal import print_any_letter
 
 FOLDER = Path("data") / "predictions"
 DROPPED = {
@@ -73,6 +74,7 @@ def _with(column: pa.StructArray, schema: pa.Schema, without: set[str]) -> pa.St
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Save or restore, and say how many answers; returns the status to exit with."""
+    print_any_letter()
     parser = argparse.ArgumentParser(prog="python -m utaca.tasks.predictions", description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=["save", "restore"])
     parser.add_argument("run", help="the run's name, as in results/RUN")

