@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -79,6 +80,7 @@ class Server:
         self.sent: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
         self.keys: set[str] = set()
+        self.models = ["m"]
         self.in_flight = 0
         self.url = ""
 
@@ -101,7 +103,7 @@ class Server:
 
     async def _reply(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         if "messages" not in body:
-            reply = Reply(json.dumps({"object": "list", "data": [{"id": "m"}]}).encode())
+            reply = Reply(json.dumps({"object": "list", "data": [{"id": model} for model in self.models]}).encode())
         else:
             messages = json.dumps(body["messages"], sort_keys=True)
             self.bodies.append(body)
@@ -126,13 +128,13 @@ class Server:
 
 
 @contextmanager
-def serving(script: Script) -> Iterator[Server]:
+def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """The server on a free port of the loopback, in a thread of its own."""
     server, loop, ready = Server(script), asyncio.new_event_loop(), threading.Event()
 
     async def run() -> None:
-        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-        server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
+        server.url = f"http{'s' if tls else ''}://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
         ready.set()
         await asyncio.Event().wait()
 

@@ -8,23 +8,23 @@ Where there was no answer (time-outs, refusals by HTTP, broken bodies) nothing i
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import openai
 import pydantic
 from tqdm import tqdm
 
-from utaca.endpoints.store import Store, digest, identity, sampling
-from utaca.endpoints.transport import Pace, address, connect, deadline, in_words
+from utaca.endpoints import completions, reading
+from utaca.endpoints.completions import Dialect, NoCompletion, Question
+from utaca.endpoints.store import Store, digest, identity
+from utaca.endpoints.transport import Pace, certificate, connect, in_words, unreachable
 from utaca.errors import UserError
 from utaca.records.progress import counter
 from utaca.settings.schema import Endpoint
@@ -34,7 +34,6 @@ Messages = list[dict[str, Any]]
 _UNREACHABLE_IN_A_ROW = 3
 # Every other request would get the same.
 _HOPELESS = (401, 402, 404)
-_FORMATS = ("json_schema", "json_object", "text")
 _QUOTED_CHARACTERS = 4000
 
 _log = logging.getLogger(__name__)
@@ -95,12 +94,14 @@ class Answers:
 class _Fault:
     """Why an answer cannot be used; ``told`` ends the sentence "Your answer ..." in the next request.
 
-    Without it there was no answer: where ``passing``, the same may be asked again.
+    Without it there was no answer: where ``passing``, the same may be asked again. ``said`` is then what the server did
+    instead, as the rest of a sentence that begins with the endpoint.
     """
 
     kind: str
     told: str = ""
     passing: bool = False
+    said: str = ""
 
 
 def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path | str, description: str) -> Answers:
@@ -113,8 +114,7 @@ def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path | str, d
     soon as that is certain; where ``endpoint.run_timeout_s`` is over; where the server is gone or refuses key or model;
     where the store cannot be used.
     """
-    schemas = _Schemas()
-    exchanges = [_Exchange(request, endpoint, schemas.of(request.answer)) for request in requests]
+    exchanges = [_Exchange(request, endpoint) for request in requests]
     if len({request.key for request in requests}) != len(requests):
         raise ValueError("requests share a key")
     usage = Usage()
@@ -144,25 +144,11 @@ def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path | str, d
     return answers
 
 
-class _Schemas:
-    """Strict JSON schemas of the answer types, each made once."""
-
-    def __init__(self) -> None:
-        self._made: dict[type[pydantic.BaseModel], dict[str, Any]] = {}
-
-    def of(self, answer: type[pydantic.BaseModel]) -> dict[str, Any]:
-        if answer not in self._made:
-            function = openai.pydantic_function_tool(answer)["function"]
-            self._made[answer] = dict(function["parameters"])
-        return self._made[answer]
-
-
 class _Exchange:
     """The talk about one request: what to ask next, the answers so far, and the outcome once there is one."""
 
-    def __init__(self, request: Request, endpoint: Endpoint, shape: dict[str, Any]) -> None:
+    def __init__(self, request: Request, endpoint: Endpoint) -> None:
         self.request = request
-        self.shape = shape
         self.outcome: pydantic.BaseModel | _Fault | None = None
         self._endpoint = endpoint
         self._answers: list[dict[str, Any]] = []
@@ -171,13 +157,14 @@ class _Exchange:
         self._say(list(request.messages))
 
     def _say(self, messages: Messages) -> None:
-        self.messages = messages
+        answer = self.request.answer
+        self.question = Question(messages, answer.__name__, completions.shape(answer))
         self.digest = digest(self.identity)
 
     @property
     def identity(self) -> str:
         """What identifies the request that is next."""
-        return identity(self._endpoint, self.messages, self.shape, self.request.version)
+        return identity(self._endpoint, self.question.messages, self.question.shape, self.request.version)
 
     def replay(self, store: Store) -> None:
         """Take what is stored, as far as it goes."""
@@ -194,7 +181,7 @@ class _Exchange:
             return
         self._say(
             [
-                *self.messages,
+                *self.question.messages,
                 {"role": "assistant", "content": content[:_QUOTED_CHARACTERS] or "(no answer)"},
                 {
                     "role": "user",
@@ -218,7 +205,7 @@ class _Exchange:
 
 
 class _Session:
-    """One event loop's worth of asking: shared client, shared answers in flight, response format found out once."""
+    """One event loop's worth of asking: client, answers in flight, and what the server takes, found out once."""
 
     def __init__(self, endpoint: Endpoint, store: Store, usage: Usage, allowed: float, description: str) -> None:
         self._endpoint = endpoint
@@ -231,8 +218,8 @@ class _Session:
         self._in_flight: dict[str, asyncio.Future[dict[str, Any] | _Fault]] = {}
         self._unreachable = 0
         self._told: set[str] = set()
-        self._format: str | None = None
-        self._finding_format = asyncio.Lock()
+        self._dialect: Dialect | None = None
+        self._finding = asyncio.Lock()
         self._hopeless = False
 
     async def run(self, exchanges: Sequence[_Exchange], total: int) -> None:
@@ -292,38 +279,29 @@ class _Session:
             del self._in_flight[exchange.digest]
 
     async def _send(self, exchange: _Exchange) -> dict[str, Any] | _Fault:
-        name, started = self._endpoint.name, time.monotonic()
+        started = time.monotonic()
         try:
-            response = await self._complete(exchange)
+            answer = await self._complete(exchange)
         except openai.APIStatusError as fault:
             if fault.status_code in _HOPELESS:
-                raise UserError(
-                    f"{self._description}: endpoint {name}: {in_words(self._endpoint, fault)}; answers so far are kept "
-                    f"in {self._store.place}"
-                ) from None
-            kind = f"http {fault.status_code}"
-            self._tell(kind, in_words(self._endpoint, fault))
-            return _Fault(kind)
+                raise self._stop(in_words(self._endpoint, fault)) from None
+            return self._fault(f"http {fault.status_code}", in_words(self._endpoint, fault))
         except openai.APITimeoutError:
             exchange.late += 1
-            self._tell(
-                "timeout",
+            said = (
                 f"an answer took longer than timeout_s={self._endpoint.timeout_s:g}; each request that does is asked "
-                f"again with twice the time, and fewer go out at once (now {self._pace.width})",
+                f"again with twice the time, and fewer go out at once (now {self._pace.width})"
             )
-            return _Fault("timeout", passing=True)
-        except openai.APIConnectionError:
+            return self._fault("timeout", said, passing=True)
+        except openai.APIConnectionError as fault:
             self._unreachable += 1
-            if self._unreachable >= _UNREACHABLE_IN_A_ROW:
-                raise UserError(
-                    f"{self._description}: endpoint {name}: {address(self._endpoint)} cannot be reached; start the "
-                    f"server and run again: the answers so far are kept in {self._store.place}"
-                ) from None
-            return _Fault("unreachable")
+            if self._unreachable >= _UNREACHABLE_IN_A_ROW or certificate(fault):
+                raise self._stop(unreachable(self._endpoint, fault, "start the server and run again")) from None
+            return self._fault("unreachable", unreachable(self._endpoint, fault))
+        except NoCompletion as fault:
+            self._unreachable = 0
+            return self._fault("protocol", str(fault), passing=True)
         self._unreachable = 0
-        answer = _completion(response)
-        if answer is None:
-            return _Fault("protocol", passing=True)
         tokens = _tokens(answer)
         self._store.put(exchange.identity, self._endpoint.model, answer, tokens, time.monotonic() - started)
         self._usage.requests += 1
@@ -331,63 +309,46 @@ class _Session:
         self._usage.completion_tokens += tokens[1]
         return answer
 
-    def _tell(self, kind: str, what: str) -> None:
-        """Warn of a kind of failure, once."""
+    def _stop(self, said: str) -> UserError:
+        place = f"{self._description}: endpoint {self._endpoint.name}"
+        return UserError(f"{place}: {said}; answers so far are kept in {self._store.place}")
+
+    def _fault(self, kind: str, said: str, *, passing: bool = False) -> _Fault:
+        """That there was no answer; the first of a kind is warned of."""
         if kind not in self._told:
             self._told.add(kind)
-            _log.warning("%s: endpoint %s: %s", self._description, self._endpoint.name, what)
+            _log.warning("%s: endpoint %s: %s", self._description, self._endpoint.name, said)
+        return _Fault(kind, passing=passing, said=said)
 
-    async def _complete(self, exchange: _Exchange) -> httpx2.Response:
-        if self._format is None:
-            async with self._finding_format:
-                if self._hopeless:
-                    raise asyncio.CancelledError  # before the fault of another request has ended the session
-                if self._format is None:
-                    return await self._find_format(exchange)
-        return await self._create(exchange, self._format)
-
-    async def _find_format(self, exchange: _Exchange) -> httpx2.Response:
-        # A refusal may also be about the request itself: it then persists in plain text and settles nothing.
-        for form in _FORMATS:
+    async def _complete(self, exchange: _Exchange) -> dict[str, Any]:
+        dialect = self._dialect
+        if dialect is not None:
             try:
-                response = await self._create(exchange, form)
-            except (openai.BadRequestError, openai.UnprocessableEntityError):
-                if form == _FORMATS[-1]:
+                return await self._create(exchange, dialect)
+            except completions.REFUSED as fault:
+                if dialect.after(self._endpoint, fault) is None:
                     raise
-            except openai.APIStatusError as fault:
-                self._hopeless = fault.status_code in _HOPELESS
-                raise
-            else:
-                self._format = form
-                return response
-        raise AssertionError("unreachable")
+        async with self._finding:
+            if self._hopeless:
+                raise asyncio.CancelledError  # before the fault of another request has ended the session
+            if self._dialect is dialect:
+                return await self._find(exchange)
+        return await self._complete(exchange)
 
-    async def _create(self, exchange: _Exchange, form: str) -> httpx2.Response:
-        body: dict[str, Any] = {"model": self._endpoint.model, "messages": exchange.messages}
-        body |= sampling(self._endpoint)
-        if form == "json_schema":
-            shape = {"name": exchange.request.answer.__name__, "strict": True, "schema": exchange.shape}
-            body["response_format"] = {"type": "json_schema", "json_schema": shape}
-        elif form == "json_object":
-            body["response_format"] = {"type": "json_object"}
-        # Not chat.completions.create: it walks all of the body through its types, which halves the requests a second.
-        options = openai.RequestOptions(timeout=deadline(self._endpoint, exchange.late))
-        return await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body, options=options)
+    async def _find(self, exchange: _Exchange) -> dict[str, Any]:
+        formed = self._dialect is not None
+        dialect = self._dialect or completions.known(self._endpoint)
+        try:
+            answer, self._dialect = await completions.find(
+                partial(self._create, exchange), self._endpoint, dialect, formed=formed
+            )
+        except openai.APIStatusError as fault:
+            self._hopeless = fault.status_code in _HOPELESS
+            raise
+        return answer
 
-
-def _completion(response: httpx2.Response) -> dict[str, Any] | None:
-    """The completion object of a response; None where its body holds none."""
-    try:
-        answer = response.json()
-        json.dumps(answer, ensure_ascii=False).encode()  # a lone surrogate cannot be kept
-    except ValueError:
-        return None
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        # OpenRouter reports a model's failure so.
-        return None
-    broken = choices[0].get("finish_reason") == "error" or not isinstance(choices[0].get("message"), dict)
-    return None if broken else answer
+    async def _create(self, exchange: _Exchange, dialect: Dialect) -> dict[str, Any]:
+        return await completions.create(self._client, self._endpoint, exchange.question, dialect, exchange.late)
 
 
 def _tokens(answer: Mapping[str, Any]) -> tuple[int, int]:
@@ -406,32 +367,36 @@ def _read(request: Request, answer: Mapping[str, Any]) -> tuple[str, pydantic.Ba
     """The text of a completion object, and the value in it or its fault."""
     choice = (answer.get("choices") or [{}])[0]
     message = choice.get("message") or {}
-    content = message.get("content")
-    content = content if isinstance(content, str) else ""
-    # Servers without a reasoning parser leave the reasoning in the text.
-    text = content.rpartition("</think>")[2].strip()
-    if message.get("refusal") or choice.get("finish_reason") == "content_filter":
-        return str(message.get("refusal") or content), _Fault("refused", "was a refusal, but the data are fictitious")
+    content, refusal = reading.content(message), reading.refusal(message)
+    text = reading.answer(content)
+    if refusal or choice.get("finish_reason") == "content_filter":
+        return refusal or content, _Fault("refused", "was a refusal, but the data are fictitious")
     if choice.get("finish_reason") == "length":
         return text, _Fault("truncated", "was cut off at the token limit; be brief")
     if not text:
-        if content or message.get("reasoning") or message.get("reasoning_content"):
+        if content.strip() or reading.has_reasoning(message):
             return "", _Fault("reasoning", "ended with the reasoning")
         return "", _Fault("empty", "was empty")
-    try:
-        value = request.answer.model_validate_json(_json(text))
-    except pydantic.ValidationError as fault:
-        return text, _Fault("shape", f"did not have the form asked for ({_told(fault)})")
-    complaint = request.check(value) if request.check else None
+    value = _value(request, text)
+    complaint = request.check(value) if request.check and not isinstance(value, _Fault) else None
     return (text, _Fault("check", complaint)) if complaint else (text, value)
 
 
-def _json(text: str) -> str:
-    """The JSON object in an answer that may be fenced or wrapped in prose."""
-    fenced = re.search(r"```(?:json)?\s*\n(.*?)\n\s*```", text, re.DOTALL)
-    text = fenced.group(1) if fenced else text
-    start, end = text.find("{"), text.rfind("}")
-    return text[start : end + 1] if 0 <= start < end else text
+def _value(request: Request, text: str) -> pydantic.BaseModel | _Fault:
+    """The one value that is in a text, or what is wrong with it."""
+    fault = _Fault("shape")
+    for objects in reading.candidates(text):
+        values: list[pydantic.BaseModel] = []
+        for each in objects:
+            try:
+                values.append(request.answer.model_validate_json(each))
+            except pydantic.ValidationError as wrong:
+                fault = _Fault("shape", f"did not have the form asked for ({_told(wrong)})")
+        if any(value != values[0] for value in values):
+            return _Fault("shape", "was more than one object of the form asked for")
+        if values:
+            return values[0]
+    return fault
 
 
 def _told(fault: pydantic.ValidationError) -> str:
@@ -451,15 +416,19 @@ def _kinds(exchanges: Sequence[_Exchange]) -> str:
 
 def _too_many(endpoint: Endpoint, description: str, store: Path | str, exchanges: Sequence[_Exchange]) -> UserError:
     kinds = _kinds(exchanges)
-    slow = (
-        f"the server is too slow for its timeout_s={endpoint.timeout_s:g} and concurrency={endpoint.concurrency}: "
-        "raise the one, lower the other"
-    )
+    faults = [exchange.outcome for exchange in exchanges if isinstance(exchange.outcome, _Fault)]
     mend = "mend the endpoint or raise its attempts, max_tokens or max_failed"
+    if "timeout" in kinds:
+        mend = (
+            f"the server is too slow for its timeout_s={endpoint.timeout_s:g} and concurrency={endpoint.concurrency}: "
+            "raise the one, lower the other"
+        )
+    elif said := next((fault.said for fault in faults if fault.said), ""):
+        mend = f"{said}; mend that"
     return UserError(
-        f"{description}: {_failed(exchanges)} of {len(exchanges)} requests to endpoint {endpoint.name} (model "
-        f"{endpoint.model}) failed ({kinds}), more than its max_failed={endpoint.max_failed:g} allows; "
-        f"{slow if 'timeout' in kinds else mend} and run again: answers so far are kept in {store}"
+        f"{description}: {len(faults)} of {len(exchanges)} requests to endpoint {endpoint.name} (model "
+        f"{endpoint.model}) failed ({kinds}), more than its max_failed={endpoint.max_failed:g} allows; {mend} and run "
+        f"again: answers so far are kept in {store}"
     )
 
 

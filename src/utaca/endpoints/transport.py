@@ -9,14 +9,17 @@ import math
 import os
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import openai
 
 from utaca.errors import UserError
+from utaca.settings.checks import address_fault
 from utaca.settings.schema import Endpoint
 
 _CONNECT_SECONDS = 20.0
@@ -28,24 +31,26 @@ _SHOWN_CHARACTERS = 200
 def connect(endpoint: Endpoint, *, patience_s: float | None = None, pace: Pace | None = None) -> openai.AsyncOpenAI:
     """A client of the endpoint that waits for a busy or failing server for at most ``patience_s`` seconds a request.
 
-    ``patience_s`` is the endpoint's own where it is not given. Raises :class:`UserError` where the address or the key's
-    environment variable is not set.
+    ``patience_s`` is the endpoint's own where it is not given. Raises :class:`UserError` where the address is none, or
+    the key's environment variable is not set.
     """
     transport, address, key = _transport(endpoint), "http://reference/v1", "none"
     if endpoint.kind == "remote":
         address, key = endpoint.base_url, api_key(endpoint)
-        if not address.startswith(("http://", "https://")):
-            raise UserError(f"endpoint {endpoint.name}: base_url {address!r} must be an http address ending in /v1")
+        if fault := address_fault(address):
+            raise UserError(f"endpoint {endpoint.name}: base_url {fault}")
     timeout = deadline(endpoint, 0)
     limits = httpx2.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency)
-    http = _Patient(
-        endpoint.backoff_s,
-        endpoint.patience_s if patience_s is None else patience_s,
-        pace or Pace(endpoint.concurrency),
-        transport=transport,
-        timeout=timeout,
-        limits=limits,
-    )
+    patience_s = endpoint.patience_s if patience_s is None else patience_s
+    pace = pace or Pace(endpoint.concurrency)
+    try:
+        http = _Patient(endpoint.backoff_s, patience_s, pace, transport=transport, timeout=timeout, limits=limits)
+    except (OSError, ValueError, httpx2.InvalidURL):
+        # not shown: a proxy's address may hold a password
+        raise UserError(
+            f"endpoint {endpoint.name}: the proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) or the certificates "
+            "(SSL_CERT_FILE, SSL_CERT_DIR) that the environment names cannot be used; correct the variable, or unset it"
+        ) from None
     return openai.AsyncOpenAI(base_url=address, api_key=key, max_retries=0, timeout=timeout, http_client=http)
 
 
@@ -75,18 +80,65 @@ def api_key(endpoint: Endpoint) -> str:
 
 def in_words(endpoint: Endpoint, fault: openai.APIStatusError) -> str:
     """A refusal of the server as the rest of a sentence that begins with the role or endpoint; never holds the key."""
-    where = address(endpoint)
+    place = where(endpoint)
     if fault.status_code in (401, 403):
         key = endpoint.api_key_env
         refused = f"refuses the key in {key}" if key else "wants a key; name its environment variable in api_key_env"
-        return f"{where} {refused} (HTTP {fault.status_code})"
+        return f"{place} {refused} (HTTP {fault.status_code})"
     if fault.status_code == 404:
-        return f"{where} has no chat completions for model {endpoint.model} (HTTP 404); does base_url end in /v1?"
-    said = "".join(letter for letter in " ".join(fault.message.split()) if letter.isprintable())
+        return f"{place} has no chat completions for model {endpoint.model} (HTTP 404); does base_url end in /v1?"
+    words = shown(endpoint, " - ".join(filter(None, (f"Error code: {fault.status_code}", said(fault.body)))))
+    return f"{place} answers a request to model {endpoint.model} with HTTP {fault.status_code} ({words})"
+
+
+def said(body: Any) -> str:
+    """What a server says in the body of a refusal, taken from JSON of any of the usual forms, or a text."""
+    if isinstance(body, list):
+        return "; ".join(map(said, body))
+    if not isinstance(body, Mapping):
+        return str(body or "")
+    # FastAPI names the key in "loc", OpenAI in "param"; OpenRouter repeats the refusal of another server in "metadata".
+    parts = [".".join(map(str, body["loc"])) if isinstance(body.get("loc"), list) else body.get("param")]
+    parts += [body.get(key) for key in ("error", "message", "msg", "detail", "errors", "metadata", "raw")]
+    return ": ".join(filter(None, map(said, parts)))
+
+
+def shown(endpoint: Endpoint, text: str) -> str:
+    """The first words of what a server sent, in one line, without the key."""
+    words = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
     if endpoint.kind == "remote" and endpoint.api_key_env:
-        said = said.replace(api_key(endpoint), "***")
-    said = said[:_SHOWN_CHARACTERS]
-    return f"{where} answers a request to model {endpoint.model} with HTTP {fault.status_code} ({said})"
+        words = words.replace(api_key(endpoint), "***")
+    return words[:_SHOWN_CHARACTERS]
+
+
+def unreachable(endpoint: Endpoint, fault: BaseException, mend: str = "") -> str:
+    """Why there was no connection, as the rest of a sentence; ``mend`` is for all but certificates."""
+    if untrusted := certificate(fault):
+        return (
+            f"{where(endpoint)} has a certificate that is not trusted ({untrusted}); name the file of the authority "
+            "that signed it in the environment variable SSL_CERT_FILE, or correct base_url or the certificate"
+        )
+    return "; ".join(filter(None, (f"{where(endpoint)} cannot be reached", mend)))
+
+
+def certificate(fault: BaseException | None) -> str:
+    """What is wrong with the server's certificate; "" where that is not why there is no connection."""
+    while fault is not None and not hasattr(fault, "verify_message"):
+        # aiohttp wraps ssl.SSLCertVerificationError.
+        fault = getattr(fault, "certificate_error", None) or fault.__cause__ or fault.__context__
+    return fault.verify_message.rstrip(".") if fault is not None else ""
+
+
+def where(endpoint: Endpoint) -> str:
+    """The endpoint's address, and the proxy before it, whose refusals look like the server's."""
+    place = address(endpoint)
+    parts = urlsplit(place)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if endpoint.kind != "remote" or not proxy or proxy_bypass(parts.netloc):
+        return place
+    # without a user and a password
+    return f"{place} (through the proxy {proxy.rpartition('@')[2]}; NO_PROXY={parts.hostname} goes without)"
 
 
 def address(endpoint: Endpoint) -> str:
@@ -184,6 +236,8 @@ class _Patient(openai.DefaultAioHttpClient):
                     self._pace.refused(sent, 0.0)
                     raise httpx2.ReadTimeout(f"no answer within {seconds:g} s", request=request) from None
                 except httpx2.TransportError as fault:
+                    if certificate(fault):
+                        raise httpx2.NetworkError(str(fault), request=request) from fault
                     broken = fault
                 if response is not None:
                     if response.status_code < 500 and response.status_code not in _SENT_AGAIN:

@@ -6,11 +6,13 @@ The second gate behind Hydra: it also serves dicts that never passed through Hyd
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from utaca.errors import UserError
 from utaca.settings import schema
@@ -18,6 +20,8 @@ from utaca.settings.database import database
 from utaca.settings.models import Faults, build
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+# In ASCII, as a host of other letters is sent.
+_ADDRESS = re.compile(r"(?i)https?://([\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ROLES = ("writer", "labeller", "judge")
 EMBEDDED = "utaca-reference"
@@ -193,19 +197,30 @@ def _corpus_faults(corpus: schema.Corpus) -> Iterator[str]:
         yield f"corpus.path is set but corpus.source is {corpus.source}; only corpus.source=folder reads it."
 
 
+def address_fault(url: str) -> str:
+    """Why ``url`` is no address of a server, as the rest of a sentence that begins with its key; "" where it is one."""
+    if re.search("[@?#]", url):
+        # not shown: it may hold a key
+        return "must not hold a user, a password or a query; name the environment variable of the key in api_key_env"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        # Raises where a label of the name is empty or too long.
+        host.encode("idna")
+        if ":" in host or host.replace(".", "").isdigit():
+            ipaddress.ip_address(host)
+        sound = _ADDRESS.fullmatch(url) and parts.port != 0
+    except ValueError:
+        sound = False
+    return (
+        "" if sound else f"{url!r} must be the server's address, as in http://localhost:8000/v1 or http://[::1]:8000/v1"
+    )
+
+
 def _endpoint_faults(endpoint: schema.Endpoint, role: str) -> Iterator[str]:
     remote = endpoint.kind == "remote"
-    if remote and not re.match(r"https?://[^/\s]", endpoint.base_url):
-        yield (
-            f"{role}.base_url is {endpoint.base_url!r} but must be the server's address, as in "
-            "http://localhost:8000/v1."
-        )
-    elif remote and re.search("[@?#]", endpoint.base_url):
-        # not shown: it may hold a key
-        yield (
-            f"{role}.base_url must not hold a user, a password or a query; name the environment variable of the key in "
-            f"{role}.api_key_env."
-        )
+    if remote and (fault := address_fault(endpoint.base_url)):
+        yield f"{role}.base_url {fault}."
     if remote and endpoint.name == "reference":
         yield f"{role}.name is reference, which is the embedded endpoint's; name the server's model."
     if not remote and endpoint.base_url:
