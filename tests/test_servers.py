@@ -110,13 +110,16 @@ def test_max_tokens_goes_by_its_new_name(store: Path) -> None:
         assert SAMPLING - s.bodies[-1].keys() == {"max_tokens"}
 
 
-def test_of_two_that_do_not_go_together_the_temperature_stays(store: Path) -> None:
+def test_of_two_that_do_not_go_together_one_stays(store: Path) -> None:
     said = error("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
     with serving(refusing("temperature", "top_p", said=said, together=True)) as s:
         assert not ask_items(s, store).failures
         assert SAMPLING - s.bodies[-1].keys() == {"top_p"}
         with Store(store) as kept:
             assert {tuple(row["answer"]["left_out"]) for row in kept.export()} == {("top_p",)}
+    with serving(refusing("temperature", "top_p", said=said, together=True)) as s:
+        check(endpoint(s, top_p=0.9), "judge")
+        assert SAMPLING - s.bodies[-1].keys() == {"temperature"}, "the nucleus was chosen"
 
 
 def test_several_refusals_one_after_the_other(store: Path) -> None:
@@ -209,6 +212,7 @@ REFUSALS = {
     "a text as detail": ({"detail": "no such thing"}, "no such thing"),
     "a text as error": ({"error": "no such thing"}, "no such thing"),
     "bare": ({"object": "error", "message": "no such thing"}, "no such thing"),
+    "of another form": ({"reason": "no such thing"}, '{"reason": "no such thing"}'),
     "several": ({"errors": [{"message": "one"}, {"message": "two"}]}, "one; two"),
 }  # fmt: skip
 
@@ -310,6 +314,7 @@ def test_a_certificate_is_named(store: Path, tmp_path: Path, monkeypatch: pytest
             check(endpoint(s), "judge")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_refusal_by_a_proxy_names_the_proxy(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
     with serving(lambda server, body, time: Reply(b"no route", status=503)) as s:
         monkeypatch.setenv("HTTP_PROXY", s.url.replace("//", "//me:planted@").removesuffix("/v1"))
@@ -457,6 +462,7 @@ WRAPPED = {
     "a brace too many": f"{RIGHT}}}",
     "JSON of another form": f'{{"attribute": "hobby"}} {RIGHT}',
     "a draft before a fence": f"First {DRAFT}, but then\n```json\n{RIGHT}\n```",
+    "a draft in a fence of another kind": f"```text\nx\n```\nDraft {DRAFT}\n```json\n{RIGHT}\n```",
     "twice the same": f"{RIGHT}\n{RIGHT}",
     "backticks in the reason": f"```json\n{scored(1, 'uses ``` here')}\n```",
     "a byte order mark": f"\ufeff{RIGHT}",
@@ -469,7 +475,10 @@ def test_the_answer_is_found_in_what_is_around_it(text: str) -> None:
     assert score(text) == 1
 
 
-@pytest.mark.parametrize("text", [f"{RIGHT} or {DRAFT}", TASK, "{" * 10**6, '{"a": ' * 10**5, RIGHT[:-1]])
+@pytest.mark.parametrize(
+    "text",
+    [f"{RIGHT} or {DRAFT}", f"```thinking\n{DRAFT}\n```\n{RIGHT}", TASK, "{" * 10**6, '{"a": ' * 10**5, RIGHT[:-1]],
+)
 def test_what_does_not_say_one_thing_is_of_another_shape(text: str) -> None:
     assert score(text) == "shape"
 

@@ -38,9 +38,11 @@ _NAMES = {
     "max_tokens": r"max[_ ]?(completion[_ ]?)?tokens",
     "top_p": r"top[_ -]?p",
 }
+# Some servers take but one of them.
+_EITHER = {"temperature", "top_p"}
 # A refusal of the number, not of the parameter.
 _VALUE = re.compile(
-    r"(?i)too (large|long|high|big|many)|at (most|least)|exceed|maximum|context|less than|between|range"
+    r"(?i)too (large|long|high|big|many)|at (most|least)|exceed|maximum|context (length|window)|less than|between|range"
 )
 
 _log = logging.getLogger(__name__)
@@ -86,17 +88,20 @@ class Dialect:
     def after(self, endpoint: Endpoint, fault: openai.APIStatusError) -> Dialect | None:
         """What to try after a refusal: the parameter that it names in its next form; None where it names none."""
         text = said(fault.body)
-        found = {parameter: re.search(rf"(?i)\b({_NAMES.get(parameter, parameter)})\b", text) for parameter in _FORMS}
-        named = sorted(
-            (match.start(), parameter) for parameter, match in found.items() if match and self._form(parameter)
-        )
-        parameters = [parameter for _, parameter in named]
-        if not parameters:
+        places = {
+            parameter: match.start()
+            for parameter in _FORMS
+            if self._form(parameter) and (match := re.search(rf"(?i)\b({_NAMES.get(parameter, parameter)})\b", text))
+        }
+        if not places:
             return None
-        # Some take but one of the two, and the nucleus is 1 by default.
-        parameter = "top_p" if parameters[0] == "temperature" and "top_p" in parameters else parameters[0]
-        chosen = getattr(endpoint, parameter, None) != getattr(Endpoint, parameter, None) or parameter == "max_tokens"
-        return None if chosen and _VALUE.search(text) else self.next(parameter)
+        parameter = min(places, key=lambda name: places[name])
+        if parameter in _EITHER and places.keys() >= _EITHER:
+            parameter = (
+                "temperature" if _chosen(endpoint, "top_p") and not _chosen(endpoint, "temperature") else "top_p"
+            )
+        of_value = _VALUE.search(text) and (parameter == "max_tokens" or _chosen(endpoint, parameter))
+        return None if of_value else self.next(parameter)
 
     def next(self, parameter: str) -> Dialect | None:
         """With the next form of a parameter; None after the last."""
@@ -111,6 +116,10 @@ class Dialect:
             f"{form} in place of {_FORMS[parameter][0]}" if form else f"no {parameter}"
             for parameter, form in self.forms.items()
         )
+
+
+def _chosen(endpoint: Endpoint, parameter: str) -> bool:
+    return getattr(endpoint, parameter, None) != getattr(Endpoint, parameter, None)
 
 
 def known(endpoint: Endpoint) -> Dialect:

@@ -63,8 +63,6 @@ async def _model_listed(client: openai.AsyncOpenAI, endpoint: Endpoint, role: st
     try:
         page = await client.models.list()
         listed = [model.id for model in page.data if isinstance(model.id, str)]
-    except (openai.AuthenticationError, openai.PermissionDeniedError):
-        raise
     except openai.APIConnectionError as fault:
         if not isinstance(fault.__cause__, httpx2.DecodingError):
             raise

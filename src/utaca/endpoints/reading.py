@@ -16,7 +16,7 @@ _MARK = re.compile(
     r"|(?:<\|start\|>\w+)?<\|channel\|?>\s*\w+|<channel\|>|\A\s*(?-i:analysis(?=[A-Z]))|assistantfinal",
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"```\w*\s*\n(.*?)\n\s*```", re.DOTALL)
+_FENCE = re.compile(r"```(\w*)[^\n]*\n(.*?)\n\s*```", re.DOTALL)
 _DECODER = json.JSONDecoder()
 # More opening braces than any answer has; each may cost a pass over the text.
 _MOST_OBJECTS = 2000
@@ -24,8 +24,25 @@ _MOST_OBJECTS = 2000
 
 def content(message: Mapping[str, Any]) -> str:
     """The text of a message, whose content may be a list of parts; those of other kinds than text are left out."""
+    return "".join(map(_text, _parts(message)))
+
+
+def refusal(message: Mapping[str, Any]) -> str:
+    """The words of a refusal in a message or in a part of its content; "" where there is none."""
+    said = [part.get("refusal") for part in (message, *_parts(message)) if isinstance(part, Mapping)]
+    return " ".join(str(words) for words in said if words)
+
+
+def has_reasoning(message: Mapping[str, Any]) -> bool:
+    """Whether a message holds reasoning beside its text."""
+    kinds = [str(part.get("type")) for part in _parts(message) if isinstance(part, Mapping)]
+    kinds += [key for key, said in message.items() if said]
+    return any("reasoning" in kind or "think" in kind for kind in kinds)
+
+
+def _parts(message: Mapping[str, Any]) -> list[Any]:
     parts = message.get("content")
-    return "".join(_text(part) for part in (parts if isinstance(parts, list) else [parts]))
+    return parts if isinstance(parts, list) else [parts]
 
 
 def _text(part: Any) -> str:
@@ -33,23 +50,6 @@ def _text(part: Any) -> str:
         part = part.get("text")
         part = part.get("value") if isinstance(part, Mapping) else part
     return part if isinstance(part, str) else ""
-
-
-def refusal(message: Mapping[str, Any]) -> str:
-    """The words of a refusal in a message or in a part of its content; "" where there is none."""
-    parts = message.get("content")
-    parts = parts if isinstance(parts, list) else []
-    said = [part.get("refusal") for part in (message, *parts) if isinstance(part, Mapping)]
-    return " ".join(str(words) for words in said if words)
-
-
-def has_reasoning(message: Mapping[str, Any]) -> bool:
-    """Whether a message holds reasoning beside its text."""
-    parts = message.get("content")
-    kinds = [str(part.get("type")) for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
-    return any(
-        "reason" in kind or "think" in kind for kind in [*kinds, *(key for key, said in message.items() if said)]
-    )
 
 
 def answer(text: str) -> str:
@@ -69,8 +69,9 @@ def answer(text: str) -> str:
 
 
 def candidates(text: str) -> Iterator[list[str]]:
-    """The JSON objects in a text: those in fenced blocks, then all; last what may be meant for one."""
-    for part in ("\n".join(_FENCE.findall(text)), text):
+    """The JSON objects in a text: those in fenced blocks of JSON, then all; last what may be meant for one."""
+    fenced = [block for language, block in _FENCE.findall(text) if language.lower() in ("", "json")]
+    for part in ("\n".join(fenced), text):
         yield [part[first:last] for first, last in _objects(part)]
     start, end = text.find("{"), text.rfind("}")
     yield [text[start : end + 1] if 0 <= start < end else text]

@@ -53,8 +53,10 @@ def identity(
 ) -> str:
     """What identifies a request, as a JSON list: model, messages, sampling, shape of the answer, version of the prompt.
 
-    Address, key and limits are left out, so that an answer is found again when the server moves. The embedded
-    reference counts as another model once its rules change.
+    Address, key and limits are left out, so that an answer is found again when the server moves. So is what the server
+    refused of the request, a parameter or the response format: the settings ask a model for the same, refused or not,
+    and a run that finds the refusal only midway, or not at all as all is here, has its answers. An answer without a
+    parameter says so, under "left_out". The embedded reference counts as another model once its rules change.
     """
     model = f"{endpoint.model}@{reference.revision()}" if endpoint.kind == "reference" else endpoint.model
     parts = [model, list(messages), sampling(endpoint), answer_schema, version]

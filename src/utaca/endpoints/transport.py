@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import itertools
+import json
 import math
 import os
 import random
@@ -100,7 +101,7 @@ def said(body: Any) -> str:
     # FastAPI names the key in "loc", OpenAI in "param"; OpenRouter repeats the refusal of another server in "metadata".
     parts = [".".join(map(str, body["loc"])) if isinstance(body.get("loc"), list) else body.get("param")]
     parts += [body.get(key) for key in ("error", "message", "msg", "detail", "errors", "metadata", "raw")]
-    return ": ".join(filter(None, map(said, parts)))
+    return ": ".join(filter(None, map(said, parts))) or (json.dumps(body, ensure_ascii=False) if body else "")
 
 
 def shown(endpoint: Endpoint, text: str) -> str:
