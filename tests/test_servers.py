@@ -63,6 +63,8 @@ PARAMETERS = {
     "by a gateway": (["seed"], error("Provider returned error", metadata={"raw": '{"message": "Unknown name: seed"}'}),
                      400, {"seed"}),
     "in camel case": (["top_p"], error("Unknown name topP"), 400, {"top_p"}),
+    "among others": (["temperature"], error("temperature is none of the supported: max_tokens, top_p, seed"), 400,
+                     {"temperature"}),
     "format": (["response_format"], error("response_format is not supported"), 400, {"response_format"}),
 }  # fmt: skip
 
@@ -96,11 +98,16 @@ def test_what_was_left_out_is_remembered_and_told_once(store: Path, caplog: pyte
     )
 
 
-def test_max_tokens_goes_by_its_new_name(store: Path) -> None:
-    said = error(
+@pytest.mark.parametrize(
+    "words",
+    [
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
-        param="max_tokens",
-    )
+        "max_tokens is deprecated: max_completion_tokens is the maximum of tokens, reasoning included",
+        "Please use max_completion_tokens.",
+    ],
+)
+def test_max_tokens_goes_by_its_new_name(words: str, store: Path) -> None:
+    said = error(words)
     with serving(refusing("max_tokens", said=said)) as s:
         check(endpoint(s), "judge")
         assert not ask_items(s, store).failures

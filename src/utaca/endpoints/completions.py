@@ -42,7 +42,8 @@ _NAMES = {
 _EITHER = {"temperature", "top_p"}
 # A refusal of the number, not of the parameter.
 _VALUE = re.compile(
-    r"(?i)too (large|long|high|big|many)|at (most|least)|exceed|maximum|context (length|window)|less than|between|range"
+    r"(?is)(?!.*(unsupported|not supported|deprecated))"
+    r".*(too (large|long|high|big|many)|at (most|least)|exceed|maximum|context (length|window)|less than|between|range)"
 )
 
 _log = logging.getLogger(__name__)
@@ -96,11 +97,11 @@ class Dialect:
         if not places:
             return None
         parameter = min(places, key=lambda name: places[name])
-        if parameter in _EITHER and places.keys() >= _EITHER:
+        if places.keys() == _EITHER:
             parameter = (
                 "temperature" if _chosen(endpoint, "top_p") and not _chosen(endpoint, "temperature") else "top_p"
             )
-        of_value = _VALUE.search(text) and (parameter == "max_tokens" or _chosen(endpoint, parameter))
+        of_value = _VALUE.match(text) and (parameter == "max_tokens" or _chosen(endpoint, parameter))
         return None if of_value else self.next(parameter)
 
     def next(self, parameter: str) -> Dialect | None:
