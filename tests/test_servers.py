@@ -429,7 +429,7 @@ def test_an_answer_in_parts_is_read(content: Any, wanted: float | str) -> None:
 OPENINGS = [
     "<think>", "<thinking>", "  \n<THINK>\n", "<thought>", "<reasoning>", "<reflection>", "<seed:think>", "[THINK]",
     "◁think▷", "<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>commentary<|message|>",
-    "<|START_THINKING|>", "<|begin_of_thought|>", "<|channel>thought\n", "<details type=\"reasoning\">",
+    "<|START_THINKING|>", "<|begin_of_thought|>", "<|channel>thought\n", '<thinking mode="long">',
     "analysisWe see: ", "<think>one</think><think>", HARMONY.format("", "")[:40],
 ]  # fmt: skip
 
@@ -472,6 +472,7 @@ WRAPPED = {
     "a draft in a fence of another kind": f"```text\nx\n```\nDraft {DRAFT}\n```json\n{RIGHT}\n```",
     "twice the same": f"{RIGHT}\n{RIGHT}",
     "backticks in the reason": f"```json\n{scored(1, 'uses ``` here')}\n```",
+    "in a tag": f"<analysis_result>{RIGHT}</analysis_result>",
     "a byte order mark": f"\ufeff{RIGHT}",
     "in a list": f"[{RIGHT}]",
 }

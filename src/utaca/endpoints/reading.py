@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-_REASONING = r"(?:think|thought|reasoning|reflection|analysis|scratchpad|details)"
 # Where reasoning begins and ends in the texts of servers that leave it there: tags of many makes, gpt-oss's channels,
 # and what is left of the channels once their marks are removed.
 _MARK = re.compile(
-    rf"<\|?/?[\w:]*{_REASONING}\w*(?:\s[^<>]*)?\|?>|\[/?THINK(?:ING)?\]|◁/?think▷"
-    r"|(?:<\|start\|>\w+)?<\|channel\|?>\s*\w+|<channel\|>|\A\s*(?-i:analysis(?=[A-Z]))|assistantfinal",
+    r"<\|?/?[\w:]*(think(ing)?|thoughts?|reasoning|reflection|analysis|scratchpad)(\s[^<>]*)?\|?>"
+    r"|\[/?THINK(ING)?\]|◁/?think▷|(<\|start\|>\w+)?<\|channel\|?>\s*\w+|<channel\|>"
+    r"|\A\s*(?-i:analysis(?=[A-Z]))|assistantfinal",
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"```(\w*)[^\n]*\n(.*?)\n\s*```", re.DOTALL)
+_FENCE = re.compile(r"```(\w*)[^\n]*\n(.*?)\n[ \t]*```", re.DOTALL)
 _DECODER = json.JSONDecoder()
 # More opening braces than any answer has; each may cost a pass over the text.
 _MOST_OBJECTS = 2000
@@ -54,7 +54,10 @@ def _text(part: Any) -> str:
 
 def answer(text: str) -> str:
     """A text without the reasoning in it; what follows reasoning that does not end is left out."""
+    text = text.strip().strip("\ufeff")
     held = list(_objects(text))
+    if held == [(0, len(text))]:
+        return text
     begin, end = 0, None
     for mark in _MARK.finditer(text):
         # A reason in the answer may speak of such marks.
@@ -65,11 +68,12 @@ def answer(text: str) -> str:
             begin, end = mark.end(), None
         elif end is None:
             end = mark.start()
-    return text[begin:end].strip().strip("\ufeff")
+    return text[begin:end].strip()
 
 
 def candidates(text: str) -> Iterator[list[str]]:
-    """The JSON objects in a text: those in fenced blocks of JSON, then all; last what may be meant for one."""
+    """What may be the object wanted in a text: all of it, objects in fenced blocks, all objects, a broken one."""
+    yield [text]
     fenced = [block for language, block in _FENCE.findall(text) if language.lower() in ("", "json")]
     for part in ("\n".join(fenced), text):
         yield [part[first:last] for first, last in _objects(part)]
