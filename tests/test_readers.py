@@ -28,6 +28,7 @@ from utaca.readers.families import FAMILIES, Family
 from utaca.readers.load import Reader, resolved
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.settings import schema
+from utaca.settings.machine import natural_dtype
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = {
@@ -313,6 +314,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_bare_folder_is_loaded_in_the_type_of_its_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    monkeypatch.setattr("utaca.readers.load.natural_dtype", {"cpu": "float32", "cuda": "bfloat16"}.get)
     reader = utaca.load_reader(folder)
     dtypes = {"cpu": torch.float32, "cuda": torch.bfloat16}
     assert (reader.device.type, reader.dtype) == (device, dtypes[device])
@@ -322,6 +324,23 @@ def test_a_bare_folder_is_loaded_in_the_type_of_its_device(folder: Path, monkeyp
     assert (resolved(bare).device, resolved(bare).dtype) == ("cuda", "bfloat16")
     assert resolved(replace(bare, device="cpu")).dtype == "float32"
     assert resolved(replace(bare, dtype="float32")).dtype == "float32"
+
+
+def test_a_processor_computes_in_the_narrowest_type_that_it_multiplies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(flags: str) -> str:
+        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{flags}\n", encoding="utf-8")
+        return natural_dtype("cpu", tmp_path / "cpuinfo")
+
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    assert found("flags\t\t: fpu avx2 avx512f avx512_bf16 amx_int8") == "bfloat16"
+    assert found("Features\t: fp asimd i8mm bf16 dgh") == "bfloat16"
+    assert found("flags\t\t: fpu avx2 fma f16c") == "float32"
+    assert natural_dtype("cpu", tmp_path / "missing") == "float32"
+    assert natural_dtype("cuda", tmp_path / "missing") == "bfloat16"
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert found("flags\t\t: fpu avx2 avx512f avx512_bf16") == "float32"
 
 
 def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:

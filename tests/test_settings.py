@@ -159,10 +159,6 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
     ("overrides", "said"),
     [
         (
-            {"generation": {"together": "true"}, "scale": {"replays": "1"}},
-            "generation.together is true and scale.replays is not 0",
-        ),
-        (
             {"plan": {"primary": "utaca-K4-sub1 over no_detector-K4-sub1"}},
             "plan names 'no_detector-K4-sub1' but must name adaptive points of the test split, which are utaca-K4-sub1",
         ),

@@ -17,6 +17,7 @@ from utaca.errors import UserError
 from utaca.generation import answers as answers_module
 from utaca.generation import trajectories as trajectories_module
 from utaca.generation.answers import Asked, ask
+from utaca.generation.replays import Replays
 from utaca.generation.suites import Trigger, decode_suites
 from utaca.generation.trajectories import trajectories
 from utaca.memory import prefill
@@ -233,6 +234,19 @@ def test_a_suite_decoded_together_answers_as_apart_and_is_journaled_as_one(reade
         if key[1] != "full":
             assert answers["peak_bytes"].to_pylist() == [None] * 2
             assert all(math.isnan(seconds) for seconds in answers["decode_seconds"].to_pylist())
+
+
+def test_a_replayed_point_is_decoded_by_itself(reader, tmp_path, monkeypatch) -> None:
+    suites = {"test": [Point("infllm", 2), Point("utaca", 6, "sub.2"), Point("infllm", 6)]}
+    triggers, methods = {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)}, methods_of(suites)
+    groups, shared = [], answers_module.generate_together
+    monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
+    replays = Replays("utaca-K6-sub2", 1, 0)
+    given, journal = asked(reader, documents(1)), Journal(tmp_path, "x")
+    found = decode_suites(reader, given, suites, methods, triggers, journal, together=True, replays=replays)
+    assert groups == [2]
+    assert all(seconds > 0 for seconds in found.answers["test", "utaca-K6-sub2"]["decode_seconds"].to_pylist())
+    assert found.replays.num_rows > 0
 
 
 def test_questions_about_one_document_share_its_readings(reader, tmp_path, monkeypatch) -> None:

@@ -63,7 +63,8 @@ def decode_suites(
     point that several suites share is decoded once. Methods that can share a reading of the document follow each other,
     and so do questions about one document that stand side by side. ``paired`` runs a token's compact and expanded pass
     as one (:class:`utaca.decoding.loop.Decoding`). ``together`` decodes a suite's points in block memory side by side
-    (:meth:`utaca.generation.answers.Answers.answer_together`), and journals them as one.
+    (:meth:`utaca.generation.answers.Answers.answer_together`), and journals them as one; a point that is replayed is
+    decoded by itself, as its replays are.
 
     An answer that a machine's memory does not suffice for, or whose method lacks something (:meth:`Method.missing`) or
     cannot do with the reader or the document, is a row too, without tokens; its ``finish`` says so. Of block memory it
@@ -79,7 +80,8 @@ def decode_suites(
         answers = Answers(reader, group[0].text)
         questions = [_Question(reader, one, answers, journal, paired) for one in group]
         for own in suites.values() if together else ():
-            blocks = [(point, methods[point.label], triggers.get(point.label)) for point in own if point.in_blocks]
+            shared = [point for point in own if point.in_blocks and not (replays and point.label == replays.label)]
+            blocks = [(point, methods[point.label], triggers.get(point.label)) for point in shared]
             for one in questions:
                 one.answer_together(blocks)
         for suite, label in order:

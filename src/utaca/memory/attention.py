@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -94,22 +95,21 @@ def _in_two_passes(segments: Sequence[Segment], watched: int, scaling: float) ->
 
 
 def _in_tiles(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[Tensor, list[Tensor]]:
-    first = len(segments) - watched
+    first, (batch, _, length, _) = len(segments) - watched, segments[0].query.shape
     precise = torch.promote_types(segments[0].query.dtype, torch.float32)
     mass = [x.keys.new_zeros(x.keys.shape[:3], dtype=precise) for x in segments[first:]]
-    outputs, length = [], segments[0].query.shape[2]
-    for start in range(0, length, TILE):
-        rows = slice(start, min(start + TILE, length))
-        tile = [x._replace(query=x.query[:, :, rows]) for x in segments]
-        tile = [
-            x._replace(keys=x.keys[:, :, : rows.stop], values=x.values[:, :, : rows.stop]) if x.causal else x
-            for x in tile
-        ]
+    out = torch.empty_like(segments[0].query)
+    # Sequence by sequence, so that the probabilities of a tile stay in the processor's cache.
+    for row, start in product(range(batch), range(0, length, TILE)):
+        own, end = slice(row, row + 1), min(start + TILE, length)
+        tile = [Segment(x.query[own, :, start:end], x.keys[own], x.values[own], causal=x.causal) for x in segments]
+        tile = [x._replace(keys=x.keys[:, :, :end], values=x.values[:, :, :end]) if x.causal else x for x in tile]
         given = probabilities(tile, scaling)
-        outputs.append(mixed(given, tile))
-        for total, share in zip(mass, given.split([x.keys.shape[2] for x in tile], -1)[first:], strict=True):
-            total[..., : share.shape[-1]] += _by_group(share, total).sum(2)
-    return torch.cat(outputs, 2), mass
+        out[own, :, start:end] = mixed(given, tile)
+        shares = _by_group(given, tile[0].keys).sum(2).split([x.keys.shape[2] for x in tile], -1)[first:]
+        for total, share in zip(mass, shares, strict=True):
+            total[own, :, : share.shape[-1]] += share
+    return out, mass
 
 
 def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal: bool = False) -> Tensor:
@@ -145,11 +145,8 @@ def probabilities(segments: Sequence[Segment], scaling: float) -> Tensor:
 
 def mixed(given: Tensor, segments: Sequence[Segment]) -> Tensor:
     """The values of all segments, mixed by the probabilities ``given``: [B, H, T, D]."""
-    shares = given.to(segments[0].query.dtype).split([segment.keys.shape[2] for segment in segments], -1)
-    return sum(
-        (_by_group(share, segment.values) @ segment.values).view(segment.query.shape)
-        for share, segment in zip(shares, segments, strict=True)
-    )
+    values = torch.cat([segment.values for segment in segments], 2)
+    return (_by_group(given.to(values.dtype), values) @ values).view(segments[0].query.shape)
 
 
 def products(query: Tensor, keys: Tensor, scaling: float = 1.0) -> Tensor:

@@ -21,7 +21,7 @@ from utaca.readers.families import FAMILIES
 from utaca.readers.identity import identity_of, shape_of
 from utaca.readers.onednn import onednn
 from utaca.readers.prompts import Prompts, frame
-from utaca.settings.machine import keep_freed_memory, promised_gpu, take_gpu, visible_gpus
+from utaca.settings.machine import keep_freed_memory, natural_dtype, promised_gpu, take_gpu, visible_gpus
 from utaca.settings.schema import Reader as ReaderSettings
 
 # Rotary types whose frequencies do not depend on the positions seen, so that we may place keys as we like.
@@ -252,7 +252,7 @@ def resolved(settings: ReaderSettings) -> ReaderSettings:
     """The settings with what ``auto`` stands for here, as device and as dtype."""
     device, dtype = resolve_device(settings.device), settings.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if device == "cuda" else "float32"
+        dtype = natural_dtype(device)
     return replace(settings, device=device, dtype=dtype)
 
 

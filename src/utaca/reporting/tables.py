@@ -18,6 +18,7 @@ from utaca.records import atomic_path, read
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.statistics import Estimate
 from utaca.settings import schema
+from utaca.settings.machine import chosen_dtype
 
 NOT_RUN = "not run"
 VIEWER = "../traces"
@@ -152,7 +153,8 @@ def reader_in_words(reader: schema.Reader) -> str:
     memory = reader.memory
     own = [f"representatives={memory.representatives}"] if memory.representatives in schema.UNWEIGHTED else []
     own += [f"far_positions={memory.far_positions}"] if memory.far_positions != schema.CLIPPED else []
-    return f"{reader.name} (not by InfLLM's rules: {', '.join(own)})" if own else reader.name
+    name = f"{reader.name} in {chosen_dtype(reader.dtype, reader.device)}" if reader.dtype == "auto" else reader.name
+    return f"{name} (not by InfLLM's rules: {', '.join(own)})" if own else name
 
 
 def intervals_in_words(config: schema.Config) -> str:

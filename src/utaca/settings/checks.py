@@ -366,11 +366,6 @@ def _suites_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
             f"generation.seeds is {config.generation.seeds} but must be at most scale.detector_seeds, "
             f"which is {config.scale.detector_seeds}."
         )
-    if config.generation.together and config.scale.replays:
-        yield (
-            "generation.together is true and scale.replays is not 0, but a replay needs an answer that was decoded by "
-            "itself; set generation.together=false or scale.replays=0."
-        )
     replayable = [point.label for point in config.replayable()]
     tested = any(suite.split == "test" for suite in config.suites.values())
     if tested and config.scale.replays and config.replays_of not in replayable:

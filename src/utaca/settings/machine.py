@@ -146,5 +146,25 @@ def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def natural_dtype(device: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The narrowest type that ``device``, cpu or cuda, multiplies natively: bfloat16 or float32.
+
+    A CPU without bfloat16 instructions reads a document in bfloat16 eight times as slowly as in float32. What
+    ONEDNN_MAX_CPU_ISA hides counts as missing.
+    """
+    if device == "cuda":
+        return "bfloat16"
+    shown = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    hidden = shown not in ("ALL", "DEFAULT") and not re.search("BF16|FP16|AMX|AVX10", shown)
+    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
+    native = re.search(r"^(flags|Features)\s*:.*\b(avx512_bf16|amx_bf16|bf16)\b", text, re.MULTILINE)
+    return "bfloat16" if native and not hidden else "float32"
+
+
+def chosen_dtype(dtype: str, device: str) -> str:
+    """The compute type of a reader whose config says ``dtype`` and ``device``, whatever ``auto`` stands for here."""
+    return natural_dtype(("cuda" if gpus() else "cpu") if device == "auto" else device) if dtype == "auto" else dtype
+
+
 def _glibc(function: str) -> Any:
     return getattr(ctypes.CDLL(None), function, None) if sys.platform.startswith("linux") else None

@@ -141,6 +141,7 @@ def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> d
             "gpus": machine.gpu_names(),
         },
         "model": _model(config["reader"]),
+        "dtype": machine.chosen_dtype(config["reader"]["dtype"], config["reader"]["device"]),
         "inputs": {str(path): sha256(path) for path in sorted(set(map(Path, inputs)))},
     }
 

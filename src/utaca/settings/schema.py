@@ -183,7 +183,8 @@ class Reader:
     )
     dtype: str = setting(
         "auto",
-        "compute type: float32, bfloat16, or auto: bfloat16 on cuda, float32 on a cpu",
+        "compute type: float32, bfloat16, or auto: bfloat16 where the device multiplies it natively (a GPU, or a CPU "
+        "with avx512_bf16 or the like), else float32",
         choices=["auto", "float32", "bfloat16"],
     )
     device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one", choices=["auto", "cpu", "cuda"])
@@ -565,9 +566,10 @@ class Generation:
         "the weights costs more than a second row, as on a GPU; the same tokens, up to rounding",
     )
     together: bool = setting(
-        False,
+        True,
         "decode a suite's points in block memory side by side in shared passes, which is faster; the seconds "
-        "and the memory of an answer are then not its own and not told, and another choice of points changes low bits",
+        "and the memory of an answer are then not its own and not told, and another choice of points changes low bits; "
+        "a point that is replayed is decoded by itself",
     )
     seeds: int = setting(
         1,
