@@ -193,7 +193,7 @@ class Decoding:
     def budgets(self) -> list[int]:
         """The budget of each step; the last one serves all further steps."""
         budget = self.reading.budget if self.budget is None else self.budget
-        if isinstance(budget, list | tuple) or getattr(budget, "ndim", 0):
+        if (isinstance(budget, Sequence) and not isinstance(budget, str | bytes)) or getattr(budget, "ndim", 0):
             return [whole("budget", each) for each in budget]
         return [whole("budget", budget)]
 
@@ -241,6 +241,8 @@ def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
     readers. ``seconds`` of each counts the passes that it shared in full. As the rows of a pass round alike only up to
     the size of a matrix product, low bits depend on what is decoded together.
     """
+    if not decodings or not all(isinstance(each, Decoding) for each in decodings):
+        raise UserError("several questions are a list of utaca.Decoding(memory, question, budget); give one at least")
     if len({id(decoding.reading.reader) for decoding in decodings}) > 1:
         raise UserError("answers of several readers cannot share passes; decode those of each reader by themselves")
     generations = [Generation(decoding.reading.block_size) for decoding in decodings]

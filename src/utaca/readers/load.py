@@ -209,7 +209,7 @@ def _ids(document: object) -> Tensor:
     if ids.ndim == 2 and len(ids) == 1:
         ids = ids[0]
     if ids.ndim != 1:
-        raise UserError(f"{wanted}, and its shape is {list(ids.shape)}: give the ids of one document, as ids[0]")
+        raise UserError(f"{wanted}, and its shape is {list(ids.shape)}: give those of one document")
     if len(ids) and (ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex()):
         raise UserError(f"{wanted}, and holds {str(ids.dtype).removeprefix('torch.')}: give whole numbers")
     return ids.long()

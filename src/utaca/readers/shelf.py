@@ -41,6 +41,8 @@ def load_reader(
     :class:`utaca.errors.UserError`, before weights are read, where the reader cannot be had or is not supported, and
     for values out of range.
     """
+    if not isinstance(name_or_path, str | Path):
+        raise UserError(f"a reader has a name, a Hugging Face id or a folder, and {name_or_path!r} is none of these")
     if not isinstance(memory, schema.Memory | None):
         raise UserError(f"memory must be a utaca.Memory, as utaca.Memory(n_local=256), not {memory!r}")
     name = str(name_or_path)
