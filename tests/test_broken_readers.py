@@ -193,6 +193,12 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "no positions": (without(CONFIG, "max_position_embeddings"), "max_position_embeddings=null"),
     "sizes in words": (told(CONFIG, hidden_size="64"), 'hidden_size="64", which must be a whole number'),
     "no layers": (told(CONFIG, num_hidden_layers=0), "num_hidden_layers=0"),
+    "a milliard of layers": (told(CONFIG, num_hidden_layers=10**9), "num_hidden_layers=1000000000"),
+    "eps below zero": (told(CONFIG, rms_norm_eps=-1.0), "rms_norm_eps=-1.0 in config.json, which must be above 0"),
+    "a lost disk": (
+        lambda folder: (drop(WEIGHTS)(folder), (folder / WEIGHTS).symlink_to("/nowhere")),
+        "has no weights; add",
+    ),
     "heads that do not divide": (told(CONFIG, num_key_value_heads=3), "which do not go together"),
     "a width that does not divide": (
         told(CONFIG, num_attention_heads=6, head_dim=None, num_key_value_heads=6),
@@ -271,7 +277,7 @@ def test_a_path_that_is_no_folder_of_a_model(folder: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", [CONFIG, TOKENIZER, WEIGHTS, "."])
 def test_a_file_that_may_not_be_read_is_one_sentence(folder: Path, name: str) -> None:
     (folder / name).chmod(0)
-    assert "Permission denied" in refusal(folder)
+    assert ("Permission denied" if name == "." else f"{name} may not be read by this user") in refusal(folder)
     (folder / name).chmod(0o700)
 
 

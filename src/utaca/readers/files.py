@@ -19,7 +19,7 @@ WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model")
 _OBJECTS = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json",
+    "added_tokens.json", "chat_template.json",
 )  # fmt: skip
 _POINTER = b"version https://git-lfs"
 _NUMBERS = (
@@ -27,6 +27,7 @@ _NUMBERS = (
     "max_position_embeddings",
 )  # fmt: skip
 """Sizes that a ``config.json`` must tell: transformers would take those of another model."""
+_MOST_LAYERS = 1000
 QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
 _OTHERS = dict.fromkeys(
     ("quantization_config", "compression_config", "quantization"), f"its weights are {QUANTISED}"
@@ -53,6 +54,7 @@ def in_a_sentence(sentence: str, mend: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
+        mend = "let this user read it" if isinstance(error, PermissionError) else mend
         raise UserError(f"{sentence} ({_cause(error)}); {mend}") from error
 
 
@@ -63,18 +65,20 @@ def _cause(error: Exception) -> str:
 
 def broken(path: Path, error: Exception) -> UserError:
     """What to say of a file that could not be read, with the mend."""
-    if _is_pointer(path):
-        return UserError(f"{path} is the pointer that Git LFS keeps in its place; fetch the file itself: git lfs pull")
-    mend = "let this user read it" if isinstance(error, PermissionError) else "copy or download it anew"
-    return UserError(f"{path} cannot be read ({_cause(error)}); {mend}")
+    try:
+        if _is_pointer(path):
+            return UserError(f"{path} is the pointer that Git LFS keeps in its place; fetch the file: git lfs pull")
+    except PermissionError:
+        # safetensors says that there is no such file.
+        return UserError(f"{path} may not be read by this user; change its permissions")
+    except OSError:
+        pass
+    return UserError(f"{path} cannot be read ({_cause(error)}); copy or download it anew")
 
 
 def _is_pointer(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_POINTER)) == _POINTER
-    except OSError:
-        return False
+    with path.open("rb") as file:
+        return file.read(len(_POINTER)) == _POINTER
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -101,12 +105,12 @@ def check_folder(reader: Reader) -> None:
     for path in sorted(folder.iterdir()):
         if path.name in _OBJECTS:
             read_object(path)
-        elif path.suffix in (".jinja", ".model", ".txt", ".json") and _is_pointer(path):
-            raise broken(path, OSError())
+        elif path.suffix in (".jinja", ".model", ".txt") and path.is_file() and _is_pointer(path):
+            raise broken(path, ValueError())
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")):
         raise UserError(f"{named} has no tokenizer; add tokenizer.json to the folder")
     if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
-        if list(folder.glob("*.safetensors")):
+        if any(path.is_file() for path in folder.glob("*.safetensors")):
             raise UserError(f"{named} has .safetensors files, but neither {WHOLE} nor {INDEX}; copy that too")
         other = next((path.name for form in ("*.bin", "*.pt", "*.pth", "*.gguf") for path in folder.glob(form)), None)
         instead = f", but {other}, which is not read" if other else ""
@@ -125,8 +129,11 @@ def check_config(path: Path) -> None:
     optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
     for key in (*_NUMBERS, *optional):
         value = config.get(key)
-        if type(value) is not int or value < 1:
-            raise UserError(f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0")
+        # So many layers would take hours to make, be they without weights.
+        if type(value) is not int or value < 1 or (key == "num_hidden_layers" and value > _MOST_LAYERS):
+            raise UserError(
+                f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0, as models have"
+            )
     size = sizes(path)
     if (
         size.heads % size.kv_heads

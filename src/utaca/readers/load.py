@@ -324,9 +324,9 @@ def _check_attention(where: str, config: PretrainedConfig) -> None:
     kind = rope.get("rope_type", "default")
     if kind not in FIXED_ROTARY:
         raise UserError(f"{where} uses {kind} rotary scaling; supported are {', '.join(FIXED_ROTARY)}")
-    for key in ("rope_theta", "factor"):
-        if not 0 < rope.get(key, 1.0) < math.inf:
-            raise UserError(f"{where} has {key}={rope[key]} in config.json, which must be above 0; mend it")
+    for key, value in {**rope, "rms_norm_eps": getattr(config, "rms_norm_eps", 1.0)}.items():
+        if key in ("rope_theta", "factor", "rms_norm_eps") and not 0 < value < math.inf:
+            raise UserError(f"{where} has {key}={value} in config.json, which must be above 0; copy it anew")
     layers = getattr(config, "layer_types", None) or []
     if "sliding_attention" in layers or (config.model_type == "mistral" and config.sliding_window):
         raise UserError(f"{where} uses sliding-window attention, which block memory does not support")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from utaca.errors import UserError
-from utaca.readers.files import read_object, stored
+from utaca.readers.files import in_a_sentence, read_object, stored
 from utaca.readers.identity import identity_of, sampled
 
 CONFIG, WEIGHTS, BASE = "adapter_config.json", "adapter_model.safetensors", "base.json"
@@ -104,7 +105,13 @@ def merged(model: PreTrainedModel, adapter: str, path: str) -> PreTrainedModel:
     check_base(adapter, path, identity_of(model))
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    with (
+        in_a_sentence(f"reader.adapter={adapter} cannot be merged", "copy the adapter's files anew"),
+        warnings.catch_warnings(),
+    ):
+        # Where files lack a part, peft says so and takes zeros.
+        warnings.filterwarnings("error", "Found missing adapter keys")
+        return PeftModel.from_pretrained(model, adapter).merge_and_unload()
 
 
 def _read(path: Path, key: str) -> Any:
