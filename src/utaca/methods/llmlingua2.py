@@ -116,7 +116,7 @@ def _kind(model: str) -> str | None:
     if folder.is_dir() and not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
         return None
     try:
-        return AutoConfig.from_pretrained(model).model_type
+        return AutoConfig.from_pretrained(model, trust_remote_code=False).model_type
     except (OSError, ValueError):
         return None
 

@@ -121,11 +121,22 @@ def check_folder(reader: Reader) -> None:
 
 
 def check_config(path: Path) -> None:
-    """Raise :class:`UserError` where a ``config.json`` is not that of a plain model with sizes."""
+    """Raise :class:`UserError` where a ``config.json`` is not that of a plain model whose sizes go together."""
     config = read_object(path)
     for key, meaning in _OTHERS.items():
         if config.get(key) is not None:
             raise UserError(f"{path} has {key}: {meaning}")
+    size = sizes(path)
+    if size.heads % size.kv_heads or size.head_size % 2 or (not config.get("head_dim") and size.hidden % size.heads):
+        raise UserError(
+            f"{path} has {size.heads} heads of width {size.head_size} and {size.kv_heads} key-value heads for "
+            f"hidden_size={size.hidden}, which do not go together; copy or download it anew"
+        )
+
+
+def _numbers(path: Path) -> dict[str, Any]:
+    """What a ``config.json`` holds; raises :class:`UserError` where a size is none that a model can have."""
+    config = read_object(path)
     optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
     for key in (*_NUMBERS, *optional):
         value = config.get(key)
@@ -134,16 +145,7 @@ def check_config(path: Path) -> None:
             raise UserError(
                 f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0, as models have"
             )
-    size = sizes(path)
-    if (
-        size.heads % size.kv_heads
-        or size.head_size % 2
-        or (config.get("head_dim") is None and size.hidden % size.heads)
-    ):
-        raise UserError(
-            f"{path} has {size.heads} heads of width {size.head_size} and {size.kv_heads} key-value heads for "
-            f"hidden_size={size.hidden}, which do not go together; copy or download it anew"
-        )
+    return config
 
 
 def first_few(names: Sequence[str]) -> str:
@@ -177,7 +179,7 @@ def weights(reader: Reader) -> list[Path]:
 
 def sizes(config: Path) -> Sizes:
     """The sizes that a ``config.json`` of transformers tells."""
-    numbers = read_object(config)
+    numbers = _numbers(config)
     heads, hidden = numbers["num_attention_heads"], numbers["hidden_size"]
     return Sizes(
         layers=numbers["num_hidden_layers"],
@@ -191,7 +193,7 @@ def sizes(config: Path) -> Sizes:
 
 def positions(config: Path) -> int:
     """Positions that a ``config.json`` says the model was trained for."""
-    return read_object(config)["max_position_embeddings"]
+    return _numbers(config)["max_position_embeddings"]
 
 
 class Stored(NamedTuple):
