@@ -393,6 +393,7 @@ def load(settings: ReaderSettings) -> Reader:
             trust_remote_code=False,
             output_loading_info=True,
         )
+        _ends(model.generation_config.eos_token_id)
     # A hub model's files may have come just now.
     check_names(where, about["missing_keys"], about["unexpected_keys"], {})
     if settings.adapter:
