@@ -512,6 +512,56 @@ def test_a_trigger_is_given_alone_and_with_a_policy(memory) -> None:
         generate(memory, "Who?", budget=2, agreement=True)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"budget": 1.5}, "budget must be a whole number, not 1.5"),
+        ({"budget": "4"}, "budget must be a whole number, not '4'"),
+        ({"budget": True}, "budget must be a whole number, not True"),
+        ({"budget": [2, 1.5]}, "budget must be a whole number, not 1.5"),
+        ({"budget": {3: 1}}, "budget must be a whole number"),
+        ({"budget": [[2]]}, r"budget must be a whole number, not \[2\]"),
+        ({"max_new_tokens": 8.0}, "max_new_tokens must be a whole number, not 8.0"),
+        ({"max_new_tokens": None}, "max_new_tokens must be a whole number"),
+        ({"every": "2", "policy": Sub(1)}, "every must be a whole number"),
+        ({"expanded": 2.5}, "expanded must be a whole number"),
+        ({"policy": "sub.16", "agreement": True}, r"policy must be a utaca\.Policy, as utaca\.Sub\(16\), not 'sub"),
+        ({"policy": Sub, "agreement": True}, r"policy must be a utaca\.Policy"),
+        ({"policy": Sub(1), "detector": "model.safetensors"}, r"as utaca\.load_detector\(path\) gives"),
+        ({"sampling": 0.7}, r"sampling must be a utaca\.Sampling"),
+        ({"interventions": [3], "policy": Sub(1)}, "interventions must be a mapping"),
+        ({"prefix": None}, "prefix must be a text"),
+    ],
+)
+def test_options_of_a_wrong_type_are_one_sentence(memory, options: dict, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        generate(memory, "Who?", **({"budget": 2} | options))
+
+
+def test_what_is_asked_and_whom_is_of_a_type(memory) -> None:
+    for question in (None, 5, b"Who?", ["Who?"]):
+        with pytest.raises(UserError, match="question must be a text"):
+            generate(memory, question, budget=2)
+    for other in (memory.reader, "a document", None):
+        with pytest.raises(UserError, match=r"of a document that was read, as memory = utaca\.prefill"):
+            generate(other, "Who?", budget=2)
+    with pytest.raises(UserError, match="a document is read by a reader"):
+        prefill("tiny", "a document")
+    for several in ([], [memory]):
+        with pytest.raises(UserError, match=r"are a list of utaca\.Decoding"):
+            generate_together(several)
+    for make in (lambda: Sub("16"), lambda: Set(1.5), lambda: Sampling(0.7, seed="a"), lambda: Sampling("0.7")):
+        with pytest.raises(UserError, match="must be"):
+            make()
+
+
+@pytest.mark.parametrize("budget", [range(2, 4), (2, 3), torch.tensor([2, 3]), torch.tensor([2, 3]).numpy()])
+def test_budgets_are_whole_numbers_of_whatever_type(memory, budget: object) -> None:
+    listed, one = (generate(memory, "Who?", budget=each, max_new_tokens=4) for each in ([2, 3], 3))
+    assert tokens_of(generate(memory, "Who?", budget=budget, max_new_tokens=4)) == tokens_of(listed)
+    assert tokens_of(generate(memory, "Who?", budget=budget[-1], max_new_tokens=4)) == tokens_of(one)
+
+
 def test_interventions_replace_the_detectors_decision(memory) -> None:
     options = {"budget": BUDGET, "policy": Set(2), "max_new_tokens": 25}
     found = generate(memory, "Who?", detector=Scripted(), **options)

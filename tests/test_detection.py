@@ -772,6 +772,10 @@ def test_detectors_of_earlier_versions_are_refused(tmp_path, trained):
 def test_foreign_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         load(tmp_path / "none")
+    with pytest.raises(UserError, match="is a folder; name the detector's file in it"):
+        load(tmp_path)
+    with pytest.raises(UserError, match="is loaded from a file, not from None; give its path"):
+        load(None)
     with pytest.raises(UserError, match="does not exist"):
         load_heuristics(tmp_path / "none")
     (tmp_path / "text").write_text("[1]")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from contextlib import nullcontext
 from dataclasses import replace
-from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -197,7 +196,7 @@ def test_no_pass_of_fixed_shapes_waits_for_the_device(monkeypatch: pytest.Monkey
     """Tensors on device meta have no values: nothing can be taken to the host, and nothing is brought from there."""
     on_cpu = make_reader()
     reader = Reader(on_cpu.model.to("meta"), on_cpu.tokenizer, on_cpu.settings)
-    monkeypatch.setattr(import_module("utaca.memory.prefill"), "_check", lambda tokens, vocabulary: None)
+    monkeypatch.setattr(Reader, "document", lambda self, tokens: tokens)
     branch = GraphBranch(prefill(reader, some_tokens(300).to("meta")), 20, 3, CAPTURES)
     for _ in range(20):
         branch.commit(branch.step(torch.zeros(1, dtype=torch.long, device="meta"), 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,15 +13,27 @@ import pytest
 import torch
 from small import SIZES, SmallTokenizer, full_attention, make_reader, some_tokens
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import AddedToken, AutoModelForCausalLM, AutoTokenizer, GPTNeoXConfig, PreTrainedTokenizerFast
+from transformers import (
+    AddedToken,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BatchEncoding,
+    GPTNeoXConfig,
+    PreTrainedTokenizerFast,
+)
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import chat_template_utils
 
 import utaca
+from utaca.decoding.policies import Sub
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
+from utaca.methods.fastkv import FastKV
 from utaca.methods.freqkv import FreqKV
+from utaca.methods.full import FullAttention
 from utaca.methods.h2o import H2O
+from utaca.methods.infllm import InfLLM
+from utaca.methods.snapkv import SnapKV
 from utaca.methods.tokenselect import TokenSelect
 from utaca.methods.window import WindowOnly
 from utaca.readers.attention import ATTENTION
@@ -126,6 +139,8 @@ def test_dates_are_written_as_a_template_asks_for_them() -> None:
     tokenizer = SmallTokenizer()
     tokenizer.chat_template = "\n{{ strftime_now('%A, %d %B %Y, %Y-%m-%d') }} [{{ messages[0].content }}]"
     assert Prompts(tokenizer).before == "\nFriday, 26 July 2024, 2024-07-26 ["
+    tokenizer.chat_template = "{{ strftime_now('%H:%M:%S %-d %F %I %p 100%%') }} [{{ messages[0].content }}]"
+    assert Prompts(tokenizer).before == "00:00:00 26 2024-07-26 12 AM 100% ["
 
 
 @pytest.mark.parametrize(
@@ -292,6 +307,22 @@ def test_templates_that_cannot_frame_are_refused(template: str | None, said: str
         Prompts(tokenizer)
 
 
+def test_a_template_may_want_a_question_behind_every_answer() -> None:
+    tokenizer = tokenizer_of("qwen2")
+    end = Prompts(tokenizer).stop_tokens
+    refusal = "{% if messages[-1].role == 'assistant' %}{{ raise_exception('Expected last role user') }}{% endif %}"
+    tokenizer.chat_template = refusal + tokenizer.chat_template
+    assert Prompts(tokenizer).stop_tokens == end
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_halves_of_an_emoji_are_replacement_characters(name: str) -> None:
+    prompts, text, plain = Prompts(tokenizer_of(name)), "The mill \ud83d stood \udc00.", "The mill \ufffd stood \ufffd."
+    for encode in (prompts.text, prompts.with_offsets, prompts.document, prompts.document_offsets, prompts.question):
+        assert encode(text) == encode(plain)
+    assert prompts.question("Who?", text) == prompts.question("Who?", plain)
+
+
 def test_a_tokenizer_that_joins_the_separator_to_a_letter_is_refused() -> None:
     tokenizer = Tokenizer(models.BPE({"x": 0, "\n": 1, "x\n": 2, "[": 3, "]": 4}, [("x", "\n")]))
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, name_or_path="test")
@@ -363,6 +394,10 @@ def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:
         ({"graphs": "yes"}, "reader.graphs must be true or false"),
         ({"memory": utaca.Memory(block_size=0)}, "reader.memory.block_size is 0"),
         ({"memory": utaca.Memory(n_representatives=17)}, "reader.memory.n_representatives is 17"),
+        (
+            {"memory": {"n_local": 64}},
+            "memory must be a utaca.Memory, as utaca.Memory(n_local=256), not {'n_local': 64}",
+        ),
         ({"memory": utaca.Memory(storage="host"), "graphs": True}, "reader.graphs=true cannot decode with"),
     ],
 )
@@ -371,6 +406,12 @@ def test_impossible_values_are_one_sentence(name: str, given: dict[str, object],
     with pytest.raises(UserError, match=re.escape(said)) as caught:
         utaca.load_reader(folder if name == "folder" else name, **given)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [None, 7, b"tiny"])
+def test_a_reader_is_named_by_a_text_or_a_path(name: object) -> None:
+    with pytest.raises(UserError, match=r"a reader has a name, a Hugging Face id or a folder, and .* is none of these"):
+        utaca.load_reader(name)
 
 
 def test_a_folder_is_no_config_for_a_file_beside_it(folder: Path) -> None:
@@ -418,6 +459,96 @@ def test_a_bias_names_one_token() -> None:
     reader = make_reader()
     with pytest.raises(UserError, match=r"reader\.logit_bias names 'ab', which is 2 tokens to reader 'test'; name one"):
         Reader(reader.model, reader.tokenizer, replace(reader.settings, logit_bias={"ab": 1.0}))
+
+
+@pytest.mark.parametrize("bias", [float("nan"), float("inf"), -float("inf")])
+def test_a_bias_is_finite(bias: float) -> None:
+    reader = make_reader()
+    with pytest.raises(UserError, match=r"reader\.logit_bias of 'a' is .*; give a finite number"):
+        Reader(reader.model, reader.tokenizer, replace(reader.settings, logit_bias={"a": bias}))
+
+
+TOKENS = some_tokens(50)
+BLOCKS = InfLLM(budget=2)
+METHODS = [
+    BLOCKS,
+    H2O(budget=30, chunk=8),
+    SnapKV(budget=40),
+    FullAttention(),
+    WindowOnly(budget=30, n_init=4),
+    FastKV(budget=40, depth=3, tsp_layer=1),
+]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        TOKENS[None],
+        TOKENS.int(),
+        TOKENS.tolist(),
+        tuple(TOKENS.tolist()),
+        [TOKENS.tolist()],
+        TOKENS.numpy(),
+        TOKENS.numpy().astype("uint16"),
+        {"input_ids": TOKENS[None]},
+        BatchEncoding({"input_ids": [TOKENS.tolist()], "attention_mask": [[1] * 50]}),
+    ],
+)
+def test_ids_of_one_document_are_taken_whatever_holds_them(form: object) -> None:
+    reader = make_reader()
+    for method in METHODS:
+        assert torch.equal(method.read(reader, form, 20).tokens, TOKENS), method.name
+    assert torch.equal(prefill(reader, form).tokens, TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (TOKENS.expand(2, -1), r"type Tensor, and its shape is \[2, 50\]: give those of one document"),
+        (TOKENS.float(), "holds float32: give whole numbers"),
+        (TOKENS.numpy() / 1, "type ndarray, and holds float64"),
+        (TOKENS > 3, "holds bool"),
+        ([1, None], "type list: give one of these"),
+        ([[1, 2], [3]], "type list"),
+        ([10**30], "type list"),
+        (["a", "b"], "type list"),
+        (None, "type NoneType"),
+        (7, "type int"),
+        (b"The mill", r"type bytes: give its text, by decode\(\)"),
+        (Path("mill.txt"), r"type PosixPath: give its text, by read_text\(\)"),
+        ([], "the document is empty"),
+        (torch.zeros(1, 0), "the document is empty"),
+        ([5, -1], "has token id -1, but"),
+        ([5, 97], "has token id 97, but the reader's vocabulary has 97 entries"),
+    ],
+)
+def test_what_is_no_document_is_one_sentence(form: object, words: str) -> None:
+    reader = make_reader()
+    for read in (prefill, *(lambda *given, m=method: m.read(*given, 20) for method in METHODS)):
+        with pytest.raises(UserError, match=words) as caught:
+            read(reader, form)
+        assert "\n" not in str(caught.value)
+
+
+def test_answers_in_threads_are_those_of_one_after_another() -> None:
+    """Bit for bit, by one reader or several, whatever they read and decode by."""
+    readers = [make_reader(), make_reader("qwen2")]
+    readers[1].model.to(torch.bfloat16)
+
+    def answer(number: int) -> list[object]:
+        reader, method = readers[number % 2], METHODS[number % 2 * (number % len(METHODS))]
+        document = f"{number} garden was quiet. " * 20
+        options = {"policy": Sub(1), "agreement": True} if method.adjustable else {}
+        reading = method.read(reader, document, 40)
+        tokens = utaca.stream(reading, "Who?", budget=4 if method.adjustable else None, max_new_tokens=8, **options)
+        return [(t.token, t.logprob, {site: x.tolist() for site, x in t.embeddings.items()}) for t in tokens]
+
+    numbers = range(8)
+    alone = [answer(number) for number in numbers]
+    enabled = torch.backends.mkldnn.enabled
+    with ThreadPoolExecutor(len(numbers)) as pool:
+        assert list(pool.map(answer, numbers)) == alone
+    assert torch.backends.mkldnn.enabled == enabled
 
 
 def test_embeddings_keep_no_more_than_the_last_rows_alive() -> None:

@@ -465,6 +465,20 @@ def test_an_adapter_that_is_not_whole_is_refused(base: Path, broken: Path, name:
     assert f"{name} " in said(settings(base, broken))
 
 
+def test_an_adapter_that_lacks_a_part_is_refused(base: Path, adapter: Path, broken: Path) -> None:
+    weights = load_file(broken / lora.WEIGHTS)
+    save_file({name: value for name, value in weights.items() if ".1.mlp." not in name}, broken / lora.WEIGHTS)
+    with pytest.raises(UserError, match=r"cannot be merged \(UserWarning: Found missing adapter keys .*mlp.* anew$"):
+        load(settings(base, broken))
+    save_file({name: value for name, value in weights.items() if "o_proj.lora_A" not in name}, broken / lora.WEIGHTS)
+    assert "has half of what changes model.layers.0.self_attn.o_proj; copy" in said(settings(base, broken))
+    for name in lora.FILES:
+        (broken / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    for name in (lora.CONFIG, lora.BASE, lora.WEIGHTS):
+        assert f"{name} is the pointer that Git LFS keeps in its place" in said(settings(base, broken))
+        shutil.copy(adapter / name, broken / name)
+
+
 def test_an_adapter_of_another_model_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
     other = small_folder(tmp_path / "other", seed=1)
     assert "is an adapter of another base model: it was trained on" in said(settings(other, adapter))

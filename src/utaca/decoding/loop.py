@@ -8,10 +8,10 @@ for steps and is resumed once they have run, so that any number of answers may s
 from __future__ import annotations
 
 import math
-import operator
 import time
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -23,9 +23,10 @@ from utaca.decoding.sampling import Sampling
 from utaca.detection.detector import Detector
 from utaca.detection.signal import Seen
 from utaca.detection.signals import SIGNALS
-from utaca.errors import UserError
+from utaca.errors import UserError, whole
 from utaca.readers.load import Reader
 from utaca.readers.onednn import onednn
+from utaca.settings.machine import in_turn
 from utaca.trace import Generation, NotFiniteError, Token
 
 TOP = 10
@@ -140,6 +141,7 @@ class Decoding:
     prefix: str = ""
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.budget is None and self.reading.budget is None:
             raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
         if (self.budget is not None and min(self.budgets, default=0) < 1) or self.max_new_tokens < 1:
@@ -170,14 +172,30 @@ class Decoding:
         if self.detector is not None:
             self.detector.check(self.reading.reader)
 
+    def _check_types(self) -> None:
+        if not hasattr(self.reading, "begin"):
+            raise UserError("a question is asked of a document that was read, as memory = utaca.prefill(reader, text)")
+        if self.detector is not None and not hasattr(self.detector, "step"):
+            raise UserError("detector must be a utaca.Detector, as utaca.load_detector(path) gives")
+        for name, kind, example in (
+            ("question", str, "a text"),
+            ("prefix", str, "a text"),
+            ("policy", Policy | None, "a utaca.Policy, as utaca.Sub(16)"),
+            ("sampling", Sampling | None, "a utaca.Sampling, as utaca.Sampling(0.7)"),
+            ("interventions", Mapping, "a mapping of steps to decisions, as {3: True}"),
+        ):
+            if not isinstance(getattr(self, name), kind):
+                raise UserError(f"{name} must be {example}, not {getattr(self, name)!r}")
+        for name in ("max_new_tokens", "witness", "expanded") + (("every",) if self.every is not None else ()):
+            whole(name, getattr(self, name))
+
     @property
     def budgets(self) -> list[int]:
         """The budget of each step; the last one serves all further steps."""
         budget = self.reading.budget if self.budget is None else self.budget
-        try:
-            return [operator.index(budget)]
-        except TypeError:
-            return [operator.index(each) for each in budget]
+        if (isinstance(budget, Sequence) and not isinstance(budget, str | bytes)) or getattr(budget, "ndim", 0):
+            return [whole("budget", each) for each in budget]
+        return [whole("budget", budget)]
 
     @property
     def signals(self) -> list[str]:
@@ -202,6 +220,12 @@ def generate(reading: Reading, question: str, **options: Any) -> Generation:
 def stream(reading: Reading, question: str, **options: Any) -> Iterator[Token]:
     """As :func:`generate`, yielding each token as it is accepted."""
     decoding = Decoding(reading, question, **options)
+    next_token = in_turn(partial(next, _tokens(decoding), None))
+    while (token := next_token()) is not None:
+        yield token
+
+
+def _tokens(decoding: Decoding) -> Iterator[Token]:
     for event in _decode(decoding, *_read([decoding])):
         if isinstance(event, Token):
             yield event
@@ -209,6 +233,7 @@ def stream(reading: Reading, question: str, **options: Any) -> Iterator[Token]:
             _run(decoding.reading.reader, *event)
 
 
+@in_turn
 def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
     """Answers to several questions, of one document or several of one reader, their steps in shared passes.
 
@@ -216,6 +241,8 @@ def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
     readers. ``seconds`` of each counts the passes that it shared in full. As the rows of a pass round alike only up to
     the size of a matrix product, low bits depend on what is decoded together.
     """
+    if not decodings or not all(isinstance(each, Decoding) for each in decodings):
+        raise UserError("several questions are a list of utaca.Decoding(memory, question, budget); give one at least")
     if len({id(decoding.reading.reader) for decoding in decodings}) > 1:
         raise UserError("answers of several readers cannot share passes; decode those of each reader by themselves")
     generations = [Generation(decoding.reading.block_size) for decoding in decodings]

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from utaca.errors import UserError
+from utaca.errors import UserError, whole
 from utaca.records.schemas import CORRECT
 from utaca.settings.schema import POLICY
 from utaca.trace import Token
@@ -36,6 +36,9 @@ class Set(Policy):
 
     n: int
 
+    def __post_init__(self) -> None:
+        whole(f"the number of {type(self).__name__}", self.n)
+
     def update(self, k: int, k_max: int, token: Token | None) -> int:
         return min(self.n, k_max)
 
@@ -45,6 +48,9 @@ class Sub(Policy):
     """Sub.n: the next token gets ``n`` blocks less, at least 1."""
 
     n: int
+
+    def __post_init__(self) -> None:
+        whole(f"the number of {type(self).__name__}", self.n)
 
     def update(self, k: int, k_max: int, token: Token | None) -> int:
         return max(1, k - self.n)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from utaca.errors import UserError
+from utaca.errors import UserError, whole
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,9 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not all(isinstance(number, int | float) for number in (self.temperature, self.top_p)):
+            raise UserError("sampling: temperature and top_p must be numbers, as in utaca.Sampling(0.7, top_p=0.9)")
+        whole("sampling: seed", self.seed)
         if not self.temperature > 0:
             raise UserError("sampling: temperature must be above 0; leave sampling out for greedy decoding")
         if not 0 < self.top_p <= 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -209,6 +210,10 @@ def load(path: str | Path) -> Detector:
 
     Raises :class:`UserError` where the file is missing or is no detector of this version.
     """
+    if not isinstance(path, str | PathLike):
+        raise UserError(f"a detector is loaded from a file, not from {path!r}; give its path")
+    if Path(path).is_dir():
+        raise UserError(f"{path} is a folder; name the detector's file in it, as seed0/model.safetensors of a run's")
     if not Path(path).is_file():
         raise UserError(f"{path} does not exist; train the detector first")
     try:
@@ -219,7 +224,7 @@ def load(path: str | Path) -> Detector:
         detector = Detector(build(schema.Detector, about["settings"]), about["input_width"], reader)
         detector.thresholds, detector.facts = about["thresholds"], about["facts"]
         detector.load_state_dict(tensors)
-    except (UserError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         why = " ".join(str(error).split())
         raise UserError(f"{path} is not a detector of this version of utaca; train it again ({why})") from error
     return detector

@@ -34,22 +34,23 @@ from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
 from utaca.room import Sizes, chunks, document_bytes
-from utaca.settings.machine import return_freed_memory
+from utaca.settings.machine import in_turn, return_freed_memory
 from utaca.settings.schema import TOKENS, UNWEIGHTED, Memory
 
 
+@in_turn
 @torch.inference_mode()
 def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, description: str = "") -> BlockMemory:
     """Read a document once into a sealed block memory, which serves any number of questions, budgets and policies.
 
-    ``document`` is its text, or token ids [N] that begin with what the chat template puts before it. How it is read
-    depends on ``reader.settings.memory`` alone, which the memory keeps. A ``description`` shows a progress bar. Raises
-    :class:`UserError` for an empty document, for token ids outside the vocabulary, and where the document does not fit
-    into the memory that is free.
+    ``document`` is its text, or token ids [N] that begin with what the chat template puts before it
+    (:meth:`Reader.document`). How it is read depends on ``reader.settings.memory`` alone, which the memory keeps. A
+    ``description`` shows a progress bar. Raises :class:`UserError` for an empty document, for what is neither text nor
+    ids of the vocabulary, and where the document does not fit into the memory that is free.
     """
-    tokens = reader.encode_document(document) if isinstance(document, str) else document.to(reader.device)
-    m = replace(reader.settings.memory)
-    _check(tokens, reader.model.config.vocab_size)
+    if not isinstance(reader, Reader):
+        raise UserError(f"a document is read by a reader, as utaca.load_reader gives, not by {reader!r}")
+    tokens, m = reader.document(document), replace(reader.settings.memory)
     layout, length = Layout(m.n_init, m.n_local, m.block_size), len(tokens)
     together = chunks(m, clipped)
     _check_room(reader, m, length, together)
@@ -170,14 +171,3 @@ def _check_room(reader: Reader, m: Memory, length: int, together: int) -> None:
     ways = ["set reader.memory.storage=host"] if device.type == "cuda" and m.storage == "device" else []
     ways += ["set reader.dtype=bfloat16"] if reader.dtype == torch.float32 else []
     check_room("the document's keys and values need", needed, device, [*ways, "shorten the document"])
-
-
-def _check(tokens: Tensor, vocabulary: int) -> None:
-    if len(tokens) == 0:
-        raise UserError("the document is empty; give at least one token of text")
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or high >= vocabulary:
-        raise UserError(
-            f"the document has token id {low if low < 0 else high}, but the reader's vocabulary has {vocabulary} "
-            "entries; encode it with the reader's own tokenizer"
-        )

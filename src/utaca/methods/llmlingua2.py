@@ -22,6 +22,7 @@ from utaca.methods.dense import Dense, DenseMethod
 from utaca.methods.full import Everything
 from utaca.methods.method import State
 from utaca.readers.load import Reader
+from utaca.readers.prompts import whole_characters
 
 KINDS = {"xlm-roberta": "xlm-roberta-large", "bert": "bert-base-multilingual-cased"}
 """Types of token classifiers, and the names by which the package knows them: it looks for these in a model's path."""
@@ -77,6 +78,8 @@ class LLMLingua2(DenseMethod):
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
+        if isinstance(document, str):
+            document = whole_characters(document)
         whole = reader.encode(document) if isinstance(document, str) else document
         tokens, dropped = self.tokens(reader, whole, room)
         rate = self.budget / len(tokens) if self.budget else self.rate
@@ -113,7 +116,7 @@ def _kind(model: str) -> str | None:
     if folder.is_dir() and not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
         return None
     try:
-        return AutoConfig.from_pretrained(model).model_type
+        return AutoConfig.from_pretrained(model, trust_remote_code=False).model_type
     except (OSError, ValueError):
         return None
 

@@ -21,6 +21,7 @@ from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.memory.attention import Segment
 from utaca.readers.load import Reader
+from utaca.settings.machine import in_turn
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,10 @@ class Method(ABC):
 
     budget: int
 
+    def __init_subclass__(cls) -> None:
+        if "read" in vars(cls):
+            cls.read = in_turn(cls.read)
+
     def __post_init__(self) -> None:
         self.require(self.budget >= 1, "budget must be at least 1")
 
@@ -226,10 +231,9 @@ class Method(ABC):
 
         Both ends stay, as LongBench cuts: instructions stand there. Raises :class:`UserError` where nothing is left.
         """
-        tokens = reader.encode_document(document) if isinstance(document, str) else document.to(reader.device)
+        tokens = reader.document(document)
         longest = self.longest(reader, room)
         if longest is None or len(tokens) <= longest:
-            self.require(len(tokens) > 0, "the document is empty; give at least one token of text")
             return tokens, 0
         self.require(
             longest > 1,

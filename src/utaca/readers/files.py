@@ -1,17 +1,169 @@
-"""A reader's files, looked at where they lie: its sizes and its weights; without torch."""
+"""A reader's files, looked at where they lie: whether they are whole, its sizes and its weights; without torch."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from utaca.errors import UserError
 from utaca.room import Sizes
 from utaca.settings.schema import Reader
 
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+"""What transformers reads weights from: one file, else the shards that an index names."""
+
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model")
+_OBJECTS = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.json",
+)  # fmt: skip
+_POINTER = b"version https://git-lfs"
+_NUMBERS = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+    "max_position_embeddings",
+)  # fmt: skip
+"""Sizes that a ``config.json`` must tell: transformers would take those of another model."""
+_MOST_LAYERS = 1000
+QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
+_OTHERS = dict.fromkeys(
+    ("quantization_config", "compression_config", "quantization"), f"its weights are {QUANTISED}"
+) | {
+    "auto_map": "it brings code of its own, which is never run; use a model of transformers",
+    "transformers_weights": f"its weights lie elsewhere; name them {WHOLE}",
+}
+"""Keys of a ``config.json`` that say that a model is not a plain one, and what they mean."""
+
+
+def where(reader: Reader) -> str:
+    """The reader's name and path, the beginning of a sentence about it."""
+    return f"reader {reader.name!r} (reader.path={reader.path})"
+
+
+@contextmanager
+def in_a_sentence(sentence: str, mend: str) -> Iterator[None]:
+    """Whatever goes wrong in the block as a :class:`UserError`: the sentence, the cause in its first words, the mend.
+
+    The libraries that read a model's files raise errors of every class.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        mend = "let this user read it" if isinstance(error, PermissionError) else mend
+        raise UserError(f"{sentence} ({_cause(error)}); {mend}") from error
+
+
+def _cause(error: Exception) -> str:
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words[:200]}" if words else type(error).__name__
+
+
+def broken(path: Path, error: Exception) -> UserError:
+    """What to say of a file that could not be read, with the mend."""
+    try:
+        if _is_pointer(path):
+            return UserError(f"{path} is the pointer that Git LFS keeps in its place; fetch the file: git lfs pull")
+    except PermissionError:
+        # safetensors says that there is no such file.
+        return UserError(f"{path} may not be read by this user; change its permissions")
+    except OSError:
+        pass
+    return UserError(f"{path} cannot be read ({_cause(error)}); copy or download it anew")
+
+
+def _is_pointer(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_POINTER)) == _POINTER
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; raises :class:`UserError` where it cannot be read, or holds no object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise broken(path, error) from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no JSON object; copy or download it anew")
+    return content
+
+
+def check_folder(reader: Reader) -> None:
+    """Raise :class:`UserError` where a file is missing in a reader's folder, or is another than it should be."""
+    folder, named = Path(reader.path), where(reader)
+    if (folder / "adapter_config.json").is_file():
+        raise UserError(
+            f"{named} holds an adapter (adapter_config.json); set reader.path to its base model and reader.adapter to "
+            "this folder, or merge the two"
+        )
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{named} has no config.json; point reader.path at a Hugging Face model folder")
+    for path in sorted(folder.iterdir()):
+        if path.name in _OBJECTS:
+            read_object(path)
+        elif path.suffix in (".jinja", ".model", ".txt") and path.is_file() and _is_pointer(path):
+            raise broken(path, ValueError())
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")):
+        raise UserError(f"{named} has no tokenizer; add tokenizer.json to the folder")
+    if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
+        if any(path.is_file() for path in folder.glob("*.safetensors")):
+            raise UserError(f"{named} has .safetensors files, but neither {WHOLE} nor {INDEX}; copy that too")
+        other = next((path.name for form in ("*.bin", "*.pt", "*.pth", "*.gguf") for path in folder.glob(form)), None)
+        instead = f", but {other}, which is not read" if other else ""
+        raise UserError(f"{named} has no weights{instead}; add its .safetensors files to the folder")
+    lacking = [name for name in _shards(reader) if not (folder / name).is_file()]
+    if lacking:
+        raise UserError(f"{named} lacks {first_few(lacking)}, which {INDEX} names; copy or download what is missing")
+
+
+def check_config(path: Path) -> None:
+    """Raise :class:`UserError` where a ``config.json`` is not that of a plain model whose sizes go together."""
+    config = read_object(path)
+    for key, meaning in _OTHERS.items():
+        if config.get(key) is not None:
+            raise UserError(f"{path} has {key}: {meaning}")
+    size = sizes(path)
+    if size.heads % size.kv_heads or size.head_size % 2 or (not config.get("head_dim") and size.hidden % size.heads):
+        raise UserError(
+            f"{path} has {size.heads} heads of width {size.head_size} and {size.kv_heads} key-value heads for "
+            f"hidden_size={size.hidden}, which do not go together; copy or download it anew"
+        )
+
+
+def _numbers(path: Path) -> dict[str, Any]:
+    """What a ``config.json`` holds; raises :class:`UserError` where a size is none that a model can have."""
+    config = read_object(path)
+    optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
+    for key in (*_NUMBERS, *optional):
+        value = config.get(key)
+        # So many layers would take hours to make, be they without weights.
+        if type(value) is not int or value < 1 or (key == "num_hidden_layers" and value > _MOST_LAYERS):
+            raise UserError(
+                f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0, as models have"
+            )
+    return config
+
+
+def first_few(names: Sequence[str]) -> str:
+    """The first three names and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _shards(reader: Reader) -> dict[str, list[str]]:
+    """The files that hold a reader's weights, and which ones an index says that each of them has."""
+    if _found(reader, WHOLE) is not None or (index := _found(reader, INDEX)) is None:
+        return {WHOLE: []}
+    places = read_object(index).get("weight_map")
+    if not places or not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise UserError(f"{index} has no weight_map of weights and files; copy or download it anew")
+    shards: dict[str, list[str]] = {}
+    for weight, name in sorted(places.items()):
+        shards.setdefault(name, []).append(weight)
+    return shards
 
 
 def config_file(reader: Reader) -> Path | None:
@@ -20,46 +172,71 @@ def config_file(reader: Reader) -> Path | None:
 
 
 def weights(reader: Reader) -> list[Path]:
-    """Its files of weights, in its folder or in the cache; none where one of a hub model's is missing."""
-    folder = Path(reader.path)
-    if folder.is_dir():
-        return sorted(folder.glob("*.safetensors"))
-    index = _found(reader, "model.safetensors.index.json")
-    names = ["model.safetensors"]
-    if index is not None:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    files = [_found(reader, name) for name in names]
+    """Its files of weights, in its folder or in the cache; none where one is missing."""
+    files = [_found(reader, name) for name in sorted(_shards(reader))]
     return [file for file in files if file is not None] if all(files) else []
 
 
 def sizes(config: Path) -> Sizes:
     """The sizes that a ``config.json`` of transformers tells."""
-    told = json.loads(config.read_text(encoding="utf-8"))
-    heads, hidden = told["num_attention_heads"], told["hidden_size"]
+    numbers = _numbers(config)
+    heads, hidden = numbers["num_attention_heads"], numbers["hidden_size"]
     return Sizes(
-        layers=told["num_hidden_layers"],
+        layers=numbers["num_hidden_layers"],
         heads=heads,
-        kv_heads=told.get("num_key_value_heads") or heads,
-        head_size=told.get("head_dim") or hidden // heads,
+        kv_heads=numbers.get("num_key_value_heads") or heads,
+        head_size=numbers.get("head_dim") or hidden // heads,
         hidden=hidden,
-        intermediate=told["intermediate_size"],
+        intermediate=numbers["intermediate_size"],
     )
 
 
 def positions(config: Path) -> int:
     """Positions that a ``config.json`` says the model was trained for."""
-    return json.loads(config.read_text(encoding="utf-8"))["max_position_embeddings"]
+    return _numbers(config)["max_position_embeddings"]
+
+
+class Stored(NamedTuple):
+    """What a file of weights says of one of them: how its numbers are written, and its sizes."""
+
+    kind: str
+    shape: tuple[int, ...]
+
+
+def stored(files: Sequence[Path]) -> dict[str, Stored]:
+    """The weights in files, by name, from their headers; raises :class:`UserError` for a file that is not whole."""
+    from safetensors import SafetensorError, safe_open
+
+    weights = {}
+    for path in files:
+        try:
+            with safe_open(path, "numpy") as file:
+                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                weights |= {name: Stored(one.get_dtype(), tuple(one.get_shape())) for name, one in slices.items()}
+        except (OSError, SafetensorError) as error:
+            raise broken(path, error) from error
+    return weights
+
+
+def stored_weights(reader: Reader) -> dict[str, Stored] | None:
+    """The weights of a reader whose files are here, by name; None where one is missing.
+
+    Raises :class:`UserError` as :func:`stored` does, and where a file has not what the index says.
+    """
+    weights: dict[str, Stored] = {}
+    for name, listed in _shards(reader).items():
+        if (path := _found(reader, name)) is None:
+            return None
+        there = stored([path])
+        if lacking := [weight for weight in listed if weight not in there]:
+            raise UserError(f"{path} lacks {first_few(lacking)}, which {INDEX} says it has; copy or download both anew")
+        weights |= there
+    return weights
 
 
 def parameters(files: Sequence[Path]) -> int:
     """Numbers in files of weights, by their headers."""
-    from safetensors import safe_open
-
-    total = 0
-    for path in files:
-        with safe_open(path, "numpy") as file:
-            total += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    return total
+    return sum(prod(weight.shape) for weight in stored(files).values())
 
 
 def fetch(reader: Reader) -> str:

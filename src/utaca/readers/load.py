@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, cached_property, partial
+from os import PathLike
 from pathlib import Path
 from typing import IO
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import cached_file
 
 from utaca.errors import UserError
-from utaca.readers import smollm2
+from utaca.readers import files, smollm2
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.families import FAMILIES
 from utaca.readers.identity import identity_of, shape_of
 from utaca.readers.onednn import onednn
-from utaca.readers.prompts import Prompts, frame
-from utaca.settings.machine import keep_freed_memory, natural_dtype, promised_gpu, take_gpu, visible_gpus
+from utaca.readers.prompts import Prompts
+from utaca.readers.tokenizer import load_tokenizer
+from utaca.readers.whole import check_names, check_numbers, check_stored, check_tokenizer, empty
+from utaca.settings.machine import in_turn, keep_freed_memory, natural_dtype, promised_gpu, take_gpu, visible_gpus
 from utaca.settings.schema import Reader as ReaderSettings
 
 # Rotary types whose frequencies do not depend on the positions seen, so that we may place keys as we like.
@@ -76,9 +87,7 @@ class Reader:
     @cached_property
     def stop_tokens(self) -> frozenset[int]:
         """Tokens that end an answer: those of the generation config, of the tokenizer and of the chat template."""
-        configured = self.model.generation_config.eos_token_id
-        ids = configured if isinstance(configured, list) else [configured]
-        return self.prompts.stop_tokens.union(i for i in ids if i is not None)
+        return self.prompts.stop_tokens.union(_ends(self.model.generation_config.eos_token_id))
 
     @cached_property
     def identity(self) -> str:
@@ -97,6 +106,23 @@ class Reader:
         """Token ids [T] of a question with the chat template's closing, as they follow a document's, and of the
         answer's beginning where it is given."""
         return self._tensor(self.prompts.question(text, prefix))
+
+    def document(self, document: object) -> Tensor:
+        """Token ids [N] of a document: of its text, as :meth:`encode_document`, or its ids as they are.
+
+        Ids may be [N], or [1, N] as a tokenizer gives them for one text, in a tensor, an array, a list or in what a
+        tokenizer returns. Raises :class:`UserError` for anything else, for none, and for ids outside the vocabulary.
+        """
+        tokens = self.encode_document(document) if isinstance(document, str) else _ids(document).to(self.device)
+        if not len(tokens):
+            raise UserError("the document is empty; give at least one token of text")
+        low, high, rows = int(tokens.min()), int(tokens.max()), self.model.config.vocab_size
+        if low < 0 or high >= rows:
+            raise UserError(
+                f"the document has token id {low if low < 0 else high}, but the reader's vocabulary has {rows} "
+                "entries; encode it with the reader's own tokenizer"
+            )
+        return tokens
 
     def _tensor(self, ids: list[int]) -> Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self.device)
@@ -168,10 +194,36 @@ class Reader:
         return dict(self._embeddings)
 
 
+def _ids(document: object) -> Tensor:
+    """Token ids [N] from whatever holds those of one document, see :meth:`Reader.document`."""
+    wanted = f"a document is its text, or token ids [N], whole numbers; this is of type {type(document).__name__}"
+    if isinstance(document, bytes | bytearray | PathLike):
+        way = "read_text()" if isinstance(document, PathLike) else "decode()"
+        raise UserError(f"{wanted}: give its text, by {way}")
+    if isinstance(document, Mapping) and "input_ids" in document:
+        document = document["input_ids"]
+    try:
+        ids = torch.as_tensor(document)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise UserError(f"{wanted}: give one of these") from error
+    if ids.ndim == 2 and len(ids) == 1:
+        ids = ids[0]
+    if ids.ndim != 1:
+        raise UserError(f"{wanted}, and its shape is {list(ids.shape)}: give those of one document")
+    if len(ids) and (ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex()):
+        raise UserError(f"{wanted}, and holds {str(ids.dtype).removeprefix('torch.')}: give whole numbers")
+    return ids.long()
+
+
 def _biases(prompts: Prompts, settings: ReaderSettings, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids and biases of the tokens that ``reader.logit_bias`` names; :class:`UserError` for a text of several."""
+    """Ids and biases of the tokens that ``reader.logit_bias`` names.
+
+    Raises :class:`UserError` for a text of several tokens, and for a bias that is not finite.
+    """
     ids = []
-    for text in settings.logit_bias:
+    for text, bias in settings.logit_bias.items():
+        if not math.isfinite(bias):
+            raise UserError(f"reader.logit_bias of {text!r} is {bias}; give a finite number, as -100 for never")
         tokens = prompts.text(text)
         if len(tokens) != 1:
             raise UserError(
@@ -205,40 +257,87 @@ def check_settings(settings: ReaderSettings) -> None:
 
 
 def check(settings: ReaderSettings) -> None:
-    """Raise :class:`UserError` where the reader cannot be had or is not supported, before its weights are read."""
+    """Raise :class:`UserError` where the reader cannot be had or is not supported, before its weights are read.
+
+    Of weights that are here, names and shapes are compared with the model's own.
+    """
+    _checked(settings)
+
+
+def _checked(settings: ReaderSettings) -> PreTrainedTokenizerBase:
+    """The tokenizer of a reader that passes :func:`check`."""
     check_settings(settings)
-    where = f"reader {settings.name!r} (reader.path={settings.path})"
-    local = Path(settings.path)
+    where, revision = files.where(settings), settings.revision or None
+    with files.in_a_sentence(f"{where} cannot be read", "copy or download the model anew"):
+        _check_place(settings)
+        with files.in_a_sentence(f"{where} has a config.json that makes no model", "copy or download it anew"):
+            config = AutoConfig.from_pretrained(settings.path, revision=revision, trust_remote_code=False)
+            model = empty(config)
+        _check_attention(where, config)
+        with files.in_a_sentence(f"{where} has a generation_config.json that cannot be used", "mend or remove it"):
+            _ends(model.generation_config.eos_token_id)
+            if (Path(settings.path) / "generation_config.json").is_file():
+                _ends(GenerationConfig.from_pretrained(settings.path).eos_token_id)
+        with files.in_a_sentence(f"{where} has a tokenizer that cannot be used", "copy or download its files anew"):
+            tokenizer = load_tokenizer(settings.path, settings.revision)
+            prompts = Prompts(tokenizer)
+            check_tokenizer(where, tokenizer, prompts, config.vocab_size)
+        _biases(prompts, settings, torch.device("cpu"))
+        if (stored := files.stored_weights(settings)) is not None:
+            check_stored(where, model, stored)
+        if settings.adapter:
+            from utaca.readers import lora
+
+            lora.check(settings.adapter, settings.path, model)
+    return tokenizer
+
+
+def _check_place(settings: ReaderSettings) -> None:
+    """Raise :class:`UserError` where no plain model of a known family lies at the reader's path."""
+    where, local = files.where(settings), Path(settings.path)
     if smollm2.is_fetched(settings.path) and not smollm2.is_complete(local):
         raise UserError(f"{where} is not fetched yet; run: {smollm2.COMMAND}")
     if local.is_dir():
-        if not (local / "config.json").is_file():
-            raise UserError(f"{where} has no config.json; point reader.path at a Hugging Face model folder")
-        if not any((local / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")):
-            raise UserError(f"{where} has no tokenizer; add tokenizer.json to the folder")
-        if not list(local.glob("*.safetensors")):
-            raise UserError(f"{where} has no weights; add its .safetensors files to the folder")
+        files.check_folder(settings)
+        config = local / "config.json"
+    elif local.is_file():
+        raise UserError(f"{where} is a file; set reader.path to the folder that it lies in")
     else:
         try:
-            cached_file(settings.path, "config.json", revision=settings.revision or None)
+            config = Path(cached_file(settings.path, "config.json", revision=settings.revision or None))
         except (OSError, ValueError) as error:
             raise UserError(
                 f"{where} is neither a local folder nor available from the hub; download it, or set reader.path to a "
                 "folder (a gated model also needs HF_TOKEN)"
             ) from error
-    config = AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
-    if config.model_type not in FAMILIES:
-        raise UserError(f"{where} is a {config.model_type} model; supported are {', '.join(FAMILIES)}")
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rope not in FIXED_ROTARY:
-        raise UserError(f"{where} uses {rope} rotary scaling; supported are {', '.join(FIXED_ROTARY)}")
+    kind = files.read_object(config).get("model_type")
+    if not isinstance(kind, str):
+        raise UserError(f"{config} has no model_type; copy or download it anew")
+    if kind not in FAMILIES:
+        raise UserError(f"{where} is a {kind} model; supported are {', '.join(FAMILIES)}")
+    files.check_config(config)
+
+
+def _check_attention(where: str, config: PretrainedConfig) -> None:
+    """Raise :class:`UserError` where a model attends in a way that block memory cannot."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    kind = rope.get("rope_type", "default")
+    if kind not in FIXED_ROTARY:
+        raise UserError(f"{where} uses {kind} rotary scaling; supported are {', '.join(FIXED_ROTARY)}")
+    for key, value in {**rope, "rms_norm_eps": getattr(config, "rms_norm_eps", 1.0)}.items():
+        if key in ("rope_theta", "factor", "rms_norm_eps") and not 0 < value < math.inf:
+            raise UserError(f"{where} has {key}={value} in config.json, which must be above 0; copy it anew")
     layers = getattr(config, "layer_types", None) or []
     if "sliding_attention" in layers or (config.model_type == "mistral" and config.sliding_window):
         raise UserError(f"{where} uses sliding-window attention, which block memory does not support")
-    if settings.adapter:
-        from utaca.readers import lora
 
-        lora.check(settings.adapter, settings.path, config)
+
+def _ends(configured: int | list[int] | None) -> list[int]:
+    """The tokens of an ``eos_token_id``; raises :class:`ValueError` where there are none in it."""
+    ids = configured if isinstance(configured, list) else [] if configured is None else [configured]
+    if not all(type(number) is int for number in ids):
+        raise ValueError(f"eos_token_id is {configured!r}, but must be a token id or several")
+    return ids
 
 
 def resolve_device(device: str) -> str:
@@ -269,29 +368,34 @@ def own_gpu() -> IO[str] | None:
     return taken[1]
 
 
+@in_turn
 def load(settings: ReaderSettings) -> Reader:
     """Load a reader for inference; of several GPUs, onto one that no other process has (:func:`own_gpu`).
 
-    Raises :class:`UserError` as :func:`check` and :func:`utaca.readers.prompts.frame` do, before weights are read.
+    Raises :class:`UserError` as :func:`check` does, before weights are read, and where those that were read are not
+    the model's.
     """
-    check(settings)
-    settings = resolved(settings)
+    tokenizer = _checked(settings)
+    settings, where = resolved(settings), files.where(settings)
     if settings.device == "cpu":
         keep_freed_memory()
     else:
         own_gpu()
-    revision = settings.revision or None
-    tokenizer = AutoTokenizer.from_pretrained(settings.path, revision=revision)
-    frame(tokenizer)
-    _biases(Prompts(tokenizer), settings, torch.device("cpu"))
     dtype = getattr(torch, settings.dtype)
-    model = AutoModelForCausalLM.from_pretrained(
-        settings.path,
-        revision=revision,
-        # An adapter is merged without rounding in between.
-        dtype=torch.float32 if settings.adapter else dtype,
-        attn_implementation=ATTENTION,
-    )
+    with files.in_a_sentence(f"{where} cannot be loaded", "copy or download the model anew"):
+        model, about = AutoModelForCausalLM.from_pretrained(
+            settings.path,
+            revision=settings.revision or None,
+            # An adapter is merged without rounding in between.
+            dtype=torch.float32 if settings.adapter else dtype,
+            attn_implementation=ATTENTION,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+        _ends(model.generation_config.eos_token_id)
+    # A hub model's files may have come just now.
+    check_names(where, about["missing_keys"], about["unexpected_keys"], {})
     if settings.adapter:
         from utaca.readers import lora
 
@@ -299,4 +403,6 @@ def load(settings: ReaderSettings) -> Reader:
         # The frequencies of rotary embedding, which are no parameters, stay in float32.
         for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)
-    return Reader(model.to(settings.device).eval().requires_grad_(False), tokenizer, settings)
+    model = model.to(settings.device).eval().requires_grad_(False)
+    check_numbers(where, model)
+    return Reader(model, tokenizer, settings)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from utaca.errors import UserError
+from utaca.readers.files import in_a_sentence, read_object, stored
 from utaca.readers.identity import identity_of, sampled
 
 CONFIG, WEIGHTS, BASE = "adapter_config.json", "adapter_model.safetensors", "base.json"
@@ -46,11 +47,9 @@ def check_files(adapter: str) -> None:
         )
 
 
-def check(adapter: str, path: str, config: PretrainedConfig) -> None:
-    """Raise :class:`UserError` where an adapter is not one of the model of ``config`` at ``path``; of weights
-    that lie in a folder a few rows are read."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+def check(adapter: str, path: str, model: PreTrainedModel) -> None:
+    """Raise :class:`UserError` where an adapter is not one of ``model``, which is without numbers, at ``path``; of
+    weights that lie in a folder a few rows are read."""
     check_shapes(adapter, path, model)
     if not Path(path).is_dir():
         # A hub model is told when it is loaded.
@@ -68,16 +67,12 @@ def check_shapes(adapter: str, path: str, model: nn.Module) -> None:
     """Raise :class:`UserError` where the adapter's products are not of the model's matrices."""
     modules = dict(model.named_modules())
     mend = "choose an adapter of this model"
-    found = False
-    try:
-        with safe_open(Path(adapter) / WEIGHTS, "pt") as file:
-            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise UserError(f"{Path(adapter) / WEIGHTS} cannot be read ({error}); copy it anew") from error
-    for key, shape in shapes.items():
+    pairs: dict[str, str] = {}
+    for key, (_, shape) in stored([Path(adapter) / WEIGHTS]).items():
         if not (match := _PAIR.fullmatch(key)):
             continue
-        found, name, side = True, match[1], "AB".index(match[2])
+        name, side = match[1], "AB".index(match[2])
+        pairs[name] = pairs.get(name, "") + match[2]
         weight = getattr(modules.get(name), "weight", None)
         if weight is None or weight.ndim != 2:
             raise UserError(f"reader.adapter={adapter} changes {name}, which {path} has not; {mend}")
@@ -88,8 +83,11 @@ def check_shapes(adapter: str, path: str, model: nn.Module) -> None:
             raise UserError(
                 f"reader.adapter={adapter} is for {theirs} {what} of {name}, which has {own} in {path}; {mend}"
             )
-    if not found:
+    if not pairs:
         raise UserError(f"{Path(adapter) / WEIGHTS} holds no LoRA weights of a model; {mend}")
+    for name, sides in pairs.items():
+        if len(sides) < 2:
+            raise UserError(f"{Path(adapter) / WEIGHTS} has half of what changes {name}; copy the adapter's files anew")
 
 
 def check_base(adapter: str, path: str, identity: str) -> None:
@@ -107,14 +105,20 @@ def merged(model: PreTrainedModel, adapter: str, path: str) -> PreTrainedModel:
     check_base(adapter, path, identity_of(model))
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    with (
+        in_a_sentence(f"reader.adapter={adapter} cannot be merged", "copy the adapter's files anew"),
+        warnings.catch_warnings(),
+    ):
+        # Where files lack a part, peft says so and takes zeros.
+        warnings.filterwarnings("error", "Found missing adapter keys")
+        return PeftModel.from_pretrained(model, adapter).merge_and_unload()
 
 
 def _read(path: Path, key: str) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))[key]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no JSON object with {key!r}; copy the adapter's files anew") from error
+    found = read_object(path)
+    if key not in found:
+        raise UserError(f"{path} has no {key!r}; copy the adapter's files anew")
+    return found[key]
 
 
 def _stored_rows(places: Mapping[str, Any], name: str, weight: Tensor) -> Tensor:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from utaca.errors import UserError
+from utaca.readers.files import in_a_sentence
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 SEPARATOR = "\n\n"
@@ -28,11 +30,14 @@ _NATURAL = {
     "instruct": "Using only the text above, answer with its own words, as few as answer the question: {question}",
 }
 
+_NOW = datetime(2024, 7, 26)
+_FORMS = (
+    *"AaBbdejmYyHIMSpfZzwuUWVGDFTRxXc", "-d", "-e", "-j", "-m", "-y", "-H", "-I", "-M", "-S", "%"
+)  # fmt: skip
 _DAY = (
     "{% macro strftime_now(format) %}{{ format"
-    " | replace('%d', '26') | replace('%m', '07') | replace('%b', 'Jul') | replace('%B', 'July')"
-    " | replace('%Y', '2024') | replace('%y', '24') | replace('%A', 'Friday') | replace('%a', 'Fri')"
-    " }}{% endmacro %}{{ '' }}"
+    + "".join(f" | replace('%{form}', '{_NOW:%{form}}')" for form in _FORMS)
+    + " }}{% endmacro %}{{ '' }}"
 )
 """Put before a template that may write today's date, so that a prompt is the same tomorrow: it is always the day that
 Llama 3.1 takes by default. The empty text at the end keeps a line break that the template may begin with."""
@@ -51,6 +56,11 @@ def question(attributes: Sequence[str], person: str, style: str) -> str:
 def natural(question: str, style: str) -> str:
     """A question as people ask it, to be answered with a few words of the text; ``style`` as of :func:`question`."""
     return _NATURAL[style].format(question=question)
+
+
+def whole_characters(text: str) -> str:
+    """A text with U+FFFD for each lone surrogate, as half an emoji in scraped JSON is one: UTF-8 has none."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
@@ -77,14 +87,28 @@ def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
 def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[str], *, answered: bool) -> str:
     """What the chat template makes of messages of user and assistant in turn, asking for an answer or not."""
     roles = ("user", "assistant")
-    return tokenizer.apply_chat_template(
-        [{"role": roles[number % 2], "content": message} for number, message in enumerate(messages)],
-        chat_template=_DAY + tokenizer.get_chat_template(),
-        tokenize=False,
-        add_generation_prompt=not answered,
-        # Templates that do not know it ignore it.
-        enable_thinking=False,
-    )
+    with in_a_sentence(
+        f"the chat template of {tokenizer.name_or_path!r} cannot be rendered",
+        "mend its chat_template.jinja, or use another reader",
+    ):
+        return tokenizer.apply_chat_template(
+            [{"role": roles[number % 2], "content": message} for number, message in enumerate(messages)],
+            chat_template=_DAY + tokenizer.get_chat_template(),
+            tokenize=False,
+            add_generation_prompt=not answered,
+            # Templates that do not know it ignore it.
+            enable_thinking=False,
+        )
+
+
+def _after_an_answer(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What the chat template writes after an assistant's message; some take none that is not followed by a user's."""
+    answer = "<<answer>>"
+    try:
+        found = _rendered(tokenizer, ["-", answer], answered=True)
+    except UserError:
+        found = _rendered(tokenizer, ["-", answer, "-"], answered=False)
+    return found.partition(answer)[2]
 
 
 class Prompts:
@@ -117,27 +141,29 @@ class Prompts:
         names = {text: f"<{token_hex(16)}>" for text in controls}
         self._tokenizer = _renamed(backend, names)
         self._before, self._after = (search.sub(lambda match: names[match[0]], x) for x in (self.before, self.after))
-        answer = "<<answer>>"
-        ending = search.search(_rendered(tokenizer, ["-", answer], answered=True).partition(answer)[2])
+        ending = search.search(_after_an_answer(tokenizer))
         self.end: int = controls[ending[0]] if ending else tokenizer.eos_token_id
         self.stop_tokens = frozenset({tokenizer.eos_token_id, self.end} - {None})
 
+    def _encoded(self, text: str) -> Encoding:
+        return self._tokenizer.encode(whole_characters(text), add_special_tokens=False)
+
     def text(self, text: str) -> list[int]:
         """Token ids of a text by itself."""
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self._encoded(text).ids
 
     def with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Token ids of a text by itself, and where in it each begins and ends."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._encoded(text)
         return encoding.ids, encoding.offsets
 
     def document(self, text: str) -> list[int]:
         """Token ids of a document behind what the template writes before it."""
-        return self._tokenizer.encode(self._before + text, add_special_tokens=False).ids
+        return self._encoded(self._before + text).ids
 
     def document_offsets(self, text: str) -> list[tuple[int, int]]:
         """Where in ``text`` the tokens of :meth:`document` begin and end; below 0 in what the template writes."""
-        offsets = self._tokenizer.encode(self._before + text, add_special_tokens=False).offsets
+        offsets = self._encoded(self._before + text).offsets
         return [(start - len(self._before), end - len(self._before)) for start, end in offsets]
 
     def question(self, text: str, prefix: str = "") -> list[int]:
@@ -147,7 +173,7 @@ class Prompts:
         Tokenizers of the SentencePiece kind mark the first word of a text, which a question behind a document has not.
         Raises :class:`UserError` for a tokenizer that joins the separator to the letter before it.
         """
-        encoding = self._tokenizer.encode(_LETTER + SEPARATOR + text + self._after + prefix, add_special_tokens=False)
+        encoding = self._encoded(_LETTER + SEPARATOR + text + self._after + prefix)
         if any(start < len(_LETTER) < end for start, end in encoding.offsets):
             raise UserError("the reader's tokenizer joins line breaks to the letter before them; use another reader")
         return encoding.ids[sum(end <= len(_LETTER) for _, end in encoding.offsets) :]

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from utaca.errors import UserError
 from utaca.readers.load import Reader, load
 from utaca.settings import schema
 from utaca.settings.checks import build_reader
@@ -40,6 +41,10 @@ def load_reader(
     :class:`utaca.errors.UserError`, before weights are read, where the reader cannot be had or is not supported, and
     for values out of range.
     """
+    if not isinstance(name_or_path, str | Path):
+        raise UserError(f"a reader has a name, a Hugging Face id or a folder, and {name_or_path!r} is none of these")
+    if not isinstance(memory, schema.Memory | None):
+        raise UserError(f"memory must be a utaca.Memory, as utaca.Memory(n_local=256), not {memory!r}")
     name = str(name_or_path)
     if name in groups(root())["reader"]:
         settings: dict[str, Any] = compose({"scale": "paper", "reader": name}, root())["reader"]

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from utaca.readers.files import read_object
 
 _GENERAL = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
 def load_tokenizer(path: str, revision: str = "") -> Any:
-    """The tokenizer of a local folder or Hugging Face id, as ``transformers.AutoTokenizer`` has it.
+    """The tokenizer of a local folder or Hugging Face id, as ``transformers.AutoTokenizer`` has it; code that a model
+    brings is never run.
 
     Where a folder's config names the general class, that is loaded at once: the automatic one loads torch first, which
     takes longer than most stages that need a tokenizer.
     """
     config = Path(path) / "tokenizer_config.json"
-    if config.is_file() and json.loads(config.read_text(encoding="utf-8")).get("tokenizer_class") in _GENERAL:
+    if config.is_file() and read_object(config).get("tokenizer_class") in _GENERAL:
         from transformers.tokenization_utils_tokenizers import TokenizersBackend
 
         return TokenizersBackend.from_pretrained(path)
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(path, revision=revision or None)
+    return AutoTokenizer.from_pretrained(path, revision=revision or None, trust_remote_code=False)

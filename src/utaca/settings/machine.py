@@ -9,9 +9,30 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import IO, Any
+from threading import RLock
+from typing import IO, Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_TURN = RLock()
+
+
+def in_turn(work: Callable[P, T]) -> Callable[P, T]:
+    """``work`` by one thread of this process at a time, together with all else that is so marked.
+
+    How PyTorch multiplies is a setting of the process, and passes of one model share what its modules keep: the results
+    of threads would depend on each other.
+    """
+
+    @wraps(work)
+    def alone(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _TURN:
+            return work(*args, **kwargs)
+
+    return alone
 
 
 def gpus(devices: Path = Path("/dev")) -> int:
