@@ -9,6 +9,7 @@ import torch
 from utaca.biographies.evidence import variants
 from utaca.generation.answers import ask
 from utaca.generation.trajectories import trajectories
+from utaca.memory.kept import Kept
 from utaca.readers.load import load as load_reader
 from utaca.records.fingerprint import fingerprint
 from utaca.records.journal import Journal
@@ -26,12 +27,15 @@ with stage_log(snakemake.log[0]):
     params = snakemake.params
     reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
     documents = rows(snakemake.input.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
-    settings = digest(dict(params.items()))
+    settings = digest(dict(params.items()) | {"dtype": reader.settings.dtype})
     folder = Path(params.journal) / f"{snakemake.wildcards.split}-{snakemake.wildcards.shard}"
     journal = Journal(folder, fingerprint(settings, snakemake.input))
     recorded = build(schema.Trajectories, params.recorded, "trajectories")
     asked = [ask(reader, own) for document in documents for own in variants(document, params.evidence)]
-    table = trajectories(reader, asked, params.budgets, recorded, journal)
+    # What asks the same documents later need not read them again.
+    later = any(suite["split"] == snakemake.wildcards.split for suite in snakemake.config["suites"].values())
+    kept = Kept(Path(params.journal).with_name("memories") / folder.name) if later else None
+    table = trajectories(reader, asked, params.budgets, recorded, journal, kept)
     write(
         snakemake.output[0],
         "trajectories",

@@ -1,5 +1,6 @@
 """Answers of a shard of documents at the operating points of a split's suites, and replays of their decisions."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from utaca.detection.detector import load as load_detector
 from utaca.generation.answers import ask
 from utaca.generation.replays import Replays
 from utaca.generation.suites import Trigger, decode_suites
+from utaca.memory.kept import Kept
 from utaca.methods.registry import method_of
 from utaca.readers.load import load as load_reader
 from utaca.records.fingerprint import fingerprint
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
-    params, files, output = snakemake.params, snakemake.input, snakemake.output
+    params, files, output, wildcards = snakemake.params, snakemake.input, snakemake.output, snakemake.wildcards
     reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
     suites = {suite: [build(schema.Point, point) for point in own] for suite, own in params.suites.items()}
     methods = {point.label: method_of(point, params.methods) for own in suites.values() for point in own}
@@ -35,14 +37,18 @@ with stage_log(snakemake.log[0]):
         if variant in params.taken:
             taken = build(schema.Detector, params.taken[variant])
             trigger.detector.check_taken(taken, Origin(reader.settings.name, reader.identity), path)
-    documents = rows(files.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
+    documents = rows(files.documents, "documents")[int(wildcards.shard) :: params.shards]
     # Operating points that are added or asked for again find the others in the journal.
     how = {"paired": params.paired, "together": params.together}
-    common = digest({"code": params.code, "reader": params.reader, **how})
+    common = digest({"code": params.code, "reader": params.reader, "dtype": reader.settings.dtype, **how})
     journal = Journal(params.journal, fingerprint(common, files.reader))
     replays = Replays(*params.replays) if params.replays else None
     asked = [ask(reader, document) for document in documents]
-    found = decode_suites(reader, asked, suites, methods, triggers, journal, replays=replays, **how)
+    # Those that the trajectories' stage has read.
+    kept = Kept(Path(params.journal).with_name("memories") / f"{wildcards.split}-{wildcards.shard}", room=0)
+    found = decode_suites(reader, asked, suites, methods, triggers, journal, replays=replays, kept=kept, **how)
+    if wildcards.kind == "blocks":
+        kept.clear()
     changing = ("suites", "methods", "triggers", "taken", "replays")
     settings = digest({key: value for key, value in params.items() if key not in changing})
     made_from = [files.documents, *files.detectors]

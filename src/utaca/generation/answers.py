@@ -15,6 +15,7 @@ from utaca.decoding.loop import Decoding, Reading, generate, generate_together
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation.peak import PeakMemory
+from utaca.memory.kept import Kept
 from utaca.memory.store import NoRoomError
 from utaca.methods.method import Method
 from utaca.readers.load import Reader
@@ -59,11 +60,12 @@ class Answers:
     """Answers about one document, its text or token ids [N].
 
     The latest reading is kept, for the next question and the next method that can share it (:attr:`Method.reading`) and
-    for no longer, so that no method's peak memory counts another's reading.
+    for no longer, so that no method's peak memory counts another's reading. Answers that share passes, which tell no
+    peak memory, take the block memory of a document from among those that an earlier stage has ``kept``.
     """
 
-    def __init__(self, reader: Reader, document: str | Tensor) -> None:
-        self._reader, self._document = reader, document
+    def __init__(self, reader: Reader, document: str | Tensor, kept: Kept | None = None) -> None:
+        self._reader, self._document, self._documents = reader, document, kept
         self._kept: tuple[Hashable, Reading, float, int] | None = None
 
     def answer(
@@ -102,7 +104,7 @@ class Answers:
             method.check(self._reader)
         try:
             room = len(self._reader.encode_question(question, options.get("prefix", ""))) + max_new_tokens
-            reading, seconds, _ = self._read(asked[0][0], room)
+            reading, seconds, _ = self._read(asked[0][0], room, self._documents)
             own = [
                 {**method.options(detector), **options, "max_new_tokens": max_new_tokens} for method, detector in asked
             ]
@@ -127,7 +129,7 @@ class Answers:
         document = self._document
         return len(self._reader.encode_document(document) if isinstance(document, str) else document)
 
-    def _read(self, method: Method, room: int) -> tuple[Reading, float, int]:
+    def _read(self, method: Method, room: int, documents: Kept | None = None) -> tuple[Reading, float, int]:
         # A document that is cut to leave room for a question is another one for a longer question.
         key = method.reading, min(self._length, method.longest(self._reader, room) or self._length)
         if self._kept is None or self._kept[0] != key:
@@ -135,8 +137,12 @@ class Answers:
             return_freed_memory()
             started = time.perf_counter()
             with PeakMemory(self._reader.device) as peak:
-                reading = method.read(self._reader, self._document, room)
-            self._kept = key, reading, time.perf_counter() - started, peak.bytes
+                if documents:
+                    reading, seconds = documents.read(self._reader, self._document)
+                else:
+                    reading = method.read(self._reader, self._document, room)
+                    seconds = time.perf_counter() - started
+            self._kept = key, reading, seconds, peak.bytes
         return self._kept[1:]
 
 

@@ -16,6 +16,7 @@ from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation.answers import Answer, Answers, Asked
 from utaca.generation.replays import Replays, replay_row
+from utaca.memory.kept import Kept
 from utaca.methods.method import Method
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, progress
@@ -56,6 +57,7 @@ def decode_suites(
     paired: bool = False,
     together: bool = False,
     replays: Replays | None = None,
+    kept: Kept | None = None,
 ) -> Decoded:
     """Answers and traces of every point of the suites, and the decisions of one of them replayed the other way.
 
@@ -64,7 +66,7 @@ def decode_suites(
     and so do questions about one document that stand side by side. ``paired`` runs a token's compact and expanded pass
     as one (:class:`utaca.decoding.loop.Decoding`). ``together`` decodes a suite's points in block memory side by side
     (:meth:`utaca.generation.answers.Answers.answer_together`), and journals them as one; a point that is replayed is
-    decoded by itself, as its replays are.
+    decoded by itself, as its replays are. Documents that an earlier stage has ``kept`` are then not read again.
 
     An answer that a machine's memory does not suffice for, or whose method lacks something (:meth:`Method.missing`) or
     cannot do with the reader or the document, is a row too, without tokens; its ``finish`` says so. Of block memory it
@@ -77,7 +79,7 @@ def decode_suites(
     replayed = [SCHEMAS["replays"].empty_table()]
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
     for group in progress(documents, total=len(documents), unit="document", description=f"suites {', '.join(suites)}"):
-        answers = Answers(reader, group[0].text)
+        answers = Answers(reader, group[0].text, kept)
         questions = [_Question(reader, one, answers, journal, paired) for one in group]
         for own in suites.values() if together else ():
             shared = [point for point in own if point.in_blocks and not (replays and point.label == replays.label)]

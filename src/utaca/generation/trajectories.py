@@ -14,6 +14,7 @@ from utaca.decoding.loop import Decoding, generate_together
 from utaca.generation.answers import Asked
 from utaca.generation.suites import on_host
 from utaca.memory import prefill
+from utaca.memory.kept import Kept
 from utaca.readers.load import Reader
 from utaca.records import progress, trajectory_schema
 from utaca.records.journal import Journal
@@ -29,11 +30,15 @@ def trajectories(
     budgets: Sequence[int],
     recorded: Trajectories,
     journal: Journal,
+    kept: Kept | None = None,
 ) -> pa.Table:
-    """One answer a document and budget, a row a token (:func:`utaca.records.trajectory_schema`)."""
+    """One answer a document and budget, a row a token (:func:`utaca.records.trajectory_schema`).
+
+    Documents are ``kept`` for a later stage that asks about them, where there is one.
+    """
 
     def decode(one: Asked) -> pa.Table:
-        memory = prefill(reader, one.text)
+        memory = kept.read(reader, one.text)[0] if kept else prefill(reader, one.text)
         options = {"max_new_tokens": one.longest, "expanded": recorded.expanded, "measured": True, "prefix": one.prefix}
         # Budgets share their passes: a pass of three rows takes little more than one of a single row.
         answers = generate_together([Decoding(memory, one.question, budget, **options) for budget in budgets])

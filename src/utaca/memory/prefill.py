@@ -50,19 +50,9 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     """
     if not isinstance(reader, Reader):
         raise UserError(f"a document is read by a reader, as utaca.load_reader gives, not by {reader!r}")
-    tokens, m = reader.document(document), replace(reader.settings.memory)
-    layout, length = Layout(m.n_init, m.n_local, m.block_size), len(tokens)
+    memory = begun(reader, reader.document(document), clipped)
+    tokens, m, layout, length = memory.tokens, memory.settings, memory.layout, len(memory)
     together = chunks(m, clipped)
-    _check_room(reader, m, length, together)
-    layers, _, heads, width = reader.shape
-    like = torch.empty(0, dtype=reader.dtype, device=reader.device)
-    memory = BlockMemory(reader, m, tokens, clipped, layout, GraphBranch if reader.settings.graphs else Branch)
-    for _ in range(layers):
-        memory.stores.append(Store(layout, length, heads, width, like, host=m.storage == "host"))
-        precise = torch.promote_types(like.dtype, torch.float32)
-        blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
-        memory.representatives.append(like.new_zeros(heads * width, blocks, dtype=precise))
-        memory.given.append(like.new_zeros(heads, 0, dtype=precise))
     most = m.n_init + m.n_local + m.block_size + together * m.prefill_chunk
     reader.rotary.reserve(max(m.n_local, min(length, most) if clipped else length))
     bar = counter(total=length, done=0, unit="token", description=description) if description else None
@@ -81,6 +71,23 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     if bar is not None:
         bar.close()
     return_freed_memory()
+    return memory
+
+
+def begun(reader: Reader, tokens: Tensor, clipped: bool = True) -> BlockMemory:
+    """The memory of a document's ``tokens`` [N], none of which was read yet; raises as :func:`prefill`."""
+    m = replace(reader.settings.memory)
+    layout, length = Layout(m.n_init, m.n_local, m.block_size), len(tokens)
+    _check_room(reader, m, length, chunks(m, clipped))
+    layers, _, heads, width = reader.shape
+    like = torch.empty(0, dtype=reader.dtype, device=reader.device)
+    precise = torch.promote_types(like.dtype, torch.float32)
+    blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
+    memory = BlockMemory(reader, m, tokens, clipped, layout, GraphBranch if reader.settings.graphs else Branch)
+    for _ in range(layers):
+        memory.stores.append(Store(layout, length, heads, width, like, host=m.storage == "host"))
+        memory.representatives.append(like.new_zeros(heads * width, blocks, dtype=precise))
+        memory.given.append(like.new_zeros(heads, 0, dtype=precise))
     return memory
 
 

@@ -1,0 +1,100 @@
+"""Documents that are kept in files are those that were read, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small import make_reader, some_tokens
+from test_trajectories import asked, documents, methods_of
+
+from utaca.decoding.loop import generate
+from utaca.generation.suites import decode_suites
+from utaca.generation.trajectories import trajectories
+from utaca.memory import BlockMemory, kept, prefill
+from utaca.memory.kept import Kept
+from utaca.records.journal import Journal
+from utaca.settings.schema import Memory, Point, Trajectories
+
+SMALL = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the documents that were read."""
+    lengths: list[int] = []
+
+    def counted(reader, tokens):
+        lengths.append(len(tokens))
+        return prefill(reader, tokens)
+
+    monkeypatch.setattr(kept, "prefill", counted)
+    return lengths
+
+
+def contents(memory: BlockMemory) -> list[torch.Tensor]:
+    return [*(store.tokens for store in memory.stores), *memory.representatives, *memory.given]
+
+
+@pytest.mark.parametrize("representatives", ["attention_mass", "mean", "tokens"])
+@pytest.mark.parametrize(("dtype", "storage"), [(torch.float32, "device"), (torch.bfloat16, "host")])
+@pytest.mark.parametrize("length", [10, 221])
+def test_a_kept_document_is_the_one_that_was_read(
+    dtype: torch.dtype, storage: str, representatives: str, length: int, tmp_path: Path, read: list[int]
+) -> None:
+    reader = make_reader(memory=replace(SMALL, storage=storage, representatives=representatives))
+    reader.model.to(dtype)
+    tokens = some_tokens(length)
+    first, seconds = Kept(tmp_path).read(reader, tokens)
+    again, told = Kept(tmp_path).read(reader, tokens)
+    assert read == [length]
+    assert told == seconds > 0
+    for a, b in zip(contents(first), contents(again), strict=True):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+    answers = [generate(memory, "Who?", budget=3, max_new_tokens=8) for memory in (first, again)]
+    assert torch.equal(*(torch.stack([t.embeddings["attention"] for t in answer.trace]) for answer in answers))
+
+
+def test_another_text_reader_or_setting_is_another_document(tmp_path: Path, read: list[int]) -> None:
+    reader, tokens = make_reader(memory=SMALL), some_tokens(100)
+    others = [(make_reader("qwen2", SMALL), tokens), (make_reader(memory=replace(SMALL, n_local=32)), tokens)]
+    for one, text in [(reader, tokens), (reader, tokens.flip(0)), *others, (reader, tokens)]:
+        Kept(tmp_path).read(one, text)
+    assert len(read) == len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_damaged_file_is_read_anew_and_a_full_folder_takes_none(tmp_path: Path, read: list[int]) -> None:
+    reader, tokens = make_reader(memory=SMALL), some_tokens(100)
+    Kept(tmp_path).read(reader, tokens)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    anew, again = (Kept(tmp_path).read(reader, tokens)[0] for _ in range(2))
+    assert len(read) == 2
+    assert all(torch.equal(a, b) for a, b in zip(contents(anew), contents(again), strict=True))
+    Kept(tmp_path, room=len(whole)).read(reader, tokens.flip(0))
+    assert [*tmp_path.iterdir()] == [path]
+    Kept(tmp_path).clear()
+    Kept(tmp_path).clear()
+    assert not tmp_path.exists()
+
+
+def test_what_trajectories_have_read_answers_need_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read
+) -> None:
+    reader, given = make_reader(memory=SMALL), documents(2)
+    questions, suites = asked(reader, given), {"test": [Point("infllm", 2), Point("infllm", 6)]}
+    folder = Kept(tmp_path / "memories")
+    trajectories(reader, questions, [1], Trajectories(), Journal(tmp_path / "a", "x"), folder)
+    assert len(read) == 2
+
+    def decoded(name: str, kept: Kept | None) -> list:
+        journal = Journal(tmp_path / name, "x")
+        found = decode_suites(reader, questions, suites, methods_of(suites), {}, journal, together=True, kept=kept)
+        return [table.drop_columns(["prefill_seconds", "decode_seconds"]) for table in found.answers.values()]
+
+    assert decoded("b", folder) == decoded("c", None)
+    assert len(read) == 2
