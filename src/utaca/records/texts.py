@@ -19,9 +19,9 @@ Filled = Annotated[str, pydantic.Field(pattern=r"\S")]
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def whole(text: str) -> str:
-    """A text with U+FFFD for every half of a character (lone surrogate), which no file and no tokenizer takes."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def whole_characters(text: str) -> str:
+    """A text with U+FFFD for each lone surrogate, as half an emoji in scraped JSON is one: UTF-8 has none."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 @contextmanager
@@ -56,10 +56,10 @@ def records(path: str | Path, mend: str) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def parsed(text: str, where: str, mend: str) -> Any:
-    """What JSON says, halves of characters as :func:`whole` has them; ``where`` names it in messages."""
+    """What JSON says, halves of characters as :func:`whole_characters` has them; ``where`` names it in messages."""
     try:
         found = json.loads(text)
-        return json.loads(whole(json.dumps(found, ensure_ascii=False))) if _HALF.search(text) else found
+        return json.loads(whole_characters(json.dumps(found, ensure_ascii=False))) if _HALF.search(text) else found
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not JSON ({getattr(error, 'msg', error)}); {mend}") from error
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from threading import RLock
 from typing import IO, Any, ParamSpec, TypeVar
 
+from utaca.errors import UserError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 _TURN = RLock()
@@ -33,8 +35,6 @@ def in_turn(work: Callable[P, T]) -> Callable[P, T]:
             return work(*args, **kwargs)
 
     return alone
-
-from utaca.errors import UserError
 
 
 def gpus(devices: Path = Path("/dev")) -> int:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from utaca.biographies.corpora.text import MINIMUM_CHARACTERS, paragraphs
 from utaca.errors import UserError
 from utaca.records import texts
-from utaca.records.texts import opened, whole
+from utaca.records.texts import opened, whole_characters
 from utaca.settings.machine import UNREADABLE, prose_files
 
 _NEEDED = ("title", "text")
@@ -72,9 +72,9 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
         others = f" ({told})" if told else ""
         raise UserError(f"{key} {path} has no .txt or .md file{others}; put prose there or correct the path")
     if told:
-        _log.warning("%s: left out: %s", path, whole(told))
+        _log.warning("%s: left out: %s", path, whole_characters(told))
     for file in files:
-        title = whole(Path(file).stem.replace("_", " "))
+        title = whole_characters(Path(file).stem.replace("_", " "))
         with opened(file, _MEND) as text:
             yield {"title": title, "text": text.read(), "url": "", "licence": "", "revision": ""}
 
