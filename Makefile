@@ -68,6 +68,9 @@ oracle: environment .venv-oracle/installed
 environment: $(VENV)/installed
 
 $(VENV)/installed: requirements.lock pyproject.toml
+	@# What pip's scripts or Snakemake cannot stand in the path of the environment; a space they can.
+	@case "$$PWD" in *[:{}\"\$$\`\\[:cntrl:]]*) echo "utaca cannot be installed here: move the checkout to a path \
+	without colon, brace, double quote, dollar sign, backquote, backslash, tab and line end" >&2; exit 1;; esac
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "utaca needs Python 3.11 or newer; name one: make PYTHON=python3.11 ..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

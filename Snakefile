@@ -7,6 +7,7 @@ that its script runs, so that an edit reruns what depends on it and nothing else
 
 import atexit
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -16,17 +17,20 @@ sys.path.insert(0, str(SOURCE.resolve()))
 from utaca import preflight
 from utaca.errors import UserError
 from utaca.plan import KINDS, SPLITS, Plan, plain
-from utaca.settings import runs
+from utaca.settings import command, runs
 from utaca.settings.command import is_dry_run, is_touch, runs_here, targets
 from utaca.settings.compose import compose
-from utaca.settings.machine import share_source
+from utaca.settings.machine import check_paths, share_source
 
-# Scripts run in processes of their own.
+# Scripts run in processes of their own, which Snakemake calls by a shell without quoting the interpreter's path.
+sys.executable = shlex.quote(sys.executable)
 share_source(SOURCE)
 TARGETS = targets(sys.argv)
 try:
+    command.check_config(command.config_entries(sys.argv))
     config.update(compose(config, ROOT))
     PLAN = Plan(config, SOURCE, here=runs_here(sys.argv))
+    check_paths([ROOT, *PLAN.inputs, *PLAN.training_files, *PLAN.card_files])
     runs.check(config, Path(PLAN.folder))
     PLAN.check_targets(TARGETS)
 except UserError as error:
@@ -91,10 +95,10 @@ onstart:
                 here=runs_here(sys.argv),
                 sets=PLAN.sets(TARGETS),
             )
+            # Whatever part of the run is made first, its name is taken.
+            runs.claim(config, Path(OUT))
         except UserError as error:
             sys.exit(f"Error: {error}")
-        # Whatever part of the run is made first, its name is taken.
-        runs.claim(config, Path(OUT))
 
 
 if is_dry_run(sys.argv):

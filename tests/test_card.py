@@ -179,6 +179,8 @@ def test_share_has_an_interval_even_where_all_documents_agree() -> None:
         same = share(np.full(20, hits), asked, counts)
         assert same.value == value
         assert same.low <= value <= same.high
+    alone = share(np.array([2.0]), np.array([3.0]), resamples(1, 500, 0, "test"))
+    assert np.isnan([alone.low, alone.high]).all(), "one document"
     # Wilson, 20 of 20: n / (n + z^2)
     assert share(asked, asked, counts).low == pytest.approx(20 / (20 + 1.959964**2), abs=1e-6)
 

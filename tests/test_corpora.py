@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections import Counter
@@ -22,6 +23,7 @@ from utaca.biographies.corpora.text import MINIMUM_CHARACTERS, paragraphs
 from utaca.biographies.corpora.topics import DOMAINS, PAPER_ARTICLES, TRAINING_TOPICS, domain_of, phrase_of
 from utaca.errors import UserError
 from utaca.records import tables
+from utaca.settings import machine
 from utaca.settings.schema import Corpus
 
 PROSE = "The river rises in the hills and reaches the sea after a course of several hundred kilometres."
@@ -100,9 +102,9 @@ def test_faults_of_files_are_named(tmp_path: Path) -> None:
         return str(raised.value)
 
     good = json.dumps({"title": "A", "text": PROSE})
-    assert "line 2 is not JSON" in fault("broken.jsonl", f"{good}\n{{'title'}}\n")
-    assert "line 2 is not an object" in fault("list.jsonl", f"{good}\n[1]\n")
-    assert "line 1 has no text under 'title'" in fault("untitled.jsonl", json.dumps({"text": PROSE}))
+    assert "line 2, is not JSON" in fault("broken.jsonl", f"{good}\n{{'title'}}\n")
+    assert "line 2, is not a JSON object" in fault("list.jsonl", f"{good}\n[1]\n")
+    assert "line 1, has no text under 'title'" in fault("untitled.jsonl", json.dumps({"text": PROSE}))
     assert "no usable text" in fault("stub.jsonl", json.dumps({"title": "A", "text": "x" * (MINIMUM_CHARACTERS - 1)}))
     assert "no usable text" in fault("empty.jsonl", "")
     assert "not UTF-8" in fault("latin.jsonl", b"\xe9\xff")
@@ -118,6 +120,50 @@ def test_faults_of_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "void").mkdir()
     with pytest.raises(UserError, match=r"no \.txt or \.md file"):
         folder.articles(tmp_path / "void")
+
+
+def test_a_folder_is_read_as_far_as_it_is_linked_and_says_what_it_leaves_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine, far = tmp_path / "mine", tmp_path / "far"
+    for path in (mine / "one.TXT", far / "two.md", far / "deep {a} b" / "three.Md", mine / ".git" / "x.txt"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PROSE)
+    for name in (".hidden.txt", "scan.pdf", "old.rst"):
+        (mine / name).write_text(PROSE)
+    (mine / "empty.txt").touch()
+    os.close(os.open(os.fsencode(mine) + b"/J\xfcrgen.txt", os.O_CREAT))
+    os.mkfifo(mine / "pipe.txt")
+    (far / "back").symlink_to(mine)
+    (far / "itself").symlink_to("itself")
+    (mine / "gone.txt").symlink_to("/nowhere/at/all.txt")
+    (mine / "link").symlink_to(far)
+    (mine / "twice").symlink_to(far)
+    (mine / "copy.txt").symlink_to("one.TXT")
+    rows = folder.articles(mine)
+    assert sorted(row["title"] for row in rows) in (["one", "three", "two"], ["copy", "three", "two"])
+    assert len(machine.prose_files(str(mine))) == 5, "those without prose too"
+    (told, short) = (record.getMessage() for record in caplog.records)
+    for part in ("2 hidden, as ", "2 neither .txt nor .md", "3 linked twice", "3 no file"):
+        assert part in told
+    assert "2 of 5 texts have no paragraph" in short
+
+
+def test_a_folder_with_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one.txt").write_text(PROSE)
+    (tmp_path / "private").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: "private" not in path)
+    with pytest.raises(UserError, match=r"cannot be read: .*private; mend its permissions"):
+        folder.articles(tmp_path)
+
+
+def test_halves_of_characters_in_records_are_replaced(tmp_path: Path) -> None:
+    text = "\\ud83d\\ude00 half \\uD83D here " + PROSE
+    for name, mark in (("rows.jsonl", ""), ("ROWS.JSONL", "\ufeff")):
+        (tmp_path / name).write_text(f'{mark}{{"title": "\\udc00", "text": "{text}"}}\n', encoding="utf-8")
+        (row,) = folder.articles(tmp_path / name)
+        assert row["title"] == "\ufffd"
+        assert row["text"].startswith("\U0001f600 half \ufffd here ")
 
 
 @dataclass

@@ -391,9 +391,9 @@ def test_the_command_tells_a_line_a_check(capsys: pytest.CaptureFixture[str], tm
     assert all(line.startswith("ok ") for line in capsys.readouterr().out.splitlines())
     assert preflight.main(["--config", "jugde=x"]) == 1
     assert capsys.readouterr().out == "fault  config: unknown config key jugde; did you mean judge?\n"
-    assert preflight.main(["--config", "judge.base_url=x"]) == 1
-    assert "--config 'judge={base_url: x}'" in capsys.readouterr().out
-    for wrong in (["--config", "smoke"], ["--configfile", str(tmp_path / "none.yaml")]):
+    (tmp_path / "latin.yaml").write_bytes("run: J\u00fcrgen".encode("latin-1"))
+    files = [["--configfile", str(tmp_path / name)] for name in ("none.yaml", "latin.yaml", "")]
+    for wrong in (["--config", "smoke"], ["--config", "judge.base_url=x"], ["--config", "run=#x"], *files):
         assert preflight.main(wrong) == 1
         assert capsys.readouterr().out.startswith("fault  config: --config")
 

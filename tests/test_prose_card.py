@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -103,14 +104,56 @@ def test_no_sentence_that_states_a_fact_is_near_a_wording_of_any_training(rows: 
     assert 0.2 < nearest < 0.6
 
 
-def test_bad_biographies_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"card\.biographies=.*cannot be read"):
-        prose.biographies(tmp_path / "none.jsonl")
-    row = {"id": "x1", "person": "Ann Lee", "text": "Ann Lee came from Cork.", "absent": []}
+ROW = {"id": "x1", "person": "Ann Lee", "text": "Ann Lee came from Cork.", "absent": ["hobby"]}
+FACT = {"attribute": "birth place", "value": "Cork", "also": []}
+
+
+def a_row(**keys: Any) -> str:
+    return json.dumps(ROW | {"facts": [FACT]} | keys, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (a_row()[:30], "line 1, is not JSON"),
+        ("[1]", "line 1, is not a JSON object"),
+        ("", "has no biographies"),
+        (a_row() + "\n\n" + a_row(id=7), "line 3, has a fault at id: Input should be a valid string"),
+        (a_row() + "\n" + a_row(), "line 2, has the id 'x1', as a row before"),
+        (a_row(facts=[FACT | {"value": "Kerry"}]), "line 1, has the value 'Kerry', which its text has not"),
+        (a_row(facts=[FACT | {"value": 7}]), "line 1, has a fault at facts.0.value"),
+        (a_row(facts=[FACT | {"value": " "}]), "line 1, has a fault at facts.0.value"),
+        (a_row(facts=[{"attribute": "a", "value": "Cork"}]), "line 1, has a fault at facts.0.also: Field required"),
+        (a_row(facts=None), "line 1, has a fault at facts"),
+        (a_row(facts=[FACT, FACT]), "line 1, has the attribute 'birth place' twice"),
+        (a_row(absent=["birth place"]), "line 1, has the attribute 'birth place' twice"),
+        (a_row(absent="hobby"), "line 1, has a fault at absent"),
+        (json.dumps(ROW), "line 1, has a fault at facts: Field required"),
+        (b"\xff\xfe[", "is not UTF-8 text"),
+        ('{"a":' * 10**5, "line 1, is not JSON"),
+    ],
+)
+def test_bad_biographies_are_named(tmp_path: Path, content: str | bytes, said: str) -> None:
     bad = tmp_path / "bad.jsonl"
-    bad.write_text(json.dumps({**row, "facts": [{"attribute": "birth place", "value": "Kerry", "also": []}]}))
-    with pytest.raises(UserError, match="biography x1 needs"):
+    bad.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=rf"bad\.jsonl.*{re.escape(said)}.*card\.biographies"):
         prose.biographies(bad)
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", ""])
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"cannot be read .*card\.biographies"):
+        prose.biographies(tmp_path / name)
+    with pytest.raises(UserError, match=r"cannot be read .*card\.xquad"):
+        prose.squad(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["Cork\u2028She", "Cork\x85", "Cork \ud83d"])
+def test_what_is_json_is_read(tmp_path: Path, text: str) -> None:
+    line = json.dumps(ROW | {"facts": [FACT], "text": text}, ensure_ascii="\ud83d" in text)
+    (tmp_path / "rows.jsonl").write_text("\ufeff" + line, encoding="utf-8")
+    (row,) = prose.biographies(tmp_path / "rows.jsonl")
+    assert row["text"] == text.replace("\ud83d", "\ufffd")
 
 
 def test_documents_of_biographies(rows: list[dict]) -> None:
@@ -232,10 +275,18 @@ def test_questions_of_squad(tmp_path: Path) -> None:
     assert document.text() == "Rollo did."
     (question,) = document.questions
     assert (question.text, question.facts, question.also) == ("Who?", (("1", "Rollo"),), ("Count Rollo",))
+    paragraph = {"context": "Rollo did.", "qas": rows}
     bad = tmp_path / "bad.json"
-    bad.write_text("[]")
-    with pytest.raises(UserError, match=r"card\.xquad=.*no file of SQuAD's layout"):
-        prose.squad(bad)
+    for content, said in (
+        ([], "has a fault: Input should be a valid dictionary"),
+        ({"data": [{"title": "T", "paragraphs": [{"context": "c"}]}]}, r"a fault at data\.0\.paragraphs\.0\.qas"),
+        ({"data": [{"title": "T", "paragraphs": [paragraph]}] * 2}, "two articles of the title 'T'"),
+        ({"data": []}, "no question with an answer"),
+    ):
+        bad.write_text(json.dumps(content))
+        with pytest.raises(UserError, match=said) as caught:
+            prose.squad(bad)
+        assert "card.xquad" in str(caught.value)
 
 
 def test_training_leaves_out_what_benchmarks_ask(shared: Path) -> None:

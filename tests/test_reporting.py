@@ -95,6 +95,36 @@ def detections(tmp_path):
     return path
 
 
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_fewer_than_two_documents_have_neither_interval_nor_p(n: int, seeds: int) -> None:
+    draws = statistics.Draws(statistics.resamples(n, 200, 0, "x"), 0, "x")
+    hits, asked = np.arange(seeds * n, dtype=np.float64) + 1, np.full(seeds * n, 6.0)
+    counts = draws.cells("utaca", seeds)
+    assert counts.shape == (200, seeds * n)
+    for got in (
+        statistics.ratio_interval(hits, asked, counts),
+        statistics.paired_difference((hits, asked), (asked, asked), counts),
+        statistics.share((0.5, statistics.ratio(hits, asked, counts)), (1.0, statistics.ratio(asked, asked, counts))),
+    ):
+        assert np.isnan([got.low, got.high]).all()
+    assert np.isnan(statistics.p_value(statistics.ratio(hits, asked, counts)))
+    assert np.isnan(statistics.ratio(hits, asked)) == (n == 0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+def test_documents_that_are_all_alike_have_no_interval_of_no_width(share: float) -> None:
+    counts = statistics.resamples(20, 200, 0, "x")
+    got = statistics.ratio_interval(np.full(20, 3 * share), np.full(20, 3.0), counts)
+    assert got.value == pytest.approx(share)
+    assert np.isnan([got.low, got.high]).all()
+
+
+def test_one_seed_leaves_the_interval_of_documents() -> None:
+    draws = statistics.Draws(statistics.resamples(9, 200, 0, "x"), 0, "x")
+    assert (draws.cells("utaca", 1) == draws.documents).all()
+
+
 def test_resamples_draw_whole_documents():
     counts = statistics.resamples(7, 50, 0, "a")
     assert counts.shape == (50, 7)
@@ -184,8 +214,9 @@ def test_paired_difference_uses_the_pairing():
     base = rng.random(40)
     ones = np.ones(40)
     counts = statistics.resamples(40, 500, 0, "pair")
-    got = statistics.paired_difference((base + 0.1, ones), (base, ones), counts)
-    assert (got.value, got.low, got.high) == pytest.approx((0.1, 0.1, 0.1))
+    got = statistics.paired_difference((base + 0.1 + rng.normal(0, 1e-4, 40), ones), (base, ones), counts)
+    assert (got.value, got.low, got.high) == pytest.approx((0.1, 0.1, 0.1), abs=1e-4)
+    assert got.low < got.high
 
 
 def test_auroc_of_resamples_equals_the_metric_on_repeated_tokens():
@@ -523,7 +554,8 @@ def test_one_document_is_enough(results, config, tmp_path):
     one = _rewritten(results[0], "answers", lambda f: f["document"] == "d1", tmp_path / "a")
     scored = _rewritten(results[1], "scores", lambda f: f["document"] == "d1", tmp_path / "s", made_from=[one])
     table = generation.generation("test", [one], [scored], config)
-    assert (table.frame["cas_pct_low"] == table.frame["cas_pct"]).all()
+    assert table.frame["cas_pct"].notna().all()
+    assert table.frame[["cas_pct_low", "cas_pct_high"]].isna().all(axis=None)
     assert len(figures.pareto(table.frame, tmp_path, config)) == 2
 
 

@@ -368,6 +368,32 @@ def test_files_of_another_layout(task, rows, said, tmp_path, made):
         made(task, file, length=EVERYTHING)
 
 
+@pytest.mark.parametrize("layout", [lambda row: row, simple])
+def test_paragraphs_of_one_title_all_stand_in_the_prompt(
+    layout: Callable[[dict[str, Any]], dict[str, Any]], tmp_path: Path, made: Callable[..., list[Example]]
+) -> None:
+    first, *others = hotpot_rows(3)
+    gold = first["context"][2]
+    first["context"] += [[gold[0], ["Another door", " stands in Leeds."]], gold]
+    rows = [layout(row) for row in (first, *others)]
+    found = made(QA2(), write(tmp_path / "rows.json", rows), length=EVERYTHING, evidence=["complete", "missing"])
+    whole, missing = documents(found[0]), documents(found[1])
+    assert whole.count("Door 0\nA door. Painter 0 painted it.") == 1
+    assert whole.count("Door 0\nAnother door stands in Leeds.") == 1
+    assert not any(document.startswith("Door 0\n") for document in missing)
+
+
+def test_a_mark_at_the_start_and_halves_of_characters_are_read(
+    tmp_path: Path, made: Callable[..., list[Example]]
+) -> None:
+    rows = hotpot_rows(2)
+    rows[0]["context"][0][1] = ["House \ud83d here."]
+    for name, content in (("a.json", json.dumps(rows)), ("b.jsonl", "\n".join(map(json.dumps, rows)))):
+        (tmp_path / name).write_text("\ufeff" + content, encoding="utf-8")
+        found = made(QA2(), tmp_path / name, length=EVERYTHING)
+        assert "House 0\nHouse \ufffd here." in documents(found[0])
+
+
 def test_lines_that_are_no_json(tmp_path, made):
     file = tmp_path / "bad.jsonl"
     file.write_text(json.dumps(hotpot_rows(1)[0]) + '\n{"question\n')

@@ -23,7 +23,7 @@ from utaca.errors import UserError
 from utaca.methods import METHODS
 from utaca.settings import runs, schema
 from utaca.settings.checks import build, digest, identity, load, validate
-from utaca.settings.command import is_dry_run, targets
+from utaca.settings.command import check_config, config_entries, is_dry_run, targets
 from utaca.settings.compose import compose, groups
 from utaca.settings.document import PAGE, SCHEMA, json_text, page
 from utaca.settings.machine import free_memory, gpus, processor, prose_files, take_gpu, visible_gpus
@@ -271,6 +271,51 @@ def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: 
 
 
 @pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("run: 2026_11", "run must be a text, but is 202611, which YAML takes for a number; begin it with a letter"),
+        ("run: 010", "run must be a text, but is 8,"),
+        ("run: 1:30", "run must be a text, but is 90,"),
+        ("run: 2026-11-01", "run must be a text, but is 2026-11-01, which YAML takes for a date"),
+        ("run: yes", "run must be a text, but is True, which YAML takes for true or false"),
+        ("detector: 1.5", "detector must be a text, but is 1.5"),
+        ("reader: {use: no}", "reader=False is unknown"),
+        ("reader: {use: tiny, name: null}", "reader.name must be a text, but is None, which YAML takes for nothing"),
+        (
+            "reader: {use: tiny, logit_bias: {no: 2.0}}",
+            "logit_bias has the key False, which YAML takes for true",
+        ),
+        ("reader: {methods: {1: {a: 1}}}", "reader.methods has the key 1, which YAML takes for a number; write it in"),
+        ("7: x", "the config has the key 7,"),
+        ("judge: {use: gpt_oss_120b, model: 4.1, name: x}", "judge.model must be a text, but is 4.1"),
+        ("corpus: {use: folder, path: 2026}", "corpus.path must be a text, but is 2026"),
+        ("scale: {train: {evidence: [no]}}", "scale.train.evidence[0] must be a text, but is False"),
+        ("suites: {on: {split: test, points: []}}", "suites has the key True"),
+        ('reader: {use: tiny, name: x, path: "a\\ud83d"}', "reader.path holds 'a\\ud83d', which is no text"),
+        ('reader: {use: tiny, logit_bias: {"\\ud83d": 1.0}}', "reader.logit_bias, key '\\ud83d', holds"),
+    ],
+)
+def test_what_yaml_takes_for_another_type_is_no_text(root: Path, written: str, said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)) as caught:
+        compose(yaml.safe_load(written), root)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_options_file_is_read_as_strictly(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "config", tmp_path / "config")
+    own = tmp_path / "config" / "reader" / "mine.yaml"
+    text = (tmp_path / "config" / "reader" / "tiny.yaml").read_text(encoding="utf-8")
+    own.write_text(text + "logit_bias: {no: 2.0}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"^reader.logit_bias has the key False, which YAML takes for true or false"):
+        compose({"reader": "mine"}, tmp_path)
+
+
+@pytest.mark.parametrize("written", ['run: "2026_11"', "run: 2026_11x", "run:", "run: null", "run: ''"])
+def test_quotes_keep_a_text_and_nothing_is_the_default(root: Path, written: str) -> None:
+    assert compose(yaml.safe_load(written), root)["run"] in ("2026_11", "2026_11x", "quick")
+
+
+@pytest.mark.parametrize(
     ("points", "said"),
     [
         ([("infllm", 3, "sub.1")], "has no policy"),
@@ -364,7 +409,7 @@ def test_page_is_current(root: Path) -> None:
         ({"scale": "paper", "reader": "llama31_8b", "corpus": "wikipedia"}, "paper-llama31_8b-wikipedia"),
         ({"labeller": "gpt_oss_120b"}, "quick-gpt_oss_120b"),
         ({"run": "mine", "seed": "3"}, "mine"),
-        ({"run": 7}, "7"),
+        ({"run": "7"}, "7"),
     ],
 )
 def test_a_run_is_named_after_what_it_is_made_of(root: Path, overrides: dict[str, Any], named: str) -> None:
@@ -603,7 +648,7 @@ def test_all_faults_are_said_at_once(root: Path) -> None:
         [
             "unknown config key jugde; did you mean judge?",
             "seed must be a whole number, not 'x'.",
-            "corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia.",
+            "corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia, or the path of your own.",
             "scale.bootstrap must be a whole number at least 100, not 'many'.",
             "scale.test.shards is 0 but must be a whole number at least 1.",
             "unknown config key methods.h2o.heavyy; did you mean methods.h2o.heavy?",
@@ -662,6 +707,19 @@ def test_a_command_line_is_read_as_snakemake_reads_it(line: str, wanted: list[st
 
 
 # The machine
+
+
+@pytest.mark.parametrize("entry", ["run=a #1", "corpus=/data/my #2/a.jsonl", "corpus=/data/a: b.jsonl", "run=&x y"])
+def test_a_text_that_yaml_reads_otherwise_is_refused(entry: str) -> None:
+    (given,) = config_entries(["snakemake", "biographies", "--config", entry, "--cores", "1"])
+    with pytest.raises(UserError, match=rf"^--config {re.escape(entry)} is YAML for .*; write it in a config file"):
+        check_config([given])
+
+
+def test_what_yaml_reads_as_it_is_typed_is_taken() -> None:
+    entries = ["run=a", "run='a b'", "run=", "seed=3", "corpus=/a b/it's.jsonl", "judge={use: x}", "corpus=[x]/a.jsonl"]
+    check_config(entries)
+    assert config_entries(["snakemake", "--config", *entries]) == entries
 
 
 def test_gpus_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,7 +292,7 @@ def test_questions_as_people_ask() -> None:
 def test_a_missing_file_of_the_recipe_is_named(tmp_path: Path) -> None:
     settings = schema.Reader(name="x", path=str(TINY), training=schema.ReaderTraining(squad=str(tmp_path / "no.json")))
     with pytest.raises(UserError, match=r"reader\.training\.squad=.*is no file"):
-        recipe.make(settings, tmp_path / "out")
+        recipe.make(settings, tmp_path / "out", WORDINGS)
 
 
 def test_the_shipped_adapter_is_small_and_says_what_it_was_trained_on() -> None:

@@ -207,6 +207,14 @@ def test_a_file_of_another_encoding_is_named(tmp_path: Path, prompts: Prompts) -
         task.examples(settings, files_of(settings, str(tmp_path)), prompts)
 
 
+def test_a_mark_at_the_start_and_halves_of_characters_are_read(tmp_path: Path, prompts: Prompts) -> None:
+    row = json.dumps(STORY | {"context": "A mill \ud83d stood\u2028there."}, ensure_ascii=False)
+    (tmp_path / "rows.jsonl").write_text("\ufeff" + row.replace("\ud83d", "\\ud83d") + "\r\n", encoding="utf-8")
+    settings = TaskSet("qmsum", files={"rows": "rows.jsonl"})
+    (found,) = task_of(settings).examples(settings, files_of(settings, str(tmp_path)), prompts)
+    assert "A mill \ufffd stood\u2028there." in found.text
+
+
 def test_more_rows_than_there_are(ask: Callable[..., list[Example]]) -> None:
     for name, row in (("qmsum", STORY), ("meetings", MEETING)):
         with pytest.raises(UserError, match=r"has [12] rows, and the set's examples=3 asks for more; ask for fewer"):

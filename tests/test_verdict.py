@@ -134,7 +134,7 @@ def test_an_infllm_that_does_not_rise_is_said(tmp_path, config) -> None:
     said = told(
         tmp_path, config, [*flat, ("utaca", 32, "sub.16", "", 256, 0.5), ("agreement", 32, "sub.16", "", 256, 0.5)]
     )
-    assert said[2].startswith("InfLLM itself does not tell its budgets apart: +0.0 CAS points [0.0, 0.0] from K=8")
+    assert said[2].startswith("InfLLM itself does not tell its budgets apart: +0.0 CAS points from K=8")
     assert said[2].endswith("Where the budget does not matter, no way to allocate it can gain much.")
     assert said[3].endswith("A detector that knew K_max's tokens would gain nothing that is seen here.")
     assert "rises" not in " ".join(said)
@@ -345,3 +345,21 @@ def test_families_have_colours_of_their_own_and_methods_marks() -> None:
     assert len(set(marks)) == len(marks)
     assert "other" not in {palette.family(method) for method in METHODS}, "a method of the project has no family"
     assert all(f"--{name}: " in palette.css() for name in palette.FAMILIES)
+
+
+def test_one_document_has_figures_without_brackets_in_every_sentence(tmp_path: Path, config: schema.Config) -> None:
+    files = made(tmp_path, [*INFLLM, ("utaca", 32, "sub.8", "", 256, 0.9)], n=1)
+    table = verdict.verdict(*files, config)
+    assert "One document tells nothing" in table.lead
+    assert "InfLLM itself differs by" in table.lead
+    assert "[" not in table.lead
+    assert not any("nan" in cell or "[" in cell for row in table.cells()[1] for cell in row)
+    assert table.frame[["gain_pct_low", "gain_pct_high", "gain_p"]].isna().all(axis=None)
+    figures.pareto(generation.generation("test", *files, config).frame, tmp_path, config)
+    figures.differences(table.frame, tmp_path, config)
+
+
+@pytest.mark.parametrize(("n", "what"), [(5, "is not told apart"), (6, "gains")])
+def test_a_difference_that_all_documents_share_is_told_by_their_sign(n: int, what: str) -> None:
+    assert verdict.outcome(statistics.Estimate(0.25), n) == what
+    assert verdict.outcome(statistics.Estimate(0.0), 50) == "is not told apart"

@@ -10,7 +10,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -117,6 +117,7 @@ def _corpus(settings: schema.Config) -> str:
     from utaca.biographies import corpora
 
     corpora.check(settings.corpus)
+    machine.check_paths(machine.prose_files(settings.corpus.path))
     return settings.corpus.path or settings.corpus.name
 
 
@@ -395,34 +396,28 @@ def _gib(size: float) -> str:
 
 
 def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, Any]:
-    """What Snakemake would make of ``--configfile`` and ``--config``."""
-    import yaml
+    """What Snakemake makes of ``--configfile`` and ``--config``."""
+    from snakemake.cli import parse_config
+    from snakemake.common.configfile import load_configfile
+    from snakemake.exceptions import WorkflowError
+    from snakemake.utils import update_config
+
+    from utaca.settings.command import check_config
 
     found: dict[str, Any] = {}
     for path in configfiles:
         try:
-            held = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except (OSError, yaml.YAMLError) as error:
+            update_config(found, load_configfile(path))
+        except UnicodeDecodeError as error:
+            raise UserError(f"--configfile {path} is not UTF-8 ({error.reason}); save it as UTF-8") from error
+        except (OSError, ValueError, WorkflowError) as error:
             raise UserError(f"--configfile {path} cannot be read: {str(error).splitlines()[0]}") from error
-        if not isinstance(held, Mapping):
-            raise UserError(f"--configfile {path} holds no mapping of keys to values")
-        _update(found, held)
-    for entry in entries:
-        key, equals, text = entry.partition("=")
-        if not equals:
-            raise UserError(f"--config takes KEY=VALUE, not {entry!r}")
-        _update(found, {key: yaml.load(text, yaml.BaseLoader) if text else ""})
+    try:
+        update_config(found, parse_config(entries))
+        check_config(entries)
+    except (AssertionError, ValueError) as error:
+        raise UserError(f"--config takes KEY=VALUE: {str(error) or 'a value is missing'}") from error
     return found
-
-
-def _update(found: dict[str, Any], more: Mapping[str, Any]) -> None:
-    for key, value in more.items():
-        if isinstance(value, Mapping):
-            base = found.get(key)
-            found[key] = dict(base) if isinstance(base, Mapping) else {}
-            _update(found[key], value)
-        else:
-            found[key] = value
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -438,6 +433,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from utaca.settings.compose import compose
 
     try:
+        machine.check_paths([root()])
         config = compose(overrides(given.configfile, given.config), root())
         runs.check(config, Path("results") / config["run"])
     except UserError as error:

@@ -29,7 +29,7 @@ rule adapter:
         corpus=PLAN.training_files,
         base=PLAN.fetched,
         wordings=[
-            f"data/readers/smollm2-tuned/{name}"
+            os.path.relpath(ROOT / "data" / "readers" / "smollm2-tuned" / name)
             for name in (
                 "passages.jsonl",
                 "sentences.jsonl",

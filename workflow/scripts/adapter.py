@@ -18,6 +18,7 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     output = Path(snakemake.output[0])
     scratch = output.with_name("tuning")
-    make(build(schema.Reader, snakemake.config["reader"], "reader"), scratch)
+    wordings = Path(snakemake.input.wordings[0]).parent
+    make(build(schema.Reader, snakemake.config["reader"], "reader"), scratch, wordings)
     shutil.copytree(scratch, output, ignore=shutil.ignore_patterns("checkpoint.pt"), dirs_exist_ok=True)
     shutil.rmtree(scratch)

@@ -156,12 +156,12 @@ def share(hits: np.ndarray, asked: np.ndarray, counts: np.ndarray) -> Estimate:
     """Sum of ``hits`` [documents] over the sum of ``asked`` [documents], with its interval under ``counts``.
 
     Where no document differs from another, resampling says nothing: the interval is then Wilson's with the documents
-    as the sample.
+    as the sample; a single document has none.
     """
-    estimate = ratio_interval(hits, asked, counts)
-    if estimate.low < estimate.high:
+    estimate, number = ratio_interval(hits, asked, counts), np.count_nonzero(asked)
+    if number < 2 or estimate.low < estimate.high:
         return estimate
-    value, number = estimate.value, np.count_nonzero(asked)
+    value = estimate.value
     square = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2 / number
     half = math.sqrt(square * (value * (1 - value) + square / 4))
     middle = value + square / 2

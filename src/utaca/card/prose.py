@@ -6,22 +6,39 @@ paragraphs of the corpus, at a random depth.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from utaca.biographies.padding import Padder
 from utaca.card.material import SPLIT, Document, Question
 from utaca.errors import UserError
+from utaca.records.squad import articles as squad_articles
+from utaca.records.texts import Filled, checked, records
 
 WRITTEN, XQUAD = "written", "xquad"
 TOKENS_A_PERSON, MOST_PEOPLE = 2048, 4
 """A document tells of one person for so many tokens of its length, of so many at most."""
 
-_KEYS = {"id", "person", "text", "facts", "absent"}
+
+class _Fact(TypedDict):
+    attribute: Filled
+    value: Filled
+    also: list[str]
+
+
+class Biography(TypedDict):
+    """A handwritten biography: its ``facts``, and the attributes that are ``absent`` from its text."""
+
+    id: Filled
+    person: Filled
+    text: Filled
+    facts: list[_Fact]
+    absent: list[Filled]
 
 
 def written_cell(length: int) -> str:
@@ -29,24 +46,27 @@ def written_cell(length: int) -> str:
     return f"{WRITTEN}-{length}"
 
 
-def biographies(path: str | Path) -> list[dict[str, Any]]:
+def biographies(path: str | Path) -> list[Biography]:
     """Handwritten biographies of a JSONL file.
 
     A row has ``id``, ``person``, ``text``, ``facts`` (each an ``attribute``, its ``value`` as the text has it, and
     ``also``, other ways to write it) and ``absent``, attributes that the text does not tell. Raises
     :class:`UserError` for a missing file and for rows of another form.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(f"card.biographies={path} cannot be read; name a JSONL file of biographies, or ''") from error
-    found = [json.loads(line) for line in lines if line.strip()]
-    for row in found:
-        if not row.keys() >= _KEYS or any(fact["value"] not in row["text"] for fact in row["facts"]):
-            raise UserError(
-                f"{path}: biography {row.get('id', '?')} needs {', '.join(sorted(_KEYS))}; values as in its text"
-            )
-    return found
+    mend = "mend it, or set card.biographies to another JSONL file of biographies, or to ''"
+    found: dict[str, Biography] = {}
+    for where, record in records(path, mend):
+        row = checked(Biography, record, where, mend)
+        if missing := [fact["value"] for fact in row["facts"] if fact["value"] not in row["text"]]:
+            raise UserError(f"{where} has the value {missing[0]!r}, which its text has not; {mend}")
+        names = [*(fact["attribute"] for fact in row["facts"]), *row["absent"]]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{where} has the attribute {twice[0]!r} twice; {mend}")
+        if found.setdefault(row["id"], row) is not row:
+            raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {mend}")
+    if not found:
+        raise UserError(f"{path} has no biographies; {mend}")
+    return list(found.values())
 
 
 def written(
@@ -101,16 +121,15 @@ def squad(path: str | Path) -> list[Document]:
 
     Raises :class:`UserError` for a missing file and one of another layout.
     """
-    try:
-        articles = json.loads(Path(path).read_text(encoding="utf-8"))["data"]
-        paragraphs = [(a["title"], n, p) for a in articles for n, p in enumerate(a["paragraphs"])]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"card.xquad={path} is no file of SQuAD's layout; name xquad.en.json, or ''") from error
-    found = []
-    for title, number, paragraph in paragraphs:
-        rows = [row for row in paragraph["qas"] if row.get("answers")]
+    articles = squad_articles(path, "card.xquad")
+    found: dict[str, Document] = {}
+    for title, number, paragraph in ((a["title"], n, p) for a in articles for n, p in enumerate(a["paragraphs"])):
+        rows = [row for row in paragraph["qas"] if row["answers"]]
         if not rows:
             continue
+        name = f"{XQUAD}-{title}-{number}"
+        if name in found:
+            raise UserError(f"card.xquad={path} has two articles of the title {title!r}; give each its own")
         questioned = tuple(
             Question(
                 title,
@@ -120,5 +139,7 @@ def squad(path: str | Path) -> list[Document]:
             )
             for row in rows
         )
-        found.append(Document(f"{XQUAD}-{title}-{number}", partial(str, paragraph["context"]), questioned))
-    return found
+        found[name] = Document(name, partial(str, paragraph["context"]), questioned)
+    if not found:
+        raise UserError(f"card.xquad={path} has no question with an answer; name another file, or ''")
+    return list(found.values())

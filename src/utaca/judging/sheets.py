@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from utaca.errors import UserError
 from utaca.records import SCHEMAS
+from utaca.records.texts import opened
 
 LABEL_COLUMNS = ("split", "document", "budget", "step", "text", "label", "sample", "human", "annotator")
 SCORE_COLUMNS = ("document", "suite", "point", "attribute", "prediction", "reference", "human", "annotator")
@@ -147,7 +148,7 @@ def correct(labels: pa.Table, split: str, sheet: Sequence[Correction]) -> pa.Tab
 def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Name and cells of every row, numbered as spreadsheets do: the header is row 1."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with opened(path, "export it from the review page again, or move it away", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             if missing := [name for name in columns if name not in (reader.fieldnames or [])]:
                 raise UserError(
@@ -160,10 +161,8 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, s
                     raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
                 # The page puts it before texts that a spreadsheet would take for a formula, and before itself.
                 yield where, {name: row[name].removeprefix("'") for name in columns}
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; put the sheet that the review page exported there") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} is no CSV file in UTF-8 ({error}); export it from the review page again") from error
+    except csv.Error as error:
+        raise UserError(f"{path} is no CSV file ({error}); export it from the review page again") from error
 
 
 def _choice(where: str, column: str, text: str, allowed: Sequence[str]) -> str:
@@ -204,7 +203,10 @@ def _once(found: dict, key: tuple, entry: Correction | HumanScore) -> None:
 
 def _same(entry: Correction | HumanScore, row: Row | None, columns: Sequence[str], what: str) -> Row:
     """``row``, which must be there and hold what the person saw."""
-    mend = "the sheet was made for another run: export it from this run's review page, or move it away"
+    mend = (
+        "the sheet was made for another run, or a spreadsheet changed the cell: export it from this run's review page, "
+        "and have a spreadsheet take all columns for text, or move it away"
+    )
     if row is None:
         raise UserError(f"{entry.where}: {what} is not in this run; {mend}")
     for column in columns:

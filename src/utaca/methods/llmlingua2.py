@@ -22,7 +22,7 @@ from utaca.methods.dense import Dense, DenseMethod
 from utaca.methods.full import Everything
 from utaca.methods.method import State
 from utaca.readers.load import Reader
-from utaca.readers.prompts import whole_characters
+from utaca.records.texts import whole_characters
 
 KINDS = {"xlm-roberta": "xlm-roberta-large", "bert": "bert-base-multilingual-cased"}
 """Types of token classifiers, and the names by which the package knows them: it looks for these in a model's path."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from utaca.errors import UserError
 from utaca.readers.files import in_a_sentence
+from utaca.records.texts import whole_characters
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -56,11 +57,6 @@ def question(attributes: Sequence[str], person: str, style: str) -> str:
 def natural(question: str, style: str) -> str:
     """A question as people ask it, to be answered with a few words of the text; ``style`` as of :func:`question`."""
     return _NATURAL[style].format(question=question)
-
-
-def whole_characters(text: str) -> str:
-    """A text with U+FFFD for each lone surrogate, as half an emoji in scraped JSON is one: UTF-8 has none."""
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:

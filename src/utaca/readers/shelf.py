@@ -48,9 +48,6 @@ def load_reader(
     name = str(name_or_path)
     if name in groups(root())["reader"]:
         settings: dict[str, Any] = compose({"scale": "paper", "reader": name}, root())["reader"]
-        for key in ("path", "adapter"):
-            if settings[key] and (shipped := root() / settings[key]).is_dir():
-                settings[key] = str(shipped)
     else:
         settings = {"name": Path(name).name, "path": name, "prompt": "instruct"}
     overrides = {

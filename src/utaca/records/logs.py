@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import TextIO
 
 from utaca.errors import UserError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Tee(io.TextIOBase):
@@ -39,8 +43,8 @@ class _Tee(io.TextIOBase):
 def stage_log(path: str | Path) -> Iterator[None]:
     """Copy standard error and log records of the block to the file ``path``.
 
-    A :class:`UserError` leaves as one sentence with exit status 1; any other exception leaves its traceback in
-    the file as well and passes on.
+    A :class:`UserError`, and a full disk, leaves as one sentence with exit status 1; any other exception leaves its
+    traceback in the file as well and passes on.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     terminal = sys.stderr
@@ -56,7 +60,11 @@ def stage_log(path: str | Path) -> Iterator[None]:
         except UserError as error:
             print(f"Error: {error}", file=sys.stderr)
             raise SystemExit(1) from None
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _FULL:
+                place = error.filename or "the disk"
+                print(f"Error: {place}: {os.strerror(error.errno)}; free some and run again", file=terminal)
+                raise SystemExit(1) from None
             file.write(traceback.format_exc())
             raise
         finally:

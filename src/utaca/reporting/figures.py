@@ -132,7 +132,7 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
         axes.axvline(0, color=palette.INK, linewidth=1)
         for place, row in enumerate(rows):
             mark, mean = palette.mark(row["decoder"]), row["n_points"] > 1
-            bars = np.nan_to_num([[row["gain_pct"] - row["gain_pct_low"]], [row["gain_pct_high"] - row["gain_pct"]]])
+            bars = np.array([[row["gain_pct"] - row["gain_pct_low"]], [row["gain_pct_high"] - row["gain_pct"]]])
             axes.errorbar(
                 row["gain_pct"], place, xerr=bars.clip(0), color=mark.color, marker="D" if mean else mark.marker,
                 markersize=7 if mean else 5, elinewidth=2 if mean else 1.2, capsize=0 if mean else 3,
@@ -188,8 +188,8 @@ def place_labels(
     points = axes.transData.transform(places)
     taken = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in points]
     drawn = []
-    for (x, _), ends in zip(places, bars, strict=True):
-        (left, low), (_, high) = axes.transData.transform([(x, end) for end in ends])
+    for (x, y), ends in zip(places, bars, strict=True):
+        (left, low), (_, high) = axes.transData.transform([(x, y if np.isnan(end) else end) for end in ends])
         drawn.append(Bbox.from_extents(left - 4, low - 2, left + 4, high + 2))
     # A line is what lies within small boxes along it.
     for line in lines:

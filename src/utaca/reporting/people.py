@@ -209,9 +209,7 @@ def _human_row(
     person = np.array([score.human for score, _ in compared], dtype=np.float64)
     judge = np.array([row["cas"] for _, row in compared], dtype=np.float64)
     strings = np.array([row["string_match"] for _, row in compared], dtype=np.float64)
-    counts = (
-        statistics.resamples(len(names), config.scale.bootstrap, config.seed, "human") if names else np.ones((0, 0))
-    )
+    counts = statistics.resamples(len(names), config.scale.bootstrap, config.seed, "human")
 
     def total(values: np.ndarray) -> np.ndarray:
         """Sums by document."""

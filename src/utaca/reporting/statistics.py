@@ -30,7 +30,12 @@ class Estimate:
 
 
 def resamples(n_documents: int, count: int, seed: int, purpose: str) -> np.ndarray:
-    """Draws with replacement of ``n_documents`` from as many: counts [count, n_documents], each row summing to it."""
+    """Draws with replacement of ``n_documents`` from as many: counts [count, n_documents], each row summing to it.
+
+    Fewer than two tell nothing of how documents differ: the counts, and all that is made of them, are then NaN.
+    """
+    if n_documents < 2:
+        return np.full((count, n_documents), np.nan)
     generator = np.random.default_rng(random.Random(f"{seed}:bootstrap:{purpose}").getrandbits(64))
     drawn = generator.integers(0, n_documents, size=(count, n_documents))
     drawn += np.arange(count)[:, None] * n_documents
@@ -61,6 +66,8 @@ class Draws:
 
     def seeds(self, detector: str, number: int) -> np.ndarray:
         """How often each of a detector's seeds was drawn [count, number], each row summing to ``number``."""
+        if number == 1:
+            return np.ones((len(self), 1))
         return resamples(number, len(self), self.seed, f"{self.purpose}:seeds:{detector}")
 
     def cells(self, detector: str, number: int) -> np.ndarray:
@@ -74,9 +81,13 @@ class Draws:
 
 
 def interval(value: float, resampled: np.ndarray) -> Estimate:
-    """``value`` with the percentile interval of its resampled versions [count]; undefined ones (NaN) are left out."""
+    """``value`` with the percentile interval of its resampled versions [count]; undefined ones (NaN) are left out.
+
+    There is none where they are all the same but for rounding, as where every answer is right: resampling cannot tell
+    how far another document may lie.
+    """
     resampled = resampled[~np.isnan(resampled)]
-    if not len(resampled):
+    if not len(resampled) or np.ptp(resampled) <= 1e-9 * max(1.0, abs(value)):
         return Estimate(value)
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(value, float(low), float(high))

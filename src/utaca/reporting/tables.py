@@ -121,7 +121,7 @@ def what_is_synthetic(config: schema.Config) -> str:
         synthetic.append(
             f"The built-in reference endpoint, rules and no language model, stands in as {' and '.join(built_in)}."
         )
-    if config.reader.path.startswith("data/readers/"):
+    if "data/readers/" in config.reader.path:
         synthetic.append("The reader is a small model that ships with the project, trained on this task.")
     synthetic.append("The paper's figures stand beside as reference; they come from its own models and data.")
     return " ".join(synthetic)

@@ -9,6 +9,7 @@ against another's. Without a plan a detector's points are averaged, so that one 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -85,10 +86,14 @@ class Group(NamedTuple):
 
 
 def outcome(estimate: Estimate, n_documents: int) -> Outcome:
-    """What an interval of a difference says; nothing where there is no interval, or one document."""
-    if n_documents < 2 or not (estimate.low > 0 or estimate.high < 0):
-        return "is not told apart"
-    return "gains" if estimate.low > 0 else "loses"
+    """What an interval of a difference says; where no document differs from another, and so there is none, what the
+    sign test of the documents does."""
+    low, high = estimate.low, estimate.high
+    if isnan(low) and 2 * 0.5**n_documents < 1 - statistics.LEVEL:
+        low = high = estimate.value
+    if low > 0:
+        return "gains"
+    return "loses" if high < 0 else "is not told apart"
 
 
 def verdict(
@@ -301,7 +306,8 @@ def _planned(group: Group, config: schema.Config) -> list[Group]:
 
 def secondary(planned: Sequence[Group], n_documents: int) -> list[str]:
     """What the secondary comparisons show, each with its p, adjusted over all of them; nothing where there is none."""
-    each = [f"{_other(group, n_documents)}, p {group.p[0]:.3f}" for group in planned if group.claims == ["secondary"]]
+    each = [f"{_other(group, n_documents)}, p {render.number(group.p[0], 3)}"
+            for group in planned if group.claims == ["secondary"]]  # fmt: skip
     by = " by Holm" if len(each) > 1 else ""
     return [f"Secondary comparisons, p{by}: {'; '.join(each)}."] if each else []
 
@@ -316,14 +322,14 @@ def headline(group: Group, n_documents: int) -> str:
     few = f"on {n_documents} documents" + (", too few to tell more" if n_documents < FEW else "")
     if not group.meets:
         none = f"There is no verdict at equal tokens: no point of {group.name} selects as many as any of InfLLM's"
-        return f"{none}; {where}, its CAS differs by {_signed(group.mean)} points {_limits(group.mean)} {few}."
+        return f"{none}; {where}, its CAS differs by {_signed(group.mean)} points{_limits(group.mean)} {few}."
     if what == "is not told apart":
         return (
             f"{group.name} is not told apart from InfLLM {few}: {where}, its CAS differs by {_signed(group.mean)} "
-            f"points {_limits(group.mean)}, an interval that holds zero."
+            f"points{_limits(group.mean)}{_holds_zero(group.mean)}."
         )
     start, side = ("gains on", "higher") if what == "gains" else ("loses to", "lower")
-    by = f"{abs(100 * group.mean.value):.1f} points {side} {_limits(group.mean)}"
+    by = f"{abs(100 * group.mean.value):.1f} points {side}{_limits(group.mean)}"
     return f"{group.name} {start} InfLLM {few}: {where}, its CAS is {by}."
 
 
@@ -335,8 +341,8 @@ def _headline_of_pair(group: Group, what: Outcome, n_documents: int) -> str:
     }[what]
     told = f"{group.name.replace(' over ', f' {found} ', 1)} on {n_documents} documents"
     few = ", too few to tell more" if n_documents < FEW else ""
-    zero = ", an interval that holds zero" if what == "is not told apart" and n_documents > 1 else ""
-    more = f"{_signed(group.mean)} CAS points {_limits(group.mean)}{zero}"
+    zero = _holds_zero(group.mean) if what == "is not told apart" else ""
+    more = f"{_signed(group.mean)} CAS points{_limits(group.mean)}{zero}"
     return f"{told}{few}: what they gain on InfLLM at equal tokens differs by {more}."
 
 
@@ -365,13 +371,15 @@ def rise(fixed: Sequence[Point], draws: Draws) -> str:
     more = statistics.interval(*difference(last, first, *CAS, draws))
     ends = f"from {first.setting} ({_tokens(first):.0f} tokens) to {last.setting} ({_tokens(last):.0f} tokens)"
     what = outcome(more, len(first.documents))
+    if len(first.documents) == 1:
+        return f"InfLLM itself differs by {_signed(more)} CAS points {ends}."
     if what == "is not told apart":
         return (
-            f"InfLLM itself does not tell its budgets apart: {_signed(more)} CAS points {_limits(more)} "
+            f"InfLLM itself does not tell its budgets apart: {_signed(more)} CAS points{_limits(more)} "
             f"{ends}. Where the budget does not matter, no way to allocate it can gain much."
         )
     verb = "rises" if what == "gains" else "falls"
-    return f"InfLLM itself {verb} by {abs(100 * more.value):.1f} CAS points {_limits(more)} {ends}."
+    return f"InfLLM itself {verb} by {abs(100 * more.value):.1f} CAS points{_limits(more)} {ends}."
 
 
 def bound(group: Group, n_documents: int) -> str:
@@ -383,7 +391,7 @@ def bound(group: Group, n_documents: int) -> str:
     }[outcome(group.mean, n_documents)]
     said = (
         "Token agreement, which expands exactly where that changes the token, differs from InfLLM by "
-        f"{_signed(group.mean)} points {_limits(group.mean)}, {_where(group)}."
+        f"{_signed(group.mean)} points{_limits(group.mean)}, {_where(group)}."
     )
     return f"{said} {told}" if group.meets else said
 
@@ -402,7 +410,7 @@ def made_of(found: Sequence[Point], config: schema.Config) -> str:
 
 def _other(group: Group, n_documents: int) -> str:
     what = outcome(group.mean, n_documents) if group.meets else "selects other numbers of tokens than any of InfLLM's"
-    return f"{group.name} {what}, {_signed(group.mean)} {_limits(group.mean)}"
+    return f"{group.name} {what}, {_signed(group.mean)}{_limits(group.mean)}"
 
 
 def _main(point: Point, config: schema.Config) -> bool:
@@ -419,7 +427,11 @@ def _signed(estimate: Estimate) -> str:
 
 
 def _limits(estimate: Estimate) -> str:
-    return f"[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    return "" if isnan(estimate.low) else f" [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+
+
+def _holds_zero(estimate: Estimate) -> str:
+    return ", without an interval" if isnan(estimate.low) else ", an interval that holds zero"
 
 
 def _estimate(row: Row) -> Estimate:

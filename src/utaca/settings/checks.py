@@ -22,6 +22,8 @@ from utaca.settings.models import Faults, build
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # In ASCII, as a host of other letters is sent.
 _ADDRESS = re.compile(r"(?i)https?://([\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII)
+_LONGEST = 100
+"""Letters of a name; a file's name holds 255 bytes, its ending and those of its parts among them."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ROLES = ("writer", "labeller", "judge")
 EMBEDDED = "utaca-reference"
@@ -124,6 +126,8 @@ def _answers_faults(answers: str) -> Iterator[str]:
 def _name_faults(value: str, path: str) -> Iterator[str]:
     if not _NAME.fullmatch(value):
         yield f"{path} is {value!r} but is used in file names; use letters, digits, '-', '_' and '.' alone."
+    if len(value) > _LONGEST:
+        yield f"{path} has {len(value)} letters but is used in file names; use at most {_LONGEST}."
 
 
 def _split_faults(split: schema.SplitSize, path: str) -> Iterator[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from functools import cache
 from io import StringIO
 from typing import Any
 
-from snakemake.cli import get_argument_parser
+from snakemake.cli import get_argument_parser, parse_config
+
+from utaca.errors import UserError
 
 
 def targets(argv: Sequence[str]) -> list[str]:
@@ -31,6 +33,20 @@ def runs_here(argv: Sequence[str]) -> bool:
     parsed = _parsed(argv)
     named = [getattr(parsed, name, None) for name in ("workflow_profile", "profile")]
     return getattr(parsed, "executor", None) in (None, "local") and all(name in (None, "default") for name in named)
+
+
+def check_config(entries: Sequence[str]) -> None:
+    """Raise :class:`UserError` for a text among what ``--config`` gives that Snakemake reads otherwise, as YAML."""
+    for entry in entries:
+        key, _, text = entry.partition("=")
+        text, read = text.strip("'\" "), parse_config([entry])[key]
+        if text[:1] not in "{[" and read != text and isinstance(read, str | Mapping | list):
+            raise UserError(f"--config {entry} is YAML for {read!r}; write it in a config file, in quotes")
+
+
+def config_entries(argv: Sequence[str]) -> list[str]:
+    """What a command line of Snakemake, ``sys.argv``, gives by ``--config``."""
+    return list(getattr(_parsed(argv), "config", None) or [])
 
 
 def _parsed(argv: Sequence[str]) -> Any:

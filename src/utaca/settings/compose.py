@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import yaml
 
@@ -52,12 +53,12 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     """
     from utaca.settings import models, runs
 
+    models.refuse_misread(overrides)
     said = _read(overrides, groups(root))
     found = said.faults
     plain = _options(root, said.choices) | said.whole
-    for key, value in said.keys.items():
-        kind = get_type_hints(schema.Config).get(key)
-        value = models.typed(kind, value)
+    models.refuse_misread(plain)
+    for key, value in models.typed(schema.Config, said.keys).items():
         base = plain.get(key)
         if key in ROLES:
             value = _as_endpoint(key, base, value, found)
@@ -78,7 +79,19 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         alone = not said.keys and not said.whole and said.choices.keys() <= set(BASE_GROUPS)
         named["run"] = runs.name(named, _usual(root), None if alone else _options(root, names))
         load(named)
-    return _filled(named, named["run"])
+    return _filled(_shipped(named, root.absolute()), named["run"])
+
+
+_SHIPPED_PATHS = (("reader", "path"), ("reader", "adapter"), ("card", "biographies"), ("tasks", "path"))
+
+
+def _shipped(config: dict[str, Any], root: Path) -> dict[str, Any]:
+    """The config with paths of what only the checkout ``root`` holds, and not the working directory, made absolute."""
+    for group, key in _SHIPPED_PATHS:
+        path = config[group][key]
+        if path and not os.path.exists(path) and os.path.exists(root / path):
+            config[group][key] = str(root / path)
+    return config
 
 
 @dataclass
@@ -105,24 +118,29 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
             chosen = rest.pop(CHOICE_KEY, "")
             if isinstance(chosen, Mapping):
                 said.whole[key] = dict(chosen)
-            elif chosen:
+            elif chosen not in ("", None):
                 _choose(said, key, chosen, options)
             if rest:
                 said.keys[key] = rest
-        elif key == "corpus" and isinstance(value, str) and ("/" in value or value.endswith(_CORPUS_FILE)):
+        elif key == "corpus" and isinstance(value, str) and value not in options[key] and _is_path(value):
             said.choices[key], said.keys[key] = "folder", {"path": value}
         elif isinstance(value, str) and value:
             _choose(said, key, value, options)
         else:
-            said.faults.append(f"{key} must be the name of an option or a mapping of keys, not {value!r}.")
+            path = ", or a path, as ./articles" if key == "corpus" else ""
+            said.faults.append(f"{key} must be the name of an option or a mapping of keys{path}, not {value!r}.")
     return said
+
+
+def _is_path(value: str) -> bool:
+    return "/" in value or value.lower().endswith(_CORPUS_FILE) or os.path.exists(value)
 
 
 def _choose(said: _Said, key: str, chosen: Any, options: Mapping[str, list[str]]) -> None:
     if chosen in options.get(key, ()):
         said.choices[key] = chosen
     else:
-        allowed = ", ".join(options.get(key, [SHIPPED]))
+        allowed = ", ".join(options.get(key, [SHIPPED])) + (", or the path of your own" if key == "corpus" else "")
         said.faults.append(f"{key}={chosen} is unknown; {key} is one of {allowed}.")
 
 

@@ -9,11 +9,13 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from threading import RLock
 from typing import IO, Any, ParamSpec, TypeVar
+
+from utaca.errors import UserError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,20 +74,55 @@ def promised_gpu() -> bool:
     return os.environ.get("SLURM_GPUS_ON_NODE", "0") != "0"
 
 
+def check_paths(paths: Iterable[str | Path]) -> None:
+    """Raise :class:`UserError` for a path that Snakemake cannot take: a brace is a wildcard to it."""
+    for path in map(str, paths):
+        if re.search("[{}\ud800-\udfff]", path):
+            raise UserError(f"{path!r} has a brace in it, or is not UTF-8, which Snakemake cannot take; rename it")
+
+
 def share_source(source: Path) -> None:
     """Let child processes import the package from the folder ``source``, before any installed version."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([str(source.resolve()), *inherited])))
 
 
-def prose_files(path: str) -> list[str]:
-    """The files of a corpus at ``path``, a file or a folder of text files; none where it is empty or missing."""
-    root = Path(path)
-    if not path or not root.exists():
-        return []
-    if root.is_file():
-        return [path]
-    return sorted(str(file) for file in root.rglob("*") if file.suffix in {".txt", ".md"})
+def prose_files(path: str, left_out: dict[str, list[str]] | None = None) -> list[str]:
+    """The files of a corpus at ``path``, a file or a folder of .txt and .md files; none where it is empty or missing.
+
+    Links are followed, and what several lead to is taken once. ``left_out`` gets what else lies in the folder, by what
+    keeps it out.
+    """
+    if not path or os.path.isfile(path):
+        return [path] if path else []
+    found, seen = [], {os.path.realpath(path)}
+    for folder, *both in os.walk(Path(path), followlinks=True):
+        for names in both:
+            reasons = {name: _kept_out(os.path.join(folder, name), seen) for name in sorted(names)}
+            names[:] = [name for name, reason in reasons.items() if not reason]
+            for name, reason in reasons.items():
+                if reason and left_out is not None:
+                    left_out.setdefault(reason, []).append(os.path.join(folder, name))
+        found += [os.path.join(folder, name) for name in both[1]]
+    return sorted(found)
+
+
+UNREADABLE = "unreadable"
+
+
+def _kept_out(path: str, seen: set[str]) -> str:
+    """What keeps a file or folder out of a corpus, "" where nothing does; what is ``seen`` grows by it."""
+    name, real = os.path.basename(path), os.path.realpath(path)
+    if name.startswith("."):
+        return "hidden"
+    if real in seen:
+        return "linked twice"
+    if not os.path.isfile(path) and not os.path.isdir(path):
+        return "no file"
+    seen.add(real)
+    if os.path.isfile(path) and not name.lower().endswith((".txt", ".md")):
+        return "neither .txt nor .md"
+    return "" if os.access(path, os.R_OK if os.path.isfile(path) else os.R_OK | os.X_OK) else UNREADABLE
 
 
 def filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, str] | None:

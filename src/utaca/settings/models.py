@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from datetime import date
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -81,15 +83,15 @@ def typed(hint: Any, value: Any) -> Any:
     """A value as ``hint`` wants it where it came as a text, as the command line gives all that is nested; whatever
     does not fit is left as it is, for :func:`build` to name."""
     if is_dataclass(hint) and isinstance(value, Mapping):
-        hints = get_type_hints(hint)
-        return {str(name): typed(hints.get(str(name), Any), each) for name, each in value.items()}
+        hints, empty = get_type_hints(hint), {f.name for f in fields(hint) if f.default == ""}
+        return {
+            name: "" if each is None and name in empty else typed(hints.get(name, Any), each)
+            for name, each in value.items()
+        }
     if get_origin(hint) is dict and isinstance(value, Mapping):
-        return {str(name): typed(get_args(hint)[1], each) for name, each in value.items()}
+        return {name: typed(get_args(hint)[1], each) for name, each in value.items()}
     if get_origin(hint) in (list, tuple) and isinstance(value, list | tuple):
         return [typed(get_args(hint)[0], each) for each in value]
-    if hint is str:
-        # `name=7` is a number to the command line
-        return str(value) if isinstance(value, int | float) else "" if value is None else value
     if not isinstance(value, str):
         return value
     if hint is bool:
@@ -100,6 +102,33 @@ def typed(hint: Any, value: Any) -> Any:
         except ValueError:
             return value
     return value
+
+
+def refuse_misread(config: Mapping[str, Any]) -> None:
+    """Raise :class:`Faults` for every key that YAML took for something else than a text, and for every text with half
+    of a character, as JSON may have it, which no file can keep."""
+    if found := list(_misread(config, "")):
+        raise Faults(found)
+
+
+def _misread(value: Any, path: str) -> Iterator[str]:
+    where = path or "the config"
+    if isinstance(value, list | tuple):
+        yield from (fault for number, each in enumerate(value) for fault in _misread(each, f"{path}[{number}]"))
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            if isinstance(name, str):
+                yield from _misread(name, f"{where}, key {name!r},")
+                yield from _misread(each, join(path, name))
+            else:
+                yield f"{where} has the key {name}, which YAML takes for {_read_as(name)}; write it in quotes."
+    elif isinstance(value, str) and re.search("[\ud800-\udfff]", value):
+        yield f"{where} holds {value!r}, which is no text: it has half of a character; write it anew."
+
+
+def _read_as(value: Any) -> str:
+    kinds = {bool: "true or false", int: "a number", float: "a number", type(None): "nothing (null)"}
+    return kinds.get(type(value), "a date" if isinstance(value, date) else "another type")
 
 
 def describe(kind: Any, metadata: Mapping[str, Any]) -> str:
@@ -140,9 +169,9 @@ def _default(declared: Field[Any]) -> Any:
 
 
 def _known(value: Any) -> Any:
-    """Without what is still to be set, with texts as keys."""
+    """Without what is still to be set."""
     if isinstance(value, Mapping):
-        return {str(name): _known(each) for name, each in value.items() if not _is_missing(each)}
+        return {name: _known(each) for name, each in value.items() if not _is_missing(each)}
     return [_known(each) for each in value] if isinstance(value, list) else value
 
 
@@ -207,4 +236,10 @@ def _sentence(kind: type, fault: Any, where: str) -> str:
         return f"{path} must be {allowed}."
     if fault["type"] in ("literal_error", "greater_than_equal", "less_than_equal"):
         return f"{path} is {fault['input']!r} but must be {allowed}."
+    if place.hint is str and not isinstance(fault["input"], Mapping | list):
+        # Snakemake takes quotes off what --config gives.
+        mend = "write it in quotes" if "." in path else "begin it with a letter, or write it in quotes in a config file"
+        return (
+            f"{path} must be a text, but is {fault['input']}, which YAML takes for {_read_as(fault['input'])}; {mend}."
+        )
     return f"{path} must be {allowed}, not {fault['input']!r}."

@@ -67,7 +67,11 @@ def _same(config: Mapping[str, Any], pure: Mapping[str, Any]) -> bool:
 
 
 def check(config: Mapping[str, Any], folder: Path) -> None:
-    """Raise :class:`UserError` where the run in ``folder`` (``results/NAME``) was made of another base."""
+    """Raise :class:`UserError` where the run in ``folder`` (``results/NAME``) was made of another base, and where there
+    can be no such folder."""
+    for place in (Path("logs"), *reversed(folder.parents), folder):
+        if os.path.lexists(place) and not place.is_dir():
+            raise UserError(f"{place} is no folder, or links to a disk that is not mounted; mount it, or move it away")
     path = folder / CONFIG
     if not path.is_file():
         return
@@ -211,7 +215,10 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _put(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}); mend the folder, or run elsewhere") from error

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from utaca.errors import UserError
+from utaca.records.texts import records
 from utaca.tasks.longbench import QMSum
-from utaca.tasks.rows import MEND, Row, objects, records, text
+from utaca.tasks.rows import MEND, Row, objects, text
 
 
 class Meetings(QMSum):
@@ -30,7 +31,7 @@ class Meetings(QMSum):
     rows = 281
 
     def read(self, path: Path) -> Iterator[Row]:
-        for number, (where, meeting) in enumerate(records(path), start=1):
+        for number, (where, meeting) in enumerate(records(path, MEND), start=1):
             context = "\n".join(_turn(turn, where) for turn in objects(meeting, "meeting_transcripts", where))
             if not context:
                 raise UserError(f"{where} has nothing under 'meeting_transcripts'; {MEND}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
+from utaca.records.texts import records
 from utaca.settings.schema import TaskSet
 from utaca.tasks.task import Example, Task, cut
 
@@ -64,7 +64,7 @@ class Rows(Task):
     def read(self, path: Path) -> Iterator[Row]:
         """The rows of a file in its order. Raises :class:`UserError` for one of another layout."""
         instruction = self.template.partition(SEPARATOR)[0]
-        for where, record in records(path):
+        for where, record in records(path, MEND):
             context = text(record, "context", where)
             yield Row(
                 identity(record, self.id_key, where),
@@ -83,28 +83,6 @@ class Rows(Task):
         question = tail.replace("{input}", row.input)
         kept = cut(prompts, head + row.context, question, length)
         return Example(row.id, row.document, kept, question, row.references, row.input)
-
-
-def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The JSON objects of a file's lines, and where each stands. Raises :class:`UserError` for another line."""
-    with path.open(encoding="utf-8") as file:
-        try:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    where = f"{path}, line {number},"
-                    yield where, _record(line, where)
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not UTF-8 text ({error.reason}); {MEND}") from error
-
-
-def _record(line: str, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where} is not JSON ({error.msg}); {MEND}") from error
-    if not isinstance(record, dict):
-        raise UserError(f"{where} is not a JSON object; {MEND}")
-    return record
 
 
 def text(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False) -> str:

@@ -277,24 +277,24 @@ class QA2(_Ruler):
         found = _Source()
         for where, row in ruler_files.rows(path):
             own = ruler_files.titled(row, where)
-            found.titles |= own.keys()
-            found.texts |= set(map(plain, own.values()))
-            documents = {title: self._document(title, paragraph) for title, paragraph in own.items()}
-            found.documents |= set(documents.values())
+            found.titles |= {title for title, _ in own}
+            found.texts |= {plain(paragraph) for _, paragraph in own}
+            documents = [(title, self._document(title, paragraph)) for title, paragraph in own]
+            found.documents |= {document for _, document in documents}
             found.questions.append(self._question(where, row, documents))
         return found
 
-    def _question(self, where: str, row: Mapping[str, Any], documents: Mapping[str, str]) -> _Question:
+    def _question(self, where: str, row: Mapping[str, Any], documents: Sequence[tuple[str, str]]) -> _Question:
         name = identity(row, "_id" if "_id" in row else "index", where)
         references = (text(row, "answer", where),)
-        supporting = [title for title in ruler_files.supporting(row, where) if title in documents]
-        others = [x for x in documents if x not in supporting and not _holds(documents[x], references)]
-        titles = {
-            _COMPLETE: list(documents),
-            _PARTIAL: [x for x in documents if x in (*supporting[:1], *others)],
-            _MISSING: others,
+        titles = {title for title, _ in documents}
+        supporting = [title for title in ruler_files.supporting(row, where) if title in titles]
+        others = [x for title, x in documents if title not in supporting and not _holds(x, references)]
+        kept = {
+            _COMPLETE: tuple(x for _, x in documents),
+            _PARTIAL: tuple(x for title, x in documents if title in supporting[:1] or x in others),
+            _MISSING: tuple(others),
         }
-        kept = {evidence: tuple(documents[title] for title in given) for evidence, given in titles.items()}
         return _Question(name, name, text(row, "question", where), references, kept)
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from utaca.errors import UserError
-from utaca.tasks.rows import MEND, objects, records, text
+from utaca.records.texts import read_json, records
+from utaca.tasks.rows import MEND, objects, text
 
 
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """SQuAD's articles, the rows of a JSON list, or those of a JSONL file, and where each stands."""
-    found = _json(path)
-    if found is None:
-        yield from records(path)
+    try:
+        found = read_json(path, MEND)
+    except UserError:
+        yield from records(path, MEND)
         return
     if isinstance(found, dict):
         found = found.get("data", [found])
@@ -24,23 +25,15 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from ((f"{path}, row {number},", row) for number, row in enumerate(found, start=1))
 
 
-def _json(path: Path) -> Any:
-    """What a file says that is JSON as a whole, else None."""
+def titled(row: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
+    """A HotpotQA row's paragraphs, title and text, each from its sentences or whole; several may have one title."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return None
-
-
-def titled(row: Mapping[str, Any], where: str) -> dict[str, str]:
-    """A HotpotQA row's paragraphs by their titles, each from its sentences or whole."""
-    try:
-        found = {title: "".join(sentences) for title, sentences in row["context"]}
+        found = [(title, "".join(sentences)) for title, sentences in row["context"]]
     except (KeyError, TypeError, ValueError):
-        found = {}
-    if not found:
+        found = []
+    if not found or not all(isinstance(title, str) for title, _ in found):
         raise UserError(f"{where} has no titled paragraphs under 'context'; {MEND}")
-    return found
+    return list(dict.fromkeys(found))
 
 
 def supporting(row: Mapping[str, Any], where: str) -> list[str]:
@@ -60,7 +53,7 @@ def pool(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
                 title = text(row, "title", where)
                 yield from ((title, text(x, "context", where)) for x in objects(row, "paragraphs", where))
             elif "context" in row:
-                yield from titled(row, where).items()
+                yield from titled(row, where)
             else:
                 yield text(row, "title", where), text(row, "text", where)
 

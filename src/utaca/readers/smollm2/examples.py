@@ -20,6 +20,8 @@ from utaca.biographies.narratives import narrative
 from utaca.biographies.people import Person, faker, people
 from utaca.biographies.sentences import abstention, summary
 from utaca.readers.prompts import SEPARATOR, Prompts, question
+from utaca.records.squad import articles
+from utaca.records.texts import records
 
 APART = (
     "Normans",
@@ -408,17 +410,17 @@ def date(rng: random.Random) -> str:
 
 def lines(path: Path) -> list[dict[str, Any]]:
     """Rows of a JSONL file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [row for _, row in records(path, "fetch it anew from the repository")]
 
 
 def squad(path: Path, apart: Path | None) -> list[dict[str, Any]]:
     """Articles of a SQuAD file to be trained on: without :data:`APART` and the paragraphs of the file ``apart``."""
     kept = set()
     if apart is not None:
-        for article in json.loads(apart.read_text(encoding="utf-8"))["data"]:
+        for article in articles(apart, "reader.training.squad_apart"):
             kept |= {_plain(paragraph["context"]) for paragraph in article["paragraphs"]}
     found = []
-    for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
+    for article in articles(path, "reader.training.squad"):
         if article["title"] in APART:
             continue
         paragraphs = [p for p in article["paragraphs"] if _plain(p["context"]) not in kept]

@@ -19,9 +19,6 @@ from utaca.readers.tiny import recipe as tiny
 from utaca.records import atomic_path
 from utaca.settings import schema
 
-WORDINGS = Path("data/readers/smollm2-tuned")
-"""Where the wordings of the training lie, beside the adapter that ships."""
-
 
 def prose(training: schema.ReaderTraining) -> list[str]:
     """Paragraphs that go between: of the training's corpus, or where it names none the tiny reader's."""
@@ -31,11 +28,11 @@ def prose(training: schema.ReaderTraining) -> list[str]:
     return [p.strip() for text in texts for p in text["text"].split("\n\n") if len(p.strip()) >= 80]
 
 
-def make(settings: schema.Reader, output: Path, wordings: Path = WORDINGS) -> None:
+def make(settings: schema.Reader, output: Path, wordings: Path) -> None:
     """Tune the reader's model into ``output``: adapter, base model's identity, curve, model card.
 
-    A killed tuning resumes from the checkpoint in ``output``. Raises :class:`UserError` where a file of the recipe is
-    missing.
+    ``wordings`` is the folder of the training's wordings. A killed tuning resumes from the checkpoint in ``output``.
+    Raises :class:`UserError` where a file of the recipe is missing.
     """
     training = settings.training
     for key, path in (("squad", training.squad), ("squad_apart", training.squad_apart)):

@@ -1,0 +1,134 @@
+"""Where the checkout and a run may lie: paths that a shell or Snakemake stumbles over, other working directories."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import subprocess
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from commands import call, snakemake
+from conftest import ROOT, copy_checkout
+
+from utaca import preflight
+from utaca.errors import UserError
+from utaca.records.logs import stage_log
+from utaca.settings import runs
+from utaca.settings.compose import compose
+from utaca.settings.machine import check_paths
+
+HARD = 'My Projects\' $1 & (a) "b"; c'
+
+
+def test_an_environment_in_a_path_that_a_shell_would_split_runs_every_stage(tmp_path: Path) -> None:
+    checkout = copy_checkout(tmp_path / HARD / "utaca")
+    venv.create(checkout / ".venv", symlinks=True)
+    (packages,) = (checkout / ".venv" / "lib").glob("python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    command = [".venv/bin/python", "-m", "snakemake", "--cores", "1", "biographies", "--config", "scale=smoke"]
+    done = call(checkout, *command, PYTHONPATH="")
+    assert done.returncode == 0, done.stdout
+    assert (checkout / "results" / "smoke" / "biographies" / "test.parquet").is_file()
+
+
+@pytest.mark.parametrize("name", ["a {b}", "a}"])
+def test_a_brace_in_the_checkouts_path_is_told_at_once(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="has a brace in it"):
+        check_paths([tmp_path / name / "utaca"])
+    done = snakemake(copy_checkout(tmp_path / name / "utaca"), "-n", "--cores", "1")
+    assert done.returncode
+    assert done.stdout.strip().endswith("which Snakemake cannot take; rename it")
+
+
+@pytest.mark.parametrize("name", ["a:b", "a{b}", 'a "b"', "a $b", "a `b`", "a\\b", "a\tb", "a\nb"])
+def test_make_refuses_what_the_environment_cannot_stand_in_its_path(tmp_path: Path, name: str) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("no make here")
+    folder = tmp_path / name
+    folder.mkdir()
+    for file in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / file, folder)
+    done = subprocess.run(["make", "environment"], cwd=folder, text=True, capture_output=True)
+    assert done.returncode
+    assert "utaca cannot be installed here: move the checkout" in done.stderr
+    assert not (folder / ".venv").exists()
+
+
+def test_a_run_from_another_folder_takes_what_ships_from_the_checkout(tmp_path: Path) -> None:
+    done = snakemake(tmp_path, "-s", str(ROOT / "Snakefile"), "--cores", "1", "documents", "--config", "scale=smoke")
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "results" / "smoke" / "documents" / "test.parquet").is_file()
+    again = snakemake(ROOT, "--directory", str(tmp_path), "-n", "--cores", "1", "documents", "--config", "scale=smoke")
+    assert "Nothing to be done" in again.stdout
+
+
+def test_the_check_from_another_folder_takes_what_ships_from_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert preflight.main(["--config", "scale=smoke"]) == 0
+    assert f"ok     reader: {ROOT / 'data' / 'readers' / 'tiny'}" in capsys.readouterr().out
+    # A folder's own copy goes before.
+    (tmp_path / "data" / "readers").mkdir(parents=True)
+    (tmp_path / "data" / "readers" / "tiny").symlink_to(ROOT / "data" / "readers" / "tiny")
+    assert preflight.main(["--config", "scale=smoke"]) == 0
+    assert "ok     reader: data/readers/tiny" in capsys.readouterr().out
+
+
+def test_a_corpus_is_made_of_files_of_any_name_but_what_snakemake_cannot_take(checkout: Path, tmp_path: Path) -> None:
+    prose = ("The mill stood by the river, and the children counted boats until the evening bell. " * 12 + "\n\n") * 40
+    (tmp_path / 'a "b" $c').mkdir()
+    (tmp_path / 'a "b" $c' / "it's (1).TXT").write_text(prose)
+    command = ["-n", "--cores", "1", "corpus", "--config", "scale=smoke", f"corpus={tmp_path}"]
+    assert snakemake(checkout, *command).returncode == 0
+    for name in ("draft {1}.txt", "J\udcfcrgen.md"):
+        (tmp_path / name).touch()
+        done = snakemake(checkout, *command)
+        assert done.returncode
+        assert f"{name!r}"[1:-1] in done.stdout
+        assert done.stdout.strip().endswith("which Snakemake cannot take; rename it")
+        (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("name", ["results", "logs", "results/smoke"])
+def test_a_link_to_a_disk_that_is_not_mounted_is_told(checkout: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).symlink_to("/mnt/not/there")
+    command = ["--cores", "1", "biographies", "--config", "scale=smoke"]
+    done = snakemake(tmp_path, "-s", str(checkout / "Snakefile"), "-n", *command)
+    assert done.returncode
+    assert f"Error: {name} is no folder, or links to a disk that is not mounted; mount it" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(UserError, match=r"run\.yaml cannot be written \(No space left on device\)"):
+        runs.claim(compose({"scale": "smoke"}, ROOT), tmp_path)
+
+
+def test_a_full_disk_ends_a_stage_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, stage_log(tmp_path / "stage.log"):
+        raise OSError(errno.ENOSPC, "No space left on device", "results/a.parquet")
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "Error: results/a.parquet: No space left on device; free some and run again\n"
+
+
+def test_a_corpus_is_found_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "articles").mkdir()
+    for path in ("articles", "data.JSONL", "other.Parquet"):
+        assert compose({"corpus": path}, ROOT)["corpus"]["path"] == path
+    with pytest.raises(UserError, match=r"corpus is one of .*, or the path of your own"):
+        compose({"corpus": "artikles"}, ROOT)
+
+
+def test_a_name_that_no_file_can_bear_is_told() -> None:
+    with pytest.raises(UserError, match="run has 300 letters but is used in file names; use at most 100"):
+        compose({"run": "x" * 300}, ROOT)
