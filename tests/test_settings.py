@@ -423,7 +423,7 @@ def test_single_keys_tell_runs_apart(root: Path) -> None:
         {"detectors": "paper"},  # records more of every trajectory
         {"corpus": "one.jsonl"},
         {"corpus": "two.jsonl"},
-        {"reader": {"dtype": "float32"}},
+        {"reader": {"dtype": "bfloat16"}},
         {"reader": {"name": "other", "path": "x/y"}, "scale": "paper"},
     ]
     names = [compose(each, root)["run"] for each in changes]
