@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from utaca.biographies.corpora.embedded import articles
-from utaca.biographies.corpora.topics import PAPER_ARTICLES
+from utaca.biographies.corpora.topics import paper_articles
 from utaca.biographies.narratives import narrative
 from utaca.biographies.padding import counter
 from utaca.biographies.people import split_of
@@ -47,7 +47,7 @@ def material(reader: Reader) -> Material:
 
 
 def make_material(reader: Reader) -> Material:
-    return Material(articles(PAPER_ARTICLES, 0), "embedded", counter(reader.tokenizer), reader.before, 0)
+    return Material(articles(paper_articles(), 0), "embedded", counter(reader.tokenizer), reader.before, 0)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_absent_facts_are_absent_for_the_person_and_present_for_another(reader: 
             assert all(value in text for facts in known.values() for _, value in facts)
             return made
 
-    watched = Watched(articles(PAPER_ARTICLES, 0), "embedded", counter(reader.tokenizer), reader.before, 0)
+    watched = Watched(articles(paper_articles(), 0), "embedded", counter(reader.tokenizer), reader.before, 0)
     natural = 0
     for document in watched.documents("absent", 100):
         known = stated[document.text()]
@@ -237,7 +237,7 @@ def test_every_cell_is_on_the_card(reader: Reader, answers: pa.Table, config: sc
     found = [
         *figures.readings(answers, config.judge, tmp_path / "answers.sqlite", config),
         *figures.labels(pa.Table.from_pylist(labels, schema=SCHEMAS["labels"]), config),
-        *figures.fertility(articles(PAPER_ARTICLES, 0)[:3], counter(reader.tokenizer), 0),
+        *figures.fertility(articles(paper_articles(), 0)[:3], counter(reader.tokenizer), 0),
     ]
     by_key = {(f.cell, f.setting, f.measure): f for f in found}
     assert len(by_key) == len(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import threading
 from collections import Counter
@@ -20,7 +21,7 @@ import pytest
 from utaca.biographies import corpora
 from utaca.biographies.corpora import embedded, folder, wikipedia
 from utaca.biographies.corpora.text import MINIMUM_CHARACTERS, paragraphs
-from utaca.biographies.corpora.topics import DOMAINS, PAPER_ARTICLES, TRAINING_TOPICS, domain_of, phrase_of
+from utaca.biographies.corpora.topics import DOMAINS, domain_of, paper_articles, phrase_of, training_topics
 from utaca.errors import UserError
 from utaca.records import tables
 from utaca.settings import machine
@@ -30,10 +31,9 @@ PROSE = "The river rises in the hills and reaches the sea after a course of seve
 
 
 def test_topics() -> None:
-    assert len(PAPER_ARTICLES) == len(set(PAPER_ARTICLES)) == 90
-    assert len(TRAINING_TOPICS) == len(set(TRAINING_TOPICS)) >= 80
-    assert not set(PAPER_ARTICLES) & set(TRAINING_TOPICS)
-    for topics in (PAPER_ARTICLES, TRAINING_TOPICS):
+    assert len(set(paper_articles())) == 90
+    assert not set(paper_articles()) & set(training_topics())
+    for topics in (paper_articles(), training_topics()):
         assert {domain_of(topic) for topic in topics} == set(DOMAINS)
     assert phrase_of("Cell (biology)") == "the cell"
     assert phrase_of("Jazz") == "jazz"
@@ -41,7 +41,7 @@ def test_topics() -> None:
 
 
 def test_embedded_prose_is_varied_and_complete(tmp_path: Path) -> None:
-    rows = embedded.articles(PAPER_ARTICLES[::10], 3)
+    rows = embedded.articles(paper_articles()[::10], 3)
     tables.write(tmp_path / "corpus.parquet", "corpus", rows)
     assert tables.rows(tmp_path / "corpus.parquet", "corpus") == rows
     texts = [text for row in rows for text in row["text"].split("\n\n")]
@@ -56,6 +56,12 @@ def test_embedded_prose_is_varied_and_complete(tmp_path: Path) -> None:
         assert re.search(mention, joined)
     sentences = re.split(r"(?<=[.!?]) ", joined)
     assert Counter(sentences).most_common(1)[0][1] <= 6
+
+
+def test_every_slot_of_the_grammar_is_filled() -> None:
+    prose = embedded._Prose("Jazz", random.Random(0), embedded.USUAL)
+    prose.paragraph()
+    assert {*embedded.SLOTS.split()} == {*prose.draws, *prose.fixed}
 
 
 def test_embedded_prose_depends_on_topic_and_seed_alone() -> None:
@@ -269,7 +275,7 @@ def test_load_dispatches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(wikipedia, "articles", lambda settings, cache: [{"cache": cache}])
     assert corpora.load(WIKIPEDIA, 0, tmp_path) == [{"cache": tmp_path}]
     rows = corpora.load(Corpus(name="embedded", source="embedded"), 5, tmp_path)
-    assert [row["title"] for row in rows] == list(PAPER_ARTICLES)
+    assert [row["title"] for row in rows] == list(paper_articles())
     corpora.check(WIKIPEDIA)
     corpora.check(Corpus(name="embedded", source="embedded"))
     with pytest.raises(UserError, match=r"corpus\.user_agent"):

@@ -23,8 +23,8 @@ from utaca.endpoints import check
 from utaca.errors import UserError
 from utaca.judging import cas, labels
 from utaca.readers import smollm2
-from utaca.readers.shelf import root
 from utaca.settings.schema import Endpoint
+from utaca.texts import root
 
 MODEL = root() / smollm2.FOLDER
 CONTENT = {"shape", "check", "truncated", "empty"}

@@ -75,6 +75,10 @@ memory = utaca.prefill(reader, "The university of Maria Olsson is Lund Universit
 answer = utaca.generate(memory, "Summarize the university of Maria Olsson.", budget=8)
 files = [m.__file__ for name, m in sys.modules.items() if name.split(".")[0] == "utaca" and m.__file__]
 assert utaca.Detector and utaca.load_detector
+from utaca.biographies.corpora import embedded, topics
+from utaca.reference import revision, writer
+assert embedded.articles(topics.paper_articles()[:1], 0, 2)
+assert writer.write("Ann Bell", [("hobby", "Chess")]) and revision()
 print(json.dumps({"text": answer.text, "path": reader.settings.path, "files": files}))
 """
 
@@ -85,7 +89,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, wheel = tmp_path_factory.mktemp("site"), PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     packed = {package: Path(package).name for package in wheel["packages"]} | wheel["force-include"]
     for source, target in packed.items():
-        shutil.copytree(ROOT / source, folder / target, ignore=shutil.ignore_patterns("__pycache__"))
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, folder / target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / source, folder / target)
     return folder
 
 

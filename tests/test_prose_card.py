@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from utaca.biographies.corpora.embedded import articles
-from utaca.biographies.corpora.topics import PAPER_ARTICLES
+from utaca.biographies.corpora.topics import paper_articles
+from utaca.biographies.narratives import wordings
 from utaca.biographies.padding import Padder, counter
 from utaca.biographies.sentences import abstention, summary
-from utaca.biographies.wordings import WORDINGS
 from utaca.card import figures, prose
 from utaca.card.cells import cell_of
 from utaca.card.scores import abstains, exact_match, f1, found
@@ -81,7 +81,7 @@ def _trained() -> list[str]:
     """Every sentence of every wording that a reader of the project is trained on."""
     files = [WORDINGS_OF_TUNING / name for name in ("passages.jsonl", "sentences.jsonl")]
     lines = chain.from_iterable(file.read_text(encoding="utf-8").splitlines() for file in files)
-    texts = [*(json.loads(line)["text"] for line in lines), *chain.from_iterable(WORDINGS.values())]
+    texts = [*(json.loads(line)["text"] for line in lines), *chain.from_iterable(wordings().facts.values())]
     return [sentence for text in texts for sentence in _SENTENCE_END.split(text)]
 
 
@@ -159,7 +159,7 @@ def test_what_is_json_is_read(tmp_path: Path, text: str) -> None:
 def test_documents_of_biographies(rows: list[dict]) -> None:
     reader = load_reader("tiny")
     count = counter(reader.tokenizer)
-    padder = Padder(articles(PAPER_ARTICLES, 0), count, "embedded")
+    padder = Padder(articles(paper_articles(), 0), count, "embedded")
     alone = prose.written(rows, None, seed=0)
     assert [document.text() for document in alone] == [row["text"] for row in rows]
     asked = [fact for document in alone for question in document.questions for fact in question.facts]
@@ -314,7 +314,7 @@ def test_cells(root: Path) -> None:
 def test_full_attention_only_where_the_reader_has_the_positions(rows: list[dict]) -> None:
     reader = load_reader("tiny")
     card = schema.Card(biographies=str(BIOGRAPHIES), budgets=[2, 8], prefill_length=1024, prefill_budgets=[0, 10**6])
-    prose_of = articles(PAPER_ARTICLES, 0)
+    prose_of = articles(paper_articles(), 0)
     assert cell_of("written", card, reader, prose_of, "embedded", 0).budgets == [None]
     assert cell_of("written-16384", card, reader, prose_of, "embedded", 0).budgets == [2, 8]
     assert cell_of("written-1024", card, reader, prose_of, "embedded", 0).budgets == [None, 2, 8]

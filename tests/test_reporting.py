@@ -496,9 +496,9 @@ def test_runs_are_not_mixed(results, config, tmp_path):
 
 
 def test_readers_of_the_paper_get_their_own_figures():
-    assert paper.reference_reader(paper.TEST, "qwen2_7b") == "qwen2_7b"
-    assert paper.reference_reader(paper.TRADEOFF, "qwen2_7b") == "llama31_8b"
-    assert paper.reference_reader(paper.TEST, "tiny") == "llama31_8b"
+    assert paper.reference_reader(paper.tables().test, "qwen2_7b") == "qwen2_7b"
+    assert paper.reference_reader(paper.tables().tradeoff, "qwen2_7b") == "llama31_8b"
+    assert paper.reference_reader(paper.tables().test, "tiny") == "llama31_8b"
 
 
 def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime
 import random
 from collections.abc import Callable
+from typing import Annotated, Literal
 
 from faker import Faker
+from pydantic import Field, StringConstraints
 
 from utaca.biographies.people import LOCALES, faker
 from utaca.errors import UserError
+from utaca.texts import Entries, Text, read, slots
 
 TRAINING_ATTRIBUTES: tuple[str, ...] = (
     "marriage date",
@@ -36,6 +39,11 @@ TRAINING_ATTRIBUTES: tuple[str, ...] = (
 )
 HELD_OUT_ATTRIBUTES: tuple[str, ...] = ("birth date", "birth place", "university", "major", "company", "work place")
 
+Attribute = Literal[TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES]
+
+MAX_LENGTH = 100
+"""Characters of a value, at most."""
+
 _LONGEST = {"user agent": 80, "catch phrase": 60}
 MONTHS = (
     "January", "February", "March", "April", "May", "June",
@@ -43,135 +51,28 @@ MONTHS = (
 )  # fmt: skip
 
 
-def _entries(text: str) -> tuple[str, ...]:
-    return tuple(text.replace("\n", "").split("|"))
+Listed = Entries[Annotated[str, StringConstraints(max_length=MAX_LENGTH)]]
 
 
-_HOBBIES = _entries(
-    """Sleeping|Reading|Gardening|Chess|Painting|Hiking|Cooking|Fishing|Knitting|Photography|Birdwatching|Cycling|
-Swimming|Pottery|Calligraphy|Origami|Archery|Fencing|Sailing|Kayaking|Rock climbing|Stargazing|Beekeeping|Baking|
-Woodworking|Stamp collecting|Coin collecting|Playing the cello|Playing the piano|Playing the guitar|Choir singing|
-Ballroom dancing|Tango|Juggling|Magic tricks|Model railways|Model aircraft|Kite flying|Crossword puzzles|Jigsaw puzzles|
-Sudoku|Board games|Video games|Table tennis|Tennis|Badminton|Squash|Bowling|Golf|Darts|Billiards|Skiing|Snowboarding|
-Ice skating|Surfing|Scuba diving|Snorkelling|Windsurfing|Paragliding|Horse riding|Running|Yoga|Pilates|Meditation|
-Weightlifting|Boxing|Judo|Karate|Embroidery|Quilting|Crochet|Sewing|Leatherwork|Jewellery making|Candle making|
-Soap making|Home brewing|Wine tasting|Cheese making|Mushroom hunting|Foraging|Geocaching|Metal detecting|
-Fossil hunting|Mineral collecting|Genealogy|Local history|Creative writing|Poetry|Journaling|Blogging|Podcasting|
-Learning languages|Amateur radio|Electronics|Robotics|Programming|3D printing|Drone flying|Car restoration|
-Motorcycling|Camping|Travelling|Volunteering|Theatre|Film making|Sculpture|Sketching|Bonsai|Aquariums|Dog training"""
-)
-_MARITAL_STATUSES = ("Single", "Married", "Divorced", "Widowed", "Separated", "Engaged", "Never married", "Remarried")
-_PERSONALITIES = _entries(
-    """Extrovert|Introvert|Ambivert|Perfectionist|Optimist|Pessimist|Realist|Idealist|Analyst|Diplomat|Sentinel|
-Explorer|Dreamer|Pragmatist|Peacemaker|Challenger|Achiever|Helper|Loyalist|Enthusiast|Reformer|Individualist|
-Investigator|INTJ|INTP|ENTJ|ENTP|INFJ|INFP|ENFJ|ENFP|ISTJ|ISFJ|ESTJ|ESFJ|ISTP|ISFP|ESTP|ESFP|Sanguine|Choleric|
-Melancholic|Phlegmatic|Type A|Type B"""
-)
-_TIMEZONES = _entries(
-    """Europe/Paris|Europe/London|Europe/Berlin|Europe/Madrid|Europe/Rome|Europe/Lisbon|Europe/Dublin|Europe/Oslo|
-Europe/Stockholm|Europe/Helsinki|Europe/Vienna|Europe/Prague|Europe/Warsaw|Europe/Athens|Europe/Kiev|Europe/Moscow|
-Europe/Istanbul|Europe/Zurich|Europe/Brussels|Europe/Budapest|Europe/Bucharest|Europe/Sofia|Europe/Malta|Europe/Riga|
-Europe/Vilnius|Europe/Tallinn|Europe/Minsk|Europe/Andorra|Europe/Monaco|Europe/Samara|Africa/Cairo|Africa/Lagos|
-Africa/Nairobi|Africa/Accra|Africa/Tunis|Africa/Algiers|Africa/Casablanca|Africa/Dakar|Africa/Harare|Africa/Kampala|
-Africa/Kigali|Africa/Luanda|Africa/Maputo|Africa/Tripoli|Africa/Windhoek|Africa/Johannesburg|Africa/Djibouti|
-Africa/Bamako|America/New_York|America/Chicago|America/Denver|America/Los_Angeles|America/Anchorage|America/Toronto|
-America/Halifax|America/Vancouver|America/Bogota|America/Lima|America/Caracas|America/La_Paz|America/Santiago|
-America/Montevideo|America/Asuncion|America/Havana|America/Jamaica|America/Panama|America/Managua|America/Guatemala|
-America/Mexico_City|America/Sao_Paulo|America/Port_of_Spain|America/Barbados|Asia/Tokyo|Asia/Seoul|Asia/Shanghai|
-Asia/Hong_Kong|Asia/Singapore|Asia/Manila|Asia/Jakarta|Asia/Bangkok|Asia/Kolkata|Asia/Karachi|Asia/Kabul|Asia/Tehran|
-Asia/Baghdad|Asia/Dubai|Asia/Riyadh|Asia/Amman|Asia/Beirut|Asia/Jerusalem|Asia/Baku|Asia/Yerevan|Asia/Tashkent|
-Asia/Almaty|Asia/Dhaka|Asia/Colombo|Asia/Kathmandu|Asia/Thimphu|Asia/Yakutsk|Asia/Vladivostok|Asia/Ulaanbaatar|
-Asia/Pyongyang|Asia/Muscat|Asia/Qatar|Asia/Kuwait|Atlantic/Reykjavik|Atlantic/Azores|Atlantic/Cape_Verde|
-Australia/Sydney|Australia/Perth|Australia/Darwin|Australia/Brisbane|Pacific/Auckland|Pacific/Fiji|Pacific/Tongatapu|
-Pacific/Honolulu|Pacific/Apia|Pacific/Palau|Pacific/Nauru|Indian/Maldives|Indian/Mauritius|Indian/Antananarivo|
-Indian/Comoro"""
-)
+class Values(Text):
+    """Values that are drawn from lists; ``countries`` has a country by the locale of a city."""
 
-_UNIVERSITIES = _entries(
-    """Stanford University|Harvard University|Princeton University|Yale University|Columbia University|
-Cornell University|Brown University|Duke University|Rice University|Emory University|Tufts University|
-Boston University|New York University|Northwestern University|Johns Hopkins University|Carnegie Mellon University|
-Massachusetts Institute of Technology|California Institute of Technology|Georgia Institute of Technology|
-University of Chicago|University of Michigan|University of Washington|University of Toronto|McGill University|
-University of British Columbia|University of Oxford|University of Cambridge|Imperial College London|
-University College London|University of Edinburgh|University of Glasgow|University of Manchester|Durham University|
-Trinity College Dublin|University of Copenhagen|Lund University|Uppsala University|University of Oslo|
-University of Helsinki|Leiden University|University of Amsterdam|Delft University of Technology|Ghent University|
-KU Leuven|Sorbonne University|École Polytechnique|Heidelberg University|Humboldt University of Berlin|
-Technical University of Munich|ETH Zurich|EPFL|University of Vienna|University of Bologna|Sapienza University of Rome|
-Politecnico di Milano|University of Barcelona|University of Salamanca|University of Coimbra|Charles University|
-University of Tokyo|Kyoto University|Seoul National University|Peking University|Tsinghua University|
-National University of Singapore|University of Hong Kong|University of Melbourne|University of Sydney|
-Australian National University|University of Auckland|University of Cape Town|University of São Paulo|
-National Autonomous University of Mexico|Indian Institute of Science"""
-)
-_COMPANIES = _entries(
-    """Microsoft|Google|Amazon|Apple|IBM|Intel|Oracle|Cisco|Adobe|Nvidia|Samsung|Sony|Siemens|Bosch|Philips|Nokia|
-Ericsson|Volvo|IKEA|Spotify|SAP|BMW|Volkswagen|Daimler|Airbus|Boeing|Lockheed Martin|Rolls-Royce|Renault|Peugeot|
-Michelin|Danone|Nestlé|Novartis|Roche|Pfizer|Bayer|BASF|Unilever|Shell|TotalEnergies|Fiat|Ferrari|Pirelli|Barilla|
-Santander|Telefónica|Inditex|HSBC|Barclays|Deloitte|Accenture|McKinsey|Goldman Sachs|JPMorgan Chase|Toyota|Honda|
-Hitachi|Panasonic|Nintendo|Huawei|Lenovo|Alibaba|Tata Steel|Infosys|Wipro|Embraer|Petrobras|General Electric|
-Ford Motor Company|Walt Disney|Netflix|Tesla"""
-)
-_MAJORS = _entries(
-    """Computer Science|Mathematics|Physics|Chemistry|Biology|Economics|History|Philosophy|Psychology|Sociology|
-Political Science|Linguistics|Anthropology|Archaeology|Geography|Geology|Astronomy|Statistics|Law|Medicine|Nursing|
-Pharmacy|Dentistry|Veterinary Medicine|Architecture|Civil Engineering|Mechanical Engineering|Electrical Engineering|
-Chemical Engineering|Aerospace Engineering|Biomedical Engineering|Industrial Engineering|Software Engineering|
-Environmental Science|Marine Biology|Molecular Biology|Biochemistry|Neuroscience|Genetics|Microbiology|Ecology|
-Botany|Zoology|Agronomy|Forestry|Food Science|Nutrition|Public Health|Social Work|Education|Journalism|
-Communications|Marketing|Accounting|Finance|Business Administration|International Relations|Public Policy|
-Criminology|Theology|Religious Studies|Classics|English Literature|Comparative Literature|French|German|Spanish|
-Italian Studies|Art History|Fine Arts|Graphic Design|Industrial Design|Fashion Design|Film Studies|Theatre Arts|
-Music|Musicology|Dance|Urban Planning|Data Science|Artificial Intelligence|Information Systems|Materials Science|
-Nuclear Engineering|Petroleum Engineering|Meteorology|Oceanography|Hotel Management|Library Science|
-Sports Science"""
-)
-_MAJOR_BRANCHES = _entries(
-    "Applied|Theoretical|Computational|Comparative|Modern|Experimental|Clinical|Medieval|International|Advanced"
-)
-_MAJOR_FIELDS = _entries(
-    """Physics|Mathematics|Chemistry|Biology|Economics|History|Philosophy|Psychology|Sociology|Linguistics|Statistics|
-Ecology|Genetics|Geology|Literature|Law|Ethics|Education|Music|Archaeology|Mechanics|Finance"""
-)
-_PLACES = _entries(
-    """Seoul, South Korea|Busan, South Korea|Singapore, Singapore|Tokyo, Japan|Osaka, Japan|Kyoto, Japan|
-Beijing, China|Shanghai, China|Shenzhen, China|Hong Kong, China|Taipei, Taiwan|Manila, Philippines|Hanoi, Vietnam|
-Bangkok, Thailand|Jakarta, Indonesia|Mumbai, India|Bengaluru, India|Delhi, India|Chennai, India|Karachi, Pakistan|
-Dhaka, Bangladesh|Colombo, Sri Lanka|Kathmandu, Nepal|Tehran, Iran|Istanbul, Turkey|Ankara, Turkey|Cairo, Egypt|
-Lagos, Nigeria|Accra, Ghana|Nairobi, Kenya|Kampala, Uganda|Addis Ababa, Ethiopia|Cape Town, South Africa|
-Casablanca, Morocco|Tunis, Tunisia|Dakar, Senegal|Sydney, Australia|Melbourne, Australia|Perth, Australia|
-Auckland, New Zealand|Wellington, New Zealand|London, England|Leeds, England|Bristol, England|Cardiff, Wales|
-Glasgow, Scotland|Aberdeen, Scotland|Belfast, Northern Ireland|Dublin, Ireland|Cork, Ireland|Paris, France|
-Lyon, France|Nantes, France|Berlin, Germany|Hamburg, Germany|Leipzig, Germany|Vienna, Austria|Graz, Austria|
-Zurich, Switzerland|Geneva, Switzerland|Rome, Italy|Turin, Italy|Naples, Italy|Madrid, Spain|Seville, Spain|
-Bilbao, Spain|Lisbon, Portugal|Porto, Portugal|Amsterdam, Netherlands|Utrecht, Netherlands|Antwerp, Belgium|
-Copenhagen, Denmark|Oslo, Norway|Bergen, Norway|Stockholm, Sweden|Gothenburg, Sweden|Helsinki, Finland|
-Turku, Finland|Tallinn, Estonia|Riga, Latvia|Vilnius, Lithuania|Warsaw, Poland|Kraków, Poland|Prague, Czech Republic|
-Budapest, Hungary|Bucharest, Romania|Sofia, Bulgaria|Athens, Greece|Zagreb, Croatia|Ljubljana, Slovenia|
-Reykjavik, Iceland|Boston, Massachusetts|Chicago, Illinois|Austin, Texas|Houston, Texas|Denver, Colorado|
-Seattle, Washington|Portland, Oregon|San Francisco, California|San Diego, California|Phoenix, Arizona|
-Atlanta, Georgia|Miami, Florida|Nashville, Tennessee|Columbus, Ohio|Detroit, Michigan|Minneapolis, Minnesota|
-New Orleans, Louisiana|Toronto, Canada|Montreal, Canada|Vancouver, Canada|Mexico City, Mexico|Guadalajara, Mexico|
-Havana, Cuba|Bogotá, Colombia|Quito, Ecuador|Lima, Peru|La Paz, Bolivia|Santiago, Chile|Buenos Aires, Argentina|
-Córdoba, Argentina|Montevideo, Uruguay|São Paulo, Brazil|Recife, Brazil|Curitiba, Brazil"""
-)
-_COUNTRY_OF_LOCALE = {
-    "en_US": "United States",
-    "en_GB": "United Kingdom",
-    "en_IE": "Ireland",
-    "fr_FR": "France",
-    "de_DE": "Germany",
-    "it_IT": "Italy",
-    "es_ES": "Spain",
-    "pt_PT": "Portugal",
-    "pt_BR": "Brazil",
-    "nl_NL": "Netherlands",
-    "sv_SE": "Sweden",
-    "da_DK": "Denmark",
-    "no_NO": "Norway",
-    "fi_FI": "Finland",
-}
+    hobbies: Listed
+    marital_statuses: Listed
+    personality_types: Listed
+    timezones: Listed
+    universities: Listed
+    university_names: Entries[Annotated[str, slots(once="name")]]
+    companies: Listed
+    majors: Listed
+    major_branches: Listed
+    major_fields: Annotated[Listed, Field(min_length=2)]
+    places: Listed
+    countries: Annotated[dict[Literal[LOCALES], str], Field(min_length=len(LOCALES))]
+
+
+def _values() -> Values:
+    return read("biographies/values.yaml", Values)
 
 
 def _date(rng: random.Random, first_year: int, last_year: int) -> str:
@@ -218,50 +119,36 @@ def _city(rng: random.Random, locale: str) -> str:
 
 def _place(rng: random.Random, locale: str) -> str:
     if rng.random() < 0.3:
-        return rng.choice(_PLACES)
+        return rng.choice(_values().places)
     locale = _some_locale(rng, locale)
     city = _city(rng, locale)
     if locale == "en_US" and rng.random() < 0.7:
         return f"{city}, {_source(rng, locale).state()}"
     if rng.random() < 0.2:
         return f"{city}, {_source(rng, 'en_US').country()}"
-    return f"{city}, {_COUNTRY_OF_LOCALE[locale]}"
+    return f"{city}, {_values().countries[locale]}"
 
 
 def _university(rng: random.Random, locale: str) -> str:
     if rng.random() < 0.35:
-        return rng.choice(_UNIVERSITIES)
+        return rng.choice(_values().universities)
     locale = _some_locale(rng, locale)
     name = _source(rng, locale).last_name() if rng.random() < 0.3 else _city(rng, locale)
-    pattern = rng.choice(
-        (
-            "{} University",
-            "{} University",
-            "University of {}",
-            "University of {}",
-            "{} Institute of Technology",
-            "{} College",
-            "{} State University",
-            "Technical University of {}",
-            "{} School of Economics",
-            "{} Polytechnic",
-        )
-    )
-    return pattern.format(name)
+    return rng.choice(_values().university_names).format(name=name)
 
 
 def _major(rng: random.Random, locale: str) -> str:
-    draw = rng.random()
+    draw, values = rng.random(), _values()
     if draw < 0.65:
-        return rng.choice(_MAJORS)
+        return rng.choice(values.majors)
     if draw < 0.85:
-        return f"{rng.choice(_MAJOR_BRANCHES)} {rng.choice(_MAJOR_FIELDS)}"
-    return " and ".join(rng.sample(_MAJOR_FIELDS, 2))
+        return f"{rng.choice(values.major_branches)} {rng.choice(values.major_fields)}"
+    return " and ".join(rng.sample(values.major_fields, 2))
 
 
 def _company(rng: random.Random, locale: str) -> str:
     if rng.random() < 0.3:
-        return rng.choice(_COMPANIES)
+        return rng.choice(_values().companies)
     return _source(rng, _some_locale(rng, locale)).company()
 
 
@@ -303,12 +190,12 @@ _DRAWS: dict[str, Callable[[random.Random, str], str]] = {
     "favorite file extension": _english("file_extension"),
     "domain name": _local("domain_name"),
     "cryptocurrency": _english("cryptocurrency_name"),
-    "timezone": lambda rng, locale: rng.choice(_TIMEZONES),
+    "timezone": lambda rng, locale: rng.choice(_values().timezones),
     "isbn code": _english("isbn13"),
     "lucky number": lambda rng, locale: str(rng.randint(0, rng.choice((99, 99, 99, 999, 9999)))),
-    "hobby": lambda rng, locale: rng.choice(_HOBBIES),
-    "marital status": lambda rng, locale: rng.choice(_MARITAL_STATUSES),
-    "personality type": lambda rng, locale: rng.choice(_PERSONALITIES),
+    "hobby": lambda rng, locale: rng.choice(_values().hobbies),
+    "marital status": lambda rng, locale: rng.choice(_values().marital_statuses),
+    "personality type": lambda rng, locale: rng.choice(_values().personality_types),
     "birth date": lambda rng, locale: _date(rng, 1850, 2005),
     "birth place": _place,
     "university": _university,
@@ -330,11 +217,11 @@ def draw_value(attribute: str, rng: random.Random, locale: str) -> str:
     draw = _DRAWS.get(attribute)
     if draw is None:
         raise UserError(f"There is no attribute {attribute!r}; use one of {', '.join(_DRAWS)}.")
-    if locale not in _COUNTRY_OF_LOCALE:
+    if locale not in LOCALES:
         raise UserError(f"There is no locale {locale!r} for people; use one of {', '.join(LOCALES)}.")
     own = random.Random(rng.getrandbits(64))
     while True:
         # ", " stands for the line breaks of addresses.
         value = " ".join(", ".join(draw(own, locale).splitlines()).split()).rstrip(" .,;")
-        if value and "unknown" not in value.casefold() and len(value) <= _LONGEST.get(attribute, 100):
+        if value and "unknown" not in value.casefold() and len(value) <= _LONGEST.get(attribute, MAX_LENGTH):
             return value

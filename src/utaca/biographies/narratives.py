@@ -1,6 +1,6 @@
 """Biographies in natural prose that the tiny reader is trained on.
 
-The wordings are in :mod:`utaca.biographies.wordings`. A wording is a sentence with slots: ``{s}`` the person as
+The wordings are in ``data/biographies/wordings.yaml``. A wording is a sentence with slots: ``{s}`` the person as
 subject, ``{p}`` as possessive, ``{o}`` as object (name, part of the name or pronoun, whatever the narrative has come
 to), ``{v}`` the value and, in wordings of two facts, ``{w}`` the second value; ``{was|were}`` agrees with the mention
 of the person before it.
@@ -11,14 +11,33 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
-from utaca.biographies.wordings import CLOSINGS, CONNECTING, OPENINGS, PAIRS, WORDINGS
+from utaca.biographies.attributes import Attribute
 from utaca.errors import UserError
+from utaca.texts import Entries, Pair, Sentence, Text, read, slots
 
 _SLOT = re.compile(r"\{([^{}|]+)(?:\|([^{}]+))?\}")
 # Pairs of facts that prose tells in one breath more often than others.
 _KINDRED = {("birth date", "birth place"), ("university", "major"), ("company", "work place")}
 _PRONOUNS = (("she", "her", "her"), ("he", "his", "him"), ("they", "their", "them"))
+
+_MENTIONS = "s p o"
+
+
+class Wordings(Text):
+    """Sentences of one fact and of two, what may lead in or close the former, and sentences without a fact."""
+
+    facts: dict[Attribute, Entries[Annotated[Sentence, slots(once="v", some=_MENTIONS, choices=True)]]]
+    pairs: dict[Pair[Attribute], Entries[Annotated[Sentence, slots(once="v w", some=_MENTIONS, choices=True)]]]
+    openings: Entries[Annotated[str, slots(_MENTIONS, choices=True)]]
+    closings: Entries[Annotated[str, slots(_MENTIONS, choices=True)]]
+    connecting: Entries[Annotated[Sentence, slots(_MENTIONS, choices=True)]]
+
+
+def wordings() -> Wordings:
+    """The wordings; raises :class:`UserError` where their file is wrong."""
+    return read("biographies/wordings.yaml", Wordings)
 
 
 class _Voice:
@@ -75,15 +94,15 @@ def _decorated(wording: str, rng: random.Random) -> str:
     """The wording, now and then with a clause before or after."""
     draw = rng.random()
     if draw < 0.10 and wording.startswith(("{s}", "{p}")):
-        return f"{rng.choice(OPENINGS)} {wording}"
+        return f"{rng.choice(wordings().openings)} {wording}"
     if 0.10 <= draw < 0.18 and wording.count(",") == 0:
-        return wording[:-1] + rng.choice(CLOSINGS) + "."
+        return wording[:-1] + rng.choice(wordings().closings) + "."
     return wording
 
 
 def _units(attributes: Sequence[str], rng: random.Random) -> list[tuple[str, ...]]:
     """The attributes in one of many orders, some of them in pairs that share a sentence."""
-    pairs = [pair for pair in PAIRS if set(pair) <= set(attributes)]
+    pairs = [pair for pair in wordings().pairs if set(pair) <= set(attributes)]
     rng.shuffle(pairs)
     paired: dict[str, tuple[str, str]] = {}
     for pair in pairs:
@@ -106,18 +125,19 @@ def narrative(person: str, facts: Sequence[tuple[str, str]], rng: random.Random)
     value_of = dict(facts)
     if len(value_of) != len(facts):
         raise UserError(f"The facts about {person} name an attribute twice; give each attribute once.")
-    missing = [attribute for attribute in value_of if attribute not in WORDINGS]
+    texts = wordings()
+    missing = [attribute for attribute in value_of if attribute not in texts.facts]
     if missing:
-        raise UserError(f"There are no wordings for the attribute {missing[0]!r}; use one of {', '.join(WORDINGS)}.")
+        raise UserError(f"There are no wordings for the attribute {missing[0]!r}; use one of {', '.join(texts.facts)}.")
     voice = _Voice(person, rng)
-    connecting = rng.sample(CONNECTING, len(CONNECTING))
+    connecting = rng.sample(texts.connecting, len(texts.connecting))
     share = rng.choice((0.0, 0.2, 0.5, 0.8))
     sentences = []
     for unit in _units(list(value_of), rng):
         if rng.random() < share:
             sentences.append(voice.sentence(connecting.pop()))
-        wordings = PAIRS[unit] if len(unit) == 2 else WORDINGS[unit[0]]
-        sentences.append(voice.sentence(_decorated(rng.choice(wordings), rng), [value_of[name] for name in unit]))
+        choice = rng.choice(texts.pairs[unit] if len(unit) == 2 else texts.facts[unit[0]])
+        sentences.append(voice.sentence(_decorated(choice, rng), [value_of[name] for name in unit]))
     if rng.random() < share:
         sentences.append(voice.sentence(connecting.pop()))
     return sentences

@@ -11,17 +11,10 @@ from utaca.readers.load import Reader, load
 from utaca.settings import schema
 from utaca.settings.checks import build_reader
 from utaca.settings.compose import compose, groups
+from utaca.texts import root
 
 if TYPE_CHECKING:
     import torch
-
-_PACKAGE = Path(__file__).resolve().parents[1]
-
-
-def root() -> Path:
-    """The folder that holds ``config/`` and ``data/``: the checkout, or their copy in an installed package."""
-    installed = _PACKAGE / "shipped"
-    return installed if installed.is_dir() else _PACKAGE.parents[1]
 
 
 def load_reader(

@@ -6,6 +6,8 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
+from utaca.texts import root
+
 
 @cache
 def revision() -> str:
@@ -14,4 +16,5 @@ def revision() -> str:
         (file for file in files(__name__).iterdir() if file.name.endswith((".py", ".json", ".txt"))),
         key=lambda file: file.name,
     )
+    sources.append(root() / "data" / "biographies" / "writer.yaml")
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in sources)).hexdigest()[:8]

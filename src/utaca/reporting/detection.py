@@ -130,7 +130,7 @@ def detection(data: Detections, config: schema.Config) -> Table:
     rows = []
     for name in [*DETECTORS, *(name for name in data.runs if name not in DETECTORS)]:
         runs = data.runs.get(name, [])
-        reference = paper.DETECTION.get(name, paper.Detection(NAN, NAN, NAN))
+        reference = paper.tables().detection.get(name, paper.Detection(NAN, NAN, NAN))
         row = _figures(data, name, draws, resampled)
         for metric, column, factor in (("auroc", "auroc", 1), ("balanced_accuracy", "balanced_accuracy_pct", 100)):
             difference, row[f"{column}_p"] = Estimate(NAN), NAN
@@ -185,7 +185,7 @@ def ablation(data: Detections, config: schema.Config, found: Sequence[Point] = (
     key = max(keys, key=keys.count, default=None)
     answered = {point.detector: point for point in adaptive if point.key == key}
     rows = []
-    for (margin, embedding, lstm), reference in paper.ABLATION.items():
+    for (margin, embedding, lstm), reference in paper.tables().ablation.items():
         wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
         name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
         row = {"margin": margin, "embedding": embedding, "lstm": lstm}

@@ -53,12 +53,11 @@ _BEYOND = (
 class _Split:
     title: str
     what: str
-    reference: dict[str, dict[paper.Point, paper.Generation]]
 
 
 _SPLITS = {
-    "validation": _Split("Generation, validation set", "Generation on the validation split.", paper.VALIDATION),
-    "test": _Split("Generation, long-context test set", "Generation on the long-context test split.", paper.TEST),
+    "validation": _Split("Generation, validation set", "Generation on the validation split."),
+    "test": _Split("Generation, long-context test set", "Generation on the long-context test split."),
 }
 
 
@@ -86,12 +85,13 @@ def generation(
     the table.
     """
     found, about = points(answers, scores, only), _SPLITS[split]
-    reference = paper.reference_reader(about.reference, config.reader.name)
+    reported = getattr(paper.tables(), split)
+    reference = paper.reference_reader(reported, config.reader.name)
     draws = Draws.of(len(found[0].documents), config, split)
     rows = []
     for point, compared in zip(found, compare(found, draws), strict=True):
         row = _row(point, draws, config) | compared
-        known = about.reference[reference].get(point.key) if point.in_paper else None
+        known = reported[reference].get(point.key) if point.in_paper else None
         row |= {"paper_mtokens": known.mtokens if known else NAN, "paper_cas_pct": known.cas if known else NAN}
         rows.append(row)
     columns = (
@@ -364,13 +364,14 @@ def tradeoff(
     End-to-end time is prefill and decoding of a document, its mean over documents; memory the highest peak.
     """
     found = points(answers, scores, only)
-    reference = paper.reference_reader(paper.TRADEOFF, config.reader.name)
+    reported = paper.tables().tradeoff
+    reference = paper.reference_reader(reported, config.reader.name)
     draws = Draws.of(len(found[0].documents), config, "test")
     rows: list[Row] = []
     for point in found:
         sums = point.sums
         point = replace(point, sums=sums | {"end_to_end": sums["prefill_seconds"] + sums["decode_seconds"]})
-        known = paper.TRADEOFF[reference].get(point.key) if point.in_paper else None
+        known = reported[reference].get(point.key) if point.in_paper else None
         setting = setting_in_words(point, config)
         row: Row = {"method": point.method, "setting": setting, "n_documents": len(point.documents)}
         spread(row, "cas_pct", point.estimate(*CAS, draws), 100)

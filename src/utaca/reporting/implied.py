@@ -63,21 +63,21 @@ def _row(table: str, row: str, what: str, figure: tuple[float, float, float], re
 
 
 def _uncertain() -> Iterator[Row]:
-    for name, row in paper.DETECTION.items():
+    for name, row in paper.tables().detection.items():
         table = "two-way against three-way" if name == "two_way" else "detection"
         yield _row(table, DETECTORS[name], "uncertain tokens %", uncertain_share(row))
 
 
 def _majority() -> Iterator[Row]:
     """Rows whose accuracy is below that of calling every token by the larger class of their own tokens."""
-    for name, row in paper.DETECTION.items():
+    for name, row in paper.tables().detection.items():
         shares = [max(share, 100 - share) for share in uncertain_share(row)]
         if row.macc < min(shares):
             yield _row("detection", DETECTORS[name], "accuracy of the larger class %",
                        (shares[0], min(shares), max(shares)), f"its own accuracy is {row.macc}, below")  # fmt: skip
-    for (margin, embedding, lstm), row in paper.ABLATION.items():
+    for (margin, embedding, lstm), row in paper.tables().ablation.items():
         parts = [name for name, there in (("LogM", margin), ("SE", embedding), ("LSTM", lstm)) if there]
-        share = uncertain_share(paper.DETECTION["utaca"])
+        share = uncertain_share(paper.tables().detection["utaca"])
         larger = tuple(100 - one for one in (share[0], share[2], share[1]))
         if row.macc < larger[1]:
             remark = f"its own accuracy is {row.macc}, below; tokens as of UT-ACA's row of detection"
@@ -86,7 +86,7 @@ def _majority() -> Iterator[Row]:
 
 def _equal_tokens() -> Iterator[Row]:
     nan = float("nan")
-    tables = [("long-context test set", paper.TEST), ("validation set", paper.VALIDATION)]
+    tables = [("long-context test set", paper.tables().test), ("validation set", paper.tables().validation)]
     for title, reader, points in ((title, *one) for title, table in tables for one in table.items()):
         fixed = sorted((row for (method, *_), row in points.items() if method == "infllm"), key=lambda row: row.mtokens)
         tokens, cas = (np.array([getattr(row, key) for row in fixed]) for key in ("mtokens", "cas"))
@@ -104,7 +104,7 @@ def _equal_tokens() -> Iterator[Row]:
 def _grid() -> Iterator[Row]:
     nan = float("nan")
     for name in ("QA-16k", "QA-8k"):
-        for (method, budget, policy), row in paper.TASKS[name].items():
+        for (method, budget, policy), row in paper.tables().tasks[name].items():
             if not on_grid(row.cas):
                 at = f"K_max={budget}, {policy.capitalize()}" if policy else f"K={budget}"
                 remark = f"no mean of two tasks of 500 answers, each found or not: these lie {GRID} apart"

@@ -49,11 +49,12 @@ def methods(
     found = [*own, *compared(blocks, config)]
     draws = Draws.of(len(found[0].documents), config, "test")
     adaptive = [point for point in found if point.key[0] == "utaca"]
-    reader = paper.reference_reader(paper.TEST, config.reader.name)
+    reported = paper.tables()
+    reader = paper.reference_reader(reported.test, config.reader.name)
     rows = []
     for point in found:
         name, mtokens = point.key[0], point.ratio(*MTOKENS)
-        known = paper.METHODS.get(reader, {}).get(name) or paper.TEST[reader].get(point.key)
+        known = reported.methods.get(reader, {}).get(name) or reported.test[reader].get(point.key)
         known = known if point.in_paper else None
         reference = {
             "paper_mtokens": known.mtokens if known else NAN,
@@ -270,7 +271,7 @@ def _table(
     config: schema.Config, notes: str,
 ) -> Table:  # fmt: skip
     compared = name == "methods"
-    reader = paper.reference_reader(paper.TEST, config.reader.name)
+    reader = paper.reference_reader(paper.tables().test, config.reader.name)
     told = caption_in_words(
         what, config, "judge", len(found[0].documents), seeds_in_words(config), reader, columns=compared
     )

@@ -271,7 +271,7 @@ def failures(files: Files, config: schema.Config) -> Table:
         for number, one in enumerate(own.drop_duplicates("document").head(2).to_dict("records"), start=1)
     ]
     known = {row["case"]: row for row in table}
-    table = [known.get(name) or _failure(name, None) for name in paper.FAILURES]
+    table = [known.get(name) or _failure(name, None) for name in paper.tables().failures]
 
     def turned(column: str, digits: int) -> Show:
         def show(row: Mapping[str, Any]) -> str:
@@ -325,7 +325,7 @@ def _failure(case: str, decision: Mapping[str, Any] | None) -> Row:
     for column, name, factor in ("quality_pct", "cas", 100), ("mtokens", "selected", 1), ("rollbacks", "rollbacks", 1):
         row[f"{column}_before"] = factor * one.get(f"own_{name}", nan)
         row[f"{column}_after"] = factor * one.get(f"turned_{name}", nan)
-    return row | {f"paper_{name}": value for name, value in paper.FAILURES[case]._asdict().items()}
+    return row | {f"paper_{name}": value for name, value in paper.tables().failures[case]._asdict().items()}
 
 
 # What an expansion does to a token

@@ -196,7 +196,7 @@ def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Ta
             spread(row, "gain", gain)
             spread(row, "balanced_accuracy_pct", kept[detector], 100)
             row["learned_from"] = ", ".join(_sources(config.detectors[detector]))
-            known = paper.CALIBRATION.get(group.name, {}).get(key)
+            known = paper.tables().calibration.get(group.name, {}).get(key)
             reference = known[detector in started] if known else paper.Generation(NAN, NAN)
             rows.append(row | {"paper_mtokens": reference.mtokens, "paper_score": reference.cas})
     columns = (
@@ -242,7 +242,7 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
     first, point = group.sets[0], group.points[identity][0]
     task = TASKS[first.settings.task]
     lacks = next((own.lacks for own in group.points[identity] if own.lacks), "")
-    known = paper.TASKS.get(group.name, {}).get(point.key) if point.in_paper else None
+    known = paper.tables().tasks.get(group.name, {}).get(point.key) if point.in_paper else None
     row: Row = {
         "set": group.name,
         "benchmark": task.benchmark,

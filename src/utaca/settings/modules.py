@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
+import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
@@ -19,7 +21,7 @@ def code(script: Path, source: Path, only: tuple[str, str] | None = None) -> str
     """16 hex digits of the SHA-256 of what :func:`closure` lists, names and contents."""
     digest = hashlib.sha256()
     for path in closure(script, source, only):
-        digest.update(f"{Path(path).relative_to(source)}\n".encode() + _content(path))
+        digest.update(f"{os.path.relpath(path, source)}\n".encode() + _content(path))
     return digest.hexdigest()[:16]
 
 
@@ -28,7 +30,8 @@ def closure(script: Path, source: Path, only: tuple[str, str] | None = None) -> 
 
     ``source`` is the folder that holds the package. A package that is reached only because a module inside it
     is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text, JSON, HTML
-    and CSS files of reached packages are included; one named like a module (its prompt) with that module alone.
+    and CSS files of reached packages are included; one named like a module (its prompt) with that module alone. So
+    are the YAML files under ``data/``, beside ``source``, that a reached module names.
     ``only`` is a module and the one function of it that the script calls, "" for none: what the module's other
     functions import is left out.
     """
@@ -36,7 +39,8 @@ def closure(script: Path, source: Path, only: tuple[str, str] | None = None) -> 
     eager: set[str] = set()
     _follow(_imports(script, "", source, lazy=True), full, eager, source, only)
     files = {path for name in full | eager if (path := _file(name, source)).is_file()}
-    for folder in {path.parent for path in files}:
+    files.update(*(_texts(path, source) for path in files))
+    for folder in {path.parent for path in files if path.suffix == ".py"}:
         files.update(path for pattern in _DATA for path in folder.glob(pattern) if _wanted(path, files))
     return sorted(str(path) for path in files)
 
@@ -44,6 +48,13 @@ def closure(script: Path, source: Path, only: tuple[str, str] | None = None) -> 
 @cache
 def _content(path: str) -> bytes:
     return Path(path).read_bytes()
+
+
+@cache
+def _texts(module: Path, source: Path) -> list[Path]:
+    """The files under ``data/`` that a module names (:func:`utaca.texts.read`)."""
+    names = re.findall(r'"([\w/]+\.yaml)"', module.read_text(encoding="utf-8"))
+    return [path for name in names if (path := source.parent / "data" / name).is_file()]
 
 
 def _wanted(data: Path, files: set[Path]) -> bool:

@@ -38,7 +38,7 @@ from utaca.benchmarks.engine.loop import BlockLoop
 from utaca.benchmarks.engine.rows import BYTES, PASSES, RATIO, SECONDS, Bar, Part, Row
 from utaca.benchmarks.engine.suite import suite_rows
 from utaca.biographies.corpora import embedded
-from utaca.biographies.corpora.topics import PAPER_ARTICLES
+from utaca.biographies.corpora.topics import paper_articles
 from utaca.decoding.policies import Set, Sub
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, prefill
@@ -114,10 +114,10 @@ def measure(reader: Reader, plan: Plan, machine: Machine) -> tuple[list[Row], pd
 def document(reader: Reader, length: int) -> Tensor:
     """Token ids [length] of the embedded prose, as a document begins with them."""
     found = reader.encode_document("")
-    for number, topic in enumerate(itertools.cycle(PAPER_ARTICLES)):
+    for number, topic in enumerate(itertools.cycle(paper_articles())):
         if len(found) >= length:
             break
-        (article,) = embedded.articles([topic], seed=number // len(PAPER_ARTICLES))
+        (article,) = embedded.articles([topic], seed=number // len(paper_articles()))
         found = torch.cat((found, reader.encode(article["text"] + SEPARATOR)))
     return found[:length]
 

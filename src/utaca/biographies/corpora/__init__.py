@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from utaca.biographies.corpora import embedded, folder, wikipedia
-from utaca.biographies.corpora.topics import PAPER_ARTICLES
+from utaca.biographies.corpora.topics import paper_articles
 from utaca.errors import UserError
 from utaca.settings import schema
 
@@ -18,7 +18,7 @@ def load(settings: schema.Corpus, seed: int, cache: Path) -> list[dict[str, Any]
     :class:`UserError` where the source cannot be used.
     """
     if settings.source == "embedded":
-        return embedded.articles(PAPER_ARTICLES, seed)
+        return embedded.articles(paper_articles(), seed)
     if settings.source == "folder":
         return folder.articles(settings.path)
     if settings.source == "wikipedia":

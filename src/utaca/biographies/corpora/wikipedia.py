@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from utaca.biographies.corpora.text import paragraphs
-from utaca.biographies.corpora.topics import PAPER_ARTICLES
+from utaca.biographies.corpora.topics import paper_articles
 from utaca.errors import UserError
 from utaca.records.progress import progress
 from utaca.records.tables import atomic_path
@@ -35,7 +35,7 @@ _BACK_MATTER = {
 
 
 def articles(
-    settings: schema.Corpus, cache: Path, *, titles: Sequence[str] = PAPER_ARTICLES, api: str = API
+    settings: schema.Corpus, cache: Path, *, titles: Sequence[str] = paper_articles(), api: str = API
 ) -> list[dict[str, Any]]:
     """Rows of schema ``corpus``, one a title in the given order; redirects are followed, revisions recorded.
 

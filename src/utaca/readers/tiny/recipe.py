@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from utaca.biographies.attributes import draw_value
 from utaca.biographies.corpora import folder
 from utaca.biographies.corpora.embedded import articles
-from utaca.biographies.corpora.topics import TRAINING_TOPICS
+from utaca.biographies.corpora.topics import training_topics
 from utaca.biographies.narratives import narrative
 from utaca.biographies.people import people
 from utaca.biographies.sentences import abstention, summary
@@ -34,7 +34,7 @@ TOKENIZER_PARAGRAPHS, TOKENIZER_PEOPLE = 4000, 4000
 
 def paragraphs(settings: schema.ReaderTraining) -> list[str]:
     """Embedded prose over topics of its own and, where one is named, the settings' corpus, shuffled."""
-    texts = articles(TRAINING_TOPICS, settings.seed + 1, crowded=True)
+    texts = articles(training_topics(), settings.seed + 1, crowded=True)
     if settings.corpus:
         texts = [*texts, *folder.articles(settings.corpus, "reader.training.corpus")]
     found = [p.strip() for text in texts for p in text["text"].split("\n\n") if len(p.strip()) >= 80]

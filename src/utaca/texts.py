@@ -1,0 +1,128 @@
+"""Text that ships as YAML files under ``data/``: wordings, words, values, the paper's figures.
+
+A file is read once a process, when it is first needed, and checked by a type: a :class:`Text` of :data:`Entries`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from utaca.errors import UserError
+
+_PACKAGE = Path(__file__).resolve().parent
+_SLOT = re.compile(r"\{([^{}]*)\}")
+
+T = TypeVar("T")
+TextType = TypeVar("TextType", bound="Text")
+
+
+class Text(BaseModel):
+    """What a file holds: its keys are the fields, no more and no fewer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
+    """Leaves every scalar a text ("on" is a word) and refuses a key that comes twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
+        keys: list[Any] = []
+        for key, _ in node.value:
+            keys.append(self.construct_object(key))
+            if keys[-1] in keys[:-1]:
+                raise yaml.MarkedYAMLError(problem=f"the key {keys[-1]!r} comes twice", problem_mark=key.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _lines(held: Any) -> Any:
+    if not isinstance(held, str):
+        return held
+    lines = (line.strip() for line in held.splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
+Entries = Annotated[tuple[T, ...], BeforeValidator(_lines), Field(min_length=1)]
+"""One or more entries of type T, in the order of the file: a line each, or a YAML list; "#" begins a comment."""
+
+Pair = Annotated[tuple[T, T], BeforeValidator(lambda key: tuple(key.split(", ")))]
+"""A key of two parts of type T, "birth date, birth place"."""
+
+
+def _sentence(text: str) -> str:
+    if not text.endswith("."):
+        raise ValueError("it does not end in a full stop")
+    return text
+
+
+Sentence = Annotated[str, AfterValidator(_sentence)]
+"""A text that ends in a full stop."""
+
+
+def slots(
+    others: str = "", once: str = "", some: str = "", capitals: bool = False, choices: bool = False
+) -> AfterValidator:
+    """Check a text with slots ``{NAME}``; the arguments are names, separated by blanks.
+
+    Each of ``once`` stands there exactly once, one of ``some`` at least; ``others`` may stand there. With ``capitals``,
+    a name may begin with one; with ``choices``, a slot may be two words of which one is chosen, ``{was|were}``.
+    """
+    once_names, some_names = once.split(), some.split()
+    names = {*others.split(), *once_names, *some_names}
+
+    def check(text: str) -> str:
+        held = [name[:1].lower() + name[1:] if capitals else name for name in _SLOT.findall(text)]
+        if unknown := [name for name in held if name not in names and not (choices and name.count("|") == 1)]:
+            raise ValueError(f"{{{unknown[0]}}} is no slot; use {_listed(sorted(names))}")
+        if re.search(r"[{}]", _SLOT.sub("", text)):
+            raise ValueError("a brace has no partner")
+        if wrong := [name for name in once_names if held.count(name) != 1]:
+            raise ValueError(f"it has {{{wrong[0]}}} {held.count(wrong[0])} times, not once")
+        if some_names and not set(held) & set(some_names):
+            raise ValueError(f"it has none of {_listed(some_names)}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"{{{name}}}" for name in names)
+
+
+def root() -> Path:
+    """The folder that holds ``config/`` and ``data/``: the checkout, or their copy in an installed package."""
+    installed = _PACKAGE / "shipped"
+    return installed if installed.is_dir() else _PACKAGE.parents[1]
+
+
+@cache
+def read(name: str, kind: type[TextType]) -> TextType:
+    """What the file ``data/NAME`` holds; :mod:`utaca.settings.modules` finds ``name`` in the module that reads it.
+
+    Raises:
+        UserError: the file is missing, is no YAML or not of this kind; names the file and the line or key.
+    """
+    path = root() / "data" / name
+    try:
+        with path.open("rb") as file:
+            held = yaml.load(file, _Loader)
+        return kind.model_validate(held)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); restore it from the repository.") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is no YAML file of texts: {' '.join(str(error).split())}.") from error
+    except ValidationError as error:
+        raise UserError(f"{path}, {_fault(error)}.") from error
+
+
+def _fault(error: ValidationError) -> str:
+    """The first fault: the key, which entry of it and how that reads, and what is wrong."""
+    fault = error.errors()[0]
+    place = " > ".join(f"entry {part + 1}" if isinstance(part, int) else part for part in fault["loc"])
+    entry = f" {fault['input']!r}" if isinstance(fault["input"], str) else ""
+    return f"{place or 'the whole'}{entry}: {fault['msg'].removeprefix('Value error, ')}"

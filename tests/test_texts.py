@@ -1,0 +1,150 @@
+"""Text under ``data/``: what a file says, and the one sentence about a file that is wrong."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from utaca import texts
+from utaca.biographies.attributes import Values
+from utaca.biographies.corpora.embedded import Grammar, Vocabulary
+from utaca.biographies.corpora.topics import Topics
+from utaca.biographies.narratives import Wordings
+from utaca.errors import UserError
+from utaca.reference.writer import Templates
+from utaca.reporting.paper import Tables
+from utaca.settings.modules import closure, code
+
+FILES = {
+    "biographies/wordings.yaml": Wordings,
+    "biographies/writer.yaml": Templates,
+    "biographies/values.yaml": Values,
+    "biographies/topics.yaml": Topics,
+    "biographies/vocabulary.yaml": Vocabulary,
+    "biographies/grammar.yaml": Grammar,
+    "paper.yaml": Tables,
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the texts, which is read instead of them."""
+    for name in FILES:
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "data" / name, tmp_path / "data" / name)
+    monkeypatch.setattr(texts, "root", lambda: tmp_path)
+    monkeypatch.setattr(texts, "read", texts.read.__wrapped__)
+    return tmp_path / "data"
+
+
+def test_a_line_that_is_added_is_read_and_a_comment_is_none(data: Path) -> None:
+    before = texts.read("biographies/values.yaml", Values).hobbies
+    path = data / "biographies" / "values.yaml"
+    path.write_text(
+        path.read_text("utf-8").replace("hobbies: |\n", "hobbies: |\n  # the first\n  Falconry\n\n"), "utf-8"
+    )
+    assert texts.read("biographies/values.yaml", Values).hobbies == ("Falconry", *before)
+
+
+def test_a_list_of_words_stays_words(data: Path) -> None:
+    path = data / "biographies" / "vocabulary.yaml"
+    path.write_text(re.sub(r"regions: .*", "regions: [on, no, 12]", path.read_text("utf-8")), "utf-8")
+    assert texts.read("biographies/vocabulary.yaml", Vocabulary).regions == ("on", "no", "12")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("wordings", "On {v}, {s} {was|were} born.", "On {v} in {w}.", "facts > birth date > entry 1 .*{w} is no slot"),
+        ("wordings", "On {v}, {s} {was|were} born.", "{s} {was|were} born.", "entry 1 .*it has {v} 0 times, not once"),
+        ("wordings", "On {v}, {s} {was|were} born.", "Born on {v}.", "entry 1 .*it has none of {s}, {p}, {o}"),
+        ("wordings", "On {v}, {s} {was|were} born.", "On {v}, {s was born.", "entry 1 .*a brace has no partner"),
+        ("wordings", "On {v}, {s} {was|were} born.", "On {v}, {s} came", "entry 1 .*does not end in a full stop"),
+        ("wordings", "On {v}, {s} {was|were} born.", "On {v}, {s} {a|b|c}.", "{a.b.c} is no slot"),
+        ("wordings", "  birth date: |", "  birht date: |", "facts > birht date.*Input should be 'marriage date'"),
+        ("wordings", "birth date, birth place: |", "birth date: |", "pairs > birth date"),
+        ("wordings", "  birth place: |", "  birth date: |", "'birth date' comes twice.*line 96"),
+        ("wordings", "openings: |", "opening: |", "openings: Field required"),
+        ("wordings", "openings: |", "openings:\n\nothers: |", "openings.*at least 1"),
+        ("wordings", "facts:", "facts: [", "is no YAML file of texts: .*line"),
+        ("wordings", "facts:", "\x00", "is no YAML file of texts"),
+        (
+            "writer",
+            "{Subject} was born on {value}.",
+            "{Subject} was born on {value!r}.",
+            "facts > birth date > entry 1",
+        ),
+        (
+            "writer",
+            "As for {his} {attribute}, it is {value}.",
+            "It is {value}.",
+            "other > entry 1 .*{attribute} 0 times",
+        ),
+        ("writer", "{Subject} was born on {value}.", "{Subject} {was|were} born on {value}.", "{was.were} is no slot"),
+        ("values", "  Sleeping", f"  {'Sleeping' * 13}", "hobbies > entry 1 .*at most 100 characters"),
+        ("values", "  en_US: United States\n", "", "countries: .*at least 14 items"),
+        ("topics", "  arts:", "  art:", "paper > art"),
+        ("grammar", "{topic} has been", "{subject} has been", "opening > entry 1 .*{subject} is no slot"),
+        ("vocabulary", "    thing: [", "    things: [", "domains > arts > thing: Field required"),
+        ("paper", "top10_std: [57.43, ", "top10_std: [many, ", "detection > top10_std.*'many'"),
+        ("paper", "utaca 3 set.1:", "utaca:", "validation > llama31_8b > utaca"),
+        ("paper", "top10_std: [57.43, ", "top10_std: [[57.43], ", "detection > top10_std"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(data: Path, name: str, old: str, new: str, said: str) -> None:
+    name = "paper.yaml" if name == "paper" else f"biographies/{name}.yaml"
+    text = (data / name).read_text("utf-8")
+    assert old in text
+    (data / name).write_text(text.replace(old, new, 1), "utf-8")
+    with pytest.raises(UserError, match=said) as caught:
+        texts.read(name, FILES[name])
+    assert str(data / name) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_and_a_missing_file_are_one_sentence(data: Path) -> None:
+    (data / "paper.yaml").write_text("")
+    with pytest.raises(UserError, match=r"paper\.yaml, the whole: Input should be"):
+        texts.read("paper.yaml", Tables)
+    (data / "paper.yaml").unlink()
+    with pytest.raises(UserError, match=r"paper\.yaml cannot be read .*restore it"):
+        texts.read("paper.yaml", Tables)
+
+
+def read_by(script: str, maker: str = "") -> set[str]:
+    """Texts that count as code of a workflow script, and of one table of the registry."""
+    files = closure(ROOT / "workflow/scripts" / f"{script}.py", ROOT / "src", ("utaca.reporting.registry", maker))
+    return {path.removeprefix(f"{ROOT}/data/") for path in files if path.endswith(".yaml")}
+
+
+def test_a_stage_has_the_texts_that_it_reads_among_its_code() -> None:
+    prose = {f"biographies/{name}.yaml" for name in ("topics", "vocabulary", "grammar")}
+    assert read_by("corpus") == prose
+    assert read_by("draw_biographies") == {"biographies/values.yaml"}
+    assert read_by("table", "test") == {"paper.yaml"}
+    assert {"biographies/wordings.yaml", *prose} <= read_by("reader")
+    assert {"biographies/writer.yaml", "biographies/values.yaml"} <= read_by("pad") & read_by("write_biographies")
+
+
+def checkout(folder: Path, named: str, other: str) -> str:
+    """Digest of the code of a script whose module names one of two texts."""
+    files = {
+        "script.py": "import utaca.one\n",
+        "src/utaca/__init__.py": "",
+        "src/utaca/one.py": 'read("words/named.yaml")\n',
+        "data/words/named.yaml": named,
+        "data/words/other.yaml": other,
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return code(folder / "script.py", folder / "src")
+
+
+def test_an_edit_of_a_text_is_one_of_what_reads_it(tmp_path: Path) -> None:
+    digests = [checkout(tmp_path / pair, *pair) for pair in ("aa", "ab", "ba")]
+    assert digests[0] == digests[1] != digests[2]
