@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 
 from utaca.biographies.writer import write_narratives
+from utaca.data_files import root
 from utaca.endpoints import check
 from utaca.errors import UserError
 from utaca.judging import cas, labels
 from utaca.readers import smollm2
 from utaca.settings.schema import Endpoint
-from utaca.texts import root
 
 MODEL = root() / smollm2.FOLDER
 CONTENT = {"shape", "check", "truncated", "empty"}

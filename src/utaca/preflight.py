@@ -427,10 +427,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--configfile", nargs="+", type=Path, default=[], metavar="FILE", help="as for snakemake")
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     given = parser.parse_args(arguments)
+    from utaca.data_files import root
     from utaca.settings import runs
     from utaca.settings.checks import load
     from utaca.settings.compose import compose
-    from utaca.texts import root
 
     try:
         machine.check_paths([root()])

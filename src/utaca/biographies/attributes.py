@@ -11,8 +11,8 @@ from faker import Faker
 from pydantic import Field, StringConstraints
 
 from utaca.biographies.people import LOCALES, faker
+from utaca.data_files import Entries, Text, read, slots
 from utaca.errors import UserError
-from utaca.texts import Entries, Text, read, slots
 
 TRAINING_ATTRIBUTES: tuple[str, ...] = (
     "marriage date",

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from utaca.biographies.attributes import Attribute
+from utaca.data_files import Entries, Pair, Sentence, Text, read, slots
 from utaca.errors import UserError
-from utaca.texts import Entries, Pair, Sentence, Text, read, slots
 
 _SLOT = re.compile(r"\{([^{}|]+)(?:\|([^{}]+))?\}")
 # Pairs of facts that prose tells in one breath more often than others.

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from utaca.data_files import root
 from utaca.errors import UserError
 from utaca.readers.load import Reader, load
 from utaca.settings import schema
 from utaca.settings.checks import build_reader
 from utaca.settings.compose import compose, groups
-from utaca.texts import root
 
 if TYPE_CHECKING:
     import torch

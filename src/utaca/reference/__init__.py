@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
-from utaca.texts import root
+from utaca.data_files import root
 
 
 @cache

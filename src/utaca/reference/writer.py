@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Annotated
 
-from utaca.texts import Entries, Pair, Sentence, Text, read, slots
+from utaca.data_files import Entries, Pair, Sentence, Text, read, slots
 
 Fact = tuple[str, str]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, StrictInt
 
-from utaca.texts import Text, read
+from utaca.data_files import Text, read
 
 LLAMA, QWEN = "llama31_8b", "qwen2_7b"
 NAMES = {LLAMA: "Llama-3.1-8B", QWEN: "Qwen2-7B"}

@@ -52,7 +52,7 @@ def _content(path: str) -> bytes:
 
 @cache
 def _texts(module: Path, source: Path) -> list[Path]:
-    """The files under ``data/`` that a module names (:func:`utaca.texts.read`)."""
+    """The files under ``data/`` that a module names (:func:`utaca.data_files.read`)."""
     names = re.findall(r'"([\w/]+\.yaml)"', module.read_text(encoding="utf-8"))
     return [path for name in names if (path := source.parent / "data" / name).is_file()]
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Annotated, Any
 
 from utaca.biographies.corpora.topics import DOMAINS, ByDomain, domain_of, phrase_of
-from utaca.texts import Entries, Text, read, slots
+from utaca.data_files import Entries, Text, read, slots
 
 REVISION = "grammar 1"
 LICENCE = "CC0-1.0"

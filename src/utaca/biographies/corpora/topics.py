@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
-from utaca.texts import Text, read
+from utaca.data_files import Text, read
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from utaca.data_files import root
 from utaca.errors import UserError
 from utaca.readers.smollm2 import COMMAND, FOLDER
 from utaca.readers.smollm2.fetch import SMOLLM2, fetch
 from utaca.terminal import print_any_letter
-from utaca.texts import root
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from utaca import texts
+from utaca import data_files
 from utaca.biographies.attributes import Values
 from utaca.biographies.corpora.embedded import Grammar, Vocabulary
 from utaca.biographies.corpora.topics import Topics
@@ -36,24 +36,24 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in FILES:
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "data" / name, tmp_path / "data" / name)
-    monkeypatch.setattr(texts, "root", lambda: tmp_path)
-    monkeypatch.setattr(texts, "read", texts.read.__wrapped__)
+    monkeypatch.setattr(data_files, "root", lambda: tmp_path)
+    monkeypatch.setattr(data_files, "read", data_files.read.__wrapped__)
     return tmp_path / "data"
 
 
 def test_a_line_that_is_added_is_read_and_a_comment_is_none(data: Path) -> None:
-    before = texts.read("biographies/values.yaml", Values).hobbies
+    before = data_files.read("biographies/values.yaml", Values).hobbies
     path = data / "biographies" / "values.yaml"
     path.write_text(
         path.read_text("utf-8").replace("hobbies: |\n", "hobbies: |\n  # the first\n  Falconry\n\n"), "utf-8"
     )
-    assert texts.read("biographies/values.yaml", Values).hobbies == ("Falconry", *before)
+    assert data_files.read("biographies/values.yaml", Values).hobbies == ("Falconry", *before)
 
 
 def test_a_list_of_words_stays_words(data: Path) -> None:
     path = data / "biographies" / "vocabulary.yaml"
     path.write_text(re.sub(r"regions: .*", "regions: [on, no, 12]", path.read_text("utf-8")), "utf-8")
-    assert texts.read("biographies/vocabulary.yaml", Vocabulary).regions == ("on", "no", "12")
+    assert data_files.read("biographies/vocabulary.yaml", Vocabulary).regions == ("on", "no", "12")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_wrong_file_is_one_sentence(data: Path, name: str, old: str, new: str,
     assert old in text
     (data / name).write_text(text.replace(old, new, 1), "utf-8")
     with pytest.raises(UserError, match=said) as caught:
-        texts.read(name, FILES[name])
+        data_files.read(name, FILES[name])
     assert str(data / name) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -109,10 +109,10 @@ def test_a_wrong_file_is_one_sentence(data: Path, name: str, old: str, new: str,
 def test_an_empty_and_a_missing_file_are_one_sentence(data: Path) -> None:
     (data / "paper.yaml").write_text("")
     with pytest.raises(UserError, match=r"paper\.yaml, the whole: Input should be"):
-        texts.read("paper.yaml", Tables)
+        data_files.read("paper.yaml", Tables)
     (data / "paper.yaml").unlink()
     with pytest.raises(UserError, match=r"paper\.yaml cannot be read .*restore it"):
-        texts.read("paper.yaml", Tables)
+        data_files.read("paper.yaml", Tables)
 
 
 def read_by(script: str, maker: str = "") -> set[str]:
