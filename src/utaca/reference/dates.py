@@ -98,7 +98,7 @@ def _readings(text: str) -> Iterator[tuple[re.Match[str], Reading]]:
 
 def expected(value: str, attribute: str) -> Date | None:
     """The date that a reference value is; a code may look like one and is none."""
-    return None if names.group(attribute) in names.CODES else whole_date(value)
+    return None if names.is_group(names.group(attribute), "of codes") else whole_date(value)
 
 
 def whole_date(text: str) -> Date | None:
