@@ -24,8 +24,10 @@ _PART = 0.5
 _WITHOUT_EXTENSION = 0.75
 _MISSPELT = 0.75
 
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_WEB = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+)")
+_ADDRESSES = {
+    "email": re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
+    "domain": re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+)"),
+}
 _EXTENSION = re.compile(r",?\s*(?:x|ext\.?|extension)\s*(\d+)\b", re.IGNORECASE)
 _PHONE = re.compile(rf"[+(]?\d[\d\s().-]{{3,}}\d(?:{_EXTENSION.pattern})?(?!\w)", re.IGNORECASE)
 _BARE_CODE = re.compile(r"\S*\d\S*|[\d\s().+-]+|[^\s@]+@[^\s@]+")
@@ -90,14 +92,13 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
 
 
 def _by_character(text: str, reference: str, kind: str) -> float:
-    if kind == "email":
-        return _email(text, reference)
+    if kind in _ADDRESSES:
+        found, wanted = ({*_ADDRESSES[kind].findall(part.lower())} for part in (_spelt_out(text), reference))
+        if not found and text.strip().lower() == reference.strip().lower().partition("@")[0]:
+            return _PART
+        return len(found & wanted) / max(len(found), 1)
     if kind == "phone":
         return max((_phone(found[0], reference) for found in _PHONE.finditer(text)), default=0.0)
-    if kind == "domain":
-        hosts = {host.lower() for host in _WEB.findall(_spelt_out(text))}
-        wanted = _WEB.fullmatch(reference.strip())
-        return float(wanted is not None and hosts == {wanted[1].lower()})
     if reference.strip().isdecimal():
         if statements.pattern("range").search(text):
             return 0.0
@@ -106,33 +107,23 @@ def _by_character(text: str, reference: str, kind: str) -> float:
     return _code(text, reference)
 
 
-def _email(text: str, reference: str) -> float:
-    found = {address.lower() for address in _EMAIL.findall(_spelt_out(text))}
-    wanted = reference.strip().lower()
-    if not found:
-        return _PART if text.strip().lower() == wanted.partition("@")[0] else 0.0
-    return (wanted in found) / len(found)
-
-
 def _spelt_out(text: str) -> str:
     """Addresses with their signs in place of words."""
     return statements.pattern("dot").sub(".", statements.pattern("at").sub("@", text))
 
 
 def _phone(found: str, reference: str) -> float:
-    own, its = _EXTENSION.search(found), _EXTENSION.search(reference)
-    if own is not None or its is not None:
-        if own is not None and its is not None and own[1] != its[1]:
-            return 0.0
-        share = _phone(_EXTENSION.sub("", found), _EXTENSION.sub("", reference))
-        return share if own is not None and its is not None else share * _WITHOUT_EXTENSION
-    (said, abroad), (wanted, wanted_abroad) = _digits(found), _digits(reference)
+    own, its = (_EXTENSION.findall(number) for number in (found, reference))
+    if own and its and own != its:
+        return 0.0
+    share = 1.0 if own == its else _WITHOUT_EXTENSION
+    (said, abroad), (wanted, wanted_abroad) = (_digits(_EXTENSION.sub("", number)) for number in (found, reference))
     if said != wanted:
-        whole, own = (said, wanted) if abroad else (wanted, said)
-        national = own.removeprefix("0")
+        whole, national = (said, wanted) if abroad else (wanted, said)
+        national = national.removeprefix("0")
         if abroad == wanted_abroad or not whole.endswith(national) or not 1 <= len(whole) - len(national) <= 3:
-            return _PART if wanted.endswith(said) and len(said) >= 6 else 0.0
-    return 1.0
+            return share * _PART if wanted.endswith(said) and len(said) >= 6 else 0.0
+    return share
 
 
 def _digits(phone: str) -> tuple[str, bool]:
@@ -171,8 +162,9 @@ class _Names:
         extended = [self._extended(said, window, name) for window in found]
         share = len(found) / len(parts)
         if any(extended) and not names.paraphrases(said, name, self.kind):
-            narrowed = names.is_group(self.kind, "narrowed by a word") and not any(
-                {*more} & names.listed("modifiers", self.kind) for more in extended
+            more = {word for words in extended for word in words}
+            narrowed = names.is_group(self.kind, "narrowed by a word") and not more & names.listed(
+                "modifiers", self.kind
             )
             return (_PART * share, "the reference, narrowed") if narrowed else (0.0, "a longer name")
         last = max(last for _, last in found)
@@ -224,18 +216,14 @@ class _Names:
 
     def _names(self, token: str, name: Sequence[str]) -> bool:
         """Whether a word can be part of a name other than the one at hand."""
-        return not (
-            names.is_plain(token, self.kind)
-            or token in names.skipped(self.kind)
-            or token in name
-            or token in self.asked
-        )
+        idle = names.is_plain(token, self.kind) or token in names.skipped(self.kind)
+        return not idle and token not in name and token not in self.asked
 
     def _elsewhere(self, said: list[str], last: int) -> bool:
         """Whether a name is followed, after a comma, by a region that is none."""
-        rest = said[last + 2 :] if said[last + 1 : last + 2] == [BREAK] else []
-        rest = rest[: next((place for place, token in enumerate(rest) if token in (BREAK, BRACKET, STOP)), None)]
-        return 0 < len(rest) <= 4 and all(self._names(token, ()) for token in rest)
+        rest = [*takewhile(lambda token: token not in (BREAK, BRACKET, STOP), said[last + 2 :])]
+        follows = said[last + 1 : last + 2] == [BREAK] and 0 < len(rest) <= 4
+        return follows and all(self._names(token, ()) for token in rest)
 
     def _others(self, said: list[str], found: list[tuple[int, int]], name: Sequence[str]) -> int:
         """How many other values a list has beside the right one."""
@@ -276,12 +264,8 @@ class _Names:
             return 1.0, "the reference in other words"
         generic = names.listed("generic", self.kind)
         own, wanted = ([t for t in some if t in generic or self._names(t, ())] for some in (said, name))
-        if (
-            not names.is_group(self.kind, "of meaning in parts")
-            or not own
-            or Counter(own) - Counter(wanted)
-            or all(token in generic for token in own)
-        ):
+        divisible = names.is_group(self.kind, "of meaning in parts")
+        if not divisible or generic.issuperset(own) or Counter(own) - Counter(wanted):
             return 0.0, "another value"
         if names.same(own, wanted, self.kind):
             return 1.0, "all that tells the reference apart"

@@ -101,9 +101,8 @@ def _labelled(
 def _same(text: str, answer: str, attribute: str) -> bool:
     """Whether a text is the answer in another notation.
 
-    That is: the same letters and digits, the same words in any order, with or without what a place lies in, or an
-    initialism. The judge has rules of its own for this, so that labels and scores do not err alike; the two share how
-    dates and names are read.
+    That is: the same date, the same name, or the same thing in other words. The judge has rules of its own for
+    whatever is more or less than that, so that labels and scores do not err alike.
     """
     text = statements.IDIOM.sub("", text)
     expected = dates.expected(answer, attribute)
@@ -271,8 +270,8 @@ def _denied(text: str, answer: str) -> set[int]:
 def _runs(text: str) -> list[Run]:
     """Words and numbers, folded, with the offset of each character; letters and digits part."""
     folded = [(character, place) for place, original in enumerate(text) for character in names.fold(original)]
-    parted = groupby(folded, lambda pair: pair[0].isalnum() and (pair[0].isdecimal(),))
-    runs = [[*pairs] for alphanumeric, pairs in parted if alphanumeric]
+    parted = groupby(folded, lambda pair: pair[0].isalnum() and ("digit" if pair[0].isdecimal() else "letter"))
+    runs = [[*pairs] for kind, pairs in parted if kind]
     return [("".join(character for character, _ in run), [place for _, place in run]) for run in runs]
 
 
@@ -286,15 +285,13 @@ def _in_the_form_of(text: str, answer: str, wanted: dates.Date | None) -> str:
         return sum(a == b for a, b in zip(*pair, strict=True))
 
     (_, reading_month, _), best = max(said.pairs(wanted), key=agreement)
-    parts = dict(said.parts)
-    month = text[slice(*parts["month"])]
-    if month.isdecimal() and int(month) != reading_month:
-        parts["month"], parts["day"] = parts["day"], parts["month"]
-    written = text
-    for name, number in sorted(zip(("year", "month", "day"), best, strict=True), key=lambda p: -parts[p[0]][0]):
-        start, end = parts[name]
-        written = written[:start] + _written(text[start:end], number, padded=month.isdecimal()) + written[end:]
-    return written
+    year, month, day = said.parts
+    numeric = text[slice(*month)].isdecimal()
+    if numeric and int(text[slice(*month)]) != reading_month:
+        month, day = day, month
+    for (start, end), number in sorted(zip((year, month, day), best, strict=True), reverse=True):
+        text = text[:start] + _written(text[start:end], number, padded=numeric) + text[end:]
+    return text
 
 
 def _written(like: str, number: int, padded: bool) -> str:

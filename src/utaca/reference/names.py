@@ -61,7 +61,13 @@ def group(attribute: str) -> str:
 
 
 def is_group(name: str, sort: str) -> bool:
-    """Whether a group is one "of names" (others' words are compared by their stems), "of codes" and so on."""
+    """Whether a group of attributes is of a sort that the table "groups" lists.
+
+    Words of groups that are not "of names" are compared by their stems, values of those "of codes" by their characters.
+    In groups not "of one thing or more" a comma or "and" belongs to the name. Of those "of meaning in parts", a part of
+    the words is a part of the meaning; a part of a town's name is another town. A field, profession or shade is
+    "narrowed by a word" more, and no other thing.
+    """
     return name in table()["groups"][sort]
 
 
@@ -92,8 +98,10 @@ def _cities() -> dict[str, str]:
 @functools.cache
 def _city(name: str) -> tuple[str, ...] | None:
     """Canonical words of a city by one of its names."""
-    words = tuple(_tokens(_cities().get(name, "")))
-    return _variants("place")[0].get(words, words) or None
+    if name not in _cities():
+        return None
+    words = tuple(_tokens(_cities()[name]))
+    return _variants("place")[0].get(words, words)
 
 
 @functools.cache
@@ -276,23 +284,20 @@ def initialism(text: str, expansion: Sequence[str]) -> bool:
 
 @functools.cache
 def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
+    named = {
+        (written, code, "")
+        for language in table()["languages"]["countries"].split()
+        for code, name in Locale.parse(language).territories.items()
+        if len(code) == 2 and code.isalpha() and code not in ("EU", "EZ", "UN", "XA", "XB", "ZZ", "QO")
+        for written in (name, code)
+    }
+    for country, subdivisions in table()["regions"].items():
+        named.update((name, country, code) for code, written in subdivisions.items() for name in (code, *written))
     known: dict[tuple[str, ...], set[Region]] = {}
-
-    def add(name: str, country: str, subdivision: str = "") -> None:
+    for name, country, subdivision in named:
         # Hong Kong and Macao are also said to be in China.
         country = {"HK": "CN", "MO": "CN"}.get(country, country)
         known.setdefault(tuple(tokens(name, "place")), set()).add((country, subdivision))
-
-    for language in table()["languages"]["countries"].split():
-        for code, name in Locale.parse(language).territories.items():
-            if len(code) == 2 and code.isalpha() and code not in ("EU", "EZ", "UN", "XA", "XB", "ZZ", "QO"):
-                add(name, code)
-                add(name.replace("-", " ").removeprefix("the "), code)
-                add(code, code)
-    for country, subdivisions in table()["regions"].items():
-        for code, written in subdivisions.items():
-            for name in (code, *written):
-                add(name, country, code)
     return {key: frozenset(found) for key, found in known.items()}, max(map(len, known))
 
 
@@ -344,12 +349,15 @@ def alike(text: str, other: str, of: str) -> bool:
     """Whether two names without a sentence around them, and the regions that they lie in, are the same."""
     if bare(text) == bare(other) != "":
         return True
-    (said, regions), (wanted, wanted_regions) = parted(text, of), parted(other, of)
-    left, right = content(said, of), content(wanted, of)
-    if not left or not right or not compatible(regions, wanted_regions):
+    (name, regions), (other_name, other_regions) = parted(text, of), parted(other, of)
+    left, right = content(name, of), content(other_name, of)
+    if not left or not right or not compatible(regions, other_regions):
         return False
-    pairs = ((text, wanted), (other, said))
-    return same(left, right, of) or any(initialism(short, own) for short, long in pairs for own in expansions(long, of))
+    return same(left, right, of) or any(
+        initialism(short, expansion)
+        for short, long in ((text, other_name), (other, name))
+        for expansion in expansions(long, of)
+    )
 
 
 def compatible(left: Sequence[frozenset[Region]], right: Sequence[frozenset[Region]]) -> bool:
