@@ -359,6 +359,16 @@ def test_days_in_words_and_scripts(said: str, value: str) -> None:
     assert judge.score("What is the birth date of Clara Weiss?", "birth date", said, "4 March 1985")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("attribute", "value", "other"),
+    [("domain name", "holm.com", "dias.net"), ("email address", "ann@holm.com", "bo@dias.net")],
+)
+def test_one_of_two_addresses_earns_a_half(attribute: str, value: str, other: str) -> None:
+    question = f"What is the {attribute} of Clara Weiss?"
+    assert judge.score(question, attribute, f"{value} or {other}", value)[0] == 0.5
+    assert judge.score(question, attribute, other, value)[0] == 0
+
+
 def test_a_part_of_a_date_is_not_completed_by_the_day_of_reading() -> None:
     today = datetime.date.today()
     whole = f"{today.day} {today:%B} {today.year}"
@@ -468,6 +478,10 @@ def test_the_labeller_decides_without_the_judge() -> None:
         ("university", "Massachusetts Institute of Technology", " MIT", True),
         ("company", "Maynard PLC", " Maynard", True),
         ("major", "Mathematics and Statistics", " Statistics and Mathematics", True),
+        ("company", "NBC", " National Broadcasting Company", True),
+        ("birth place", "Toronto, Canada", " Toronto, Ontario, Canada", True),
+        ("university", "York University", " University of York", False),
+        ("marriage date", "7 April 2008", " Montag, der 7. April 2008", True),
     ],
 )
 def test_the_labeller_knows_other_notations_by_itself(attribute: str, answer: str, said: str, right: bool) -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-from calendar import month_name
-from collections.abc import Iterator
+from calendar import month_name, monthrange
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 
 from babel import Locale
 from dateutil.rrule import rrulestr
 
 from utaca.reference import names, numbers
-
-_ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
-_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 Reading = tuple[int, int, int]
 """Year, month and day; a year below 100 leaves the century open."""
@@ -47,16 +44,15 @@ _DECADE = re.compile(r"\b(\d{3})0['’]?s\b")
 _PIECE = re.compile(
     r"(?P<year>\b[12]\d{3}\b|['’]\d{2}\b)|(?P<day>\b\d{1,2})(?P<ordinal>(?:st|nd|rd|th|er|º)?\b)|(?P<stray>\d+)|[^\W\d_]+"
 )
-_BETWEEN = {"of", "the", "de", "in"}
 
 
 @dataclass(frozen=True)
 class Date:
-    """A date found in a text: its readings and where its parts stand (character offsets)."""
+    """A date found in a text: its readings and where year, month and day stand (character offsets)."""
 
     span: tuple[int, int]
     readings: tuple[Reading, ...]
-    parts: dict[str, tuple[int, int]]
+    parts: tuple[tuple[int, int], ...]
 
     def same(self, other: Date) -> bool:
         """Whether the two name one day; two dates that may each be read either way are read alike."""
@@ -77,28 +73,22 @@ def same_year(left: int, right: int) -> bool:
 def dates(text: str) -> list[Date]:
     """The full dates in a text, left to right; 03/04/1980 has two readings."""
     found: dict[tuple[int, int], Date] = {}
-    for match, reading in _readings(text):
-        span = match.span()
+    for match in chain.from_iterable(pattern.finditer(text) for pattern in _DATES):
+        span, year = match.span(), "year" if match["year"] else "short"
+        month = int(match["month"]) if match["month"].isdecimal() else months().get(names.fold(match["month"]), 0)
+        reading = int(match[year]), month, int(match["day"])
+        if not (1 <= month <= 12 and 1 <= reading[2] <= monthrange(2000, month)[1]):
+            continue
         if span in found:
             found[span] = replace(found[span], readings=tuple(dict.fromkeys((*found[span].readings, reading))))
         elif not any(span[0] < end and start < span[1] for start, end in found):
-            year = match.span("year" if match["year"] else "short")
-            found[span] = Date(span, (reading,), {"year": year, "month": match.span("month"), "day": match.span("day")})
+            found[span] = Date(span, (reading,), (match.span(year), match.span("month"), match.span("day")))
     return [found[span] for span in sorted(found)]
-
-
-def _readings(text: str) -> Iterator[tuple[re.Match[str], Reading]]:
-    for pattern in _DATES:
-        for match in pattern.finditer(text):
-            month = int(match["month"]) if match["month"].isdecimal() else months().get(names.fold(match["month"]), 0)
-            year = match["year"] or match["short"]
-            if 1 <= month <= 12 and 1 <= int(match["day"]) <= _DAYS[month - 1]:
-                yield match, (int(year), month, int(match["day"]))
 
 
 def expected(value: str, attribute: str) -> Date | None:
     """The date that a reference value is; a code may look like one and is none."""
-    return None if names.group(attribute) in names.CODES else whole_date(value)
+    return None if names.is_group(names.group(attribute), "of codes") else whole_date(value)
 
 
 def whole_date(text: str) -> Date | None:
@@ -114,8 +104,7 @@ def whole_date(text: str) -> Date | None:
 @functools.cache
 def _idle() -> frozenset[str]:
     """Words beside a date that say nothing else: days of the week, articles, the word for a year."""
-    weekdays = " ".join(_calendar("days"))
-    return frozenset(f"{weekdays} tues thurs weds the le den el il on am г года року r roku".split())
+    return names.listed("beside a date") | names.listed("idle") | {*_calendar("days")}
 
 
 def of_event(text: str, attribute: str) -> str:
@@ -193,7 +182,7 @@ def _named(text: str) -> tuple[set[int], set[int], set[int]]:
     for match in _NUMERIC_MONTH.finditer(text):
         years.add(int(match["year"] or match["year2"]))
         numbers.add(int(match["month"] or match["month2"]))
-    pieces = [p for p in _PIECE.finditer(_NUMERIC_MONTH.sub(" ", text)) if p[0].lower() not in _BETWEEN]
+    pieces = [p for p in _PIECE.finditer(_NUMERIC_MONTH.sub(" ", text)) if p[0].lower() not in names.listed("idle")]
     month = [months().get(names.fold(piece[0]), 0) if len(piece[0]) > 2 else 0 for piece in pieces]
     number = [bool(piece["day"] or piece["year"]) for piece in pieces]
     for place, piece in enumerate(pieces):
@@ -213,7 +202,7 @@ def _named(text: str) -> tuple[set[int], set[int], set[int]]:
 @functools.cache
 def months() -> dict[str, int]:
     """Month of each name and usual abbreviation, folded."""
-    return _calendar("months") | {roman: number for number, roman in enumerate(_ROMAN, 1)} | {"sept": 9}
+    return _calendar("months") | names.table()["months"]
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise, takewhile
 
 from utaca.reference import dates, names, numbers, statements
-from utaca.reference.names import BRACKET, BREAK, CODES, STOP
+from utaca.reference.names import BRACKET, BREAK, STOP
 
 _WRONG_REGION = 0.25
 _REGION_ONLY = 0.3
@@ -24,21 +24,13 @@ _PART = 0.5
 _WITHOUT_EXTENSION = 0.75
 _MISSPELT = 0.75
 
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_WEB = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+)")
+_ADDRESSES = {
+    "email": re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
+    "domain": re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+)"),
+}
 _EXTENSION = re.compile(r",?\s*(?:x|ext\.?|extension)\s*(\d+)\b", re.IGNORECASE)
 _PHONE = re.compile(rf"[+(]?\d[\d\s().-]{{3,}}\d(?:{_EXTENSION.pattern})?(?!\w)", re.IGNORECASE)
 _BARE_CODE = re.compile(r"\S*\d\S*|[\d\s().+-]+|[^\s@]+@[^\s@]+")
-_RANGE = re.compile(r"\b(?:between|from)\b|\d\s*-\s*\d", re.IGNORECASE)
-_SINCE = re.compile(r"\b(?:since|in|from|until|around)\s+\d{4}\b", re.IGNORECASE)
-_BINDING = {"of", "for", "de", "del", "di", "da", "do"}
-# Attributes whose values may name more than one thing; elsewhere a comma or "and" belongs to the name.
-_LISTED = {"major", "hobby", "job", "color", ""}
-_COMMA_BELONGS = {"place", "university", "address"}
-# Attributes of which a part of the value's words is a part of its meaning; a part of a town's name is another town.
-_DIVISIBLE = {"major", "job", "currency", "color", "address", "company", "university", "card", ""}
-# Fields, professions and shades: a word more makes them narrower, not another thing.
-_NARROWED = {"major", "job", "color"}
 
 
 def score(question: str, attribute: str, prediction: str, reference: str) -> tuple[float, str]:
@@ -49,8 +41,8 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
     whole = statements.clean(prediction, attribute)
     if whole.casefold() == reference.strip().casefold():
         return 1.0, "the same value"
-    value = statements.about(question, attribute, whole)
-    if not any(map(str.isalnum, value)) and not names.tokens(value, names.group(attribute)):
+    value, kind = statements.about(question, attribute, whole), names.group(attribute)
+    if not any(map(str.isalnum, value)) and not names.tokens(value, kind):
         return 0.0, f"gives no {attribute}"
     if equivalent(value, reference, attribute):
         return 1.0, "the same value"
@@ -61,8 +53,9 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
         return 0.0, "abstains" if statements.ABSTENTION.search(value) else "denies"
     text = ". ".join(claim for claim, _ in claims)
     found, reason = _agreement(text, reference, attribute, question)
-    mended = text if found >= _MISSPELT else names.corrected(text, reference)
-    if mended != text and dates.expected(reference, attribute) is None and names.group(attribute) not in CODES:
+    by_words = dates.expected(reference, attribute) is None and not names.is_group(kind, "of codes")
+    mended = names.corrected(text, reference) if by_words and found < _MISSPELT else text
+    if mended != text:
         found, reason = _agreement(mended, reference, attribute, question)
         found, reason = found * _MISSPELT, f"misspelt; {reason}"
     if found < 1 and statements.ABSTENTION.search(text):
@@ -79,20 +72,9 @@ def equivalent(prediction: str, reference: str, attribute: str) -> bool:
     if prediction.strip().casefold() == reference.strip().casefold():
         return True
     kind = names.group(attribute)
-    if kind in CODES or reference.strip().isdecimal():
+    if names.is_group(kind, "of codes") or reference.strip().isdecimal():
         return _BARE_CODE.fullmatch(prediction.strip()) is not None and _by_character(prediction, reference, kind) == 1
-    if names.bare(prediction) == names.bare(reference) != "":
-        return True
-    of = _Names(kind, frozenset())
-    (said, regions), (wanted, expected_regions) = of.parted(prediction), of.parted(reference)
-    left, right = names.content(said, kind), names.content(wanted, kind)
-    if not left or not right or not names.compatible(regions, expected_regions):
-        return False
-    return names.same(left, right, kind) or any(
-        names.initialism(short, expansion)
-        for short, long in ((prediction, wanted), (reference, said))
-        for expansion in names.expansions(long, kind)
-    )
+    return names.alike(prediction, reference, kind)
 
 
 def _agreement(text: str, reference: str, attribute: str, question: str) -> tuple[float, str]:
@@ -101,61 +83,47 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
     if expected is not None:
         share = dates.agreement(dates.of_event(text, attribute), expected)
         return share, "the same date" if share == 1 else "part of the date" if share else "another date or none"
-    if kind in CODES or reference.strip().isdecimal():
+    if names.is_group(kind, "of codes") or reference.strip().isdecimal():
         share = _by_character(text, reference, kind)
         return share, "the same value" if share == 1 else "part of the value" if share else "another value"
     own = frozenset([*names.words(question.partition(f"{attribute} of ")[2]), *names.tokens(attribute, kind)])
-    text = text.replace("/", " ") if kind == "timezone" else _SINCE.sub("", text)
+    text = text.replace("/", " ") if kind == "timezone" else statements.pattern("since").sub("", text)
     return _Names(kind, own).agreement(text, reference)
 
 
 def _by_character(text: str, reference: str, kind: str) -> float:
-    if kind == "email":
-        return _email(text, reference)
+    if kind in _ADDRESSES:
+        found, wanted = ({*_ADDRESSES[kind].findall(part.lower())} for part in (_spelt_out(text), reference))
+        if not found and text.strip().lower() == reference.strip().lower().partition("@")[0]:
+            return _PART
+        return len(found & wanted) / max(len(found), 1)
     if kind == "phone":
         return max((_phone(found[0], reference) for found in _PHONE.finditer(text)), default=0.0)
-    if kind == "domain":
-        hosts = {host.lower() for host in _WEB.findall(_spelt_out(text))}
-        wanted = _WEB.fullmatch(reference.strip())
-        return float(wanted is not None and hosts == {wanted[1].lower()})
     if reference.strip().isdecimal():
-        if _RANGE.search(text):
+        if statements.pattern("range").search(text):
             return 0.0
         found = dict.fromkeys(numbers.numbers(text))
         return (float(reference) in found) / max(len(found), 1)
     return _code(text, reference)
 
 
-def _email(text: str, reference: str) -> float:
-    found = {address.lower() for address in _EMAIL.findall(_spelt_out(text))}
-    wanted = reference.strip().lower()
-    if not found:
-        return _PART if text.strip().lower() == wanted.partition("@")[0] else 0.0
-    return (wanted in found) / len(found)
-
-
 def _spelt_out(text: str) -> str:
     """Addresses with their signs in place of words."""
-    text = re.sub(
-        r"\s*[(\[]\s*at\s*[)\]]\s*|(?<=\w)\s+at\s+(?=[\w-]+\s*(?:\.|[(\[]?\s*dot))", "@", text, flags=re.IGNORECASE
-    )
-    return re.sub(r"\s*[(\[]\s*dot\s*[)\]]\s*|(?<=\w)\s+dot\s+(?=\w)", ".", text, flags=re.IGNORECASE)
+    return statements.pattern("dot").sub(".", statements.pattern("at").sub("@", text))
 
 
 def _phone(found: str, reference: str) -> float:
-    own, its = _EXTENSION.search(found), _EXTENSION.search(reference)
-    if own is not None or its is not None:
-        if own is not None and its is not None and own[1] != its[1]:
-            return 0.0
-        share = _phone(_EXTENSION.sub("", found), _EXTENSION.sub("", reference))
-        return share if own is not None and its is not None else share * _WITHOUT_EXTENSION
-    (said, abroad), (wanted, wanted_abroad) = _digits(found), _digits(reference)
+    own, its = (_EXTENSION.findall(number) for number in (found, reference))
+    if own and its and own != its:
+        return 0.0
+    share = 1.0 if own == its else _WITHOUT_EXTENSION
+    (said, abroad), (wanted, wanted_abroad) = (_digits(_EXTENSION.sub("", number)) for number in (found, reference))
     if said != wanted:
-        whole, own = (said, wanted) if abroad else (wanted, said)
-        national = own.removeprefix("0")
+        whole, national = (said, wanted) if abroad else (wanted, said)
+        national = national.removeprefix("0")
         if abroad == wanted_abroad or not whole.endswith(national) or not 1 <= len(whole) - len(national) <= 3:
-            return _PART if wanted.endswith(said) and len(said) >= 6 else 0.0
-    return 1.0
+            return share * _PART if wanted.endswith(said) and len(said) >= 6 else 0.0
+    return share
 
 
 def _digits(phone: str) -> tuple[str, bool]:
@@ -183,7 +151,7 @@ class _Names:
     def agreement(self, text: str, reference: str) -> tuple[float, str]:
         """Score of a text that may hold a sentence or several names, and why."""
         said = names.tokens(text, self.kind)
-        name, regions = self.parted(reference)
+        name, regions = names.parted(reference, self.kind)
         parts = self._parts(name)
         windows = [self._window(said, part, text, reference) for part in parts]
         found = [window for window in windows if window is not None]
@@ -194,28 +162,20 @@ class _Names:
         extended = [self._extended(said, window, name) for window in found]
         share = len(found) / len(parts)
         if any(extended) and not names.paraphrases(said, name, self.kind):
-            narrowed = self.kind in _NARROWED and not any(
-                {*more} & names.listed("modifiers", self.kind) for more in extended
+            more = {word for words in extended for word in words}
+            narrowed = names.is_group(self.kind, "narrowed by a word") and not more & names.listed(
+                "modifiers", self.kind
             )
             return (_PART * share, "the reference, narrowed") if narrowed else (0.0, "a longer name")
         last = max(last for _, last in found)
-        own, end = self._regions(said, last)
+        own, end = names.regions_after(said, last, self.kind)
         if not names.compatible(own, regions) or (regions and not own and self._elsewhere(said, last)):
             return _WRONG_REGION, "in another region"
         share = len(found) / (len(parts) + self._others(said, [*found, (end, end)], name))
         return (1.0, "contains the reference") if share == 1 else (share, "one of several values")
 
-    def parted(self, value: str) -> tuple[list[str], list[frozenset[names.Region]]]:
-        """A name, and the regions that follow it after a comma or in brackets."""
-        found = names.tokens(value, self.kind)
-        stop = next((place for place, token in enumerate(found) if token in (BREAK, BRACKET)), len(found))
-        regions, end = self._regions(found, stop, known_only=True)
-        rest = [token for token in found[end + 1 :] if token not in names.skipped(self.kind)]
-        # A part that is no known region belongs to the name: a quarter, a second firm.
-        return (found[:stop], regions) if regions and not rest else (found, [])
-
     def _parts(self, name: list[str]) -> list[list[str]]:
-        parted = groupby(name, lambda token: token == "and" and self.kind in _LISTED)
+        parted = groupby(name, lambda token: token == "and" and names.is_group(self.kind, "of one thing or more"))
         return [names.content(part, self.kind) for separates, part in parted if not separates]
 
     def _window(self, said: list[str], wanted: list[str], text: str, reference: str) -> tuple[int, int] | None:
@@ -244,11 +204,11 @@ class _Names:
         first, last = window
 
         def beside(words: list[str]) -> list[str]:
-            place = 1 if len(words) > 1 and words[0] in _BINDING else 0
+            place = 1 if len(words) > 1 and words[0] in names.listed("binding") else 0
             return [word for word in words[place : place + 1] if self._names(word, name)]
 
         rest = said[last + 1 : last + 3]
-        if self._region(said, last + 1)[1]:
+        if names.region_at(said, last + 1, self.kind)[1]:
             rest = []
         elif self.kind == "place" and rest[:1] == ["city"]:
             return ["city"]
@@ -256,49 +216,19 @@ class _Names:
 
     def _names(self, token: str, name: Sequence[str]) -> bool:
         """Whether a word can be part of a name other than the one at hand."""
-        return not (
-            names.is_plain(token, self.kind)
-            or token in names.skipped(self.kind)
-            or token in name
-            or token in self.asked
-        )
-
-    def _regions(
-        self, said: list[str], last: int, known_only: bool = False
-    ) -> tuple[list[frozenset[names.Region]], int]:
-        """The regions named after a name, and the place where the last of them ends."""
-        found: list[frozenset[names.Region]] = []
-        place, end = last + 1, last
-        while place < len(said):
-            regions, length = self._region(said, place)
-            if length:
-                found.append(regions)
-                place += length
-                end = place - 1
-            elif said[place] in (BREAK, BRACKET, "in", "the", "of"):
-                place += 1
-            elif not known_only and BREAK in said[place:] and said[place - 1] == BREAK:
-                place = said.index(BREAK, place)  # A region that is not known, as a rule within the one to come.
-            else:
-                break
-        return found, end
+        idle = names.is_plain(token, self.kind) or token in names.skipped(self.kind)
+        return not idle and token not in name and token not in self.asked
 
     def _elsewhere(self, said: list[str], last: int) -> bool:
         """Whether a name is followed, after a comma, by a region that is none."""
-        rest = said[last + 2 :] if said[last + 1 : last + 2] == [BREAK] else []
-        rest = rest[: next((place for place, token in enumerate(rest) if token in (BREAK, BRACKET, STOP)), None)]
-        return 0 < len(rest) <= 4 and all(self._names(token, ()) for token in rest)
-
-    def _region(self, said: list[str], place: int) -> tuple[frozenset[names.Region], int]:
-        """The regions named at a place; a code such as OR or IN counts after a comma only."""
-        regions, length = names.region_at(said, place)
-        ends = said[place - 1] in (BREAK, BRACKET) and said[place + 1 : place + 2] in ([], [BREAK], [BRACKET], [STOP])
-        word = length == 1 and names.is_plain(said[place], self.kind) and not ends
-        return (frozenset(), 0) if word else (regions, length)
+        rest = [*takewhile(lambda token: token not in (BREAK, BRACKET, STOP), said[last + 2 :])]
+        follows = said[last + 1 : last + 2] == [BREAK] and 0 < len(rest) <= 4
+        return follows and all(self._names(token, ()) for token in rest)
 
     def _others(self, said: list[str], found: list[tuple[int, int]], name: Sequence[str]) -> int:
         """How many other values a list has beside the right one."""
-        separators = {"or", "and", STOP, BRACKET} | (set() if self.kind in _COMMA_BELONGS else {BREAK})
+        separators = {"or", "and", STOP, BRACKET, BREAK}
+        separators -= {BREAK} if names.is_group(self.kind, "with commas inside") else set()
         marks = [-1, *(place for place, token in enumerate(said) if token in separators), len(said)]
         pieces = [(before + 1, end) for before, end in pairwise(marks) if end > before + 1]
         right = [piece for piece in pieces if any(first < piece[1] and piece[0] <= last for first, last in found)]
@@ -309,7 +239,8 @@ class _Names:
             # A region after a comma belongs to the name before it.
             head = own[: own.index(BREAK)] if BREAK in own else own
             new = 0 < len(head) <= 4 and not {*head} <= {*name} and all(self._names(word, ()) for word in head)
-            return tuple(head) if new and (self.kind == "place" or self._region(said, piece[0])[1] != len(head)) else ()
+            region = self.kind != "place" and names.region_at(said, piece[0], self.kind)[1] == len(head)
+            return tuple(head) if new and not region else ()
 
         pieces = [piece for piece in pieces if piece in right or said[: piece[0]].count(BRACKET) % 2 == 0]
         first, last = pieces.index(right[0]), pieces.index(right[-1])
@@ -324,7 +255,7 @@ class _Names:
         """Score of a text without the name: a part of the name, or its region alone."""
         own = [token for token in said if self._names(token, ())]
         if self.kind == "place":
-            named, length = names.region_at(own, 0)
+            named, length = names.region_at(own, 0, self.kind)
             known = length and length == len(own) and regions and names.compatible([named], regions)
             if known and " ".join(name) in names.listed("states of one city"):
                 return 1.0, "the same place"
@@ -333,12 +264,8 @@ class _Names:
             return 1.0, "the reference in other words"
         generic = names.listed("generic", self.kind)
         own, wanted = ([t for t in some if t in generic or self._names(t, ())] for some in (said, name))
-        if (
-            self.kind not in _DIVISIBLE
-            or not own
-            or Counter(own) - Counter(wanted)
-            or all(token in generic for token in own)
-        ):
+        divisible = names.is_group(self.kind, "of meaning in parts")
+        if not divisible or generic.issuperset(own) or Counter(own) - Counter(wanted):
             return 0.0, "another value"
         if names.same(own, wanted, self.kind):
             return 1.0, "all that tells the reference apart"

@@ -11,7 +11,7 @@ import re
 from calendar import month_abbr, month_name
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import accumulate, pairwise, takewhile
+from itertools import accumulate, groupby, pairwise, takewhile
 
 from utaca.reference import dates, names, numbers, statements
 
@@ -34,11 +34,6 @@ _LONGER_AFTER = re.compile(r"\w|[.,]\d")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _SENTENCE_END = re.compile(r"[.;!?](?=\s|\Z)|\n")
 _ENCLOSING = re.compile(r"[,;@/()\n]")
-_DENIAL = re.compile(
-    rf"(?:{statements.NEGATION.pattern})(?:(?!\bbut\b)[^,;])*"
-    r"|[^.,;\n]*\b(?:is|was)(?:n['’]t|\s+not)?\s+(?:wrong|incorrect|untrue|false|mistaken|(?<=not\s|n't\s)(?:correct|right|true))\b",
-    re.IGNORECASE,
-)
 _SENTENCE = re.compile(r"^\s*The (.+?) of (.+?) is\b", re.IGNORECASE)
 
 
@@ -97,45 +92,31 @@ def _labelled(
         else:
             labels.append(CORRECT if consistent.issuperset(characters) else HALLUCINATED)
     whole = bool(text) and consistent.issuperset(range(len(text)))
-    filled = _filled(labels, UNKNOWN if abstained else CORRECT if whole else HALLUCINATED)
-    return [(index, value, reasons[value]) for (index, _), value in zip(tokens, filled, strict=True)]
+    default = UNKNOWN if abstained else CORRECT if whole else HALLUCINATED
+    first = next((value for value in labels if value is not None), default)
+    filled = accumulate(labels, lambda left, value: left if value is None else value, initial=first)
+    return [(index, value, reasons[value]) for (index, _), value in zip(tokens, [*filled][1:], strict=True)]
 
 
 def _same(text: str, answer: str, attribute: str) -> bool:
     """Whether a text is the answer in another notation.
 
-    That is: the same letters and digits, the same words in any order, with or without what a place lies in, or an
-    initialism. The judge has rules of its own for this, so that labels and scores do not err alike; the two share how
-    dates and names are read.
+    That is: the same date, the same name, or the same thing in other words. The judge has rules of its own for
+    whatever is more or less than that, so that labels and scores do not err alike.
     """
     text = statements.IDIOM.sub("", text)
     expected = dates.expected(answer, attribute)
     if expected is not None:
         found = dates.whole_date(dates.in_figures(text))
         return found is not None and found.same(expected)
-    if names.group(attribute) not in names.CODES:
+    kind = names.group(attribute)
+    if not names.is_group(kind, "of codes"):
         text = names.corrected(text, answer)
     said, wanted = (re.findall(r"\d+", _THOUSANDS.sub("", own)) for own in (text, answer))
     if said != wanted:
         return False
-    if names.bare(text) == names.bare(answer) != "":
-        return True
-    kind = names.group(attribute)
-    (left, lies), (right, should_lie) = (_placed(names.tokens(own, kind)) for own in (text, answer))
-    left, right = names.content(left, kind), names.content(right, kind)
-    if lies and should_lie and not names.compatible([lies], [should_lie]):
-        return False
-    alike = bool(left) and sorted(left) == sorted(right)
-    alike = alike or (names.paraphrases(left, right, kind) and not _denied(text, answer))
-    return alike or names.initialism(text, right) or names.initialism(answer, left)
-
-
-def _placed(words: list[str]) -> tuple[list[str], frozenset[names.Region]]:
-    """A name, and the regions that what follows its comma, or bracket, may mean; none where that is no region."""
-    stop = next((place for place, word in enumerate(words) if word in (names.BREAK, names.BRACKET)), len(words))
-    rest = [word for word in words[stop:] if word not in (names.BREAK, names.BRACKET, names.STOP)]
-    regions, length = names.region_at(rest, 0)
-    return (words[:stop], regions) if rest and length == len(rest) else (words, frozenset())
+    left, right = names.tokens(text, kind), names.tokens(answer, kind)
+    return names.alike(text, answer, kind) or (names.paraphrases(left, right, kind) and not _denied(text, answer))
 
 
 def _refused(text: str, asked: set[str]) -> set[int]:
@@ -160,13 +141,6 @@ def _elsewhere(person: str, attribute: str, prediction: str) -> str:
     if names.words(match[1]) != names.words(attribute):
         return "about another attribute"
     return "" if names.words(match[2]) == names.words(person) else "about another person"
-
-
-def _filled(labels: list[int | None], default: int) -> list[int]:
-    """Labels with each gap closed from the left, the first from the right."""
-    first = next((value for value in labels if value is not None), default)
-    closed = accumulate(labels, lambda left, value: left if value is None else value, initial=first)
-    return [value for value in closed if value is not None][1:]
 
 
 def _consistent(text: str, answer: str, attribute: str) -> set[int]:
@@ -288,7 +262,7 @@ def _denied(text: str, answer: str) -> set[int]:
     if statements.NEGATION.search(answer):
         return set()
     idle = statements.IDIOM.sub(lambda idiom: " " * len(idiom[0]), text)
-    denials = [*_DENIAL.finditer(idle), *statements.EXCLUDED.finditer(idle)]
+    denials = [*statements.pattern("denial").finditer(idle), *statements.EXCLUDED.finditer(idle)]
     whole = not statements.claims(text) and not statements.ABSTENTION.search(text)
     return set(range(len(text))) if whole else {i for match in denials for i in range(*match.span())}
 
@@ -296,15 +270,9 @@ def _denied(text: str, answer: str) -> set[int]:
 def _runs(text: str) -> list[Run]:
     """Words and numbers, folded, with the offset of each character; letters and digits part."""
     folded = [(character, place) for place, original in enumerate(text) for character in names.fold(original)]
-    runs: list[Run] = []
-    kinds = ["" if not c.isalnum() else "digit" if c.isdecimal() else "letter" for c, _ in folded]
-    for (before, kind), (character, place) in zip(pairwise(["", *kinds]), folded, strict=True):
-        if kind and kind == before:
-            run, places = runs[-1]
-            runs[-1] = (run + character, [*places, place])
-        elif kind:
-            runs.append((character, [place]))
-    return runs
+    parted = groupby(folded, lambda pair: pair[0].isalnum() and ("digit" if pair[0].isdecimal() else "letter"))
+    runs = [[*pairs] for kind, pairs in parted if kind]
+    return [("".join(character for character, _ in run), [place for _, place in run]) for run in runs]
 
 
 def _in_the_form_of(text: str, answer: str, wanted: dates.Date | None) -> str:
@@ -317,15 +285,13 @@ def _in_the_form_of(text: str, answer: str, wanted: dates.Date | None) -> str:
         return sum(a == b for a, b in zip(*pair, strict=True))
 
     (_, reading_month, _), best = max(said.pairs(wanted), key=agreement)
-    parts = dict(said.parts)
-    month = text[slice(*parts["month"])]
-    if month.isdecimal() and int(month) != reading_month:
-        parts["month"], parts["day"] = parts["day"], parts["month"]
-    written = text
-    for name, number in sorted(zip(("year", "month", "day"), best, strict=True), key=lambda p: -parts[p[0]][0]):
-        start, end = parts[name]
-        written = written[:start] + _written(text[start:end], number, padded=month.isdecimal()) + written[end:]
-    return written
+    year, month, day = said.parts
+    numeric = text[slice(*month)].isdecimal()
+    if numeric and int(text[slice(*month)]) != reading_month:
+        month, day = day, month
+    for (start, end), number in sorted(zip((year, month, day), best, strict=True), reverse=True):
+        text = text[:start] + _written(text[start:end], number, padded=numeric) + text[end:]
+    return text
 
 
 def _written(like: str, number: int, padded: bool) -> str:

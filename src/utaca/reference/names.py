@@ -19,17 +19,10 @@ from snowballstemmer import EnglishStemmer
 
 BREAK, STOP, BRACKET = ",", ";", "("
 """The tokens that stand for punctuation between words: inside a phrase, between phrases, around an aside."""
-_BREAKS = {BREAK, STOP, BRACKET}
+_BREAKS, _BESIDE_REGION = {BREAK, STOP, BRACKET}, {BREAK, BRACKET}
 
 Region = tuple[str, str]
 """Country and subdivision, the latter empty where a country is meant."""
-
-# Groups whose values are names; in all others words are compared by their stems.
-_NAMES = {"university", "company", "place", "address", "timezone", "cryptocurrency", "card"}
-CODES = {"email", "phone", "domain", "code"}
-"""Groups whose values are compared by their characters."""
-_PLACED = {"place", "university"}
-_WITH_LEGAL_FORM = {"company", ""}
 
 _STROKES = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th", "ı": "i"})
 _DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
@@ -67,10 +60,21 @@ def group(attribute: str) -> str:
     return next((name for name, marks in table()["attributes"].items() if not {*marks}.isdisjoint(named)), "")
 
 
+def is_group(name: str, sort: str) -> bool:
+    """Whether a group of attributes is of a sort that the table "groups" lists.
+
+    Words of groups that are not "of names" are compared by their stems, values of those "of codes" by their characters.
+    In groups not "of one thing or more" a comma or "and" belongs to the name. Of those "of meaning in parts", a part of
+    the words is a part of the meaning; a part of a town's name is another town. A field, profession or shade is
+    "narrowed by a word" more, and no other thing.
+    """
+    return name in table()["groups"][sort]
+
+
 @functools.cache
 def listed(name: str, of: str = "place") -> frozenset[str]:
     """One of the word lists; with the stems of its words where the words of a group are compared by them."""
-    return frozenset(table()[name]) | (frozenset() if of in _NAMES else frozenset(map(stem, table()[name])))
+    return frozenset(table()[name]) | (frozenset() if is_group(of, "of names") else frozenset(map(stem, table()[name])))
 
 
 def _tokens(text: str) -> list[str]:
@@ -94,8 +98,10 @@ def _cities() -> dict[str, str]:
 @functools.cache
 def _city(name: str) -> tuple[str, ...] | None:
     """Canonical words of a city by one of its names."""
-    words = tuple(_tokens(_cities().get(name, "")))
-    return _variants("place")[0].get(words, words) or None
+    if name not in _cities():
+        return None
+    words = tuple(_tokens(_cities()[name]))
+    return _variants("place")[0].get(words, words)
 
 
 @functools.cache
@@ -103,7 +109,7 @@ def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
     """Canonical words of each variant in a group, and the length of the longest variant."""
 
     def own(text: str) -> tuple[str, ...]:
-        return tuple(_tokens(text) if of in _NAMES else map(stem, _tokens(text)))
+        return tuple(_tokens(text) if is_group(of, "of names") else map(stem, _tokens(text)))
 
     same: dict[str, dict[str, list[str]]] = table()["same"]
     known: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -131,7 +137,7 @@ def _canonical(text: str, of: str) -> tuple[str, ...]:
     if of == "color":
         text = _CAMEL.sub(" ", text)
     plain = _tokens(_STREET.sub("strasse", text) if of == "address" else text)
-    if of not in _NAMES:
+    if not is_group(of, "of names"):
         plain = [stem(token) for token in plain]
     known, longest = _variants(of)
     found: list[str] = []
@@ -143,7 +149,7 @@ def _canonical(text: str, of: str) -> tuple[str, ...]:
             canonical = known.get(tuple(own), known.get(("".join(own),)) if length == 2 else None)
             if canonical is None and BREAK in own[1:-1]:  # University of California, Berkeley.
                 canonical = known.get(tuple(token for token in own if token != BREAK))
-            if canonical is None and of in _PLACED and not (length == 1 and is_plain(own[0], of)):
+            if canonical is None and is_group(of, "in cities") and not (length == 1 and is_plain(own[0], of)):
                 canonical = _city("".join(own))
             if canonical is not None:
                 found.extend(canonical)
@@ -185,7 +191,7 @@ def content(found: Iterable[str], of: str) -> list[str]:
 @functools.cache
 def skipped(of: str) -> frozenset[str]:
     """Tokens that are no content: punctuation, articles, prepositions and, where firms are meant, legal forms."""
-    return listed("idle") | _BREAKS | (listed("legal") if of in _WITH_LEGAL_FORM else frozenset())
+    return listed("idle") | _BREAKS | (listed("legal") if is_group(of, "with legal forms") else frozenset())
 
 
 def same(left: Sequence[str], right: Sequence[str], of: str) -> bool:
@@ -256,7 +262,7 @@ def bare(text: str) -> str:
 @functools.cache
 def _is_known(word: str) -> bool:
     """Whether a folded word is one of English, a name, or a variant of the tables."""
-    return word in _spelling() or word in _cities() or any((word,) in _variants(of)[0] for of in _PLACED)
+    return word in _spelling() or word in _cities() or (word,) in _variants("university")[0]
 
 
 @functools.cache
@@ -278,35 +284,80 @@ def initialism(text: str, expansion: Sequence[str]) -> bool:
 
 @functools.cache
 def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
-    known: dict[tuple[str, ...], set[Region]] = {}
-
-    def add(name: str, country: str, subdivision: str = "") -> None:
-        known.setdefault(tuple(tokens(name, "place")), set()).add((country, subdivision))
-
-    for language in table()["languages"]["countries"].split():
-        for code, name in Locale.parse(language).territories.items():
-            if len(code) == 2 and code.isalpha() and code not in ("EU", "EZ", "UN", "XA", "XB", "ZZ", "QO"):
-                add(name, code)
-                add(name.replace("-", " ").removeprefix("the "), code)
-                add(code, code)
-    for code, more in table()["countries"].items():
-        for name in more:
-            add(name, code)
+    named = {
+        (written, code, "")
+        for language in table()["languages"]["countries"].split()
+        for code, name in Locale.parse(language).territories.items()
+        if len(code) == 2 and code.isalpha() and code not in ("EU", "EZ", "UN", "XA", "XB", "ZZ", "QO")
+        for written in (name, code)
+    }
     for country, subdivisions in table()["regions"].items():
-        for code, written in subdivisions.items():
-            for name in (code, *written):
-                add(name, country, code)
+        named.update((name, country, code) for code, written in subdivisions.items() for name in (code, *written))
+    known: dict[tuple[str, ...], set[Region]] = {}
+    for name, country, subdivision in named:
+        # Hong Kong and Macao are also said to be in China.
+        country = {"HK": "CN", "MO": "CN"}.get(country, country)
+        known.setdefault(tuple(tokens(name, "place")), set()).add((country, subdivision))
     return {key: frozenset(found) for key, found in known.items()}, max(map(len, known))
 
 
-def region_at(found: Sequence[str], place: int) -> tuple[frozenset[Region], int]:
-    """The regions that the words at a place may name, and how many words they are; 0 where they name none."""
+def region_at(found: Sequence[str], place: int, of: str) -> tuple[frozenset[Region], int]:
+    """The regions that the words at a place may name, and how many words they are; 0 where they name none.
+
+    A code that is a word too, such as OR or IN, counts after a comma only.
+    """
     known, longest = _regions()
+    apart = _BESIDE_REGION.issuperset(found[place - 1 : place]) and _BREAKS.issuperset(found[place + 1 : place + 2])
     for length in range(min(longest, len(found) - place), 0, -1):
         regions = known.get(tuple(found[place : place + length]))
-        if regions:
+        if regions and (length > 1 or apart or not is_plain(found[place], of)):
             return regions, length
     return frozenset(), 0
+
+
+def regions_after(
+    found: Sequence[str], last: int, of: str, known_only: bool = False
+) -> tuple[list[frozenset[Region]], int]:
+    """The regions named after a name, and the place where the last of them ends."""
+    named: list[frozenset[Region]] = []
+    place, end = last + 1, last
+    while place < len(found):
+        regions, length = region_at(found, place, of)
+        if length:
+            named.append(regions)
+            place += length
+            end = place - 1
+        elif found[place] in (*_BESIDE_REGION, "in", "the", "of"):
+            place += 1
+        elif not known_only and BREAK in found[place:] and found[place - 1] == BREAK:
+            place = found.index(BREAK, place)  # A region that is not known, as a rule within the one to come.
+        else:
+            break
+    return named, end
+
+
+def parted(value: str, of: str) -> tuple[list[str], list[frozenset[Region]]]:
+    """A name, and the regions that follow it after a comma or in brackets."""
+    found = tokens(value, of)
+    stop = next((place for place, token in enumerate(found) if token in _BESIDE_REGION), len(found))
+    regions, end = regions_after(found, stop, of, known_only=True)
+    # A part that is no known region belongs to the name: a quarter, a second firm.
+    return (found[:stop], regions) if regions and skipped(of).issuperset(found[end + 1 :]) else (found, [])
+
+
+def alike(text: str, other: str, of: str) -> bool:
+    """Whether two names without a sentence around them, and the regions that they lie in, are the same."""
+    if bare(text) == bare(other) != "":
+        return True
+    (name, regions), (other_name, other_regions) = parted(text, of), parted(other, of)
+    left, right = content(name, of), content(other_name, of)
+    if not left or not right or not compatible(regions, other_regions):
+        return False
+    return same(left, right, of) or any(
+        initialism(short, expansion)
+        for short, long in ((text, other_name), (other, name))
+        for expansion in expansions(long, of)
+    )
 
 
 def compatible(left: Sequence[frozenset[Region]], right: Sequence[frozenset[Region]]) -> bool:
@@ -315,7 +366,4 @@ def compatible(left: Sequence[frozenset[Region]], right: Sequence[frozenset[Regi
 
 
 def _fits(left: Region, right: Region) -> bool:
-    # Hong Kong and Macao are also said to be in China.
-    home = {"HK": "CN", "MO": "CN"}
-    countries = {home.get(left[0], left[0]), home.get(right[0], right[0])}
-    return len(countries) == 1 and (left[1] == right[1] or not left[1] or not right[1])
+    return left[0] == right[0] and (left[1] == right[1] or not left[1] or not right[1])
