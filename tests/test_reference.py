@@ -13,7 +13,8 @@ from typing import Any
 import pydantic
 import pytest
 
-from utaca.biographies.attributes import _COMPANIES, _HOBBIES, HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
+from utaca import data_files
+from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, Values, draw_value
 from utaca.biographies.people import LOCALES
 from utaca.endpoints import Request, ask, check
 from utaca.errors import UserError
@@ -288,7 +289,13 @@ DATA = Path(__file__).parent / "data"
 PAIRS = agreement.read(DATA / "judge_pairs.csv")
 # Scores by hand are not changed to suit the rules. A job with a word more is narrower as a rule, and that make-up is
 # another thing than make takes more than rules.
-KNOWN_FALSE_PASSES = {"Make-up artist"}
+KNOWN_FALSE_PASSES = {
+    "Make-up artist",
+    # Of the part that was kept apart, so not mended.
+    "any university but Tufts University",
+    "Before the war her family lived in Kaunas and after it, for a time, in Tartu, yet for the last thirty years Clara "
+    "Weiss, now a widow, has lived in Malmö, in a yellow house not far from the harbour and the old library.",
+}
 
 
 def test_pairs_by_hand_are_many_and_of_every_kind() -> None:
@@ -303,18 +310,20 @@ def test_pairs_by_hand_are_many_and_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "floor"), [("development", 0.96), ("held out", 0.95), ("later", 0.85), ("second development", 0.95)]
+    ("part", "floor"),
+    [("development", 0.96), ("held out", 0.95), ("later", 0.85), ("second development", 0.95), ("kept", 0.9)],
 )
 def test_rules_agree_with_scores_by_hand(part: str, floor: float) -> None:
     own = [pair for pair in PAIRS if pair.part == part]
     assert sum(pair.agrees for pair in own) / len(own) >= floor, agreement.table(own)
 
 
-def test_no_kind_of_answer_is_misread() -> None:
-    second = [pair for pair in PAIRS if pair.part == "second development"]
+@pytest.mark.parametrize(("part", "floor"), [("second development", 0.8), ("kept", 0.6)])
+def test_no_kind_of_answer_is_misread(part: str, floor: float) -> None:
+    second = [pair for pair in PAIRS if pair.part == part]
     for kind in {pair.kind for pair in second}:
         own = [pair for pair in second if pair.kind == kind]
-        assert sum(pair.agrees for pair in own) / len(own) >= 0.8, agreement.table(own)
+        assert sum(pair.agrees for pair in own) / len(own) >= floor, agreement.table(own)
 
 
 @pytest.mark.parametrize("attribute", TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES)
@@ -412,6 +421,7 @@ def test_score_of_a_pair_does_not_depend_on_its_score_by_hand(tmp_path: Path) ->
     assert agreement.read(turned)[0].given == 1
 
 
+VALUES = data_files.read("biographies/values.yaml", Values)
 LABEL_CASES = json.loads((DATA / "label_cases.json").read_text(encoding="utf-8"))
 
 
@@ -441,7 +451,7 @@ def test_drawn_values_are_themselves_and_no_other(attribute: str) -> None:
     assert not passed
 
 
-@pytest.mark.parametrize(("attribute", "values"), [("hobby", _HOBBIES), ("company", _COMPANIES)])
+@pytest.mark.parametrize(("attribute", "values"), [("hobby", VALUES.hobbies), ("company", VALUES.companies)])
 def test_no_value_passes_for_another(attribute: str, values: tuple[str, ...]) -> None:
     question = f"What is the {attribute} of Clara Weiss?"
     passed = [pair for pair in permutations(values, 2) if judge.score(question, attribute, *pair)[0] >= agreement.PASS]
