@@ -474,7 +474,7 @@ class Tries:
 class Points:
     """Steps of one token each, of as many branches of one document with equally many far blocks, each under a budget.
 
-    The branches have no blocks that are not whole in the document, and the document's far keys are at one distance.
+    No far block is other than whole in the document, and the document's far keys are at one distance.
     Their windows begin at one token, so that what the document has of them is one window for all.
     """
 
@@ -509,7 +509,7 @@ class Points:
     def alike(step: Step) -> object:
         """Steps with equal values may be points of one pass; None where a step can be none."""
         branch, m = step.branch, step.branch.memory.settings
-        if step.size > 1 or not branch.memory.clipped or branch.tail.shape[3] or m.n_init % m.block_size:
+        if step.size > 1 or not branch.memory.clipped or step.n_far > branch.whole or m.n_init % m.block_size:
             return None
         return id(branch.memory), step.n_far, tuple(branch.captures.items())
 
