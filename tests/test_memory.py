@@ -551,10 +551,12 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
         ("device", "tokens", "packed"),
     ],
 )
+@pytest.mark.parametrize("length", [13, 30])
 def test_points_that_share_a_pass_are_the_brute_force_ones(
-    storage: str, representatives: str, far_positions: str, monkeypatch
+    storage: str, representatives: str, far_positions: str, length: int, monkeypatch
 ) -> None:
-    """Continuations of a document under budgets of their own, one of them ahead, until blocks leave their windows."""
+    """Continuations of a document under budgets of their own, one of them ahead, until blocks leave their windows: the
+    document's, which points share, and of the longer ones their own, which they do not."""
     m = Memory(n_init=8, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
                representatives=representatives, far_positions=far_positions, storage=storage)  # fmt: skip
     reader, rows, attend = make_reader("llama-wide", m), [], Points.attend
@@ -563,12 +565,14 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(
     document, ahead = prefill(reader, some_tokens(60)), (0, 0, 3)
     rng = random.Random(1)
     texts = [
-        list(zip(some_tokens(13, seed).tolist(), rng.choices((1, 2, 5, 11), k=13), strict=True)) for seed in (1, 2, 3)
+        list(zip(some_tokens(length, seed).tolist(), rng.choices((1, 2, 5, 11), k=length), strict=True))
+        for seed in (1, 2, 3)
     ]
     with torch.no_grad():
         expected = [infllm(reader.model, m, document.tokens, text) for text in texts]
-    branches = [document.branches(document, 13, 11) for _ in texts]
-    for at in range(-3, 10):
+    branches = [document.branches(document, length, 11) for _ in texts]
+    shared = 0
+    for at in range(-3, length - 3):
         going = [n for n, first in enumerate(ahead) if at + first >= 0]
         steps = []
         for n in going:
@@ -576,12 +580,15 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(
             steps.append(branches[n].plan(torch.tensor([token]), budget))
         Branch.run(steps)
         for n, step in zip(going, steps, strict=True):
+            shared += step.n_far <= document.layout.blocks(60)
             branches[n].commit(step)
             hidden, selected = expected[n][at + ahead[n]]
             assert step.selected.tolist() == selected
             assert (step.hidden[-1] - hidden).abs().max() < 1e-9
     assert {1, 2, 3} == set(rows)
     assert document.layout.n_far(60 + 9) > document.layout.n_far(60), "blocks have left the windows"
+    assert sum(rows) == reader.shape.layers * shared
+    assert (shared < 3 * length - 6) == (length == 30), "a block of the branch's own is attended to by itself"
 
 
 @pytest.mark.parametrize("representatives", ["attention_mass", "prefix_sum", "tokens"])
