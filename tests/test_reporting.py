@@ -17,6 +17,7 @@ from utaca.records.tables import provenance
 from utaca.reporting import detection, detection_figures, figures, generation, paper, render, statistics, tables
 from utaca.reporting.points import points
 from utaca.settings import schema
+from utaca.settings.machine import chosen_dtype
 
 N_DOCUMENTS = 6
 POINTS = [("infllm", 2, ""), ("infllm", 4, ""), ("utaca", 4, "sub.1"), ("utaca", 32, "sub.16")]
@@ -523,7 +524,8 @@ def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
 def test_captions_say_once_what_the_run_is(results, config):
     table = generation.generation("test", *results, config)
     particular, run = table.caption.splitlines()
-    assert run.startswith(f"{render.RUN}reader tiny; padding embedded (synthetic prose); judge gpt_oss_120b")
+    reader = f"reader tiny in {chosen_dtype('auto', 'auto')}"
+    assert run.startswith(f"{render.RUN}{reader}; padding embedded (synthetic prose); judge gpt_oss_120b")
     assert "reader" not in particular.replace("same reader model", "")
 
 
@@ -596,7 +598,11 @@ def test_provenance_reaches_back_to_the_first_file(tmp_path):
     assert provenance([detector]) != first
 
 
-def test_a_tables_run_names_the_settings_that_leave_infllms_rules() -> None:
-    reader = schema.Reader(name="own", memory=schema.Memory(representatives="tokens", far_positions="packed"))
+def test_a_tables_run_names_the_settings_that_leave_infllms_rules(monkeypatch) -> None:
+    memory = schema.Memory(representatives="tokens", far_positions="packed")
+    reader = schema.Reader(name="own", dtype="float32", memory=memory)
     assert tables.reader_in_words(reader) == "own (not by InfLLM's rules: representatives=tokens, far_positions=packed)"
-    assert tables.reader_in_words(schema.Reader(name="own")) == "own"
+    assert tables.reader_in_words(schema.Reader(name="own", dtype="bfloat16")) == "own"
+    monkeypatch.setattr("utaca.settings.machine.natural_dtype", {"cpu": "float32", "cuda": "bfloat16"}.get)
+    assert tables.reader_in_words(schema.Reader(name="own", device="cuda")) == "own in bfloat16"
+    assert tables.reader_in_words(schema.Reader(name="own", device="cpu")) == "own in float32"

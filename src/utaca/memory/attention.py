@@ -83,8 +83,8 @@ def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
 def attention_and_mass(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[Tensor, list[Tensor]]:
     """Output [B, H, T, D], and of the last ``watched`` segments the attention mass [B, G, n] that each key gets.
 
-    Segments must have a key and no mask. A GPU gets the mass by a second fused pass, a CPU, where that is the faster
-    way, as sums of materialised probabilities.
+    Segments must have a key, all the same G, and no mask. A GPU gets the mass by a second fused pass, a CPU, where that
+    is the faster way, as sums of materialised probabilities.
     """
     return (_in_two_passes if segments[0].query.is_cuda else _in_tiles)(segments, watched, scaling)
 
@@ -104,9 +104,10 @@ def _in_tiles(segments: Sequence[Segment], watched: int, scaling: float) -> tupl
         own, end = slice(row, row + 1), min(start + TILE, length)
         tile = [Segment(x.query[own, :, start:end], x.keys[own], x.values[own], causal=x.causal) for x in segments]
         tile = [x._replace(keys=x.keys[:, :, :end], values=x.values[:, :, :end]) if x.causal else x for x in tile]
-        given = probabilities(tile, scaling)
-        out[own, :, start:end] = mixed(given, tile)
-        shares = _by_group(given, tile[0].keys).sum(2).split([x.keys.shape[2] for x in tile], -1)[first:]
+        values = torch.cat([x.values for x in tile], 2)
+        given = _by_group(probabilities(tile, scaling), values)
+        out[own, :, start:end] = (given.to(values.dtype) @ values).view(tile[0].query.shape)
+        shares = given.sum(2).split([x.keys.shape[2] for x in tile], -1)[first:]
         for total, share in zip(mass, shares, strict=True):
             total[own, :, : share.shape[-1]] += share
     return out, mass
@@ -145,8 +146,11 @@ def probabilities(segments: Sequence[Segment], scaling: float) -> Tensor:
 
 def mixed(given: Tensor, segments: Sequence[Segment]) -> Tensor:
     """The values of all segments, mixed by the probabilities ``given``: [B, H, T, D]."""
-    values = torch.cat([segment.values for segment in segments], 2)
-    return (_by_group(given.to(values.dtype), values) @ values).view(segments[0].query.shape)
+    shares = given.to(segments[0].query.dtype).split([segment.keys.shape[2] for segment in segments], -1)
+    return sum(
+        (_by_group(share, segment.values) @ segment.values).view(segment.query.shape)
+        for share, segment in zip(shares, segments, strict=True)
+    )
 
 
 def products(query: Tensor, keys: Tensor, scaling: float = 1.0) -> Tensor:
