@@ -65,7 +65,11 @@ def _name(reader: Reader, tokens: Tensor) -> str:
 
 def _parts(memory: BlockMemory) -> dict[str, Tensor]:
     """All that reading a document has made: keys and values, representatives, and what the window was given."""
-    lists = {"tokens": [s.tokens for s in memory.stores], "by": memory.representatives, "given": memory.given}
+    lists = {
+        "tokens": [s.tokens for s in memory.stores],
+        "representatives": memory.representatives,
+        "given": memory.given,
+    }
     return {f"{name}.{layer}": x.contiguous() for name, xs in lists.items() for layer, x in enumerate(xs)}
 
 
@@ -76,6 +80,6 @@ def _restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, 
         for layer, store in enumerate(memory.stores):
             store.write(0, *file.get_tensor(f"tokens.{layer}"))
             store.leave(memory.layout.window_start(len(tokens)))
-            memory.representatives[layer].copy_(file.get_tensor(f"by.{layer}"))
+            memory.representatives[layer].copy_(file.get_tensor(f"representatives.{layer}"))
             memory.given[layer] = file.get_tensor(f"given.{layer}")
         return memory, float(file.metadata()["seconds"])
