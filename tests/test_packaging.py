@@ -53,7 +53,7 @@ def imported(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 def test_the_lock_pins_what_is_declared() -> None:
     lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").split()
     pins = {name.lower(): version for name, _, version in (line.partition("==") for line in lines)}
-    for requirement in requirements("pipeline", "postgres", "test", "docs", "smollm2", "benchmarks"):
+    for requirement in requirements("pipeline", "postgres", "test", "docs", "gguf", "adapters", "benchmarks"):
         assert requirement.specifier, f"{requirement.name} has no range"
         assert requirement.specifier.contains(pins[requirement.name.lower()]), requirement
 
@@ -61,7 +61,8 @@ def test_the_lock_pins_what_is_declared() -> None:
 def test_every_import_is_declared() -> None:
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py")]
     declared = {
-        requirement.name.lower() for requirement in requirements("pipeline", "llmlingua", "smollm2", "benchmarks")
+        requirement.name.lower()
+        for requirement in requirements("pipeline", "llmlingua", "gguf", "adapters", "benchmarks")
     }
     for name, path in imported(sources):
         assert name in declared, (name, path)

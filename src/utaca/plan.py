@@ -18,7 +18,7 @@ from typing import Any
 
 from utaca.demand import FACTS, Model, Work, shown_bytes
 from utaca.errors import UserError
-from utaca.readers import smollm2
+from utaca.readers import gguf
 from utaca.reporting.registry import ENDINGS, ENTRIES, Entry
 from utaca.settings import schema
 from utaca.settings.checks import ROLES, identity, load
@@ -199,17 +199,12 @@ class Plan:
     def reader_files(self) -> list[str]:
         """The reader's weights, config and tokenizer, where it is a local folder, and its adapter's files."""
         reader = self.settings.reader
-        own = self.fetched if smollm2.is_made(reader.path) else _model_files(reader.path)
+        own = [reader.path] if gguf.is_gguf(reader.path) else _model_files(reader.path)
         return [*own, *(_model_files(reader.adapter) if reader.adapter else [])]
 
     @property
-    def fetched(self) -> list[str]:
-        """SmolLM2's files, which a rule fetches where they are missing."""
-        return [f"{smollm2.FOLDER}/{name}" for name in smollm2.FILES]
-
-    @property
     def tokenizer_files(self) -> list[str]:
-        return [path for path in self.reader_files if "token" in Path(path).name]
+        return [path for path in self.reader_files if "token" in Path(path).name or gguf.is_gguf(path)]
 
     @cached_property
     def corpus_files(self) -> list[str]:
@@ -620,7 +615,7 @@ class Plan:
         return found | ({"methods"} if "generations" in found and ("test", "methods") in self._points else set())
 
     def _asked(self, target: str) -> list[str]:
-        if target in ("smollm2", "readers") or target in self.fetched:
+        if target == "readers" or target in self.reader_files:
             return []
         if target.startswith("results/benchmarks"):
             return ["benchmarks"]

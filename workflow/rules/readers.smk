@@ -27,7 +27,7 @@ rule reader:
 rule adapter:
     input:
         corpus=PLAN.training_files,
-        base=PLAN.fetched,
+        base=SETTINGS.reader.path,
         wordings=[
             os.path.relpath(ROOT / "data" / "readers" / "smollm2-tuned" / name)
             for name in (
@@ -53,21 +53,21 @@ rule adapter:
         "../scripts/adapter.py"
 
 
-# Whole files are kept, and nothing is fetched, where code alone has changed.
-rule smollm2:
+# A whole file is kept, and nothing is fetched, where code alone has changed.
+rule public_reader:
     output:
-        update(PLAN.fetched),
+        update("data/readers/{file}.gguf"),
     log:
-        f"{LOGS}/reader/smollm2.log",
+        f"{LOGS}/reader/{{file}}.log",
     benchmark:
-        f"{MEASURED}/reader/smollm2.tsv"
+        f"{MEASURED}/reader/{{file}}.tsv"
     localrule: True
     conda:
         ENVIRONMENT
     params:
-        code=CODE["smollm2"],
+        code=CODE["public_reader"],
     script:
-        "../scripts/smollm2.py"
+        "../scripts/public_reader.py"
 
 
 # The machine that submits has the network, and jobs that begin together would all fetch. Nothing is left but the files.

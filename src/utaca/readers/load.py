@@ -24,7 +24,7 @@ from transformers import (
 from transformers.utils import cached_file
 
 from utaca.errors import UserError
-from utaca.readers import files, smollm2
+from utaca.readers import files, gguf, public
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.families import FAMILIES
 from utaca.readers.identity import identity_of, shape_of
@@ -259,27 +259,33 @@ def check_settings(settings: ReaderSettings) -> None:
 def check(settings: ReaderSettings) -> None:
     """Raise :class:`UserError` where the reader cannot be had or is not supported, before its weights are read.
 
-    Of weights that are here, names and shapes are compared with the model's own.
+    Of weights that are here, names and shapes are compared with the model's own; of a GGUF file that is not converted
+    yet, what :func:`utaca.readers.gguf.check` compares.
     """
-    _checked(settings)
+    if gguf.is_gguf(settings.path) and files.folder_of(settings.path) is None:
+        check_settings(settings)
+        _check_gguf(settings)
+    else:
+        _checked(settings)
 
 
 def _checked(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     """The tokenizer of a reader that passes :func:`check`."""
     check_settings(settings)
     where, revision = files.where(settings), settings.revision or None
+    path = str(files.folder_of(settings.path) or settings.path)
     with files.in_a_sentence(f"{where} cannot be read", "copy or download the model anew"):
         _check_place(settings)
         with files.in_a_sentence(f"{where} has a config.json that makes no model", "copy or download it anew"):
-            config = AutoConfig.from_pretrained(settings.path, revision=revision, trust_remote_code=False)
+            config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
             model = empty(config)
         _check_attention(where, config)
         with files.in_a_sentence(f"{where} has a generation_config.json that cannot be used", "mend or remove it"):
             _ends(model.generation_config.eos_token_id)
-            if (Path(settings.path) / "generation_config.json").is_file():
-                _ends(GenerationConfig.from_pretrained(settings.path).eos_token_id)
+            if (Path(path) / "generation_config.json").is_file():
+                _ends(GenerationConfig.from_pretrained(path).eos_token_id)
         with files.in_a_sentence(f"{where} has a tokenizer that cannot be used", "copy or download its files anew"):
-            tokenizer = load_tokenizer(settings.path, settings.revision)
+            tokenizer = load_tokenizer(path, settings.revision)
             prompts = Prompts(tokenizer)
             check_tokenizer(where, tokenizer, prompts, config.vocab_size)
         _biases(prompts, settings, torch.device("cpu"))
@@ -288,20 +294,18 @@ def _checked(settings: ReaderSettings) -> PreTrainedTokenizerBase:
         if settings.adapter:
             from utaca.readers import lora
 
-            lora.check(settings.adapter, settings.path, model)
+            lora.check(settings.adapter, path, model)
     return tokenizer
 
 
 def _check_place(settings: ReaderSettings) -> None:
     """Raise :class:`UserError` where no plain model of a known family lies at the reader's path."""
-    where, local = files.where(settings), Path(settings.path)
-    if smollm2.is_fetched(settings.path) and not smollm2.is_complete(local):
-        raise UserError(f"{where} is not fetched yet; run: {smollm2.COMMAND}")
-    if local.is_dir():
+    where, folder = files.where(settings), files.folder_of(settings.path)
+    if folder is not None:
         files.check_folder(settings)
-        config = local / "config.json"
-    elif local.is_file():
-        raise UserError(f"{where} is a file; set reader.path to the folder that it lies in")
+        config = folder / "config.json"
+    elif Path(settings.path).is_file():
+        raise UserError(f"{where} is a file; set reader.path to the folder that it lies in, or to a GGUF file")
     else:
         try:
             config = Path(cached_file(settings.path, "config.json", revision=settings.revision or None))
@@ -316,6 +320,13 @@ def _check_place(settings: ReaderSettings) -> None:
     if kind not in FAMILIES:
         raise UserError(f"{where} is a {kind} model; supported are {', '.join(FAMILIES)}")
     files.check_config(config)
+
+
+def _check_gguf(settings: ReaderSettings) -> None:
+    """Raise :class:`UserError` where a GGUF file is not here, or :func:`utaca.readers.gguf.check` raises it."""
+    if not Path(settings.path).is_file() and public.entry(settings.path):
+        raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {settings.name}")
+    gguf.check(settings.path)
 
 
 def _check_attention(where: str, config: PretrainedConfig) -> None:
@@ -375,16 +386,20 @@ def load(settings: ReaderSettings) -> Reader:
     Raises :class:`UserError` as :func:`check` does, before weights are read, and where those that were read are not
     the model's.
     """
+    if gguf.is_gguf(settings.path):
+        check_settings(settings)
+        _check_gguf(settings)
+        gguf.converted(settings.path)
     tokenizer = _checked(settings)
     settings, where = resolved(settings), files.where(settings)
     if settings.device == "cpu":
         keep_freed_memory()
     else:
         own_gpu()
-    dtype = getattr(torch, settings.dtype)
+    dtype, path = getattr(torch, settings.dtype), str(files.folder_of(settings.path) or settings.path)
     with files.in_a_sentence(f"{where} cannot be loaded", "copy or download the model anew"):
         model, about = AutoModelForCausalLM.from_pretrained(
-            settings.path,
+            path,
             revision=settings.revision or None,
             # An adapter is merged without rounding in between.
             dtype=torch.float32 if settings.adapter else dtype,
@@ -399,7 +414,7 @@ def load(settings: ReaderSettings) -> Reader:
     if settings.adapter:
         from utaca.readers import lora
 
-        model = lora.merged(model, settings.adapter, settings.path)
+        model = lora.merged(model, settings.adapter, path)
         # The frequencies of rotary embedding, which are no parameters, stay in float32.
         for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)

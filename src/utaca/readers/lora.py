@@ -43,7 +43,7 @@ def check_files(adapter: str) -> None:
     _read(folder / BASE, "identity")
     if find_spec("peft") is None:
         raise UserError(
-            f'reader.adapter={adapter} needs the package peft, not installed here; run: pip install "utaca[smollm2]"'
+            f'reader.adapter={adapter} needs the package peft, not installed here; run: pip install "utaca[adapters]"'
         )
 
 

@@ -25,12 +25,12 @@ def load_reader(
     memory: schema.Memory | None = None,
     graphs: bool | None = None,
 ) -> Reader:
-    """Load a reader by the name of its config (``tiny``, ``llama31_8b``, ...), Hugging Face id or folder.
+    """Load a reader by the name of its config (``tiny``, ``llama31_8b``, ...), Hugging Face id, folder or GGUF file.
 
     ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory,
-    ``graphs`` whether it decodes by CUDA graphs. What is left out is as the config says; a bare id or folder is loaded
+    ``graphs`` whether it decodes by CUDA graphs. What is left out is as the config says; a bare id or path is loaded
     onto CUDA where there is one, else the CPU, in the type of :func:`utaca.settings.machine.natural_dtype`, with
-    InfLLM's block memory. SmolLM2 is fetched once, before, by ``python -m utaca.readers.smollm2``. Raises
+    InfLLM's block memory. ``python -m utaca.readers NAME`` fetches a public reader before. Raises
     :class:`utaca.errors.UserError`, before weights are read, where the reader cannot be had or is not supported, and
     for values out of range.
     """

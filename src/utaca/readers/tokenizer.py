@@ -5,18 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from utaca.readers import gguf
 from utaca.readers.files import read_object
 
 _GENERAL = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
 def load_tokenizer(path: str, revision: str = "") -> Any:
-    """The tokenizer of a local folder or Hugging Face id, as ``transformers.AutoTokenizer`` has it; code that a model
-    brings is never run.
+    """The tokenizer of a folder, GGUF file or Hugging Face id, as ``transformers.AutoTokenizer`` has it; code that a
+    model brings is never run.
 
     Where a folder's config names the general class, that is loaded at once: the automatic one loads torch first, which
     takes longer than most stages that need a tokenizer.
     """
+    if gguf.is_gguf(path):
+        path = str(gguf.converted(path))
     config = Path(path) / "tokenizer_config.json"
     if config.is_file() and read_object(config).get("tokenizer_class") in _GENERAL:
         from transformers.tokenization_utils_tokenizers import TokenizersBackend

@@ -7,6 +7,7 @@ import fcntl
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -195,6 +196,23 @@ def return_freed_memory() -> None:
     malloc_trim = _glibc("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)
+
+
+def gib(size: float) -> str:
+    """A number of bytes in words."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.0f} MiB"
+
+
+def free_disk(folder: Path) -> int:
+    """Bytes that are free where a folder lies, or will."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
+
+
+def check_room(folder: Path, size: float, what: str, mend: str) -> None:
+    """Raise :class:`UserError` where a folder's disk has not so many bytes free: ``what`` takes them."""
+    if size > free_disk(folder):
+        raise UserError(f"{what} {gib(size)}, but {gib(free_disk(folder))} are free in {folder}; {mend}.")
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -6,7 +6,6 @@ replays and tables may be added.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
@@ -19,6 +18,7 @@ from typing import Any
 import yaml
 
 from utaca.errors import UserError
+from utaca.records.fingerprint import sha256
 from utaca.settings import machine, schema
 from utaca.settings.checks import build, digest, identity
 from utaca.settings.models import Faults
@@ -150,14 +150,6 @@ def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> d
     }
 
 
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file in hex digits; "" where it is missing."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _model(reader: Mapping[str, Any]) -> dict[str, Any]:
     """A folder's files by their digests, or a hub model's commit where its files are here, else its revision."""
     adapter = reader["adapter"]
@@ -165,6 +157,8 @@ def _model(reader: Mapping[str, Any]) -> dict[str, Any]:
     folder = Path(reader["path"])
     if folder.is_dir():
         return {"path": reader["path"], "files": _digests(folder), **merged}
+    if folder.is_file():
+        return {"path": reader["path"], "files": {folder.name: sha256(folder)}, **merged}
     revision = hub_commit(reader["path"], reader["revision"]) or reader["revision"]
     return {"path": reader["path"], "revision": revision, **merged}
 

@@ -14,10 +14,10 @@ from typing import ClassVar
 from urllib.request import urlopen
 
 from utaca.errors import UserError
+from utaca.records.fingerprint import sha256
 from utaca.settings.schema import Tasks
 from utaca.tasks import infinitebench, longbench
 from utaca.tasks.meetings import Meetings
-from utaca.tasks.registry import sha256
 from utaca.tasks.ruler import QA1, QA2
 from utaca.tasks.task import Task
 

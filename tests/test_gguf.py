@@ -1,0 +1,259 @@
+"""GGUF files as readers: conversion, its cache, and files that are none."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gguf as format
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config
+
+import utaca
+from utaca.errors import UserError
+from utaca.readers import gguf
+from utaca.readers.load import check, load
+from utaca.readers.tokenizer import load_tokenizer
+from utaca.settings.schema import Reader as ReaderSettings
+
+
+def letters() -> list[str]:
+    """The 256 letters that byte-level BPE writes bytes as, by byte."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in shown else chr(next(others)) for byte in range(256)]
+
+
+VOCABULARY = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *letters(), "ĊĊ", "Ġa", "12", "123", "1234"]
+MERGES = ["Ċ Ċ", "Ġ a", "1 2", "12 3", "123 4"]
+A, SPACE_A, BREAKS, DIGITS = 100, 260, 259, (52, 53, 54, 55)
+TOKENS = {
+    # Two line breaks before a digit are one token, and digits stand alone.
+    "smollm": {"a a\n\n1234": (A, SPACE_A, BREAKS, *DIGITS), "é<|im_end|>": (3 + 0xC3, 3 + 0xA9, 2)},
+    "qwen2": {"a a\n\n12": (A, SPACE_A, BREAKS, *DIGITS[:2])},
+    # Up to three digits are taken together.
+    "llama-bpe": {"a a\n\n1234": (A, SPACE_A, BREAKS, 262, DIGITS[3])},
+}
+TEMPLATE = "{% for message in messages %}<|im_start|>{{ message['content'] }}<|im_end|>{% endfor %}"
+SIZES: dict[str, Any] = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+}
+CONFIGS = {
+    "llama": LlamaConfig(**SIZES, head_dim=16, tie_word_embeddings=True),
+    "qwen2": Qwen2Config(**SIZES, tie_word_embeddings=False),
+}
+NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+
+
+def side_by_side(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Rows of a query or key projection in the order that GGUF files of Llamas have."""
+    return weight.view(heads, 2, -1, weight.shape[-1]).transpose(1, 2).reshape(weight.shape)
+
+
+def original(kind: str) -> PreTrainedModel:
+    """A model whose weights neither eight bits a weight nor bfloat16 round: small integers of one scale."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(CONFIGS[kind]).eval().requires_grad_(False)
+    for weight in model.parameters():
+        if weight.ndim == 2:
+            numbers = (torch.randn(weight.shape) * 40).round().clamp(-127, 127)
+            # Of every block of 32 one is the largest, by which the others are scaled.
+            numbers[:, ::32] = 127 * numbers[:, ::32].sign().where(numbers[:, ::32] != 0, 1)
+            weight.copy_(numbers / 512)
+        else:
+            weight.copy_((torch.randn(weight.shape) * 40).round() / 64 + (1 if kind == "llama" else 0))
+    return model
+
+
+def write_gguf(
+    path: Path, kind: str = "llama", rule: str = "smollm", name: str = "", tensors: tuple[str, ...] = (), **extra: Any
+) -> Path:
+    """A GGUF file of :func:`original`; ``name`` stands for its architecture, ``extra`` are more keys of it."""
+    model, name = original(kind), name or kind
+    writer, config = format.GGUFWriter(path, name), model.config
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(rule)
+    writer.add_token_list(VOCABULARY)
+    writer.add_token_types([format.TokenType.CONTROL] * 3 + [format.TokenType.NORMAL] * (len(VOCABULARY) - 3))
+    writer.add_token_merges(MERGES)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_pad_token_id(2)
+    writer.add_chat_template(TEMPLATE)
+    for key, value in extra.items():
+        add = writer.add_uint16 if isinstance(value, int) else writer.add_string
+        add(key.replace("__", "."), value)
+    for extra_tensor in tensors:
+        writer.add_tensor(extra_tensor, torch.ones(32).numpy())
+    for weight_name, weight in model.state_dict().items():
+        parts = weight_name.split(".")
+        heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(parts[-2])
+        if weight_name.startswith("model.layers."):
+            ours = f"blk.{parts[2]}.{NAMES['.'.join(parts[3:-1])]}.{parts[-1]}"
+        elif "lm_head" in weight_name:
+            if config.tie_word_embeddings:
+                continue
+            ours = "output.weight"
+        else:
+            ours = {"embed_tokens": "token_embd.weight", "norm": "output_norm.weight"}[parts[1]]
+        values = (side_by_side(weight, heads) if heads and kind == "llama" else weight).numpy()
+        if weight.ndim == 2:
+            packed = format.quantize(values, format.GGMLQuantizationType.Q8_0)
+            writer.add_tensor(ours, packed, raw_dtype=format.GGMLQuantizationType.Q8_0)
+        else:
+            writer.add_tensor(ours, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UTACA_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(("kind", "rule"), [("llama", "smollm"), ("llama", "llama-bpe"), ("qwen2", "qwen2")])
+def test_a_converted_model_is_the_original(kind: str, rule: str, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "small.gguf", kind, rule)
+    folder = gguf.converted(file)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert not hasattr(model.config, "quantization_config")
+    assert {str(tensor.dtype) for tensor in load_file(folder / "model.safetensors").values()} == {"torch.bfloat16"}
+    ids = torch.tensor([[*range(3, 60, 5), 1, 2]])
+    with torch.no_grad():
+        expected, logits = original(kind)(ids).logits, model(ids).logits
+    assert torch.allclose(expected, logits, atol=1e-4)
+    tokenizer = load_tokenizer(str(file))
+    for text, numbers in TOKENS[rule].items():
+        assert tokenizer(text, add_special_tokens=False)["input_ids"] == list(numbers)
+        assert tokenizer.decode(list(numbers)) == text
+
+
+def test_a_file_is_a_reader_by_its_path(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "small.GGUF")
+    check(ReaderSettings(name="small", path=str(file)))
+    assert gguf.conversion(file) is not None
+    assert not (tmp_path / "cache").exists(), "a check converts nothing"
+    reader = utaca.load_reader(file, dtype="float32")
+    assert reader.stop_tokens == {2}
+    assert reader.encode_document("a").tolist() == [1, A]
+    assert reader.shape == (2, 4, 2, 16)
+
+
+def test_a_file_is_converted_once_wherever_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_gguf(tmp_path / "small.gguf")
+    folder = gguf.converted(file)
+    assert f"converting {file}" in capsys.readouterr().err
+    inode = (folder / "model.safetensors").stat().st_ino
+    (tmp_path / "there").mkdir()
+    assert gguf.converted(shutil.copy(file, tmp_path / "there" / "other.gguf")) == folder
+    assert (folder / "model.safetensors").stat().st_ino == inode
+    assert not capsys.readouterr().err
+    assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name, f"{folder.name}.lock"]
+    other = write_gguf(tmp_path / "other.gguf", "qwen2", "qwen2")
+    assert gguf.converted(other) != folder
+
+
+def test_of_two_processes_one_converts(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "small.gguf")
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        first, second = pool.map(_inode, [file, file])
+    assert first == second
+
+
+def _inode(file: Path) -> int:
+    return (gguf.converted(file) / "model.safetensors").stat().st_ino
+
+
+def message(path: Path) -> str:
+    """What loading and checking say of a file alike."""
+    with pytest.raises(UserError) as checked:
+        check(ReaderSettings(name="small", path=str(path)))
+    with pytest.raises(UserError) as loaded:
+        load(ReaderSettings(name="small", path=str(path)))
+    assert str(checked.value) == str(loaded.value)
+    assert not list((path.parent / "cache").rglob("*.safetensors"))
+    return str(checked.value)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.2, 0.6, 0.999])
+def test_a_cut_file_is_a_sentence(share: float, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "small.gguf")
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * share)])
+    assert "copy or download it anew" in message(file)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"name": "gemma2"}, "is a gemma2 model; supported are llama, mistral, qwen2, qwen3"),
+        ({"rule": "tekken"}, "a tokenizer of the kind 'tekken'; supported are llama-bpe, qwen2, smollm"),
+        ({"split__count": 3}, "one of 3 pieces of a model; join them first"),
+        ({"llama__rope__scaling__type": "yarn"}, "scales its rotary embedding"),
+        ({"tensors": ("rope_freqs.weight",)}, "scales its rotary embedding"),
+    ],
+)
+def test_a_model_that_would_be_misread_is_refused(changed: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    assert expected in message(write_gguf(tmp_path / "small.gguf", **changed))
+
+
+def test_what_is_no_gguf_file_is_a_sentence(tmp_path: Path) -> None:
+    text, absent = tmp_path / "text.gguf", tmp_path / "absent.gguf"
+    text.write_text("a pointer or a page")
+    assert message(text).endswith("is no GGUF file, by its first bytes; copy or download it anew")
+    assert "absent.gguf is not here" in message(absent)
+    write_gguf(tmp_path / "small.gguf")
+    with pytest.raises(UserError, match=r"a folder with a GGUF file; set reader\.path=.*\.gguf$"):
+        utaca.load_reader(tmp_path)
+
+
+def test_a_cache_without_room_or_leave_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "small.gguf")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("UTACA_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match=r"cannot be written to .*; set UTACA_CACHE to a folder"):
+        gguf.converted(file)
+    monkeypatch.setenv("UTACA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 2**10))
+    assert "0 MiB, but 0 MiB are free" in message(file)
+
+
+def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "small.gguf")
+    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "gguf" else name)
+    assert message(file) == 'reading GGUF files needs gguf, not installed here; run: pip install "utaca[gguf]"'

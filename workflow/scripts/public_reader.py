@@ -1,0 +1,17 @@
+"""Fetching of a public model's file, once for all runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from utaca.errors import UserError
+from utaca.readers import public
+from utaca.records.logs import stage_log
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with stage_log(snakemake.log[0]):
+    path = Path(snakemake.output[0])
+    if (file := public.entry(path)) is None:
+        raise UserError(f"{path} is not here, and not in data/readers/public.yaml; bring the file, or name its path")
+    public.fetch(path, file)
