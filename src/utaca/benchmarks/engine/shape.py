@@ -28,6 +28,7 @@ from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
 from utaca.records.progress import progress
 from utaca.settings import schema
+from utaca.settings.machine import natural_dtype
 
 POLICY = Sub(16)
 NAME = "random 8B shape"
@@ -82,15 +83,17 @@ def llama31_8b() -> LlamaConfig:
 def build(
     config: PretrainedConfig, device: torch.device, tokenizer: PreTrainedTokenizerBase, memory: schema.Memory
 ) -> Reader:
-    """A bfloat16 reader of random weights, made on ``device``.
+    """A reader of random weights in the type that ``device`` multiplies natively, made there.
 
     ``tokenizer`` serves the question alone; its ids must be in the model's vocabulary. On the device "meta" the reader
     has sizes but no weights.
     """
+    # Sizes alone are a GPU's.
+    dtype = natural_dtype("cpu" if device.type == "cpu" else "cuda")
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=ATTENTION)
-    settings = schema.Reader(name="random", path="", dtype="bfloat16", device=device.type, memory=memory)
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=ATTENTION)
+    settings = schema.Reader(name="random", path="", dtype=dtype, device=device.type, memory=memory)
     reader = Reader(model.eval().requires_grad_(False), tokenizer, settings)
     reader.stop_tokens = frozenset()
     return reader
@@ -109,8 +112,8 @@ def measure(
     CUDA graphs too. What does not fit into the device's memory stands as not measured, with the reason.
     """
     found: Found = defaultdict(list)
-    machine = probe(device, torch.bfloat16)
     reader = build(config, device, tokenizer, schema.Memory())
+    machine = probe(device, reader.dtype)
     drawn = torch.randint(config.vocab_size, (plan.length,), generator=torch.Generator().manual_seed(0))
     tokens, reasons, costs = drawn.to(device), {}, {}
     for storage, memory in memories.items():

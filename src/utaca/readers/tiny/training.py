@@ -26,7 +26,7 @@ from utaca.readers.tiny.examples import ALL_ATTRIBUTES, Batch, Examples, Shape
 from utaca.readers.tiny.reading import ReadingBatch
 from utaca.records import atomic_path
 from utaca.records.progress import counter
-from utaca.settings.machine import keep_freed_memory, return_freed_memory
+from utaca.settings.machine import keep_freed_memory, natural_dtype, return_freed_memory
 from utaca.settings.schema import Memory, ReaderTraining
 
 # Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and annealed by a cosine, twice. With Muon,
@@ -366,7 +366,8 @@ def _losses(
         memory = replace(memory, representatives="mean")
     device, asker = batch.tokens.device, batch.question.clamp_min(0)
     budget = torch.tensor(stage.budgets)[choice].to(device).gather(1, asker)
-    with torch.autocast(device.type, dtype=torch.bfloat16):
+    narrow = natural_dtype(device.type) == "bfloat16"
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=narrow):
         return losses(model, probe, rotary, memory, batch, budget, forced.to(device).gather(1, asker), part)
 
 
