@@ -177,6 +177,18 @@ def test_documents_of_biographies(rows: list[dict]) -> None:
         assert prose.written(rows, length, lambda: padder, seed=0)[0].text() == text
 
 
+def test_attributes_of_a_person_are_asked_at_once(rows: list[dict]) -> None:
+    together = prose.written(rows, None, seed=0, asked=7)
+    for document, row in zip(together, rows, strict=True):
+        first, *others = document.questions
+        assert first.facts == tuple((fact["attribute"], fact["value"]) for fact in row["facts"])
+        assert [first.also[fact["attribute"]] for fact in row["facts"]] == [fact["also"] for fact in row["facts"]]
+        assert [question.facts for question in others] == [((name, None),) for name in row["absent"]]
+    for document in prose.written(rows, None, seed=0, asked=4):
+        sizes = [len(one.facts) for one in document.questions if one.facts[0][1]]
+        assert sizes in ([4, 2], [4, 3])
+
+
 # Scores
 
 
@@ -274,7 +286,7 @@ def test_questions_of_squad(tmp_path: Path) -> None:
     (document,) = prose.squad(file)
     assert document.text() == "Rollo did."
     (question,) = document.questions
-    assert (question.text, question.facts, question.also) == ("Who?", (("1", "Rollo"),), ("Count Rollo",))
+    assert (question.text, question.facts, question.also) == ("Who?", (("1", "Rollo"),), {"1": ["Count Rollo"]})
     paragraph = {"context": "Rollo did.", "qas": rows}
     bad = tmp_path / "bad.json"
     for content, said in (

@@ -38,7 +38,7 @@ def cell_of(
     if name.startswith(prose.WRITTEN):
         rows = prose.biographies(card.biographies)
         if name == prose.WRITTEN:
-            return Cell(prose.written(rows, None, seed=seed), [None])
+            return Cell(prose.written(rows, None, seed=seed, asked=card.written_asked), [None])
         length = int(name.rpartition("-")[2])
         padder = cache(lambda: Padder(articles, count, corpus))
         # Question and answer stand behind the document.
@@ -46,9 +46,10 @@ def cell_of(
         memory = reader.settings.memory
         hidden = length - memory.n_init - memory.n_local > card.budgets[-1] * memory.block_size
         budgets = card.budgets if hidden or not whole else []
-        return Cell(
-            prose.written(rows, length, padder, seed=seed, questions=card.written_questions), [*whole, *budgets]
+        documents = prose.written(
+            rows, length, padder, seed=seed, asked=card.written_asked, questions=card.written_questions
         )
+        return Cell(documents, [*whole, *budgets])
     documents = Material(articles, corpus, count, reader.before, seed).documents(name, card.questions)
     if name in SHORT:
         return Cell(documents, [None])

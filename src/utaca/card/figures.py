@@ -111,6 +111,12 @@ _BARS: dict[str, dict[tuple[str, str, str], Bar]] = {
         (TRAINING_SET, "train", "hallucinated"): Bar(0.03),
         (TRAINING_SET, "train", "correct"): Bar(0.40),
     },
+    "qwen25_coder_1_5b": {
+        (WRITTEN, FULL, FOUND): Bar(0.80),
+        (written_cell(4096), FULL, FOUND): Bar(0.70),
+        (written_cell(4096), in_blocks(128), SHORTFALL): Bar(0.05, most=True),
+        (written_cell(8192), between(2, 128), FOUND_RISE): Bar(0.15),
+    },
     "smollm2_tuned": {
         (WRITTEN, FULL, FOUND): Bar(0.60),
         (WRITTEN, FULL, ABSTAINED): Bar(0.10, most=True),
@@ -243,7 +249,8 @@ def _prose(rows: pd.DataFrame, config: schema.Config) -> list[Figure]:
         if budgets and None in sums:
             lost = paired_difference(sums[None], sums[budgets[-1]], counts)
             found.append(figure(config, str(cell), in_blocks(budgets[-1]), SHORTFALL, n, lost))
-        for low, high in pairwise(budgets):
+        whole_range = [(budgets[0], budgets[-1])] if len(budgets) > 2 else []
+        for low, high in [*pairwise(budgets), *whole_range]:
             rise = paired_difference(sums[high], sums[low], counts)
             found.append(figure(config, str(cell), between(low, high), FOUND_RISE, n, rise))
         lacking = own[own["value"].isna()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count as numbers
 
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
@@ -43,13 +43,13 @@ Known = Mapping[Person, Sequence[Fact]]
 class Question:
     """One question about a person: the attributes asked for, each with its value, None where the document has none.
 
-    ``also`` are further ways to write the value of a single attribute, ``text`` the question where it is not asked in
-    the pattern.
+    ``also`` are further ways to write the values of attributes, ``text`` the question where it is not asked in the
+    pattern.
     """
 
     person: str
     facts: tuple[tuple[str, str | None], ...]
-    also: tuple[str, ...] = ()
+    also: Mapping[str, Sequence[str]] = field(default_factory=dict)
     text: str = ""
 
 

@@ -1,7 +1,7 @@
 """Material that nobody here generated: biographies written by hand, and SQuAD's kind of questions.
 
-A biography is asked one attribute at a time, those that it states and some that it does not. It stands alone or between
-paragraphs of the corpus, at a random depth.
+A biography is asked the attributes that it states, one at a time or several at once, and by itself some that it does
+not. It stands alone or between paragraphs of the corpus, at a random depth.
 """
 
 from __future__ import annotations
@@ -75,21 +75,25 @@ def written(
     padder: Callable[[], Padder] | None = None,
     *,
     seed: int,
+    asked: int = 1,
     questions: int = 0,
 ) -> list[Document]:
     """Documents of handwritten biographies, each alone or, by a ``padder``, in ``length`` tokens of the corpus: then
-    the first ones that ask at least so many ``questions``, all where it is 0."""
+    the first ones with at least so many ``questions``, a question being one attribute, all where it is 0.
+
+    ``asked`` attributes of a person are asked at once, at most.
+    """
     if length is None or padder is None:
-        return [Document(row["id"], partial(str, row["text"]), _asked(row, absent=True)) for row in rows]
+        return [Document(row["id"], partial(str, row["text"]), _asked(row, asked, absent=True)) for row in rows]
     people = max(1, min(MOST_PEOPLE, length // TOKENS_A_PERSON))
     found: list[Document] = []
     for first in range(0, len(rows), people):
-        if questions and sum(len(document.questions) for document in found) >= questions:
+        if questions and sum(len(one.facts) for document in found for one in document.questions) >= questions:
             break
         group = rows[first : first + people]
         name = f"{written_cell(length)}-{group[0]['id']}"
         text = partial(_padded, name, group, length, padder, random.Random(f"{seed}:card:{name}").getrandbits(64))
-        found.append(Document(name, text, tuple(question for row in group for question in _asked(row))))
+        found.append(Document(name, text, tuple(question for row in group for question in _asked(row, asked))))
     return found
 
 
@@ -107,13 +111,12 @@ def _padded(name: str, group: Sequence[Mapping[str, Any]], length: int, padder: 
     return padder().document(biography, length, random.Random(seed))["text"]
 
 
-def _asked(row: Mapping[str, Any], absent: bool = False) -> tuple[Question, ...]:
-    stated = [
-        Question(row["person"], ((fact["attribute"], fact["value"]),), also=tuple(fact["also"]))
-        for fact in row["facts"]
-    ]
-    lacking = [Question(row["person"], ((attribute, None),)) for attribute in row["absent"]] if absent else []
-    return (*stated, *lacking)
+def _asked(row: Mapping[str, Any], asked: int, absent: bool = False) -> tuple[Question, ...]:
+    facts = [(fact["attribute"], fact["value"]) for fact in row["facts"]]
+    also = {fact["attribute"]: fact["also"] for fact in row["facts"]}
+    groups = [tuple(facts[first : first + asked]) for first in range(0, len(facts), asked)]
+    lacking = [((attribute, None),) for attribute in row["absent"]] if absent else []
+    return tuple(Question(row["person"], group, also) for group in [*groups, *lacking])
 
 
 def squad(path: str | Path) -> list[Document]:
@@ -134,7 +137,7 @@ def squad(path: str | Path) -> list[Document]:
             Question(
                 title,
                 ((row["id"], row["answers"][0]["text"]),),
-                also=tuple(dict.fromkeys(answer["text"] for answer in row["answers"][1:])),
+                also={row["id"]: list(dict.fromkeys(answer["text"] for answer in row["answers"][1:]))},
                 text=row["question"].strip(),
             )
             for row in rows

@@ -21,8 +21,8 @@ from utaca.records.journal import Journal
 ROOM = 2048
 """Tokens of question and answer that full attention has room for."""
 
-TOGETHER = 12
-"""Most questions about a document that are answered in shared passes."""
+TOGETHER = 16
+"""Most answers about a document that are decoded in shared passes."""
 
 
 def read(
@@ -50,14 +50,14 @@ def read(
                 with _memory(reader, **changed, **({} if budget is None else {"prefill_budget": budget})):
                     return prefill(reader, tokens, clipped=clipped)
 
-            for budget in budgets:
-                item = f"{document.id}/{'full' if budget is None else f'K{budget}'}"
-                item += "" if chunk_budget is None else f"-prefill{chunk_budget}"
+            whole, blocks = [b for b in budgets if b is None], [b for b in budgets if b is not None]
+            for own in filter(None, (whole, blocks)):
+                item = f"{document.id}/{own}" + ("" if chunk_budget is None else f"-prefill{chunk_budget}")
                 tables.append(
                     journal.table(
                         item,
-                        lambda d=document, p=chunk_budget, b=budget, m=memory: _answers(
-                            m(b is not None), cell, d, p, b
+                        lambda d=document, p=chunk_budget, b=own, m=memory: _answers(
+                            m(b[0] is not None), cell, d, p, b
                         ),
                     )
                 )
@@ -76,19 +76,19 @@ def _memory(reader: Reader, **changed: int) -> Iterator[None]:
 
 
 def _answers(
-    memory: BlockMemory, cell: str, document: Document, prefill_budget: int | None, budget: int | None
+    memory: BlockMemory, cell: str, document: Document, prefill_budget: int | None, budgets: Sequence[int | None]
 ) -> pa.Table:
-    """A document's rows under one budget."""
+    """A document's rows under some budgets, which share passes."""
     reader = memory.reader
-    blocks = 1 if budget is None else budget
+    numbered = [(budget, *each) for budget in budgets for each in enumerate(document.questions)]
     decodings = [
         Decoding(
             memory,
             _words(asked, reader),
-            budget=blocks,
+            budget=1 if budget is None else budget,
             max_new_tokens=reader.settings.max_new_tokens * len(asked.facts),
         )
-        for asked in document.questions
+        for budget, _, asked in numbered
     ]
     answers = [
         answer
@@ -96,11 +96,14 @@ def _answers(
         for answer in generate_together(decodings[first : first + TOGETHER])
     ]
     rows: list[dict[str, Any]] = []
-    for number, (asked, answer) in enumerate(zip(document.questions, answers, strict=True)):
+    for (budget, number, asked), answer in zip(numbered, answers, strict=True):
         common = {"cell": cell, "document": document.id, "question": number, "budget": budget}
         common |= {"prefill_budget": prefill_budget, "person": asked.person, "answer": answer.text}
-        common |= {"also": list(asked.also), "n_context": len(memory)}
-        rows += [{**common, "attribute": attribute, "value": value} for attribute, value in asked.facts]
+        common |= {"n_context": len(memory)}
+        rows += [
+            {**common, "attribute": attribute, "value": value, "also": list(asked.also.get(attribute, ()))}
+            for attribute, value in asked.facts
+        ]
     return pa.Table.from_pylist(rows, schema=SCHEMAS["readings"])
 
 

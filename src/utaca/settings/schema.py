@@ -622,6 +622,7 @@ class Card:
         "documents around them, in the reader's tokens: read with full attention where the reader has as many "
         "positions, and through block memory where the largest budget leaves something out",
     )
+    written_asked: int = setting(1, "attributes of a person that one question about them asks, at most", minimum=1)
     written_questions: int = setting(
         0, "fewest questions about them in each of these lengths; 0: all that there are", minimum=0
     )
