@@ -15,12 +15,12 @@ from safetensors.torch import load_file, save_file
 from small import SmallTokenizer, full_attention, make_reader, some_tokens
 from transformers import AutoModelForCausalLM
 
+from utaca.data_files import sha256
 from utaca.errors import UserError
 from utaca.plan import Plan
 from utaca.readers import lora, shelf
 from utaca.readers.identity import identity_of
 from utaca.readers.load import check, load
-from utaca.records.fingerprint import sha256
 from utaca.settings import runs
 from utaca.settings.checks import load as typed
 from utaca.settings.compose import compose

@@ -358,7 +358,7 @@ def test_weights_to_be_fetched_want_room(settings: schema.Config, hub: Path, mon
     monkeypatch.setattr("utaca.readers.load.check", lambda reader: None)
     monkeypatch.setattr(preflight, "need", lambda *_: preflight.Need(0, 0, 0))
     monkeypatch.setattr(preflight, "_sizes", lambda reader: SimpleNamespace(hidden=8))
-    monkeypatch.setattr(preflight, "_free", lambda folder: 12 * GIB)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=12 * GIB))
     config = replace(settings, reader=replace(settings.reader, name="m", path="org/m"))
     found = said(config, "generations")
     assert found["reader"] == "org/m, 16.0 GiB of weights to be fetched"
@@ -368,7 +368,7 @@ def test_weights_to_be_fetched_want_room(settings: schema.Config, hub: Path, mon
 
 def test_results_want_room(settings: schema.Config, monkeypatch: pytest.MonkeyPatch) -> None:
     large = replace(settings, scale=replace(settings.scale, test=replace(settings.scale.test, biographies=10**6)))
-    monkeypatch.setattr(preflight, "_free", lambda folder: GIB)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=GIB))
     assert said(settings, "documents")["disk"] == "about 0 MiB for results, 1.0 GiB are free"
     found = said(large, "documents")["disk"]
     assert found.startswith("! results take about 11.6 GiB, but 1.0 GiB are free in results;")

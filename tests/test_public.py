@@ -12,6 +12,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -237,10 +238,10 @@ PATH = str(public.FOLDER / NAME)
 
 
 @pytest.fixture
-def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def planned(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """A run whose reader is not fetched yet, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    return Plan(compose({"reader": "qwen25_coder_0_5b"}, ROOT), ROOT / "src")
+    return Plan(compose({"reader": "qwen25_coder_0_5b"}, checkout), ROOT / "src")
 
 
 def test_a_run_knows_the_file_before_it_is_there(planned: Plan) -> None:
@@ -315,8 +316,9 @@ def test_a_fetched_model_computes_as_its_file_says(name: str) -> None:
     assert reader.shape == shape
     assert reader.before.startswith(before)
     stored = {tensor.name: tensor for tensor in format.GGUFReader(path).tensors}
-    model = AutoModelForCausalLM.from_config(reader.model.config, dtype=torch.float32).eval()
-    assert model.config._attn_implementation != reader.model.config._attn_implementation
+    model = AutoModelForCausalLM.from_config(
+        deepcopy(reader.model.config), dtype=torch.float32, attn_implementation="sdpa"
+    ).eval()
     heads = {"q_proj": shape[1], "k_proj": shape[2]} if model.config.model_type == "llama" else {}
     for weight_name, weight in model.state_dict(keep_vars=True).items():
         if weight_name == "lm_head.weight" and "output.weight" not in stored:

@@ -5,6 +5,7 @@ A file is read once a process, when it is first needed, and checked by a type: a
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -126,3 +127,11 @@ def _fault(error: ValidationError) -> str:
     place = " > ".join(f"entry {part + 1}" if isinstance(part, int) else part for part in fault["loc"])
     entry = f" {fault['input']!r}" if isinstance(fault["input"], str) else ""
     return f"{place or 'the whole'}{entry}: {fault['msg'].removeprefix('Value error, ')}"
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, as 64 hex digits; "" where it is missing."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import tempfile
@@ -13,8 +14,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from utaca.data_files import sha256
 from utaca.errors import UserError
-from utaca.records.fingerprint import sha256
 from utaca.settings.machine import check_room
 
 if TYPE_CHECKING:
@@ -76,18 +77,15 @@ def converted(path: str | Path) -> Path:
         return folder
     check(path)
     assert folder is not None
-    from filelock import FileLock
-
     with _writing(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder.with_suffix(".lock"))
-        lock.acquire()
-    with lock:
-        if not folder.is_dir():
-            print(f"converting {path}, once, into {folder}", file=sys.stderr, flush=True)
-            with _writing(folder.parent), tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-                _convert(Path(path), Path(scratch) / "model")
-                os.rename(Path(scratch) / "model", folder)
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                print(f"converting {path}, once, into {folder}", file=sys.stderr, flush=True)
+                with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+                    _convert(Path(path), Path(scratch) / "model")
+                    os.rename(Path(scratch) / "model", folder)
     return folder
 
 

@@ -12,10 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from utaca.data_files import Text, read
+from utaca.data_files import Text, read, sha256
 from utaca.errors import UserError
 from utaca.readers.gguf import check_packages
-from utaca.records.fingerprint import sha256
 from utaca.records.progress import counter
 from utaca.settings.machine import check_room
 

@@ -33,11 +33,3 @@ def _content(path: Path) -> bytes | pa.Buffer:
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
     return sink.getvalue()
-
-
-def sha256(path: str | Path) -> str:
-    """SHA-256 of a file, as 64 hex digits; "" where it is missing."""
-    if not Path(path).is_file():
-        return ""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
+from utaca.data_files import sha256
 from utaca.errors import UserError
-from utaca.records.fingerprint import sha256
 from utaca.settings import machine, schema
 from utaca.settings.checks import build, digest, identity
 from utaca.settings.models import Faults

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.request import urlopen
 
+from utaca.data_files import sha256
 from utaca.errors import UserError
-from utaca.records.fingerprint import sha256
 from utaca.settings.schema import Tasks
 from utaca.tasks import infinitebench, longbench
 from utaca.tasks.meetings import Meetings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from utaca.data_files import sha256
 from utaca.errors import UserError
-from utaca.records.fingerprint import sha256
 from utaca.settings.schema import TaskSet
 from utaca.tasks import infinitebench, longbench
 from utaca.tasks.meetings import Meetings
