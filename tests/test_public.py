@@ -26,13 +26,17 @@ from test_gguf import NAMES
 from transformers import AutoModelForCausalLM
 
 from utaca import preflight
+from utaca.biographies.corpora.embedded import articles
+from utaca.biographies.corpora.topics import paper_articles
 from utaca.errors import UserError
+from utaca.memory import Branch, prefill
 from utaca.plan import Plan
 from utaca.readers import gguf, public, shelf
 from utaca.readers.__main__ import main
 from utaca.readers.load import check
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.compose import compose
+from utaca.settings.schema import Memory
 
 PARTS = (b"GGUF one", b"and two.", b"end")
 FILE = public.File(
@@ -334,6 +338,23 @@ def test_a_fetched_model_computes_as_its_file_says(name: str) -> None:
         expected = model(ids).logits[0]
         logits = full_attention(reader, ids[0])
     assert torch.allclose(expected, logits, atol=2e-3)
+
+
+def test_with_every_block_a_fetched_model_has_full_attention() -> None:
+    """4,000 tokens of prose, the last forty token by token, attention biases and all."""
+    here("qwen25_coder_0_5b")
+    memory = Memory(n_init=16, n_local=512, prefill_chunk=512)
+    reader = shelf.load_reader("qwen25_coder_0_5b", device="cpu", dtype="float32", memory=memory)
+    text = "\n\n".join(article["text"] for article in articles(paper_articles(), 0))
+    tokens = reader.encode_document(text)[:4000]
+    expected = full_attention(reader, tokens)[3960:]
+    branch, hidden = Branch(prefill(reader, tokens[:3960], clipped=False), 40), []
+    for token in tokens[3960:].split(1):
+        step = branch.step(token, budget=10**6)
+        branch.commit(step)
+        hidden.append(step.hidden)
+    assert step.n_far > branch.whole
+    assert (reader.logits(torch.cat(hidden)) - expected).abs().max() < 1e-4
 
 
 def stored_name(name: str) -> str:
