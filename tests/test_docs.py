@@ -211,8 +211,6 @@ def test_what_is_published_of_the_run_is_what_was_planned(run: str) -> None:
     made_with = load(runs.read(saved / "run.yaml"))
     for settings in made_with.methods.values():
         settings |= {key: own.replace("{run}", run) for key, own in settings.items() if isinstance(own, str)}
-    # The same file lay elsewhere.
-    made_with.reader.path = config.reader.path
     # All that decides: what was made, by whom it was judged, and what was planned of it.
     assert made_with == config
     rows = pd.read_csv(saved / "verdict.csv").query("claim != 'exploratory'")

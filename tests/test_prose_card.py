@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from conftest import ROOT
 
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
@@ -31,7 +32,7 @@ from utaca.settings import schema
 from utaca.settings.checks import load, validate
 from utaca.settings.compose import compose
 
-BIOGRAPHIES = Path(__file__).parent / "data" / "biographies.jsonl"
+BIOGRAPHIES = ROOT / "data" / "biographies" / "handwritten.jsonl"
 WORDINGS_OF_TUNING = Path(__file__).parents[1] / "data" / "readers" / "smollm2-tuned"
 
 

@@ -614,7 +614,7 @@ class Card:
     )
     budgets: list[int] = setting([2, 8, 32, 96], "budgets (blocks) under which they are read")
     biographies: str = setting(
-        "tests/data/biographies.jsonl",
+        "data/biographies/handwritten.jsonl",
         "biographies written by hand, a JSONL file, read alone and in longer documents, all of them; empty: none",
     )
     written_lengths: list[int] = setting(
