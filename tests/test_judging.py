@@ -17,6 +17,7 @@ from utaca.errors import UserError
 from utaca.judging import answers, cas, labels, tokens
 from utaca.judging.strings import string_match
 from utaca.records import SCHEMAS
+from utaca.reference import judge
 from utaca.settings import schema
 
 PERSON = "Ada Lopez"
@@ -430,3 +431,29 @@ def test_narratives_state_every_fact(monkeypatch):
     }
     with pytest.raises(UserError, match="1 of 1"):
         writer.write_narratives([("b", PERSON, [("hobby", "fail")])], ENDPOINT, STORE)
+
+
+DRIFTED = """The birth date of Victoire Lecomte is 6 Mar, 1977.
+Victoire Lecomte's degree in Nuclear Engineering was awarded by University of Cape Town.
+The decision was not an easy one, and she took her time over it.
+Victoire Lecomte works in Lindaville, Massachusetts. She joined Tessier Boulay S.A. in spring."""
+
+
+@pytest.mark.parametrize(
+    ("attribute", "stated", "reference", "score"),
+    [
+        ("birth date", "6 Mar, 1977", "6 Mar, 1977", 1.0),
+        ("university", "Victoire Lecomte's degree in Nuclear", "University of Cape Town", 1.0),
+        ("major", "Victoire Lecomte's degree in Nuclear", "Nuclear Engineering", 1.0),
+        ("major", "Victoire Lecomte's degree in Nuclear", "Botany", 0.0),
+        ("company", "She joined Tessier Boulay S.A. in spring.", "Tessier Boulay S.A", 1.0),
+        ("work place", "Victoire Lecomte works in Lindaville, Massachusetts.", "Lindaville, Massachusetts", 1.0),
+        # The town of the work place is none of birth.
+        ("birth place", "The birth date of", "Lindaville, Massachusetts", 0.0),
+    ],
+)
+def test_what_an_answer_says_in_free_words_is_read(attribute: str, stated: str, reference: str, score: float) -> None:
+    person = "Victoire Lecomte"
+    prediction = cas.extract(DRIFTED, attribute, person)
+    assert prediction.startswith(stated)
+    assert judge.score(f"What is the {attribute} of {person}?", attribute, prediction, reference)[0] == score

@@ -13,7 +13,7 @@ from utaca.endpoints.client import Request, ask
 from utaca.errors import UserError
 from utaca.judging.alignment import about
 from utaca.judging.strings import string_match
-from utaca.reference.statements import without_remarks
+from utaca.reference.statements import in_free_words, without_remarks
 from utaca.settings import schema
 
 
@@ -33,13 +33,12 @@ def extract(answer: str, attribute: str, person: str) -> str:
     """What an answer says of one attribute: the value of its first pattern sentence about that attribute and person.
 
     Remarks after the value are left out (an explanation, a source, another speaker's turn, a list), but not what takes
-    it back. An answer without such a sentence is returned whole, without surrounding space: the judge then decides
-    what it says.
+    it back. An answer without such a sentence gives those that state the attribute in free words, and where none does
+    it is returned whole, without surrounding space: the judge then decides what it says.
     """
-    sentence = about(answer, attribute, person)
-    return (
-        without_remarks(answer[sentence.value_start : sentence.end].strip(), value=True) if sentence else answer.strip()
-    )
+    if sentence := about(answer, attribute, person):
+        return without_remarks(answer[sentence.value_start : sentence.end].strip(), value=True)
+    return in_free_words(answer, attribute) or answer.strip()
 
 
 def score(

@@ -36,6 +36,7 @@ def pattern(name: str) -> re.Pattern[str]:
 
 ABSTENTION, EXCLUDED, IDIOM = pattern("abstention"), pattern("excluded"), pattern("idiom")
 NEGATION, TAKEN_BACK = pattern("negation"), pattern("taken back")
+_SENTENCE_END = re.compile(r"\n+|(?<=[^\W_]{2}[.!?])\s+(?=[A-Z])")
 _PATTERN = re.compile(r"(?:^|(?<=[.!?]\s)|(?<=\n))The ([\w -]+?) of (.+?) (?:is|was)\b:?\s*", re.IGNORECASE)
 
 
@@ -79,6 +80,15 @@ def about(question: str, attribute: str, text: str) -> str:
             break
     other = pattern("other person").match(text)
     return "" if other and person and not same_person(person, other[1]) else text
+
+
+def in_free_words(text: str, attribute: str) -> str:
+    """The sentences of an answer that state an attribute in free words, beside pattern sentences about others; empty if
+    there are none, or no list of what such sentences say."""
+    if (name := f"states {attribute}") not in _PHRASES:
+        return ""
+    sentences = (sentence.strip() for sentence in _SENTENCE_END.split(text))
+    return " ".join(one for one in sentences if pattern(name).search(one) and not _PATTERN.match(one))
 
 
 def without_remarks(text: str, value: bool = False) -> str:
