@@ -845,8 +845,8 @@ def test_closures_are_the_real_import_graph(root: Path, monkeypatch: pytest.Monk
         listed = set(closure(Path("workflow/scripts") / f"{stem}.py", Path("src"), ("utaca.reporting.registry", "")))
         assert set(loaded) <= listed, stem
         beyond = {path for path in listed - set(loaded) if path.endswith(".py")}
-        # the reference endpoint, whose writer is among the biographies, what merges adapters, and the tokenizer of a model that was fetched, with what reads
-        # its files, are loaded where they are needed
+        # the reference endpoint, with its writer, what merges adapters, and the tokenizer of a model that was fetched,
+        # with what reads its files, are loaded where they are needed
         readers = ("lora", "tokenizer", "files", "gguf", "public", "families")
         told = ("biographies/__init__.py", "biographies/templates.py")
         lazy = ("reference/", *told, *(f"readers/{name}.py" for name in readers), "room.py", "layout.py")
