@@ -31,26 +31,27 @@ slurm: environment
 lint: environment
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakefmt --check Snakefile workflow training
 	$(BIN)/snakemake --lint
+	$(BIN)/snakemake -s training/Snakefile --lint
 
 format: environment
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/snakefmt Snakefile workflow
+	$(BIN)/snakefmt Snakefile workflow training
 
 # The pages as a site, site/index.html; a link that leads nowhere fails.
 docs: environment
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs -d .sphinx . site
 
-# Puts the reader that `snakemake reader` trained in the place of the shipped one. A card that was measured by
+# Put what training/Snakefile trained in the place of what is shipped. A card that was measured by
 # `snakemake results/{run}/reader/card.md` comes into the model card: make ship-card RUN=tuned READER=smollm2-tuned
 READER ?= tiny
 ship-reader:
-	cp results/quick/reader/trained/* data/readers/tiny/
+	cp results/training/tiny/* data/readers/tiny/
 
 ship-adapter:
-	cp results/smollm2/reader/adapter/* data/readers/smollm2-tuned/
+	cp results/training/adapter/* data/readers/smollm2-tuned/
 
 ship-card:
 	sed -i '/^<!-- measured -->$$/,$$d' data/readers/$(READER)/README.md

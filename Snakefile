@@ -30,7 +30,7 @@ try:
     command.check_config(command.config_entries(sys.argv))
     config.update(compose(config, ROOT))
     PLAN = Plan(config, SOURCE, here=runs_here(sys.argv))
-    check_paths([ROOT, *PLAN.inputs, *PLAN.training_files, *PLAN.card_files])
+    check_paths([ROOT, *PLAN.inputs, *PLAN.card_files])
     runs.check(config, Path(PLAN.folder))
     PLAN.check_targets(TARGETS)
 except UserError as error:

@@ -13,7 +13,10 @@ release = metadata.version("utaca")
 html_title = "utaca"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-include_patterns = ["*.md", "docs/*.md", "config/README.md", "data/*/**/README.md", "data/*/README.md"]
+include_patterns = [
+    *("*.md", "docs/*.md", "config/README.md", "training/README.md"),
+    *("data/*/**/README.md", "data/*/README.md"),
+]
 exclude_patterns = [".*", "*/.*", "results", "logs", "site", "src", "tests", "data/benchmarks"]
 root_doc = "README"
 # Snakemake's commands are no language of Pygments, and JSON comes with comments.
@@ -60,6 +63,7 @@ NAVIGATION = {
         "data/readers/smollm2-tuned/README",
         "data/detectors/smollm2-tuned/README",
         "data/annotations/README",
+        "training/README",
         "CONTRIBUTING",
         "CHANGELOG",
     ],

@@ -27,7 +27,12 @@ from utaca.settings import runs, schema
 from utaca.settings.checks import load
 from utaca.settings.compose import compose
 
-PAGES = [*quote.pages(ROOT), *sorted(ROOT.glob("config/*.md")), *sorted(ROOT.glob("data/**/README.md"))]
+PAGES = [
+    *quote.pages(ROOT),
+    *sorted(ROOT.glob("config/*.md")),
+    *sorted(ROOT.glob("data/**/README.md")),
+    ROOT / "training" / "README.md",
+]
 PRESENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 IDS = {"ids": lambda page: str(page.relative_to(ROOT))}
 
@@ -209,8 +214,6 @@ def test_what_is_published_of_the_run_is_what_was_planned(run: str) -> None:
         pytest.skip(f"the planned run has not been saved: make snapshot RUN={run}")
     config = planned_run(run)
     made_with = load(runs.read(saved / "run.yaml"))
-    for settings in made_with.methods.values():
-        settings |= {key: own.replace("{run}", run) for key, own in settings.items() if isinstance(own, str)}
     # All that decides: what was made, by whom it was judged, and what was planned of it.
     assert made_with == config
     rows = pd.read_csv(saved / "verdict.csv").query("claim != 'exploratory'")
@@ -318,11 +321,12 @@ def planned(command: argparse.Namespace) -> Plan:
 def files(plan: Plan) -> set[str]:
     """What a run's plan knows: files and targets."""
     known = {path for stage in STAGES for path in plan.stage(stage)} | set(plan.results) | set(plan.links.values())
-    known |= {path for paths in plan.named.values() for path in paths} | set(plan.keeper) | {plan.report}
+    known |= {path for paths in plan.named.values() for path in paths} | {plan.report}
     known |= {f"{plan.folder}/{name}" for name in ("run.yaml", "manifest.json")}
-    known |= {f"{plan.folder}/reader/{name}" for name in ("card.md", "card.csv", "adapter")}
+    known |= {f"{plan.folder}/reader/{name}" for name in ("card.md", "card.csv")}
+    known |= {f"results/training/{name}" for name in ("tiny", "adapter", "llmlingua_classifier")}
     known |= {path for stage in STAGES for path in [f"{plan.folder}/{stage}"]}
-    return known | {*STAGES, "reader", "readers", "keeper", "results/tables"}
+    return known | {*STAGES, "readers", "results/tables"}
 
 
 @pytest.mark.parametrize("page", PRESENT, **IDS)
@@ -364,7 +368,7 @@ def test_paths_follow_the_plan(page: Path) -> None:
     """Paths in words; those in commands belong to the commands' own runs."""
     plan = Plan(compose({}, ROOT), ROOT / "src")
     shared = {"results/answers.sqlite", "results/corpus/cache", "results/benchmarks"}
-    known = files(plan) | shared | {f"{plan.folder}/{name}" for name in ("journal", "benchmarks", "reader/trained")}
+    known = files(plan) | shared | {f"{plan.folder}/{name}" for name in ("journal", "benchmarks")}
     folders = {str(parent) for path in known for parent in Path(path).parents}
     for token in tokens(page):
         for child in token.children or []:

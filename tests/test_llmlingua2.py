@@ -18,6 +18,7 @@ from utaca.errors import UserError
 from utaca.generation.answers import Answers
 from utaca.methods import build
 from utaca.methods.llmlingua2 import _undisturbed
+from utaca.settings.schema import CLASSIFIER
 
 WORDS = [f"w{i}{'xyz'[: i % 4]}" for i in range(200)]
 
@@ -115,6 +116,10 @@ def test_what_is_missing_is_named_before_any_work(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("utaca.methods.llmlingua2.find_spec", lambda _: "there")
     with pytest.raises(UserError, match=f"needs model {tmp_path.name} at path or hub id {tmp_path}; get it, or set"):
         build("llmlingua2", {"model": str(tmp_path)}).check(reader)
+    monkeypatch.chdir(tmp_path)
+    command = "snakemake -s training/Snakefile --cores all llmlingua_classifier"
+    with pytest.raises(UserError, match=f"needs model {CLASSIFIER}: {command}"):
+        build("llmlingua2", {"model": CLASSIFIER}).check(reader)
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     (tmp_path / "model.safetensors").touch()
     build("llmlingua2", {"model": str(tmp_path), "rate": 1.0}).check(reader)

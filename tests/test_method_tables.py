@@ -131,13 +131,13 @@ def test_settings_that_are_not_the_sources_are_named(tmp_path, config) -> None:
     config.methods = {
         "snapkv": {"budget": 64, "window": 16, "kernel": 7},
         "freqkv": {"budget": 640, "sink": 4},
-        "llmlingua2": {"model": "results/tiny/keeper", "force_tokens": ["\n", "?", "!", "."]},
+        "llmlingua2": {"model": "results/training/llmlingua_classifier", "force_tokens": ["\n", "?", "!", "."]},
     }
     table = methods.methods(found, decoded, METHODS, config)
     settings = dict(zip(table.frame["method"], table.frame["setting"], strict=True))
     assert settings["SnapKV"] == "128 tokens, window=16"
     assert settings["FreqKV"] == "budget=640"
-    assert settings["LLMLingua-2"] == "model=results/tiny/keeper"
+    assert settings["LLMLingua-2"] == "model=results/training/llmlingua_classifier"
     assert "a small one that this project trains" in table.caption
     config.methods["llmlingua2"]["model"] = "microsoft/llmlingua-2-xlm-roberta-large-meetingbank"
     assert "small" not in methods.methods(found, decoded, METHODS, config).caption

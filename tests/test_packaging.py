@@ -59,13 +59,16 @@ def test_the_lock_pins_what_is_declared() -> None:
 
 
 def test_every_import_is_declared() -> None:
-    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py")]
+    sources = {folder: list((ROOT / folder).rglob("*.py")) for folder in ("src", "workflow", "training")}
     declared = {
         requirement.name.lower()
         for requirement in requirements("pipeline", "llmlingua", "gguf", "adapters", "benchmarks")
     }
-    for name, path in imported(sources):
-        assert name in declared, (name, path)
+    for folder, paths in sources.items():
+        # The package needs nothing of the trainings.
+        known = declared | {"training"} if folder == "training" else declared
+        for name, path in imported(paths):
+            assert name in known, (name, path)
 
 
 INSTALLED = """
@@ -120,3 +123,8 @@ def test_the_readme_uses_what_is_exported() -> None:
     used = set(re.findall(r"utaca\.(\w+)", "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))))
     assert used <= set(utaca.__all__)
     assert {"load_reader", "prefill", "generate", "load_detector", "stream"} <= used
+
+
+def test_readers_are_loaded_without_biographies() -> None:
+    for path in (ROOT / "src" / "utaca" / "readers").rglob("*.py"):
+        assert "utaca.biographies" not in path.read_text(encoding="utf-8"), path

@@ -134,7 +134,6 @@ def test_what_a_command_still_has_to_make(plan: Plan, tmp_path: Path, monkeypatc
     assert "generations" not in plan.pending([f"{plan.folder}/tables/detection.md"])
     assert {"generations", "scores"} <= plan.pending([f"{plan.folder}/tables/test.md"])
     assert plan.pending(["results/benchmarks/engine.md"]) == {"benchmarks"}
-    assert plan.pending(["reader"]) == set()
     assert "scores" not in plan.pending([f"{plan.labels}/traces/test.parquet"]), "no judge is asked for labels"
     for path in plan.stage("corpus") + plan.stage("biographies"):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -330,3 +329,19 @@ def test_a_set_without_its_file_is_refused_where_it_is_needed(asking: Plan) -> N
     path.parent.mkdir(parents=True)
     path.touch()
     asking.check_targets([f"{asking.tasks}/a/examples.parquet"])
+
+
+def test_a_classifier_of_llmlingua2_is_an_input_once_it_is_trained(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = planned(root, suites="methods_tiny")
+    folder = Path(plan.settings.methods["llmlingua2"]["model"])
+    assert folder == Path("results/training/llmlingua_classifier")
+    assert plan.classifier("methods") == []
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").touch()
+    assert plan.classifier("methods") == [str(folder / "model.safetensors")]
+    assert str(folder / "model.safetensors") in plan.inputs
+    assert plan.classifier("blocks") == []
+    assert str(folder / "model.safetensors") not in planned(root).inputs

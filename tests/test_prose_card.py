@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from conftest import ROOT
 
+from training.smollm2.examples import APART, squad
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
 from utaca.biographies.narratives import wordings
@@ -26,7 +27,6 @@ from utaca.card.scores import abstains, exact_match, f1, found
 from utaca.card.write import write_markdown
 from utaca.errors import UserError
 from utaca.readers.shelf import load_reader
-from utaca.readers.smollm2.examples import APART, squad
 from utaca.records import SCHEMAS
 from utaca.settings import schema
 from utaca.settings.checks import load, validate

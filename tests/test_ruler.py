@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from training.smollm2.examples import APART, squad
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
-from utaca.readers.smollm2.examples import APART, squad
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.schema import EVIDENCE, TaskSet
 from utaca.tasks.ruler import QA1, QA2

@@ -196,6 +196,7 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
         ({"methods": {"h3o": {}}}, "did you mean methods.h2o?"),
         ({"methods": "none"}, "methods is one of shipped"),
         ({"run": "tables"}, "a folder that runs share"),
+        ({"run": "training"}, "a folder that runs share"),
         ({"run": "a/b"}, "run is 'a/b'"),
         ({"judge": ["reference", "gpt_oss_120b"]}, "judge must be"),
         ({"seed": "x"}, "seed"),
@@ -251,8 +252,6 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
         ({"detectors": {"mine": {"mixed": "true"}}}, "detectors.mine.mixed is true but detectors.mine.sets is empty"),
         ({"detectors": {"mine": {"target": {"policy": "sub.1.prop"}}}}, "counts expansions to K_max; remove .prop"),
         ({"detector_seed": "8"}, "detector_seed is 8 but must be below scale.detector_seeds"),
-        ({"reader": {"training": {"kv_heads": "3"}}}, "reader.training.heads"),
-        ({"reader": {"training": {"hidden_size": "190"}}}, "reader.training.hidden_size"),
         ({"reader": {"memory": {"n_representatives": "17"}}}, "reader.memory.n_representatives"),
         (
             {"reader": {"memory": {"representatives": "tokens", "storage": "host"}}},
@@ -432,9 +431,9 @@ def test_single_keys_tell_runs_apart(root: Path) -> None:
     assert compose({"seed": "3"}, root)["run"] == names[0]
 
 
-def test_the_runs_name_is_filled_in(root: Path) -> None:
+def test_a_readers_settings_of_methods_are_said_once(root: Path) -> None:
     composed = compose({"scale": "smoke"}, root)
-    assert composed["methods"]["llmlingua2"]["model"] == "results/smoke/keeper"
+    assert composed["methods"]["llmlingua2"]["model"] == schema.CLASSIFIER
     assert composed["methods"]["h2o"]["chunk"] == 64, "the reader's"
     assert composed["reader"]["methods"] == {}, "said once"
 
@@ -481,7 +480,6 @@ def test_entries_go_on_top_of_a_saved_run(root: Path, tmp_path: Path) -> None:
     assert few == compose({"suites": "qwen"}, root)["suites"]
     changed = saved_with(root, path, "methods={h2o: {heavy: 0.1}}", "run=again", scale="smoke")
     assert changed["methods"]["h2o"] == {**start["methods"]["h2o"], "heavy": 0.1}
-    assert changed["methods"]["llmlingua2"]["model"] == "results/again/keeper"
 
 
 def test_nothing_of_todays_options_gets_into_a_saved_run(root: Path, tmp_path: Path) -> None:
@@ -525,6 +523,12 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
     (folder / "run.yaml").write_text("- 1\n")
     with pytest.raises(UserError, match="holds no saved config"):
         runs.check(start, folder)
+
+
+def test_a_run_whose_reader_was_saved_with_its_training_goes_on(root: Path, tmp_path: Path) -> None:
+    start = compose({"scale": "smoke"}, root)
+    runs.write({**start, "reader": {**start["reader"], "training": {"seed": 0, "layers": 6}}}, tmp_path / "run.yaml")
+    runs.check(start, tmp_path)
 
 
 def test_a_base_is_all_that_trajectories_depend_on(config: dict[str, Any]) -> None:

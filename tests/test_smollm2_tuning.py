@@ -15,11 +15,9 @@ import yaml
 from small import full_attention, make_reader
 from transformers import AutoTokenizer
 
-from utaca.errors import UserError
-from utaca.readers.attention import Rotary
-from utaca.readers.prompts import Prompts, natural, question
-from utaca.readers.smollm2 import recipe, tuning
-from utaca.readers.smollm2.examples import (
+from training.settings import load
+from training.smollm2 import recipe, tuning
+from training.smollm2.examples import (
     ABSTAINED,
     DOUBTS,
     FACTS,
@@ -32,8 +30,10 @@ from utaca.readers.smollm2.examples import (
     date,
     lines,
 )
-from utaca.readers.smollm2.tuning import Stage, loss_of, tune
-from utaca.settings import schema
+from training.smollm2.tuning import Stage, loss_of, tune
+from utaca.errors import UserError
+from utaca.readers.attention import Rotary
+from utaca.readers.prompts import Prompts, natural, question
 
 WORDINGS = Path(__file__).parents[1] / "data" / "readers" / "smollm2-tuned"
 TINY = Path(__file__).parents[1] / "data" / "readers" / "tiny"
@@ -290,9 +290,10 @@ def test_questions_as_people_ask() -> None:
 
 
 def test_a_missing_file_of_the_recipe_is_named(tmp_path: Path) -> None:
-    settings = schema.Reader(name="x", path=str(TINY), training=schema.ReaderTraining(squad=str(tmp_path / "no.json")))
-    with pytest.raises(UserError, match=r"reader\.training\.squad=.*is no file"):
-        recipe.make(settings, tmp_path / "out", WORDINGS)
+    config = yaml.safe_load((WORDINGS.parents[2] / "training" / "config.yaml").read_text(encoding="utf-8"))
+    config["adapter"]["squad"] = str(tmp_path / "no.json")
+    with pytest.raises(UserError, match=r"adapter\.squad=.*is no file"):
+        recipe.make(load(config), tmp_path / "out")
 
 
 def test_the_shipped_adapter_is_small_and_says_what_it_was_trained_on() -> None:

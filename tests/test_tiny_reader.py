@@ -10,16 +10,17 @@ import torch
 from small import make_reader, some_tokens
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from training.settings import Adapter, Settings, Tiny
+from training.tiny import training
+from training.tiny.examples import ALL_ATTRIBUTES, SINK, Batch, Examples, Shape
+from training.tiny.reading import ReadingBatch
+from training.tiny.tokenizer import train_tokenizer
+from training.tiny.training import WEIGHTS, Losses, Stage, _rates, train
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers.load import load
-from utaca.readers.tiny import training
-from utaca.readers.tiny.examples import ALL_ATTRIBUTES, SINK, Batch, Examples, Shape
-from utaca.readers.tiny.reading import ReadingBatch
-from utaca.readers.tiny.tokenizer import train_tokenizer
-from utaca.readers.tiny.training import WEIGHTS, Losses, Stage, _rates, train
 from utaca.settings import schema
-from utaca.settings.schema import Memory, ReaderTraining
+from utaca.settings.schema import Memory
 
 TINY = Path(__file__).parents[1] / "data" / "readers" / "tiny"
 PROSE = [
@@ -202,8 +203,9 @@ def test_examples_go_on_from_a_recorded_state(tokenizer) -> None:
 
 
 def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, monkeypatch) -> None:
-    settings = ReaderTraining(hidden_size=32, layers=2, heads=2, kv_heads=1, intermediate_size=48, vocabulary=400)
     memory = Memory(n_init=4, n_local=32, block_size=8, prefill_chunk=32, prefill_budget=0, representatives="mean")
+    tiny = Tiny("cpu", 32, 2, 2, 1, 48, 400, memory)
+    settings = Settings(0, "", 1.0, tiny, Adapter("", ""))
     shapes = (Shape(2, 100, 100, 1, (1, 2), full=True), Shape(1, 128, 100, 1, (1, 2)))
     schedule = (Stage(4, shapes[:1]), Stage(4, shapes, forced=0.5, budgets=(1, 2), restart=0.5))
     options = {"schedule": schedule, "checkpoint_every": 3}
@@ -211,8 +213,8 @@ def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, mon
     def weights(folder: Path) -> bytes:
         return (folder / "model.safetensors").read_bytes()
 
-    train(settings, memory, tokenizer, PROSE, tmp_path / "a", **options)
-    train(settings, memory, tokenizer, PROSE, tmp_path / "b", **options)
+    train(settings, tokenizer, PROSE, tmp_path / "a", **options)
+    train(settings, tokenizer, PROSE, tmp_path / "b", **options)
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
 
     calls = []
@@ -226,10 +228,10 @@ def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, mon
 
     monkeypatch.setattr(training, "losses", dying)
     with pytest.raises(KeyboardInterrupt):
-        train(settings, memory, tokenizer, PROSE, tmp_path / "c", **options)
+        train(settings, tokenizer, PROSE, tmp_path / "c", **options)
     with pytest.raises(UserError, match="other settings"):
-        train(replace(settings, seed=1), memory, tokenizer, PROSE, tmp_path / "c", **options)
-    train(settings, memory, tokenizer, PROSE, tmp_path / "c", **options)
+        train(replace(settings, seed=1), tokenizer, PROSE, tmp_path / "c", **options)
+    train(settings, tokenizer, PROSE, tmp_path / "c", **options)
     assert len(calls) == 6 + 5, "three steps were checkpointed"
     assert weights(tmp_path / "a") == weights(tmp_path / "c")
 

@@ -21,10 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 from commands import BIN, ENVIRONMENT, call, snakemake
 from conftest import ROOT, copy_checkout
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from utaca.plan import SPLITS, Plan
-from utaca.readers.tiny.training import SCHEDULE
 from utaca.settings.compose import compose
 
 PLAN = Plan(compose({}, ROOT), ROOT / "src")
@@ -65,15 +63,16 @@ def planned(folder: Path, *arguments: str) -> dict[str, int]:
 # Hygiene
 
 
-def test_lint(checkout: Path) -> None:
-    done = snakemake(checkout, "--lint")
+@pytest.mark.parametrize("snakefile", ["Snakefile", "training/Snakefile"])
+def test_lint(checkout: Path, snakefile: str) -> None:
+    done = snakemake(checkout, "-s", snakefile, "--lint")
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        ["snakefmt", "--check", "Snakefile", "workflow"],
+        ["snakefmt", "--check", "Snakefile", "workflow", "training"],
         ["ruff", "check", "--no-cache", "."],
         ["ruff", "format", "--check", "--no-cache", "."],
     ],
@@ -142,7 +141,6 @@ def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> N
         ("biographies", "biographies", "corpus"),
         ("documents", "documents", "decode_trajectories train"),
         ("scores", "scores", "report"),
-        ("reader", "reader", "corpus"),
         ("readers", "readers", "corpus"),
         ("results/quick/reader/card.md", "card", "train_detector utaca"),
         ("results/quick/reader/readings/blocks-32768.parquet", "read_card blocks-32768", "reader_speed"),
@@ -165,7 +163,6 @@ def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent:
     jobs = planned(checkout, target)
     assert last in jobs
     assert absent not in jobs
-    assert (last == "reader") == ("reader" in jobs)
 
 
 def test_every_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> None:
@@ -291,7 +288,7 @@ def test_gpu_jobs_queue_and_failures_stay_alone(tmp_path: Path) -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout in which the whole workflow has run at the smallest scale."""
     if not (ROOT / "data" / "readers" / "tiny" / "model.safetensors").is_file():
-        pytest.skip("data/readers/tiny/model.safetensors is not there yet; train it with: snakemake reader")
+        pytest.skip("data/readers/tiny/model.safetensors is not there yet; training/README.md says how to train it")
     folder = copy_checkout(tmp_path_factory.mktemp("finished") / "utaca")
     done = snakemake(folder, "--cores", "2", "--config", "scale=smoke", "--", "results/tables")
     assert done.returncode == 0, done.stdout
@@ -589,26 +586,3 @@ def test_a_detector_goes_on_learning_from_a_benchmark(finished: Path) -> None:
     assert len(trajectories) == len(labels)
     assert trajectories["document"].nunique() == 2 * len(towns)
     assert labels["label"].isin([0, 1, 2]).all()
-
-
-# The tiny reader
-
-
-def test_the_reader_is_trained_by_its_rule(checkout: Path) -> None:
-    """The smallest share of the schedule, a step a stage, of a narrow model on a tiny corpus."""
-    (checkout / "hills").mkdir()
-    (checkout / "hills" / "hills.txt").write_text("The hills are old. " * 30 + "\n\n" + "The rivers are young. " * 30)
-    training = "{share: 0.0001, corpus: hills, hidden_size: 32, layers: 3, heads: 2, kv_heads: 1, vocabulary: 600}"
-    done = snakemake(
-        checkout, "--cores", "1", "--config", "run=trained", f"reader={{training: {training}}}", "--", "reader"
-    )
-    assert done.returncode == 0, done.stdout
-    folder = checkout / "results" / "trained" / "reader" / "trained"
-    assert len((folder / "curve.csv").read_text().splitlines()) == 1 + len(SCHEDULE)
-    card = (folder / "README.md").read_text()
-    assert "**A trial**" in card
-    assert "`hills`" in card
-    assert AutoModelForCausalLM.from_pretrained(folder).config.num_hidden_layers == 3
-    assert AutoTokenizer.from_pretrained(folder).chat_template
-    assert not (folder / "checkpoint.pt").exists()
-    assert not folder.with_name("training").exists()

@@ -23,7 +23,6 @@ TARGETS = {
     "traces": "answers token by token, as pages",
     "tables": "as results/tables",
     "readers": "the run's reader, fetched to this machine before jobs need it",
-    "reader": "the tiny reader, trained anew",
     "results/{run}/reader/card.md": "the reader card: how well the run's reader reads",
     "results/{run}/tables/{table}.csv": "one table, and what it needs",
     "results/benchmarks/engine.md": "how fast the engine is; as well: endpoints.md, detectors.md",

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +97,7 @@ class Plan:
     @property
     def reader(self) -> dict[str, Any]:
         """What decoding from block memory depends on of the reader's settings."""
-        return {k: v for k, v in self.identity["reader"].items() if k not in ("training", "positions", "methods")}
+        return {k: v for k, v in self.identity["reader"].items() if k not in ("positions", "methods")}
 
     @property
     def caption(self) -> dict[str, list[Any]]:
@@ -210,11 +209,6 @@ class Plan:
     def corpus_files(self) -> list[str]:
         return prose_files(self.settings.corpus.path)
 
-    @cached_property
-    def training_files(self) -> list[str]:
-        """The prose that the tiny reader is trained on beside what the project generates."""
-        return prose_files(self.settings.reader.training.corpus)
-
     @property
     def card_files(self) -> list[str]:
         """What people wrote that the reader card asks about."""
@@ -227,7 +221,8 @@ class Plan:
     @property
     def inputs(self) -> list[str]:
         """Every file that the run takes from outside."""
-        return [*self.reader_files, *self.corpus_files, *self.sheet("labels"), *self.sheet("scores")]
+        sheets = [*self.sheet("labels"), *self.sheet("scores")]
+        return [*self.reader_files, *self.corpus_files, *self.classifier("methods"), *sheets]
 
     # Files of the stages
 
@@ -386,15 +381,9 @@ class Plan:
         return [self.settings.replays_of, number, self.settings.seed] if number else []
 
     def classifier(self, kind: str) -> list[str]:
-        """LLMLingua-2's classifier, where a point has the method and its model is the one that the project trains."""
-        own = self.settings.methods["llmlingua2"]["model"] == f"{self.folder}/keeper" and find_spec("llmlingua")
+        """Files of LLMLingua-2's classifier, where a point has the method and the classifier is a folder."""
         used = any(p.method == "llmlingua2" for split in SPLITS for p in self.points(split, kind))
-        return self.keeper if own and used else []
-
-    @property
-    def keeper(self) -> list[str]:
-        names = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
-        return [f"{self.folder}/keeper/{name}" for name in names]
+        return _model_files(self.settings.methods["llmlingua2"]["model"]) if used else []
 
     def generations(self, what: str, split: str, kind: str) -> list[str]:
         """Files of "answers", "traces" or "replays", a shard each; none where the split has no such points."""
@@ -624,7 +613,7 @@ class Plan:
             return [stage for stage in _MARKS if _needs(stage, names)] or ["tables"]
         parts = Path(target).parts
         if "reader" in parts:
-            return ["card"] if parts[0] == "results" and not {"trained", "adapter"} & set(parts) else []
+            return ["card"]
         # The folder below the run's is the stage; a name further down, as of labels of traces, is not.
         within = parts[2:] if parts[0] == "results" else parts
         named = within[0].removesuffix(".parquet") if within else "tables"

@@ -1,56 +1,6 @@
-"""Training of the tiny reader and of a small token classifier for LLMLingua-2, and the card that says how well a reader
-reads; none is part of the main job."""
+"""Fetching of readers, and the card that says how well a reader reads; it is no part of the main job."""
 
 CARD = IDENTITY["card"]
-
-
-rule reader:
-    input:
-        corpus=PLAN.training_files,
-    output:
-        directory(f"{OUT}/reader/trained"),
-    log:
-        f"{LOGS}/reader/reader.log",
-    benchmark:
-        f"{MEASURED}/reader/reader.tsv"
-    conda:
-        ENVIRONMENT
-    threads: lambda wildcards: workflow.cores
-    params:
-        code=CODE["reader"],
-        training=IDENTITY["reader"]["training"],
-        memory=IDENTITY["reader"]["memory"],
-    script:
-        "../scripts/reader.py"
-
-
-rule adapter:
-    input:
-        corpus=PLAN.training_files,
-        base=SETTINGS.reader.path,
-        wordings=[
-            os.path.relpath(ROOT / "data" / "readers" / "smollm2-tuned" / name)
-            for name in (
-                "passages.jsonl",
-                "sentences.jsonl",
-                "questions.json",
-                "values.json",
-            )
-        ],
-    output:
-        directory(f"{OUT}/reader/adapter"),
-    log:
-        f"{LOGS}/reader/adapter.log",
-    benchmark:
-        f"{MEASURED}/reader/adapter.tsv"
-    conda:
-        ENVIRONMENT
-    threads: lambda wildcards: workflow.cores
-    params:
-        code=CODE["adapter"],
-        training=IDENTITY["reader"]["training"],
-    script:
-        "../scripts/adapter.py"
 
 
 # A whole file is kept, and nothing is fetched, where code alone has changed.
@@ -85,30 +35,6 @@ rule readers:
         code=CODE["readers"],
     script:
         "../scripts/readers.py"
-
-
-# Trained on the prose of the tiny reader's training, whichever reader it is to serve.
-rule keeper:
-    input:
-        corpus=PLAN.training_files,
-    output:
-        PLAN.keeper,
-    log:
-        f"{LOGS}/keeper.log",
-    benchmark:
-        f"{MEASURED}/keeper.tsv"
-    conda:
-        ENVIRONMENT
-    threads: 1
-    params:
-        code=CODE["keeper"],
-        training=[
-            SETTINGS.reader.training.seed,
-            SETTINGS.reader.training.corpus,
-        ],
-        steps=400,
-    script:
-        "../scripts/keeper.py"
 
 
 rule read_card:

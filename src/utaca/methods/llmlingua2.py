@@ -23,6 +23,7 @@ from utaca.methods.full import Everything
 from utaca.methods.method import State
 from utaca.readers.load import Reader
 from utaca.records.texts import whole_characters
+from utaca.settings.schema import CLASSIFIER
 
 KINDS = {"xlm-roberta": "xlm-roberta-large", "bert": "bert-base-multilingual-cased"}
 """Types of token classifiers, and the names by which the package knows them: it looks for these in a model's path."""
@@ -60,12 +61,13 @@ class LLMLingua2(DenseMethod):
     def missing(self) -> str:
         if not self.budget and self.rate >= 1:
             return ""
-        if find_spec("llmlingua") is None:
-            return "needs package llmlingua: pip install -e '.[llmlingua]'"
-        if not _kind(self.model):
+        lacking = [] if find_spec("llmlingua") else ["package llmlingua: pip install -e '.[llmlingua]'"]
+        if self.model == CLASSIFIER and not _kind(self.model):
+            lacking.append(f"model {CLASSIFIER}: snakemake -s training/Snakefile --cores all llmlingua_classifier")
+        elif not lacking and not _kind(self.model):
             short = Path(self.model).name
-            return f"needs model {short} at path or hub id {self.model}; get it, or set model to its folder"
-        return ""
+            lacking.append(f"model {short} at path or hub id {self.model}; get it, or set model to its folder")
+        return "; ".join(f"needs {each}" for each in lacking)
 
     def files(self) -> list[Path]:
         return sorted(path for path in Path(self.model).glob("*") if path.is_file())

@@ -244,7 +244,7 @@ def _plain(value: Any) -> Any:
 def _classifier(config: schema.Config) -> list[str]:
     """That LLMLingua-2's classifier is this project's, where it is."""
     model = config.methods.get("llmlingua2", {}).get("model", "")
-    if model != f"results/{config.run}/keeper":
+    if model != schema.CLASSIFIER:
         return []
     return [
         f"The classifier of LLMLingua-2 ({model}) is a small one that this project trains on documents of its own, not "

@@ -28,7 +28,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ROLES = ("writer", "labeller", "judge")
 EMBEDDED = "utaca-reference"
 """Model of the embedded reference endpoint."""
-SHARED_FOLDERS = ("tables", "corpus", "benchmarks")
+SHARED_FOLDERS = ("tables", "corpus", "benchmarks", "training")
 """What lies in ``results`` beside the runs, and so can be no run's name."""
 
 
@@ -142,7 +142,7 @@ def _split_faults(split: schema.SplitSize, path: str) -> Iterator[str]:
 
 
 def _reader_faults(reader: schema.Reader) -> Iterator[str]:
-    memory, training = reader.memory, reader.training
+    memory = reader.memory
     if not reader.path:
         yield "reader.path is empty; set it to a Hugging Face id or a local folder."
     if memory.n_representatives > memory.block_size:
@@ -154,16 +154,6 @@ def _reader_faults(reader: schema.Reader) -> Iterator[str]:
         yield (
             "reader.memory.representatives=tokens ranks blocks by all keys, which reader.memory.storage=host keeps "
             "from the device; set reader.memory.storage=device or representatives=mean."
-        )
-    if training.heads % training.kv_heads:
-        yield (
-            f"reader.training.heads is {training.heads} but must be a multiple of reader.training.kv_heads, "
-            f"which is {training.kv_heads}."
-        )
-    if training.hidden_size % (2 * training.heads):
-        yield (
-            f"reader.training.hidden_size is {training.hidden_size} but must be a multiple of twice "
-            f"reader.training.heads, which is {training.heads}, so that a head's width is even."
         )
 
 

@@ -80,7 +80,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         pure = None if alone else _options(root, names) | {"documents": named["documents"]}
         named["run"] = runs.name(named, _usual(root), pure)
         load(named)
-    return _filled(_shipped(named, root.absolute()), named["run"])
+    return _shipped(named, root.absolute())
 
 
 _SHIPPED_PATHS = (("reader", "path"), ("reader", "adapter"), ("card", "biographies"), ("tasks", "path"))
@@ -299,12 +299,3 @@ def _brought(root: Path) -> dict[str, list[str]]:
         return [*(name for other in others for name in names(other)), *held.get("detectors", {})]
 
     return {option: names(option) for option in files}
-
-
-def _filled(value: Any, run: str) -> Any:
-    """The settings with ``{run}`` in texts of methods replaced by the name of the run."""
-    methods = {
-        name: {key: each.replace("{run}", run) if isinstance(each, str) else each for key, each in settings.items()}
-        for name, settings in value["methods"].items()
-    }
-    return {**value, "methods": methods}

@@ -69,7 +69,7 @@ option takes the place of a group, keys change it.
 `judge={base_url: ...}` makes an endpoint remote and wants `name` and `model`, its own or an option's. Another
 `reader.path` than the option's wants a `name`, and then all other keys of `reader` start from the defaults below, or
 from those of an option that `use` names, as in `reader={use: tiny, name: mine, path: ...}` for a tiny reader of one's
-own. Settings of `methods` may say `{run}` in a text, for the name of the run.
+own.
 
 ## Detectors
 

@@ -108,14 +108,7 @@ def write(config: Mapping[str, Any], path: Path) -> None:
 
     Groups stand under ``use``, and so single keys and other options still go on top.
     """
-    # The run's own folder follows its name, should it be repeated under another.
-    own, named = f"results/{config['run']}/", "results/{run}/"
-    methods = {
-        method: {key: each.replace(own, named) if isinstance(each, str) else each for key, each in settings.items()}
-        for method, settings in config["methods"].items()
-    }
-    whole = {**config, "methods": methods}
-    saved = {key: {"use": value} if key in _GROUPS else value for key, value in whole.items()}
+    saved = {key: {"use": value} if key in _GROUPS else value for key, value in config.items()}
     command = f"# Repeats this run: snakemake --cores all results/tables --configfile {path}\n"
     _put(path, command + yaml.safe_dump(saved, sort_keys=False, allow_unicode=True, width=120))
 
@@ -124,7 +117,10 @@ def read(path: Path) -> dict[str, Any]:
     """A config as :func:`write` saved it, unchecked; raises :class:`UserError` for a file of another kind."""
     try:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
+        config = {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
+        # Earlier versions had how the tiny reader is trained among a reader's settings; nothing of a run depends on it.
+        config.get("reader", {}).pop("training", None)
+        return config
     except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no saved config.") from error
 

@@ -43,6 +43,9 @@ TASKS = "tasks"
 NOT_RUN = "not run: "
 """What an answer's finish begins with where its method lacks something; the sentence follows."""
 
+CLASSIFIER = "results/training/llmlingua_classifier"
+"""The token classifier for LLMLingua-2 that the project trains, apart from every run (``training/Snakefile``)."""
+
 
 def setting(default: Any, help: str, **checks: Any) -> Any:
     """A documented config key.
@@ -150,28 +153,6 @@ class Memory:
 
 
 @dataclass
-class ReaderTraining:
-    """How the tiny reader is trained (``snakemake reader``), or an adapter of SmolLM2 (``snakemake adapter``: corpus,
-    seed, share, squad); unused by readers that are only loaded."""
-
-    corpus: str = setting(
-        "", "file or folder of prose mixed into its documents beside the embedded prose; empty: embedded alone"
-    )
-    seed: int = setting(0, "seed of weights, documents and order")
-    share: float = setting(
-        1.0, "share of the schedule's steps; less for a trial of the training", minimum=1e-4, maximum=1.0
-    )
-    squad: str = setting("", "SQuAD's file of questions that the adapter is tuned on beside the project's own")
-    squad_apart: str = setting("", "file of SQuAD's layout whose paragraphs are kept out of it, as those of XQuAD")
-    hidden_size: int = setting(256, "width of the residual stream", minimum=8)
-    layers: int = setting(6, "transformer layers", minimum=1)
-    heads: int = setting(4, "query heads", minimum=1)
-    kv_heads: int = setting(2, "key-value heads", minimum=1)
-    intermediate_size: int = setting(704, "width of the MLP", minimum=8)
-    vocabulary: int = setting(4096, "entries of its byte-level BPE, digits in pairs", minimum=300)
-
-
-@dataclass
 class Reader:
     """The language model that answers."""
 
@@ -207,7 +188,6 @@ class Reader:
         minimum=0,
     )
     methods: dict[str, dict[str, Any]] = setting({}, "settings of `methods` that are others for this reader")
-    training: ReaderTraining = setting(ReaderTraining(), "training of the tiny reader")
 
 
 @dataclass

@@ -9,45 +9,46 @@ from pathlib import Path
 
 import torch
 
+from training.prose import paragraphs
+from training.settings import Settings
+from training.smollm2.examples import APART, Examples, squad
+from training.smollm2.tuning import FINAL_LENGTH, MOST_FALSE, RANK, SCHEDULE, tune
 from utaca.biographies.corpora import folder
+from utaca.data_files import root
 from utaca.errors import UserError
 from utaca.readers import lora
-from utaca.readers.load import load
-from utaca.readers.smollm2.examples import APART, Examples, squad
-from utaca.readers.smollm2.tuning import FINAL_LENGTH, MOST_FALSE, RANK, SCHEDULE, tune
-from utaca.readers.tiny import recipe as tiny
+from utaca.readers.shelf import load_reader
 from utaca.records import atomic_path
-from utaca.settings import schema
+
+WORDINGS = root() / "data" / "readers" / "smollm2-tuned"
+"""The folder of the training's wordings."""
 
 
-def prose(training: schema.ReaderTraining) -> list[str]:
-    """Paragraphs that go between: of the training's corpus, or where it names none the tiny reader's."""
-    if not training.corpus:
-        return tiny.paragraphs(training)
-    texts = folder.articles(training.corpus, "reader.training.corpus")
+def prose(settings: Settings) -> list[str]:
+    """Paragraphs that go between: of the settings' corpus, or where they name none the embedded ones."""
+    if not settings.corpus:
+        return paragraphs(settings)
+    texts = folder.articles(settings.corpus, "corpus")
     return [p.strip() for text in texts for p in text["text"].split("\n\n") if len(p.strip()) >= 80]
 
 
-def make(settings: schema.Reader, output: Path, wordings: Path) -> None:
-    """Tune the reader's model into ``output``: adapter, base model's identity, curve, model card.
+def make(settings: Settings, output: Path) -> None:
+    """Tune SmolLM2 into ``output``: adapter, base model's identity, curve, model card.
 
-    ``wordings`` is the folder of the training's wordings. A killed tuning resumes from the checkpoint in ``output``.
-    Raises :class:`UserError` where a file of the recipe is missing.
+    A killed tuning resumes from the checkpoint in ``output``. Raises :class:`UserError` where a file of the recipe is
+    missing.
     """
-    training = settings.training
-    for key, path in (("squad", training.squad), ("squad_apart", training.squad_apart)):
+    files = settings.adapter
+    for key, path in (("squad", files.squad), ("squad_apart", files.squad_apart)):
         if path and not Path(path).is_file():
-            raise UserError(f"reader.training.{key}={path} is no file; name one of SQuAD's layout, or ''")
-    apart = Path(training.squad_apart) if training.squad_apart else None
-    articles = squad(Path(training.squad), apart) if training.squad else []
-    base = load(replace(settings, adapter="", dtype="bfloat16"))
+            raise UserError(f"adapter.{key}={path} is no file; name one of SQuAD's layout, or ''")
+    apart = Path(files.squad_apart) if files.squad_apart else None
+    articles = squad(Path(files.squad), apart) if files.squad else []
+    base = load_reader("smollm2", dtype="bfloat16")
     identity = base.identity
-    examples = Examples(base.prompts, wordings, prose(training), articles, training.seed)
-    schedule = [
-        tuple(replace(stage, steps=max(1, round(stage.steps * training.share))) for stage in stages)
-        for stages in SCHEDULE
-    ]
-    seconds, curve, calibrated = tune(base, examples, output, schedule=schedule, seed=training.seed)
+    examples = Examples(base.prompts, WORDINGS, prose(settings), articles, settings.seed)
+    schedule = [tuple(replace(stage, steps=settings.steps(stage.steps)) for stage in stages) for stages in SCHEDULE]
+    seconds, curve, calibrated = tune(base, examples, output, schedule=schedule, seed=settings.seed)
     with atomic_path(output / lora.BASE) as scratch:
         scratch.write_text(json.dumps({"identity": identity}) + "\n", encoding="utf-8")
     _write(output / "curve.csv", curve)
@@ -64,19 +65,19 @@ def _write(path: Path, rows: list[dict[str, float]]) -> None:
 
 
 def _model_card(
-    settings: schema.Reader,
+    settings: Settings,
     curve: list[dict[str, float]],
     calibrated: list[dict[str, float]],
     seconds: float,
     questions: bool,
 ) -> str:
-    training = settings.training
+    files = settings.adapter
     chosen = next((row for row in calibrated if row["false abstention"] <= MOST_FALSE), calibrated[-1])
-    trial = f"**A trial**: {training.share:.2%} of the schedule.\n\n" if training.share < 1 else ""
-    prose = f"`{Path(training.corpus).name}`" if training.corpus else "embedded synthetic prose"
+    trial = f"**A trial**: {settings.share:.2%} of the schedule.\n\n" if settings.share < 1 else ""
+    prose = f"`{Path(settings.corpus).name}`" if settings.corpus else "embedded synthetic prose"
     real = (
-        f"Three tenths are SQuAD 2.0 (`{Path(training.squad).name}`), answerable or not, but for the articles "
-        f"{', '.join(APART)} and every paragraph of `{Path(training.squad_apart).name}`. "
+        f"Three tenths are SQuAD 2.0 (`{Path(files.squad).name}`), answerable or not, but for the articles "
+        f"{', '.join(APART)} and every paragraph of `{Path(files.squad_apart).name}`. "
         if questions
         else "No real questions. "
     )
@@ -102,7 +103,7 @@ answer questions about people, and about other text, with what the text says, an
   sentences; paragraphs of {prose} between. {real}Documents of up to 2,048 tokens, of {FINAL_LENGTH:,} in the end.
 - **Recipe**: AdamW, a cosine in each of {len(SCHEDULE)} rounds, of which the last asks half as often for what a
   document does not tell as for what it tells; {len(curve)} steps, {tokens:,} tokens, {seconds / 60:.0f} minutes with
-  {torch.get_num_threads()} threads, seed {training.seed}. `curve.csv` has every step's loss.
+  {torch.get_num_threads()} threads, seed {settings.seed}. `curve.csv` has every step's loss.
 - **Validation** (passages that it was not trained on, answers forced up to the value): {validated}.
 - **Calibration**: a bias of {chosen["bias"]:g} on the logit of "unknown" (`reader.logit_bias`) leaves at most
   {MOST_FALSE:.0%} false abstentions on validation: {biased}. `calibration.csv` has the others.

@@ -16,6 +16,8 @@ import torch.nn.functional as F  # noqa: N812
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import BertConfig, BertForTokenClassification, BertTokenizerFast
 
+from training.prose import paragraphs
+from training.settings import Settings
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.narratives import narrative
 from utaca.biographies.people import Person, people
@@ -26,6 +28,7 @@ SPLIT = "reader"
 """Its people are those of the tiny reader's training, never those of a suite."""
 
 LENGTH, BATCH, LEARNING_RATE, WARM_UP = 512, 8, 1e-3, 30
+STEPS = 400
 WORDS, PIECES, TOLD, PARAGRAPHS = 5000, 3000, 4000, 4000
 """Words and pieces of words in the tokenizer's vocabulary, and how many people's facts and paragraphs it knows."""
 
@@ -50,9 +53,7 @@ def passage(person: Person, rng: random.Random) -> tuple[str, list[tuple[int, in
     return text, spans
 
 
-def chunks(
-    tokenizer: BertTokenizerFast, paragraphs: Sequence[str], seed: int
-) -> Iterator[tuple[list[int], list[float]]]:
+def chunks(tokenizer: BertTokenizerFast, prose: Sequence[str], seed: int) -> Iterator[tuple[list[int], list[float]]]:
     """Token ids of endless chunks of a document, and what each token is worth: 0 in prose, 1 or :data:`BETWEEN` in
     facts. Half of the chunks hold a passage or more, as chunks of long documents do at times."""
     rng, strangers = random.Random(f"{seed}:keeper"), people(SPLIT, seed)
@@ -61,7 +62,7 @@ def chunks(
         worth: list[float] = []
         dense = rng.choice([0.0, 0.0, 0.2, 0.5])
         while len(ids) < LENGTH - 2:
-            text, spans = rng.choice(paragraphs), None
+            text, spans = rng.choice(prose), None
             if rng.random() < dense:
                 text, spans = passage(next(strangers), rng)
             found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -74,14 +75,14 @@ def chunks(
         yield ids[skipped : skipped + LENGTH - 2], worth[skipped : skipped + LENGTH - 2]
 
 
-def tokenizer_of(paragraphs: Sequence[str], seed: int) -> BertTokenizerFast:
+def tokenizer_of(prose: Sequence[str], seed: int) -> BertTokenizerFast:
     """A cased WordPiece tokenizer over the commonest words and pieces of words of prose and facts, and all characters.
 
     A trained one would not be a function of its seed: the trainer breaks ties at random.
     """
     rng, splitter = random.Random(f"{seed}:keeper:tokenizer"), BertPreTokenizer()
     told = [passage(person, rng)[0] for person in islice(people(SPLIT, seed), TOLD)]
-    words = Counter(word for text in (*paragraphs[:PARAGRAPHS], *told) for word, _ in splitter.pre_tokenize_str(text))
+    words = Counter(word for text in (*prose[:PARAGRAPHS], *told) for word, _ in splitter.pre_tokenize_str(text))
     pieces: Counter[str] = Counter()
     for word, count in words.items():
         for first in range(len(word)):
@@ -98,14 +99,14 @@ def tokenizer_of(paragraphs: Sequence[str], seed: int) -> BertTokenizerFast:
     return BertTokenizerFast(vocabulary, do_lower_case=False, strip_accents=False)
 
 
-def train(paragraphs: Sequence[str], folder: Path, steps: int, seed: int) -> list[float]:
+def train(prose: Sequence[str], folder: Path, steps: int, seed: int) -> list[float]:
     """Train the classifier on the CPU and write it to ``folder`` as a Hugging Face model; the losses of all steps.
 
     Label 1 is "keep", as :class:`utaca.methods.llmlingua2.LLMLingua2` wants it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
-    tokenizer = tokenizer_of(paragraphs, seed)
+    tokenizer = tokenizer_of(prose, seed)
     tokenizer.save_pretrained(folder)
     config = BertConfig(
         vocab_size=len(tokenizer),
@@ -122,8 +123,8 @@ def train(paragraphs: Sequence[str], folder: Path, steps: int, seed: int) -> lis
     rate = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, LEARNING_RATE, total_steps=steps, pct_start=min(0.3, WARM_UP / steps)
     )
-    stream, losses = chunks(tokenizer, paragraphs, seed), []
-    for _ in progress(range(steps), total=steps, unit="step", description="training the keeper"):
+    stream, losses = chunks(tokenizer, prose, seed), []
+    for _ in progress(range(steps), total=steps, unit="step", description="training the classifier"):
         ids, worth = (torch.tensor(rows) for rows in zip(*islice(stream, BATCH), strict=True))
         ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
         ids = torch.cat((torch.full((BATCH, 1), ends[0]), ids, torch.full((BATCH, 1), ends[1])), 1)
@@ -136,3 +137,8 @@ def train(paragraphs: Sequence[str], folder: Path, steps: int, seed: int) -> lis
         losses.append(loss.item())
     model.eval().save_pretrained(folder)
     return losses
+
+
+def make(settings: Settings, output: Path) -> None:
+    """Train the classifier into ``output``: weights and tokenizer."""
+    train(paragraphs(settings), output, settings.steps(STEPS), settings.seed)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
+from training import llmlingua_classifier as classifier
 from utaca.biographies.people import people
-from utaca.readers.tiny import keeper
 
 PROSE = [f"qqq {'qq ' * n}qqqq, qq." for n in range(20, 40)]
 """No name, value or wording of a fact holds a q twice."""
@@ -18,44 +18,44 @@ PROSE = [f"qqq {'qq ' * n}qqqq, qq." for n in range(20, 40)]
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "TOLD", 300)
-    monkeypatch.setattr(keeper, "WORDS", 500)
-    monkeypatch.setattr(keeper, "PIECES", 500)
-    monkeypatch.setattr(keeper, "LENGTH", 256)
-    monkeypatch.setattr(keeper, "BATCH", 2)
+    monkeypatch.setattr(classifier, "TOLD", 300)
+    monkeypatch.setattr(classifier, "WORDS", 500)
+    monkeypatch.setattr(classifier, "PIECES", 500)
+    monkeypatch.setattr(classifier, "LENGTH", 256)
+    monkeypatch.setattr(classifier, "BATCH", 2)
 
 
 def test_names_and_values_of_a_passage_are_marked() -> None:
     rng = random.Random(0)
-    for person in islice(people(keeper.SPLIT, 0), 50):
-        text, spans = keeper.passage(person, rng)
+    for person in islice(people(classifier.SPLIT, 0), 50):
+        text, spans = classifier.passage(person, rng)
         marked = [text[first:last] for first, last in spans]
         assert marked.count(person.name) == text.count(person.name)
         assert len(set(marked) - {person.name}) >= 1
 
 
 def test_facts_are_worth_more_than_prose() -> None:
-    tokenizer = keeper.tokenizer_of(PROSE, 0)
+    tokenizer = classifier.tokenizer_of(PROSE, 0)
     seen = set()
-    for ids, worth in islice(keeper.chunks(tokenizer, PROSE, 0), 20):
-        assert len(ids) == len(worth) == keeper.LENGTH - 2
+    for ids, worth in islice(classifier.chunks(tokenizer, PROSE, 0), 20):
+        assert len(ids) == len(worth) == classifier.LENGTH - 2
         for token, value in zip(tokenizer.convert_ids_to_tokens(ids), worth, strict=True):
             seen.add(value)
             if "qq" in token:
                 assert value == 0.0
             elif token.removeprefix("##") not in ("q", ",", "."):
                 assert value > 0.0
-    assert seen == {0.0, keeper.BETWEEN, 1.0}
+    assert seen == {0.0, classifier.BETWEEN, 1.0}
 
 
 def test_it_learns_is_a_function_of_its_seed_and_keeps_facts(tmp_path: Path) -> None:
-    losses = [keeper.train(PROSE, tmp_path / name, 25, 3) for name in "ab"]
+    losses = [classifier.train(PROSE, tmp_path / name, 25, 3) for name in "ab"]
     assert losses[0] == losses[1]
     assert sum(losses[0][-5:]) < sum(losses[0][:5]) * 0.7
     assert len({(tmp_path / name / "model.safetensors").read_bytes() for name in "ab"}) == 1
     model = AutoModelForTokenClassification.from_pretrained(tmp_path / "a")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "a")
-    fact, _ = keeper.passage(next(people("test", 0)), random.Random(1))
+    fact, _ = classifier.passage(next(people("test", 0)), random.Random(1))
     encoded = tokenizer(PROSE[0] + " " + fact, return_tensors="pt", return_offsets_mapping=True)
     starts = encoded.pop("offset_mapping")[0, 1:-1, 0]
     keep = model(**encoded).logits.softmax(-1)[0, 1:-1, 1]

@@ -20,14 +20,15 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
+from training.settings import Settings, Tiny
+from training.tiny.examples import ALL_ATTRIBUTES, Batch, Examples, Shape
+from training.tiny.reading import ReadingBatch
 from utaca.errors import UserError
 from utaca.readers.attention import ATTENTION, Rotary
-from utaca.readers.tiny.examples import ALL_ATTRIBUTES, Batch, Examples, Shape
-from utaca.readers.tiny.reading import ReadingBatch
 from utaca.records import atomic_path
 from utaca.records.progress import counter
 from utaca.settings.machine import keep_freed_memory, natural_dtype, return_freed_memory
-from utaca.settings.schema import Memory, ReaderTraining
+from utaca.settings.schema import Memory
 
 # Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and annealed by a cosine, twice. With Muon,
 # larger initial weights and shorter first documents copying had emerged at step 600, with AdamW at 2e-3 not at 700.
@@ -135,7 +136,7 @@ SCHEDULE = (
 )
 
 
-def build(settings: ReaderTraining, tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
+def build(settings: Tiny, tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
     """A fresh Llama of the settings' size; the caller seeds torch."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -233,8 +234,7 @@ def _mean(parts: Sequence[Tensor], like: Tensor) -> Tensor:
 
 
 def train(
-    settings: ReaderTraining,
-    memory: Memory,
+    settings: Settings,
     tokenizer: PreTrainedTokenizerBase,
     paragraphs: Sequence[str],
     folder: Path,
@@ -249,14 +249,15 @@ def train(
     recorded state, so that on a CPU the weights are those of an uninterrupted run. Raises :class:`UserError` where
     the schedule does not fit the memory, and where the checkpoint is of other settings.
     """
+    memory = settings.tiny.memory
     _check(memory, schedule)
     keep_freed_memory()
     torch.set_flush_denormal(True)  # Attention far from its peak is denormal, and slow to multiply.
     folder.mkdir(parents=True, exist_ok=True)
     place = torch.device(device)
     torch.manual_seed(settings.seed)
-    model = build(settings, tokenizer).to(place)
-    probe = torch.nn.Linear(settings.hidden_size, len(ALL_ATTRIBUTES)).to(place)
+    model = build(settings.tiny, tokenizer).to(place)
+    probe = torch.nn.Linear(settings.tiny.hidden_size, len(ALL_ATTRIBUTES)).to(place)
     rotary = Rotary(model)
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.dim() != 2 or "embed" in name]
@@ -272,7 +273,7 @@ def train(
     schedulers = [torch.optim.lr_scheduler.LambdaLR(o, lambda step: rates[min(step, total - 1)]) for o in optimizers]
     examples = Examples(tokenizer, paragraphs, settings.seed)
     generator = torch.Generator().manual_seed(settings.seed)
-    checkpoint, recipe = folder / "checkpoint.pt", repr((settings, memory, schedule))
+    checkpoint, recipe = folder / "checkpoint.pt", repr((settings, schedule))
     curve: list[dict[str, float]] = []
     begin, spent = 0, 0.0
     if checkpoint.exists():
@@ -335,12 +336,12 @@ def _check(memory: Memory, schedule: Sequence[Stage]) -> None:
     if memory.prefill_budget or memory.prefill_chunk != memory.n_local:
         raise UserError(
             "the tiny reader is trained for a prefill without retrieval, a window at a time; "
-            "set reader.memory.prefill_budget to 0 and reader.memory.prefill_chunk to reader.memory.n_local"
+            "set tiny.memory.prefill_budget to 0 and tiny.memory.prefill_chunk to tiny.memory.n_local"
         )
     for shape in (shape for stage in schedule for shape in stage.shapes if not shape.full):
         if shape.length > 2 * memory.n_local and shape.length % memory.n_local:
             raise UserError(
-                f"reader.memory.n_local is {memory.n_local}, of which the training documents of {shape.length} tokens "
+                f"tiny.memory.n_local is {memory.n_local}, of which the training documents of {shape.length} tokens "
                 "are no multiple; choose 256 or 512"
             )
 

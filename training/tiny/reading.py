@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from training.tiny.examples import Batch
 from utaca.readers.attention import Rotary
-from utaca.readers.tiny.examples import Batch
 from utaca.settings.schema import Memory
 
 

@@ -1,7 +1,4 @@
-"""The tiny reader's recipe: prose, tokenizer, training, model card.
-
-Its prose is never the paper's articles, which are test material, and its people belong to splits of their own.
-"""
+"""The tiny reader's recipe: tokenizer, training, model card; its people belong to splits of their own."""
 
 from __future__ import annotations
 
@@ -15,38 +12,26 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerFast
 
+from training.prose import paragraphs
+from training.settings import Settings
+from training.tiny.examples import ALL_ATTRIBUTES
+from training.tiny.tokenizer import train_tokenizer
+from training.tiny.training import SCHEDULE, train
 from utaca.biographies.attributes import draw_value
-from utaca.biographies.corpora import folder
-from utaca.biographies.corpora.embedded import articles
-from utaca.biographies.corpora.topics import training_topics
 from utaca.biographies.narratives import narrative
 from utaca.biographies.people import people
 from utaca.biographies.sentences import abstention, summary
 from utaca.readers.load import resolve_device
-from utaca.readers.tiny.examples import ALL_ATTRIBUTES
-from utaca.readers.tiny.tokenizer import train_tokenizer
-from utaca.readers.tiny.training import SCHEDULE, train
 from utaca.records import atomic_path
-from utaca.settings import schema
 
 TOKENIZER_PARAGRAPHS, TOKENIZER_PEOPLE = 4000, 4000
 
 
-def paragraphs(settings: schema.ReaderTraining) -> list[str]:
-    """Embedded prose over topics of its own and, where one is named, the settings' corpus, shuffled."""
-    texts = articles(training_topics(), settings.seed + 1, crowded=True)
-    if settings.corpus:
-        texts = [*texts, *folder.articles(settings.corpus, "reader.training.corpus")]
-    found = [p.strip() for text in texts for p in text["text"].split("\n\n") if len(p.strip()) >= 80]
-    random.Random(f"{settings.seed}:prose").shuffle(found)
-    return found
-
-
-def tokenizer(settings: schema.ReaderTraining, prose: Sequence[str]) -> PreTrainedTokenizerFast:
+def tokenizer(settings: Settings, prose: Sequence[str]) -> PreTrainedTokenizerFast:
     """The tokenizer, trained on prose and on facts in equal measure, and on every pair of digits."""
     pairs = [f"{number:02} {number:02}" for number in range(100)] * 100
     texts = itertools.chain(prose[:TOKENIZER_PARAGRAPHS], _facts(settings.seed), pairs)
-    return train_tokenizer(texts, settings.vocabulary)
+    return train_tokenizer(texts, settings.tiny.vocabulary)
 
 
 def _facts(seed: int) -> Iterator[str]:
@@ -59,48 +44,39 @@ def _facts(seed: int) -> Iterator[str]:
         yield abstention(chosen[0], person.name)
 
 
-def make(settings: schema.Reader, output: Path) -> None:
+def make(settings: Settings, output: Path) -> None:
     """Train the reader from nothing into ``output``: weights, tokenizer, loss curve, model card.
 
     A killed training resumes from the checkpoint in ``output``.
     """
-    prose = paragraphs(settings.training)
-    device = resolve_device(settings.device)
-    seconds = train(
-        settings.training,
-        settings.memory,
-        tokenizer(settings.training, prose),
-        prose,
-        output,
-        schedule=tuple(
-            replace(stage, steps=max(1, round(stage.steps * settings.training.share))) for stage in SCHEDULE
-        ),
-        device=device,
-    )
+    prose = paragraphs(settings)
+    device = resolve_device(settings.tiny.device)
+    schedule = tuple(replace(stage, steps=settings.steps(stage.steps)) for stage in SCHEDULE)
+    seconds = train(settings, tokenizer(settings, prose), prose, output, schedule=schedule, device=device)
     with atomic_path(output / "README.md") as scratch:
         scratch.write_text(_model_card(settings, output, seconds, device))
 
 
-def _model_card(settings: schema.Reader, folder: Path, seconds: float, device: str) -> str:
-    training, memory, corpus = settings.training, settings.memory, Path(settings.training.corpus).name
+def _model_card(settings: Settings, folder: Path, seconds: float, device: str) -> str:
+    sizes, memory, corpus = settings.tiny, settings.tiny.memory, Path(settings.corpus).name
     parameters = sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
     with (folder / "curve.csv").open() as curve:
         steps = sum(1 for _ in curve) - 1
     prose = f"embedded synthetic prose and `{corpus}`" if corpus else "embedded synthetic prose"
-    trial = f"**A trial**: {training.share:.2%} of the schedule. It reads nothing.\n\n" if training.share < 1 else ""
-    named = f" --config 'reader={{training: {{corpus: {corpus}}}}}'" if corpus else ""
+    trial = f"**A trial**: {settings.share:.2%} of the schedule. It reads nothing.\n\n" if settings.share < 1 else ""
+    named = f" --config corpus={corpus}" if corpus else ""
     return f"""# The tiny reader
 
 A Llama-architecture model of {parameters / 1e6:.2f} M parameters that the project trains itself, so that its pipeline
 runs where no model hub is within reach. It copies facts about invented people out of documents, and says that a fact
 is unknown where it does not find it. It knows nothing of the world and answers nothing else.
 
-{trial}- **Load**: `AutoModelForCausalLM.from_pretrained(folder)`, a `LlamaForCausalLM` of {training.layers} layers, of
-  width {training.hidden_size}, {training.heads} query and {training.kv_heads} key-value heads; bfloat16 safetensors;
-  own byte-level BPE of {training.vocabulary} entries with digits in pairs; chat template; greedy `generation_config`.
+{trial}- **Load**: `AutoModelForCausalLM.from_pretrained(folder)`, a `LlamaForCausalLM` of {sizes.layers} layers, of
+  width {sizes.hidden_size}, {sizes.heads} query and {sizes.kv_heads} key-value heads; bfloat16 safetensors;
+  own byte-level BPE of {sizes.vocabulary} entries with digits in pairs; chat template; greedy `generation_config`.
 - **Ask** "Summarize the birth date and university of <person>." behind a document. The answer is one sentence for each
   attribute, "The birth date of <person> is <value>." or "... is unknown."; 27 attributes are known.
-- **Made by** `snakemake --cores all{named} -- reader`, seed {training.seed}, {steps} steps in
+- **Made by** `snakemake -s training/Snakefile --cores all tiny{named}`, seed {settings.seed}, {steps} steps in
   {seconds / 60:.0f} minutes on {device} with {torch.get_num_threads()} threads. `curve.csv` holds the losses of every
   step.
 - **Data**: {prose}, and biographies of invented people (Faker, several European

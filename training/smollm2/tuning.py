@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from training.smollm2.examples import DOUBTS, FACTS, UNKNOWN, Asking, Example, Examples
 from utaca.errors import UserError
 from utaca.readers.attention import Rotary
 from utaca.readers.load import Reader
-from utaca.readers.smollm2.examples import DOUBTS, FACTS, UNKNOWN, Asking, Example, Examples
 from utaca.records import atomic_path
 from utaca.records.progress import counter
 

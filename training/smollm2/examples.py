@@ -417,10 +417,10 @@ def squad(path: Path, apart: Path | None) -> list[dict[str, Any]]:
     """Articles of a SQuAD file to be trained on: without :data:`APART` and the paragraphs of the file ``apart``."""
     kept = set()
     if apart is not None:
-        for article in articles(apart, "reader.training.squad_apart"):
+        for article in articles(apart, "adapter.squad_apart"):
             kept |= {_plain(paragraph["context"]) for paragraph in article["paragraphs"]}
     found = []
-    for article in articles(path, "reader.training.squad"):
+    for article in articles(path, "adapter.squad"):
         if article["title"] in APART:
             continue
         paragraphs = [p for p in article["paragraphs"] if _plain(p["context"]) not in kept]

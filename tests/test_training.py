@@ -1,0 +1,87 @@
+"""The trainings beside the package: their settings, and what their workflow makes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from commands import snakemake
+from conftest import ROOT
+from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
+
+from training.settings import load
+from training.tiny.training import SCHEDULE
+from utaca.errors import UserError
+
+TRAININGS = ("tiny", "adapter", "llmlingua_classifier")
+
+
+def train(folder: Path, *arguments: str) -> str:
+    """What Snakemake says of trainings; they succeed."""
+    done = snakemake(folder, "-s", "training/Snakefile", "--cores", "1", *arguments)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_every_training_is_a_target(checkout: Path, name: str) -> None:
+    said = train(checkout, "--quiet", "host", "-n", name)
+    assert re.findall(r"^rule (\w+):", said, re.MULTILINE) == [name]
+    assert f"output: results/training/{name}" in said
+    assert f"log: logs/training/{name}.log" in said
+
+
+def test_the_reader_and_the_classifier_are_trained_by_their_rules(checkout: Path) -> None:
+    """The smallest share of the steps, one a stage, of a narrow model on a tiny corpus."""
+    (checkout / "hills").mkdir()
+    (checkout / "hills" / "hills.txt").write_text("The hills are old. " * 30 + "\n\n" + "The rivers are young. " * 30)
+    sizes = "tiny={hidden_size: 32, layers: 3, heads: 2, kv_heads: 1, vocabulary: 600}"
+    targets, trial = ("tiny", "llmlingua_classifier"), ("share=0.0001", "corpus=hills", sizes)
+    train(checkout, *targets, "--config", *trial)
+    results = checkout / "results" / "training"
+    assert sorted(path.name for path in results.iterdir()) == ["llmlingua_classifier", "tiny"]
+    folder = results / "tiny"
+    assert len((folder / "curve.csv").read_text().splitlines()) == 1 + len(SCHEDULE)
+    card = (folder / "README.md").read_text()
+    assert "**A trial**" in card
+    assert "`hills`" in card
+    assert AutoModelForCausalLM.from_pretrained(folder).config.num_hidden_layers == 3
+    assert AutoTokenizer.from_pretrained(folder).chat_template
+    assert not (folder / "checkpoint.pt").exists()
+    classifier = AutoModelForTokenClassification.from_pretrained(results / "llmlingua_classifier")
+    assert classifier.config.id2label[1] == "keep"
+    assert "Nothing to be done" in train(checkout, "-n", *targets, "--config", *trial)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"tiny": {"kv_heads": "3"}}, "tiny.heads is 4 but must be a multiple of tiny.kv_heads, which is 3"),
+        ({"tiny": {"hidden_size": "190"}}, "tiny.hidden_size is 190 but must be a multiple of twice tiny.heads"),
+        ({"tiny": {"layer": 6}}, "unknown config key tiny.layer; did you mean tiny.layers?"),
+        ({"tiny": {"device": "gpu"}}, "tiny.device is 'gpu' but must be one of"),
+        ({"tiny": {"memory": {"n_local": "many"}}}, "tiny.memory.n_local must be a whole number"),
+        ({"tiny": 3}, "tiny must be a mapping of keys to values, not 3."),
+        ({"share": 2}, "share is 2 but must be a number"),
+        ({"corpus": 2020}, "corpus must be a text"),
+        ({"seeds": 1}, "unknown config key seeds; did you mean seed?"),
+        ({"adapter": {"squad": None}}, "adapter.squad must be a text"),
+    ],
+    ids=str,
+)
+def test_a_faulty_setting_is_a_sentence(changed: dict[str, Any], sentence: str) -> None:
+    config = yaml.safe_load((ROOT / "training" / "config.yaml").read_text(encoding="utf-8"))
+    for key, value in changed.items():
+        config[key] = {**config[key], **value} if isinstance(value, dict) else value
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        load(config)
+
+
+def test_a_faulty_command_is_refused_before_any_work(checkout: Path) -> None:
+    done = snakemake(checkout, "-s", "training/Snakefile", "-n", "tiny", "--config", "tiny={heads: 5}")
+    assert done.returncode == 1
+    assert "Error: tiny.heads is 5 but must be a multiple" in done.stdout
+    assert "Traceback" not in done.stdout

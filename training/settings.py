@@ -1,0 +1,72 @@
+"""The settings of the trainings (``training/config.yaml``), typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from utaca.errors import UserError
+from utaca.settings import models
+from utaca.settings.schema import Memory
+
+
+def _at_least(minimum: int) -> Any:
+    return field(metadata={"minimum": minimum})
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """The tiny reader: its sizes, and the block memory that it is trained for."""
+
+    device: str = field(repr=False, metadata={"choices": ["auto", "cpu", "cuda"]})
+    hidden_size: int = _at_least(8)
+    layers: int = _at_least(1)
+    heads: int = _at_least(1)
+    kv_heads: int = _at_least(1)
+    intermediate_size: int = _at_least(8)
+    vocabulary: int = _at_least(300)
+    memory: Memory
+
+    def __post_init__(self) -> None:
+        if self.heads % self.kv_heads:
+            raise UserError(
+                f"tiny.heads is {self.heads} but must be a multiple of tiny.kv_heads, which is {self.kv_heads}"
+            )
+        if self.hidden_size % (2 * self.heads):
+            raise UserError(
+                f"tiny.hidden_size is {self.hidden_size} but must be a multiple of twice tiny.heads, which is "
+                f"{self.heads}, so that a head's width is even"
+            )
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Files of questions that SmolLM2's adapter is tuned on, and of those that are kept out; "" where there is none."""
+
+    squad: str
+    squad_apart: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of all trainings; ``share`` is that of the steps which are done."""
+
+    seed: int
+    corpus: str
+    share: float = field(metadata={"minimum": 1e-4, "maximum": 1.0})
+    tiny: Tiny
+    adapter: Adapter
+
+    def steps(self, whole: int) -> int:
+        """The share of ``whole`` steps, one at least."""
+        return max(1, round(whole * self.share))
+
+
+def load(config: Mapping[str, Any]) -> Settings:
+    """The settings from Snakemake's config, where nested values may be texts.
+
+    Raises :class:`utaca.errors.UserError` that names every unknown, missing or faulty key.
+    """
+    models.refuse_misread(config)
+    return models.build(Settings, models.typed(Settings, config))

@@ -1,0 +1,1 @@
+"""The tiny reader, a small Llama that the project trains itself and ships."""
