@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from utaca.biographies import narratives, templates
+from training import narratives
+from training.narratives import narrative, wordings
+from utaca.biographies import templates
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.dataset import biographies, drafts
-from utaca.biographies.narratives import narrative, wordings
 from utaca.biographies.people import LOCALES, SPLITS, draw_person, normalised, people, split_of
 from utaca.biographies.sentences import abstention, summaries, summary
 from utaca.errors import UserError

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from training.narratives import Wordings
 from utaca import data_files
 from utaca.biographies.attributes import Values
 from utaca.biographies.corpora.embedded import Grammar, Vocabulary
 from utaca.biographies.corpora.topics import Topics
-from utaca.biographies.narratives import Wordings
 from utaca.biographies.templates import Templates
 from utaca.errors import UserError
 from utaca.reporting.paper import Tables
@@ -126,7 +126,6 @@ def test_a_stage_has_the_texts_that_it_reads_among_its_code() -> None:
     assert read_by("corpus") == prose
     assert read_by("draw_biographies") == {"biographies/values.yaml", "biographies/fillers.yaml"}
     assert read_by("table", "test") == {"paper.yaml"}
-    assert {"biographies/wordings.yaml", *prose} <= read_by("reader")
     assert {"biographies/writer.yaml", "biographies/values.yaml"} <= read_by("pad") & read_by("write_biographies")
 
 
