@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from utaca.biographies import narratives
+from training import narratives
+from training.narratives import narrative, wordings
+from utaca.biographies import templates
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.dataset import biographies, drafts
-from utaca.biographies.narratives import narrative, wordings
 from utaca.biographies.people import LOCALES, SPLITS, draw_person, normalised, people, split_of
 from utaca.biographies.sentences import abstention, summaries, summary
 from utaca.errors import UserError
 from utaca.records import SCHEMAS
-from utaca.reference import writer
 
 ATTRIBUTES = TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES
 
@@ -169,7 +169,7 @@ def _blanked(wording):
 
 
 def test_no_wording_is_one_of_the_reference_writer():
-    held_out = set().union(*(_blanked(text) for text in _texts(writer.templates().model_dump())))
+    held_out = set().union(*(_blanked(text) for text in _texts(templates.templates().model_dump())))
     assert len(held_out) > 100
     assert [wording for wording in _texts(wordings().model_dump()) if _blanked(wording) & held_out] == []
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from training.narratives import narrative
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
-from utaca.biographies.narratives import narrative
 from utaca.biographies.padding import counter
 from utaca.biographies.people import split_of
 from utaca.biographies.sentences import abstention, summary

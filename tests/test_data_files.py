@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from training.narratives import Wordings
 from utaca import data_files
 from utaca.biographies.attributes import Values
 from utaca.biographies.corpora.embedded import Grammar, Vocabulary
 from utaca.biographies.corpora.topics import Topics
-from utaca.biographies.narratives import Wordings
+from utaca.biographies.templates import Templates
 from utaca.errors import UserError
-from utaca.reference.writer import Templates
 from utaca.reporting.paper import Tables
 from utaca.settings.modules import closure, code
 
@@ -124,9 +124,8 @@ def read_by(script: str, maker: str = "") -> set[str]:
 def test_a_stage_has_the_texts_that_it_reads_among_its_code() -> None:
     prose = {f"biographies/{name}.yaml" for name in ("topics", "vocabulary", "grammar")}
     assert read_by("corpus") == prose
-    assert read_by("draw_biographies") == {"biographies/values.yaml"}
+    assert read_by("draw_biographies") == {"biographies/values.yaml", "biographies/fillers.yaml"}
     assert read_by("table", "test") == {"paper.yaml"}
-    assert {"biographies/wordings.yaml", *prose} <= read_by("reader")
     assert {"biographies/writer.yaml", "biographies/values.yaml"} <= read_by("pad") & read_by("write_biographies")
 
 

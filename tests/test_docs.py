@@ -18,9 +18,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from snakemake.cli import parse_config
 
+from bench import rules
 from utaca.errors import UserError
 from utaca.plan import STAGES, Plan
-from utaca.reference import agreement, reading
 from utaca.reporting import quote
 from utaca.reporting.points import label_in_words
 from utaca.settings import runs, schema
@@ -131,10 +131,10 @@ def test_the_shipped_card_is_the_quoted_one() -> None:
 
 def test_agreement_figures_are_those_of_the_commands() -> None:
     """What the pipeline's page tells of labeller and judge, computed anew from the pairs and the second reading."""
-    read = reading.table(reading.read(ROOT / "data" / "annotations" / "reading.jsonl"))
+    read = rules.table_of_reading(rules.read_answers())
     rows = {name: cells for line in read.splitlines() for name, *cells in [line.strip("| ").split(" | ")]}
     (count, labels, kappa, _), (answers, passes, *_) = rows["labels, all"], rows["CAS, passed at 0.5"]
-    pairs = agreement.read(ROOT / "tests" / "data" / "judge_pairs.csv")
+    pairs = rules.read_pairs()
     kept = [pair for pair in pairs if pair.part == "kept"]
     within = [f"{sum(pair.agrees for pair in own) / len(own):.1%}".replace("%", " %") for own in (pairs, kept)]
     told = " ".join((ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8").split())

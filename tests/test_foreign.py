@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from utaca.biographies.writer import write_narratives
 from utaca.data_files import root
 from utaca.endpoints import check
+from utaca.endpoints.writer import write_narratives
 from utaca.errors import UserError
 from utaca.judging import cas, labels
 from utaca.readers import gguf, public

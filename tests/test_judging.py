@@ -9,8 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from utaca.biographies import writer
-from utaca.endpoints import prompts
+from utaca.endpoints import prompts, writer
 from utaca.endpoints.client import Answers
 from utaca.endpoints.store import identity
 from utaca.errors import UserError

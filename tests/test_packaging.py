@@ -80,9 +80,10 @@ answer = utaca.generate(memory, "Summarize the university of Maria Olsson.", bud
 files = [m.__file__ for name, m in sys.modules.items() if name.split(".")[0] == "utaca" and m.__file__]
 assert utaca.Detector and utaca.load_detector
 from utaca.biographies.corpora import embedded, topics
-from utaca.reference import revision, writer
+from utaca.biographies import templates
+from utaca.reference import revision
 assert embedded.articles(topics.paper_articles()[:1], 0, 2)
-assert writer.write("Ann Bell", [("hobby", "Chess")]) and revision()
+assert templates.write("Ann Bell", [("hobby", "Chess")]) and revision()
 print(json.dumps({"text": answer.text, "path": reader.settings.path, "files": files}))
 """
 

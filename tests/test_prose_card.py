@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from conftest import ROOT
 
+from training.narratives import wordings
 from training.smollm2.examples import APART, squad
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
-from utaca.biographies.narratives import wordings
 from utaca.biographies.padding import Padder, counter
 from utaca.biographies.sentences import abstention, summary
 from utaca.card import figures, prose

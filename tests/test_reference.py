@@ -13,13 +13,15 @@ from typing import Any
 import pydantic
 import pytest
 
+from bench import rules
 from utaca import data_files
+from utaca.biographies import templates
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, Values, draw_value
 from utaca.biographies.people import LOCALES
 from utaca.endpoints import Request, ask, check
 from utaca.errors import UserError
-from utaca.reference import agreement, judge, labeller, names, writer
-from utaca.reference.__main__ import main, server
+from utaca.reference import judge, labeller, names
+from utaca.reference.__main__ import server
 from utaca.settings.schema import Endpoint
 
 FACTS = [
@@ -122,8 +124,8 @@ def test_port_taken_is_one_sentence(address: str) -> None:
 @pytest.mark.parametrize("person", ["Emma Thompson", "Jens Klaus", "Zoé Chauvet", "Erdal Mälzer", "李 娜"])
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_biography_states_every_value(person: str, count: int) -> None:
-    sentences = writer.write(person, FACTS[:count])
-    assert sentences == writer.write(person, FACTS[:count])
+    sentences = templates.write(person, FACTS[:count])
+    assert sentences == templates.write(person, FACTS[:count])
     assert 8 <= len(sentences) <= 16
     assert person in sentences[0]
     text = " ".join(sentences)
@@ -133,7 +135,7 @@ def test_biography_states_every_value(person: str, count: int) -> None:
 
 
 def test_biographies_of_the_same_fact_differ_by_the_person() -> None:
-    assert len({sentence for i in range(60) for sentence in writer.write(f"Ann {i}", [("hobby", "Chess")])}) > 100
+    assert len({sentence for i in range(60) for sentence in templates.write(f"Ann {i}", [("hobby", "Chess")])}) > 100
 
 
 def labels(answer: str, tokens: list[str], sentence: str = "The birth date of P Q is v.") -> list[int]:
@@ -286,7 +288,7 @@ def test_scores(prediction: str, wanted: str, expected: float) -> None:
 
 
 DATA = Path(__file__).parent / "data"
-PAIRS = agreement.read(DATA / "judge_pairs.csv")
+PAIRS = rules.read_pairs()
 # Scores by hand are not changed to suit the rules. A job with a word more is narrower as a rule, and that make-up is
 # another thing than make takes more than rules.
 KNOWN_FALSE_PASSES = {
@@ -302,7 +304,7 @@ def test_pairs_by_hand_are_many_and_of_every_kind() -> None:
     kinds = {pair.kind for pair in PAIRS}
     assert len(PAIRS) >= 300
     assert len(kinds) >= 30
-    assert {pair.part for pair in PAIRS} == set(agreement.PARTS)
+    assert {pair.part for pair in PAIRS} == set(rules.PARTS)
     assert sum(pair.kind == "abstention" for pair in PAIRS) >= 30
     # Scores of one sort only would reward a judge that always gives that score.
     assert 0.3 < sum(pair.wanted == 0 for pair in PAIRS) / len(PAIRS) < 0.7
@@ -315,7 +317,7 @@ def test_pairs_by_hand_are_many_and_of_every_kind() -> None:
 )
 def test_rules_agree_with_scores_by_hand(part: str, floor: float) -> None:
     own = [pair for pair in PAIRS if pair.part == part]
-    assert sum(pair.agrees for pair in own) / len(own) >= floor, agreement.table(own)
+    assert sum(pair.agrees for pair in own) / len(own) >= floor, rules.table_of_pairs(own)
 
 
 @pytest.mark.parametrize(("part", "floor"), [("second development", 0.8), ("kept", 0.6)])
@@ -323,7 +325,7 @@ def test_no_kind_of_answer_is_misread(part: str, floor: float) -> None:
     second = [pair for pair in PAIRS if pair.part == part]
     for kind in {pair.kind for pair in second}:
         own = [pair for pair in second if pair.kind == kind]
-        assert sum(pair.agrees for pair in own) / len(own) >= floor, agreement.table(own)
+        assert sum(pair.agrees for pair in own) / len(own) >= floor, rules.table_of_pairs(own)
 
 
 @pytest.mark.parametrize("attribute", TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES)
@@ -389,36 +391,7 @@ def test_nothing_wrong_passes() -> None:
 
 
 def test_another_place_of_the_same_name_does_not_pass() -> None:
-    assert all(0 < pair.given < agreement.PASS for pair in PAIRS if pair.kind == "namesake")
-
-
-def test_agreement_is_reported_by_kind_and_part() -> None:
-    right = agreement.Pair("date", "later", "birth date", "1985", "1985", "", wanted=1.0, given=1.0, reason="")
-    wrong = agreement.Pair("date", "held out", "birth date", "1984", "1985", "", wanted=0.0, given=0.5, reason="close")
-    table = agreement.table([right, wrong])
-    assert "| date | 2 | 50.0% | 50.0% | 0.250 | 1 |" in table
-    assert "| **held out** | 1 | 0.0% | 0.0% | 0.500 | 1 |" in table
-    assert "| **later** | 1 | 100.0% | 100.0% | 0.000 | 0 |" in table
-    assert "- date (held out): birth date, '1984' for '1985': 0.50 by rule (close), 0.00 by hand" in table
-
-
-def test_agreement_on_the_command_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("sys.argv", ["reference", "--agreement", str(DATA / "judge_pairs.csv")])
-    main()
-    assert f"| **all** | {len(PAIRS)} |" in capsys.readouterr().out
-    broken = tmp_path / "pairs.csv"
-    broken.write_text("kind,score\n", encoding="utf-8")
-    with pytest.raises(UserError, match="must have the columns kind, part"):
-        agreement.read(broken)
-
-
-def test_score_of_a_pair_does_not_depend_on_its_score_by_hand(tmp_path: Path) -> None:
-    turned = tmp_path / "pairs.csv"
-    lines = ["kind,part,attribute,prediction,reference,score,note", "x,later,company,Google LLC,Google,0,"]
-    turned.write_text("\n".join(lines), encoding="utf-8")
-    assert agreement.read(turned)[0].given == 1
+    assert all(0 < pair.scored < rules.PASS for pair in PAIRS if pair.kind == "namesake")
 
 
 VALUES = data_files.read("biographies/values.yaml", Values)
@@ -454,7 +427,7 @@ def test_drawn_values_are_themselves_and_no_other(attribute: str) -> None:
 @pytest.mark.parametrize(("attribute", "values"), [("hobby", VALUES.hobbies), ("company", VALUES.companies)])
 def test_no_value_passes_for_another(attribute: str, values: tuple[str, ...]) -> None:
     question = f"What is the {attribute} of Clara Weiss?"
-    passed = [pair for pair in permutations(values, 2) if judge.score(question, attribute, *pair)[0] >= agreement.PASS]
+    passed = [pair for pair in permutations(values, 2) if judge.score(question, attribute, *pair)[0] >= rules.PASS]
     assert not passed
 
 

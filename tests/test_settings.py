@@ -61,7 +61,7 @@ def test_every_option_of_every_group_composes(root: Path) -> None:
 
 
 def test_groups_know_the_three_roles(root: Path) -> None:
-    others = {"scale", "reader", "corpus", "documents", "suites", "detectors", "card", "tasks"}
+    others = {"scale", "reader", "corpus", "suites", "detectors", "card", "tasks"}
     assert set(groups(root)) == others | {"writer", "labeller", "judge"}
 
 
@@ -849,10 +849,11 @@ def test_closures_are_the_real_import_graph(root: Path, monkeypatch: pytest.Monk
         listed = set(closure(Path("workflow/scripts") / f"{stem}.py", Path("src"), ("utaca.reporting.registry", "")))
         assert set(loaded) <= listed, stem
         beyond = {path for path in listed - set(loaded) if path.endswith(".py")}
-        # the reference endpoint, what merges adapters, and the tokenizer of a model that was fetched, with what reads
-        # its files, are loaded where they are needed
+        # the reference endpoint, with its writer, what merges adapters, and the tokenizer of a model that was fetched,
+        # with what reads its files, are loaded where they are needed
         readers = ("lora", "tokenizer", "files", "gguf", "public", "families")
-        lazy = ("reference/", *(f"readers/{name}.py" for name in readers), "room.py", "layout.py")
+        told = ("biographies/__init__.py", "biographies/templates.py")
+        lazy = ("reference/", *told, *(f"readers/{name}.py" for name in readers), "room.py", "layout.py")
         named = tuple(f"src/utaca/{name}" for name in lazy)
         assert all(path.startswith(named) for path in beyond), (stem, beyond)
 

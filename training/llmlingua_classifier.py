@@ -16,10 +16,10 @@ import torch.nn.functional as F  # noqa: N812
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import BertConfig, BertForTokenClassification, BertTokenizerFast
 
+from training.narratives import narrative
 from training.prose import paragraphs
 from training.settings import Settings
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
-from utaca.biographies.narratives import narrative
 from utaca.biographies.people import Person, people
 from utaca.biographies.sentences import summary
 from utaca.records.progress import progress

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from training.narratives import narrative
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
-from utaca.biographies.narratives import narrative
 from utaca.biographies.people import Person, faker, people
 from utaca.biographies.sentences import abstention, summary
 from utaca.readers.prompts import SEPARATOR, Prompts, question

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from training.narratives import narrative
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
-from utaca.biographies.narratives import narrative
 from utaca.biographies.people import Person, people, split_of
 from utaca.biographies.sentences import abstention, summary
 from utaca.readers.prompts import SEPARATOR, frame, question

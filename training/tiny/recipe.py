@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerFast
 
+from training.narratives import narrative
 from training.prose import paragraphs
 from training.settings import Settings
 from training.tiny.examples import ALL_ATTRIBUTES
 from training.tiny.tokenizer import train_tokenizer
 from training.tiny.training import SCHEDULE, train
 from utaca.biographies.attributes import draw_value
-from utaca.biographies.narratives import narrative
 from utaca.biographies.people import people
 from utaca.biographies.sentences import abstention, summary
 from utaca.readers.load import resolve_device

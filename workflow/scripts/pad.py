@@ -8,8 +8,7 @@ from utaca.readers.tokenizer import load_tokenizer
 from utaca.records.logs import stage_log
 from utaca.records.progress import progress
 from utaca.records.tables import rows, write
-from utaca.settings import schema
-from utaca.settings.checks import build, digest
+from utaca.settings.checks import digest
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     params = snakemake.params
     tokenizer = load_tokenizer(*params.tokenizer)
-    options = build(schema.Documents, params.documents, "documents")
-    padder = Padder(rows(snakemake.input.corpus, "corpus"), counter(tokenizer), params.corpus, options)
+    padder = Padder(rows(snakemake.input.corpus, "corpus"), counter(tokenizer), params.corpus, params.documents)
     biographies = rows(snakemake.input.biographies, "biographies")
     documents = []
     for biography in progress(biographies, total=len(biographies), unit="document", description="padding"):

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from utaca.biographies.dataset import biographies, drafts
-from utaca.biographies.writer import write_narratives
+from utaca.endpoints.writer import write_narratives
 from utaca.records.logs import stage_log
 from utaca.records.tables import write
 from utaca.settings import schema

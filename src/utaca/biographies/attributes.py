@@ -45,10 +45,6 @@ MAX_LENGTH = 100
 """Characters of a value, at most."""
 
 _LONGEST = {"user agent": 80, "catch phrase": 60}
-MONTHS = (
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-)  # fmt: skip
 
 
 Listed = Entries[Annotated[str, StringConstraints(max_length=MAX_LENGTH)]]
@@ -80,14 +76,13 @@ def _date(rng: random.Random, first_year: int, last_year: int) -> str:
     first = datetime.date(first_year, 1, 1).toordinal()
     last = datetime.date(last_year, 12, 31).toordinal()
     day = datetime.date.fromordinal(rng.randint(first, last))
-    month = MONTHS[day.month - 1]
     return rng.choice(
         (
             day.isoformat(),
-            f"{month} {day.day}, {day.year}",
+            f"{day:%B} {day.day}, {day.year}",
             f"{day.month:02}/{day.day:02}/{day.year}",
-            f"{day.day} {month[:3]}, {day.year}",
-            f"{day.day} {month} {day.year}",
+            f"{day.day} {day:%b}, {day.year}",
+            f"{day.day} {day:%B} {day.year}",
         )
     )
 

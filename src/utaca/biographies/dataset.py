@@ -10,47 +10,19 @@ from itertools import islice
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.people import Person, people
 from utaca.biographies.sentences import summary
+from utaca.data_files import Entries, Sentence, Text, read
 from utaca.errors import UserError
 
 Write = Callable[[str, Sequence[tuple[str, str]]], Sequence[str]]
 
-_FILLERS: tuple[str, ...] = (
-    "The sky is really blue.",
-    "The grass is green.",
-    "The sun is warm.",
-    "The sea is wide.",
-    "The night is quiet.",
-    "Snow is cold.",
-    "The river flows on.",
-    "Birds sing in the morning.",
-    "The moon is bright.",
-    "The wind blows softly.",
-    "Stones are hard.",
-    "The road is long.",
-    "The tea is still hot.",
-    "Leaves fall in autumn.",
-    "The cat sleeps all day.",
-    "Bread smells good.",
-    "The clock ticks slowly.",
-    "Clouds drift by.",
-    "The apples are ripe.",
-    "Rain makes the streets wet.",
-    "The garden is full of flowers.",
-    "Mountains are high.",
-    "The lamp is lit.",
-    "A dog barks far away.",
-    "The chair is made of wood.",
-    "Water is clear.",
-    "The stars are far away.",
-    "The window is open.",
-    "Summer days are long.",
-    "The bridge is old.",
-    "Honey is sweet.",
-    "The forest is dark.",
-    "Here we go.",
-    "There and back again.",
-)
 _FILLERS_BETWEEN = (4, 16)
+
+
+class Fillers(Text):
+    """Simple sentences around the summary of a biography with one fact."""
+
+    fillers: Entries[Sentence]
+
 
 _ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "train": TRAINING_ATTRIBUTES,
@@ -63,7 +35,7 @@ def among_fillers(
     attribute: str, person: str, value: str, rng: random.Random, fillers: tuple[int, int] = _FILLERS_BETWEEN
 ) -> list[str]:
     """Sentences of a biography with one fact: its summary somewhere among simple fillers, their number between two."""
-    sentences = rng.choices(_FILLERS, k=rng.randint(*fillers))
+    sentences = rng.choices(read("biographies/fillers.yaml", Fillers).fillers, k=rng.randint(*fillers))
     sentences.insert(rng.randint(0, len(sentences)), summary(attribute, person, value))
     return sentences
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import random
 import re
 
-from utaca.biographies.attributes import MONTHS, day_of
+from utaca.biographies.attributes import Attribute, day_of
 from utaca.biographies.people import normalised
+from utaca.data_files import Entries, Text, read
 
 _DATES = ("birth date", "marriage date")
 _PLACES = ("birth place", "work place")
 _LOWERED = ("major", "hobby", "marital status")
-# Words of values that keep their capital inside a sentence.
-_CAPITALISED = {"English", "French", "German", "Italian", "Spanish", "Tango", "Judo", "Pilates", "Sudoku"}
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LEGAL = re.compile(
     r",? (?:(?:AG|GmbH) & Co\. )?"
@@ -27,42 +26,17 @@ _LEGAL_FORMS = ("Ltd", "Inc", "plc")
 _NO_COUNTRY = re.compile(r"^\W|\(|, Netherlands Antilles$")
 _IDLE = {"a", "an", "and", "of", "the"}
 
-_ALIASES: dict[str, dict[str, str]] = {
-    "university": {
-        "Massachusetts Institute of Technology": "MIT",
-        "California Institute of Technology": "Caltech",
-        "Georgia Institute of Technology": "Georgia Tech",
-        "University College London": "UCL",
-        "National University of Singapore": "NUS",
-        "University of Hong Kong": "HKU",
-        "Technical University of Munich": "TUM",
-        "EPFL": "Swiss Federal Institute of Technology Lausanne",
-        "ETH Zurich": "Swiss Federal Institute of Technology",
-    },
-    "company": {
-        "IBM": "International Business Machines",
-        "BMW": "Bayerische Motoren Werke",
-        "Volkswagen": "VW",
-        "General Electric": "GE",
-        "JPMorgan Chase": "JP Morgan",
-        "Walt Disney": "Disney",
-    },
-    "major": {
-        "Computer Science": "informatics",
-        "Law": "jurisprudence",
-        "Theology": "divinity",
-        "Mathematics": "maths",
-        "Economics": "economic science",
-        "Artificial Intelligence": "AI",
-        "Statistics": "stats",
-    },
-    "hobby": {"Stamp collecting": "philately", "Coin collecting": "numismatics", "Birdwatching": "birding"},
-    "marital status": {"Single": "unmarried"},
-}
-_TOWNS = {
-    "Vienna": "Wien", "Warsaw": "Warszawa", "Prague": "Praha", "Mumbai": "Bombay", "Chennai": "Madras",
-    "Beijing": "Peking", "Bucharest": "București", "Athens": "Athína",
-}  # fmt: skip
+
+class Forms(Text):
+    """Other names of values by attribute, towns in other words, and words that keep their capital in a sentence."""
+
+    aliases: dict[Attribute, dict[str, str]]
+    towns: dict[str, str]
+    capitalised: Entries[str]
+
+
+def _forms() -> Forms:
+    return read("biographies/forms.yaml", Forms)
 
 
 def meaning(attribute: str, value: str) -> frozenset[str]:
@@ -90,16 +64,16 @@ def other_form(attribute: str, value: str, rng: random.Random) -> str:
     form; a colour is written as words; some names are given as their initials, or in full. One number is taken from
     ``rng``, whatever the attribute.
     """
-    own = random.Random(rng.getrandbits(64))
-    if alias := _ALIASES.get(attribute, {}).get(value):
+    own, forms = random.Random(rng.getrandbits(64)), _forms()
+    if alias := forms.aliases.get(attribute, {}).get(value):
         return alias
     if attribute in _DATES:
         return _date(value, own)
     if attribute in _PLACES and not _NO_COUNTRY.search(value):
         town = _bare(attribute, value)
-        return _TOWNS.get(town, town)
+        return forms.towns.get(town, town)
     if attribute in _LOWERED:
-        return " ".join(word if word in _CAPITALISED else _lowered(word) for word in value.split())
+        return " ".join(word if word in forms.capitalised else _lowered(word) for word in value.split())
     if attribute == "company" and len(value) > 2 and not _OTHER_LEGAL.search(value):
         return without if (without := _bare(attribute, value)) != value else f"{value} {own.choice(_LEGAL_FORMS)}"
     if attribute == "favorite color":
@@ -116,9 +90,9 @@ def _date(value: str, rng: random.Random) -> str:
     date = day_of(value)
     if date is None:
         return value
-    day, month, year = date.day, MONTHS[date.month - 1], date.year
+    day, year = date.day, date.year
     ending = {1: "st", 2: "nd", 3: "rd"}.get(day % 10 if day // 10 != 1 else 0, "th")
-    ordinal = f"the {day}{ending} of {month} {year}"
+    ordinal = f"the {day}{ending} of {date:%B} {year}"
     if any(character.isalpha() for character in value):
         return ordinal if rng.random() < 0.3 else date.isoformat()
-    return rng.choice((ordinal, f"{day} {month} {year}", f"{month} {day}, {year}"))
+    return rng.choice((ordinal, f"{day} {date:%B} {year}", f"{date:%B} {day}, {year}"))

@@ -5,25 +5,22 @@ from __future__ import annotations
 import random
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, chain
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Literal
 
+from utaca.biographies import hard
 from utaca.biographies.corpora.text import paragraphs
-from utaca.biographies.crowd import crowd
-from utaca.biographies.telling import Passage, Subject, joined, passages
+from utaca.biographies.passages import Passage, Piece, dealt, joined
+from utaca.biographies.source import SENTENCE_END
 from utaca.errors import UserError
-from utaca.settings import schema
 
 SEPARATOR = "\n\n"
 TOLERANCE = 0.01
 """Largest deviation of a document's length from the length asked for."""
 
-_BLOCK = 16
-_NUMBERS = range(1000, 10000)
 _ATTEMPTS = 60
-_SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
 _WORD_END = re.compile(r"\S(?=\s|$)")
 
 
@@ -33,31 +30,13 @@ def counter(tokenizer: Any) -> Callable[[str], int]:
     return lambda text: len(backend.encode(text, add_special_tokens=False))
 
 
-@dataclass(frozen=True)
-class _Piece:
-    title: str
-    text: str
-    size: int
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A part of a document between blank lines."""
-
-    told: Passage | _Piece
-
-    @property
-    def text(self) -> str:
-        return self.told.text
-
-
 class Padder:
     """Pads biographies with the prose of a corpus.
 
     ``articles`` are rows of schema ``corpus``, ``count`` gives a text's length in the reader's tokens (see
-    :func:`counter`), ``corpus`` is the name recorded in the documents, ``options`` say how documents tell of people. A
-    paragraph that occurs twice in the corpus is used once. Paragraphs are counted when first needed and never again.
-    Raises :class:`UserError` for a corpus without usable paragraphs.
+    :func:`counter`), ``corpus`` is the name recorded in the documents, ``documents`` the key of the config. A paragraph
+    that occurs twice in the corpus is used once. Paragraphs are counted when first needed and never again. Raises
+    :class:`UserError` for a corpus without usable paragraphs.
     """
 
     def __init__(
@@ -65,7 +44,7 @@ class Padder:
         articles: Sequence[Mapping[str, Any]],
         count: Callable[[str], int],
         corpus: str,
-        options: schema.Documents | None = None,
+        documents: Literal["paper", "hard"] = "paper",
     ) -> None:
         seen: set[str] = set()
         self._articles: list[tuple[str, list[str]]] = []
@@ -82,107 +61,56 @@ class Padder:
         self._sizes: list[list[int] | None] = [None] * len(self._articles)
         self._count = count
         self._corpus = corpus
-        self._options = options or schema.Documents()
+        self._hard = documents == "hard"
 
     def document(self, biography: Mapping[str, Any], n_tokens: int, rng: random.Random) -> dict[str, Any]:
         """A row of schema ``documents``: the biography in a text of ``n_tokens`` tokens, to within 1 %.
 
         The biography's sentences stay whole and in order. With several facts they are dealt into two to four groups
-        at increasing random depths; with one fact they stay together. What else ``options`` ask for is told in
-        :mod:`utaca.biographies.telling`: each of a crowd is dealt and placed as the person is. Padding takes articles
-        in random order without replacement, their paragraphs whole and in order; of the last article a run from a
-        random paragraph is taken, and the last paragraph may be cut at a sentence end, else at a word end. A passage
-        that is to stand some blocks after the sentence that names its person parts a paragraph at a sentence end.
+        at increasing random depths; with one fact they stay together. How hard documents differ is told in
+        :mod:`utaca.biographies.hard`; theirs part a paragraph at a sentence end where a value is to stand. Padding
+        takes articles in random order without replacement, their paragraphs whole and in order; of the last article a
+        run from a random paragraph is taken, and the last paragraph may be cut at a sentence end, else at a word end.
         No paragraph comes twice before all were used. Raises :class:`UserError` where what is to be told is longer
         than ``n_tokens`` or leaves too little padding, or where no cut comes within 1 %.
         """
-        threads = self._threads(biography, rng)
-        alone = len(threads) == 1 and not self._options.apart
+        threads = hard.threads(biography, rng) if self._hard else [dealt(biography, rng)]
         told = [text for passage in chain(*threads) for text in (passage.naming, passage.text) if text]
-        size = self._count((" " if alone else SEPARATOR).join(told))
+        size = self._count((SEPARATOR if self._hard else " ").join(told))
         slack = int(n_tokens * TOLERANCE)
         if size > n_tokens:
-            crowd = self._options.crowd
-            raise UserError(
-                f"biography {biography['id']} {f'and its crowd of {crowd} have' if crowd else 'has'} {size} tokens and "
-                f"{'do' if crowd else 'does'} not fit into a document of {n_tokens}; "
-                f"raise scale.{biography['split']}.tokens{' or lower documents.crowd' if crowd else ''}"
-            )
-        if alone and size >= n_tokens - slack:
-            return self._row(biography, [_Part(joined(threads[0]))], size)
+            crowd = f" with its crowd of {hard.CROWD}" if self._hard else ""
+            what = f"biography {biography['id']} has {size} tokens{crowd} and does not fit into a document"
+            raise self._too_short(f"{what} of {n_tokens}", biography["split"])
+        if not self._hard and size >= n_tokens - slack:
+            return self._row(biography, [joined(threads[0])], size)
         # How far the whole text's count is off the sum of its parts' counts, learnt from the attempt before.
         surplus = 0
         for _ in range(_ATTEMPTS):
             pieces = self._pieces(n_tokens - size - surplus, slack, rng)
-            gaps = self._gaps(pieces, biography["split"], n_tokens)
-            if self._options.spread == "groups":
-                threads = [_fitting(thread, gaps) for thread in threads]
-            parts = _arranged(self._placed(threads, pieces, gaps, alone, rng), pieces)
-            row = self._row(biography, parts)
+            padding = sum(piece.size for piece in pieces)
+            if self._hard:
+                if padding < hard.APART:
+                    between = f"{hard.APART} tokens of padding between a name and its value"
+                    raise self._too_short(f"a document of {n_tokens} tokens leaves no {between}", biography["split"])
+                placed = hard.placed(threads, pieces, rng)
+            else:
+                threads = [_fitting(threads[0], len(pieces) + 1)]
+                places = sorted(rng.sample(range(len(pieces) + 1), len(threads[0])))
+                placed = [((place, 0), passage) for place, passage in zip(places, threads[0], strict=True)]
+            row = self._row(biography, _arranged(placed, pieces))
             if abs(row["n_tokens"] - n_tokens) <= slack:
                 return row
-            surplus = row["n_tokens"] - size - sum(piece.size for piece in pieces)
-        raise UserError(
-            f"no cut brings the document of biography {biography['id']} to {n_tokens} tokens within 1 %; "
-            f"raise scale.{biography['split']}.tokens"
-        )
+            surplus = row["n_tokens"] - size - padding
+        document = f"the document of biography {biography['id']} to {n_tokens} tokens"
+        raise self._too_short(f"no cut brings {document} within 1 %", biography["split"])
 
-    def _threads(self, biography: Mapping[str, Any], rng: random.Random) -> list[list[Passage]]:
-        """The passages of the person, then of each of the crowd."""
-        facts = tuple((fact["attribute"], fact["value"]) for fact in biography["facts"])
-        if len(dict(facts)) < len(facts):
-            raise ValueError(f"biography {biography['id']} has an attribute twice")
-        options = self._options
-        # The locale serves the values that are drawn here.
-        locale = biography.get("locale", "")
-        own = random.Random(0 if options == schema.Documents(name=options.name) else rng.getrandbits(64))
-        # Whatever the options, the same one of the crowd says the same.
-        people, *seeds = (random.Random(own.getrandbits(64)) for _ in range(options.crowd + 2))
-        others = crowd(biography, options.crowd, people) if options.crowd else []
-        numbers = own.sample(_NUMBERS, options.crowd + 1)
-        subjects = [
-            Subject(biography["person"], locale, facts, tuple(biography["sentences"]), "biography",
-                    biography["id"], numbers[0]),
-            *(Subject(other.name, locale, other.facts, other.sentences, "crowd", other.name, number)
-              for other, number in zip(others, numbers[1:], strict=True)),
-        ]  # fmt: skip
-        taken = dict(facts)
-        return [
-            passages(subject, taken, options, seed if place else rng, seed)
-            for place, (subject, seed) in enumerate(zip(subjects, seeds, strict=True))
-        ]
+    def _too_short(self, what: str, split: str) -> UserError:
+        return UserError(f"{what}; raise scale.{split}.tokens{' or take documents=paper' if self._hard else ''}")
 
-    def _gaps(self, pieces: list[_Piece], split: str, n_tokens: int) -> int:
-        """How many places there are before, between and after the pieces, those alone that leave room for ``apart``."""
-        apart = self._options.apart * _BLOCK
-        left = list(accumulate((piece.size for piece in reversed(pieces)), initial=0))
-        if left[-1] < apart:
-            raise UserError(
-                f"a document of {n_tokens} tokens leaves no {apart} tokens of padding between a name and its value; "
-                f"raise scale.{split}.tokens or lower documents.apart"
-            )
-        return sum(room >= apart for room in left)
-
-    def _placed(
-        self, threads: list[list[Passage]], pieces: list[_Piece], gaps: int, alone: bool, rng: random.Random
-    ) -> list[tuple[tuple[int, int], _Part]]:
-        """What is told and where, in order: before which piece, or after which character of it."""
-        found: list[tuple[tuple[int, int], float, _Part]] = []
-        for thread in threads:
-            if self._options.spread == "groups":
-                chosen = sorted(rng.sample(range(gaps), len(thread)))
-            else:
-                chosen = sorted(rng.choices(range(gaps), k=len(thread)))
-            # Those of one place stand in random order, but each person's own in theirs.
-            ties = [0.0] * len(thread) if alone else sorted(rng.random() for _ in thread)
-            for gap, tie, passage in zip(chosen, ties, thread, strict=True):
-                if passage.naming:
-                    found.append(((gap, 0), tie, _Part(replace(passage, parts=(passage.naming,)))))
-                found.append((_further(pieces, gap, self._options.apart * _BLOCK), tie, _Part(passage)))
-        found.sort(key=lambda each: each[:2])
-        return [(place, part) for place, _, part in found]
-
-    def _row(self, biography: Mapping[str, Any], parts: list[_Part], n_tokens: int | None = None) -> dict[str, Any]:
+    def _row(
+        self, biography: Mapping[str, Any], parts: Sequence[Passage | Piece], n_tokens: int | None = None
+    ) -> dict[str, Any]:
         row = {key: biography[key] for key in ("id", "split", "person", "facts")}
         text = SEPARATOR.join(part.text for part in parts)
         spans: list[dict[str, Any]] = []
@@ -191,16 +119,17 @@ class Padder:
         for part in parts:
             start = end + len(SEPARATOR) if spans else 0
             end = start + len(part.text)
-            told = part.told
-            kind, source = (told.kind, told.source) if isinstance(told, Passage) else ("article", told.title)
-            if spans and kind == "article" and (spans[-1]["kind"], spans[-1]["source"]) == (kind, source):
+            if (
+                spans
+                and part.kind == "article"
+                and (spans[-1]["kind"], spans[-1]["source"]) == (part.kind, part.source)
+            ):
                 spans[-1]["end"] = end
             else:
-                spans.append({"kind": kind, "source": source, "start": start, "end": end})
-            if isinstance(told, Passage) and kind == "biography":
-                for attribute, value, first, last in told.values:
-                    place = {"attribute": attribute, "text": value, "start": start + first, "end": start + last}
-                    stated.setdefault(attribute, place)
+                spans.append({"kind": part.kind, "source": part.source, "start": start, "end": end})
+            for attribute, value, first, last in part.values if part.kind == "biography" else ():
+                place = {"attribute": attribute, "text": value, "start": start + first, "end": start + last}
+                stated.setdefault(attribute, place)
         return {
             **row,
             "text": text,
@@ -219,9 +148,9 @@ class Padder:
             sizes = self._sizes[article] = [self._size(text) for text in self._articles[article][1]]
         return sizes
 
-    def _pieces(self, needed: int, slack: int, rng: random.Random) -> list[_Piece]:
+    def _pieces(self, needed: int, slack: int, rng: random.Random) -> list[Piece]:
         """Paragraphs of ``needed`` tokens together, at most ``slack`` fewer where a cut allows it."""
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
         order: list[int] = []
         while needed > slack:
             if not order:
@@ -242,12 +171,12 @@ class Padder:
                     if needed > slack:
                         pieces.extend(self._cut(title, text, needed, slack))
                     return pieces
-                pieces.append(_Piece(title, text, size))
+                pieces.append(Piece(title, text, size))
                 needed -= size
         return pieces
 
-    def _cut(self, title: str, text: str, needed: int, slack: int) -> list[_Piece]:
-        for pattern, least in ((_SENTENCE_END, needed - slack), (_WORD_END, 1)):
+    def _cut(self, title: str, text: str, needed: int, slack: int) -> list[Piece]:
+        for pattern, least in ((SENTENCE_END, needed - slack), (_WORD_END, 1)):
             ends = [match.end() for match in pattern.finditer(text)]
             low, high = 0, len(ends)
             while low < high:
@@ -257,45 +186,29 @@ class Padder:
                 else:
                     high = middle
             if low:
-                piece = _Piece(title, text[: ends[low - 1]], self._size(text[: ends[low - 1]]))
+                piece = Piece(title, text[: ends[low - 1]], self._size(text[: ends[low - 1]]))
                 if piece.size >= least:
                     return [piece]
         return []
 
 
-def _fitting(thread: list[Passage], places: int) -> list[Passage]:
+def _fitting(passages: list[Passage], places: int) -> list[Passage]:
     """The passages, the last ones joined where there are more than places for them."""
-    kept = min(len(thread), places)
-    return [*thread[: kept - 1], joined(thread[kept - 1 :])]
+    kept = min(len(passages), places)
+    return [*passages[: kept - 1], joined(passages[kept - 1 :])]
 
 
-def _further(pieces: list[_Piece], gap: int, tokens: int) -> tuple[int, int]:
-    """The first place at a sentence end that at least so many tokens of padding part from a gap."""
-    place = gap
-    while tokens > 0 and place < len(pieces):
-        piece = pieces[place]
-        if piece.size > tokens:
-            # Tokens are taken to be spread evenly over a paragraph.
-            ends = (match.end() for match in _SENTENCE_END.finditer(piece.text))
-            within = (end for end in ends if end * piece.size >= tokens * len(piece.text))
-            end = next(within, len(piece.text))
-            return (place, end) if end < len(piece.text) else (place + 1, 0)
-        tokens -= piece.size
-        place += 1
-    return place, 0
-
-
-def _arranged(told: list[tuple[tuple[int, int], _Part]], pieces: list[_Piece]) -> list[_Part]:
-    """The parts of a document: the pieces with what is told between and within them."""
-    parts: list[_Part] = []
+def _arranged(told: Iterable[tuple[tuple[int, int], Passage]], pieces: list[Piece]) -> list[Passage | Piece]:
+    """The parts of a document: the pieces with what is told between and within them, see :func:`hard.placed`."""
+    parts: list[Passage | Piece] = []
     waiting = deque(told)
     for place, piece in enumerate(pieces):
         start = 0
         while waiting and waiting[0][0][0] == place:
-            (_, end), part = waiting.popleft()
+            (_, end), passage = waiting.popleft()
             if end > start:
-                parts.append(_Part(replace(piece, text=piece.text[start:end].strip())))
+                parts.append(replace(piece, text=piece.text[start:end].strip()))
                 start = end
-            parts.append(part)
-        parts.append(_Part(replace(piece, text=piece.text[start:].strip()) if start else piece))
-    return [*parts, *(part for _, part in waiting)]
+            parts.append(passage)
+        parts.append(replace(piece, text=piece.text[start:].strip()) if start else piece)
+    return [*parts, *(passage for _, passage in waiting)]

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# The full stop of a title or an initial ends no sentence.
+SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
+"""An end of a sentence. Padding is parted at any; that one is a title's full stop does no harm there."""
+# In a biography, the full stop of a title or an initial ends no sentence.
 _SENTENCE_END = re.compile(
-    r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bProf)(?<!\bSt)(?<!\b[A-Z])[.!?][\"'”’)\]]*(?=\s|$)"
+    r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bProf)(?<!\bSt)(?<!\b[A-Z])" + SENTENCE_END.pattern
 )
 _WORD = re.compile(r"\w+")
 

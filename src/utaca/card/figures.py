@@ -229,7 +229,7 @@ def _prose(rows: pd.DataFrame, config: schema.Config) -> list[Figure]:
             measures = {
                 F1: [scores.f1(row.answer, row.values_) for row in _rows(stated)],
                 EXACT_MATCH: [scores.exact_match(row.answer, row.values_) for row in _rows(stated)],
-                ABSTAINED: [float(scores.normalised(row.answer) == scores.UNKNOWN) for row in _rows(stated)],
+                ABSTAINED: [float(scores.normalise(row.answer) == [scores.UNKNOWN]) for row in _rows(stated)],
             }
             found += _means(stated, str(cell), FULL, measures, config)[0]
             continue

@@ -1,8 +1,8 @@
 """Test documents and questions: people, values, wordings and articles that are no part of the tiny reader's training.
 
 The people are of the split ``reader_validation``, natural prose is worded by the rules of
-:mod:`utaca.reference.writer`, the prose around comes from the configured corpus. A document depends on seed, corpus,
-tokenizer, cell and its own number alone: a larger card starts with the documents of a smaller one.
+:mod:`utaca.biographies.templates`, the prose around comes from the configured corpus. A document depends on seed,
+corpus, tokenizer, cell and its own number alone: a larger card starts with the documents of a smaller one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from utaca.biographies.corpora.text import paragraphs
 from utaca.biographies.padding import SEPARATOR, Padder
 from utaca.biographies.people import Person, people
 from utaca.biographies.sentences import summary
+from utaca.biographies.templates import write
 from utaca.errors import UserError
-from utaca.reference.writer import write
 
 SPLIT = "reader_validation"
 ATTRIBUTES = (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES)

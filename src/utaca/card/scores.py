@@ -15,11 +15,6 @@ FURTHER_WORDS = 4
 """A value is found where an answer gives it with at most so many further words."""
 
 
-def normalised(text: str) -> str:
-    """SQuAD's normal form: lower case without punctuation and articles, single spaces."""
-    return " ".join(normalise(text))
-
-
 def f1(answer: str, golds: Iterable[str]) -> float:
     """SQuAD's F1 of an answer's tokens, against the best of the gold answers."""
     return max(token_f1(answer, gold) for gold in golds)
@@ -27,24 +22,23 @@ def f1(answer: str, golds: Iterable[str]) -> float:
 
 def exact_match(answer: str, golds: Iterable[str]) -> float:
     """SQuAD's exact match: 1 where the answer is a gold answer in normal form."""
-    return float(any(normalised(answer) == normalised(gold) for gold in golds))
+    return float(any(normalise(answer) == normalise(gold) for gold in golds))
 
 
-def stated(answer: str, attribute: str, person: str) -> str:
-    """What an answer says of an attribute, without the full stop of its sentence."""
-    return extract(answer, attribute, person).strip().removesuffix(".").strip()
+def stated(answer: str, attribute: str, person: str) -> list[str]:
+    """The words of what an answer says of an attribute, in SQuAD's normal form."""
+    return normalise(extract(answer, attribute, person))
 
 
 def abstains(answer: str, attribute: str, person: str) -> bool:
     """Whether an answer says that the value is unknown."""
-    return normalised(stated(answer, attribute, person)).startswith(UNKNOWN)
+    return " ".join(stated(answer, attribute, person)).startswith(UNKNOWN)
 
 
 def found(answer: str, attribute: str, person: str, values: Iterable[str]) -> bool:
     """Whether an answer gives one of the values, in SQuAD's normal form and in one piece, see :data:`FURTHER_WORDS`."""
-    given = normalised(stated(answer, attribute, person)).split()
-    for value in values:
-        wanted = normalised(value).split()
+    given = stated(answer, attribute, person)
+    for wanted in map(normalise, values):
         places = range(len(given) - len(wanted) + 1)
         if len(given) <= len(wanted) + FURTHER_WORDS and any(given[n : n + len(wanted)] == wanted for n in places):
             return True

@@ -22,6 +22,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rapidfuzz.distance import Prefix
+
 from utaca.biographies.sentences import summary
 from utaca.reference.statements import TAKEN_BACK
 
@@ -48,10 +50,6 @@ class Sentence:
     @property
     def attribute_start(self) -> int:
         return self.start + len("The ")
-
-    @property
-    def attribute_end(self) -> int:
-        return self.attribute_start + len(self.attribute)
 
 
 @dataclass(frozen=True)
@@ -119,8 +117,7 @@ def _opening(attribute: str, person: str) -> str:
 
 def _common(stated: str, wanted: str) -> int:
     """Length of the common beginning, letter case aside."""
-    pairs = enumerate(zip(stated.lower(), wanted.lower(), strict=False))
-    return next((i for i, (left, right) in pairs if left != right), min(len(stated), len(wanted)))
+    return Prefix.similarity(stated.lower(), wanted.lower())
 
 
 def _without_cut_opening(answer: str, last: Sentence, opening: str) -> Sentence:

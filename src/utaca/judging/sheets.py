@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import pyarrow as pa
+from pydantic import BeforeValidator, Field, NonNegativeInt, StringConstraints, ValidationError
+from pydantic.dataclasses import dataclass
 
 from utaca.errors import UserError
 from utaca.records import SCHEMAS
@@ -26,6 +27,8 @@ SPLITS = ("train", "validation", "test")
 DOUBTFUL, RANDOM = "doubtful", "random"
 
 Row = dict[str, Any]
+Label = Annotated[int, Field(ge=0, le=2)]
+Annotator = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,19 @@ class Correction:
     """
 
     where: str
-    split: str
+    split: Literal[SPLITS]
     document: str
-    budget: int
-    step: int
+    budget: NonNegativeInt
+    step: NonNegativeInt
     text: str
-    label: int | None
-    sample: str
-    human: int
-    annotator: str
+    label: Annotated[Label | None, BeforeValidator(lambda text: text or None)]
+    sample: Literal[DOUBTFUL, RANDOM]
+    human: Label
+    annotator: Annotator
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        return self.split, self.document, self.budget, self.step
 
 
 @dataclass(frozen=True)
@@ -58,40 +65,40 @@ class HumanScore:
     attribute: str
     prediction: str
     reference: str
-    human: float
-    annotator: str
+    human: Annotated[float, Field(ge=0, le=1)]
+    annotator: Annotator
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.document, self.suite, self.point, self.attribute
+
+
+Entry = TypeVar("Entry", Correction, HumanScore)
 
 
 def read_corrections(path: Path) -> list[Correction]:
     """The sheet of corrected labels. Raises :class:`UserError` naming the first faulty row, or the missing column."""
-    found: dict[tuple[str, str, int, int], Correction] = {}
-    for where, row in _rows(path, LABEL_COLUMNS):
-        correction = Correction(
-            where=where,
-            split=_choice(where, "split", row["split"], SPLITS),
-            document=row["document"],
-            budget=_whole(where, "budget", row["budget"]),
-            step=_whole(where, "step", row["step"]),
-            text=row["text"],
-            label=int(given) if (given := _choice(where, "label", row["label"], ("", "0", "1", "2"))) else None,
-            sample=_choice(where, "sample", row["sample"], (DOUBTFUL, RANDOM)),
-            human=int(_choice(where, "human", row["human"], ("0", "1", "2"))),
-            annotator=_annotator(where, row["annotator"]),
-        )
-        key = correction.split, correction.document, correction.budget, correction.step
-        _once(found, key, correction)
-    return list(found.values())
+    return _read(path, Correction, LABEL_COLUMNS)
 
 
 def read_scores(path: Path) -> list[HumanScore]:
     """The sheet of human scores. Raises :class:`UserError` naming the first faulty row, or the missing column."""
-    found: dict[tuple[str, str, str, str], HumanScore] = {}
-    for where, row in _rows(path, SCORE_COLUMNS):
-        texts = {name: row[name] for name in SCORE_COLUMNS if name not in ("human", "annotator")}
-        score = HumanScore(
-            where, **texts, human=_share(where, "human", row["human"]), annotator=_annotator(where, row["annotator"])
-        )
-        _once(found, (score.document, score.suite, score.point, score.attribute), score)
+    return _read(path, HumanScore, SCORE_COLUMNS)
+
+
+def _read(path: Path, kind: type[Entry], columns: Sequence[str]) -> list[Entry]:
+    found: dict[tuple, Entry] = {}
+    for where, row in _rows(path, columns):
+        try:
+            entry = kind(where=where, **row)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            said = f"{fault['input']!r} in column {fault['loc'][0]} ({fault['msg']})"
+            raise UserError(f"{where} has {said}; correct it, or export the sheet again") from None
+        if entry.key in found:
+            first = found[entry.key].where.rpartition(", ")[2]
+            raise UserError(f"{where} decides again what {first} decided; keep one of the two")
+        found[entry.key] = entry
     return list(found.values())
 
 
@@ -104,7 +111,7 @@ def matched_labels(labels: pa.Table, split: str, sheet: Iterable[Correction]) ->
     tokens = {(row["document"], row["budget"], row["step"]): row for row in labels.to_pylist()} if own else {}
     pairs = []
     for correction in own:
-        row = tokens.get((correction.document, correction.budget, correction.step))
+        row = tokens.get(correction.key[1:])
         what = f"document {correction.document!r}, budget {correction.budget}, step {correction.step} of split {split}"
         pairs.append((correction, _same(correction, row, ("text", "label"), what)))
     return pairs
@@ -118,7 +125,7 @@ def matched_scores(scores: Iterable[Mapping[str, Any]], sheet: Iterable[HumanSco
     judged = {(row["document"], row["suite"], row["point"], row["attribute"]): dict(row) for row in scores}
     pairs = []
     for score in sheet:
-        row = judged.get((score.document, score.suite, score.point, score.attribute))
+        row = judged.get(score.key)
         what = f"the {score.attribute} of document {score.document!r} under {score.suite}/{score.point}"
         pairs.append((score, _same(score, row, ("prediction", "reference"), what)))
     return pairs
@@ -163,42 +170,6 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, s
                 yield where, {name: row[name].removeprefix("'") for name in columns}
     except csv.Error as error:
         raise UserError(f"{path} is no CSV file ({error}); export it from the review page again") from error
-
-
-def _choice(where: str, column: str, text: str, allowed: Sequence[str]) -> str:
-    if text in allowed:
-        return text
-    listed = ", ".join(choice or "empty" for choice in allowed)
-    raise UserError(f"{where} has {text!r} in column {column}; give one of {listed}")
-
-
-def _whole(where: str, column: str, text: str) -> int:
-    if text.isascii() and text.isdigit():
-        return int(text)
-    raise UserError(f"{where} has {text!r} in column {column}; give a whole number, as the review page exports it")
-
-
-def _share(where: str, column: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if 0 <= value <= 1:
-        return value
-    raise UserError(f"{where} has {text!r} in column {column}; give a number from 0 to 1")
-
-
-def _annotator(where: str, text: str) -> str:
-    if text.strip():
-        return text.strip()
-    raise UserError(f"{where} names no annotator; write who decided in column annotator")
-
-
-def _once(found: dict, key: tuple, entry: Correction | HumanScore) -> None:
-    if key in found:
-        first = found[key].where.rpartition(", ")[2]
-        raise UserError(f"{entry.where} decides again what {first} decided; keep one of the two")
-    found[key] = entry
 
 
 def _same(entry: Correction | HumanScore, row: Row | None, columns: Sequence[str], what: str) -> Row:

@@ -16,5 +16,5 @@ def revision() -> str:
         (file for file in files(__name__).iterdir() if file.name.endswith((".py", ".json", ".txt"))),
         key=lambda file: file.name,
     )
-    sources.append(root() / "data" / "biographies" / "writer.yaml")
+    sources += [files("utaca.biographies") / "templates.py", root() / "data" / "biographies" / "writer.yaml"]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in sources)).hexdigest()[:8]

@@ -1,8 +1,4 @@
-"""Serve the reference model over HTTP, or hold its scores and labels against others.
-
-``python -m utaca.reference --port 8000`` serves; ``--agreement PAIRS.csv`` compares with scores given by hand,
-``--reading READING.jsonl`` with a second reading of readers' answers.
-"""
+"""Serve the reference model over HTTP: ``python -m utaca.reference --port 8000``."""
 
 from __future__ import annotations
 
@@ -10,10 +6,8 @@ import argparse
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 from utaca.errors import UserError
-from utaca.reference import agreement, reading
 from utaca.reference.app import MODEL, respond
 from utaca.terminal import print_any_letter
 
@@ -51,29 +45,11 @@ def server(host: str, port: int) -> ThreadingHTTPServer:
 
 def main() -> None:
     print_any_letter()
-    parser = argparse.ArgumentParser(prog="python -m utaca.reference", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m utaca.reference", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="port, 0: a free one (default: %(default)s)")
-    parser.add_argument(
-        "--agreement",
-        type=Path,
-        metavar="PAIRS",
-        help="print how far the scores agree with those by hand in a CSV file",
-    )
-    parser.add_argument(
-        "--reading",
-        type=Path,
-        metavar="READING",
-        help="print how far labels and scores agree with those of a second reading in a JSONL file",
-    )
     arguments = parser.parse_args()
     try:
-        if arguments.agreement is not None:
-            print(agreement.table(agreement.read(arguments.agreement)))
-            return
-        if arguments.reading is not None:
-            print(reading.table(reading.read(arguments.reading)))
-            return
         with server(arguments.host, arguments.port) as running:
             print(f"{MODEL} at http://{arguments.host}:{running.server_address[1]}/v1", flush=True)
             running.serve_forever()

@@ -12,7 +12,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from utaca.reference import judge, labeller, writer
+from utaca.biographies import templates
+from utaca.reference import judge, labeller
 
 MODEL = "utaca-reference"
 
@@ -22,7 +23,7 @@ _UNABLE = "I can only write a biography, label tokens or score an answer, given 
 
 def _biography(given: Mapping[str, Any]) -> dict[str, Any]:
     facts = [(fact["attribute"], fact["value"]) for fact in given["facts"]]
-    return {"sentences": writer.write(given["person"], facts)}
+    return {"sentences": templates.write(given["person"], facts)}
 
 
 def _label(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import re
 from calendar import month_abbr, month_name
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import accumulate, groupby, pairwise, takewhile
+from itertools import accumulate, groupby, pairwise
+
+from rapidfuzz.distance import Prefix
 
 from utaca.reference import dates, names, numbers, statements
 
@@ -32,6 +34,7 @@ _ARTICLES = ("the", "a", "an")
 _LONGER_BEFORE = re.compile(r"(?:\w|\d[.,])\Z")
 _LONGER_AFTER = re.compile(r"\w|[.,]\d")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+# Of statements in an answer: other than in prose, a semicolon and a line end one too.
 _SENTENCE_END = re.compile(r"[.;!?](?=\s|\Z)|\n")
 _ENCLOSING = re.compile(r"[,;@/()\n]")
 _SENTENCE = re.compile(r"^\s*The (.+?) of (.+?) is\b", re.IGNORECASE)
@@ -166,7 +169,7 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
         for (run, places), (aligned, _) in zip(said[left:left_end], wanted[right:right_end], strict=False):
             part = places[0] if expected is not None else len(_ENCLOSING.findall(text[: places[0]]))
             if part not in spoilt:
-                agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(run, aligned, strict=False)))
+                agreed = Prefix.similarity(run, aligned)
                 if agreed < len(run):
                     # Behind a wrong part of a date, the first digits of another one are right by chance.
                     agreed = 0 if expected is not None and spoilt else agreed

@@ -41,7 +41,11 @@ def table() -> dict[str, Any]:
 
 
 def fold(text: str) -> str:
-    """Text in lower case without accents and strokes."""
+    """Text in lower case without accents and strokes.
+
+    :func:`utaca.biographies.people.normalised` keeps strokes, on which the splits of people depend, and
+    :func:`utaca.judging.strings.normalise` is SQuAD's, which published scores depend on.
+    """
     if text.isascii():
         return text.lower()
     decomposed = unicodedata.normalize("NFKD", text.casefold().translate(_STROKES))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +98,7 @@ def _write(path: Path, text: str) -> None:
 def corpus_in_words(config: schema.Config) -> str:
     """The padding corpus, said to be synthetic where it is, and how documents are others than the paper's."""
     synthetic = " (synthetic prose)" if config.corpus.source == "embedded" else ""
-    paper_s = asdict(schema.Documents())
-    other = {key: value for key, value in asdict(config.documents).items() if key != "name" and value != paper_s[key]}
-    options = f", documents with {', '.join(f'{key} {value}' for key, value in other.items())}" if other else ""
-    return f"{config.corpus.name}{synthetic}{options}"
+    return f"{config.corpus.name}{synthetic}{', hard documents' if config.documents == 'hard' else ''}"
 
 
 def endpoint_in_words(endpoint: schema.Endpoint) -> str:

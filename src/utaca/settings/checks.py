@@ -94,7 +94,7 @@ def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
         yield from _name_faults(config.run, "run")
     if config.run in SHARED_FOLDERS:
         yield f"run is {config.run!r}, which is a folder that runs share; give it another name."
-    for name in ("reader", "corpus", "documents", *ROLES, "scale"):
+    for name in ("reader", "corpus", *ROLES, "scale"):
         yield from _name_faults(getattr(config, name).name, f"{name}.name")
     splits = [(f"scale.{split}", getattr(config.scale, split)) for split in ("train", "validation", "test")]
     unsound = [fault for path, split in splits for fault in _split_faults(split, path)]

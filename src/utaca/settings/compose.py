@@ -21,7 +21,7 @@ from utaca.settings.methods import settings_of
 _CORPUS_FILE = (".jsonl", ".parquet")
 CHOICE_KEY = "use"
 SHIPPED = "shipped"
-BASE_GROUPS = ("scale", "reader", "corpus", "documents", "writer", "labeller")
+BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
 """Groups that tell runs apart; the others add to a run."""
 
 
@@ -77,7 +77,8 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     if not named["run"]:
         names = {key: option for key, option in said.choices.items() if key in BASE_GROUPS}
         alone = not said.keys and not said.whole and said.choices.keys() <= set(BASE_GROUPS)
-        named["run"] = runs.name(named, _usual(root), None if alone else _options(root, names))
+        pure = None if alone else _options(root, names) | {"documents": named["documents"]}
+        named["run"] = runs.name(named, _usual(root), pure)
         load(named)
     return _shipped(named, root.absolute())
 

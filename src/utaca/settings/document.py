@@ -20,7 +20,6 @@ _GROUP_HELP = {
     "scale": "sizes of a run",
     "reader": "the language model that answers",
     "corpus": "padding prose",
-    "documents": "how documents tell of their person",
     "writer": "endpoint that writes test narratives",
     "labeller": "endpoint that labels factual tokens",
     "judge": "endpoint that scores answers",

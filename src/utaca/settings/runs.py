@@ -28,7 +28,7 @@ PARTS = ("seed", "scale", "reader", "corpus", "documents", "writer", "labeller",
 """Keys of the config that a run's base is made of."""
 _NAMED = ("reader", "corpus", "documents", "writer", "labeller")
 _ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",), "generation": ("seeds",)}
-_GROUPS = ("scale", "reader", "corpus", "documents", "writer", "labeller", "judge", "detectors", "suites", "methods")
+_GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "suites", "methods")
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
 _SHOWN = 3
@@ -52,7 +52,9 @@ def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str,
     hex digits tell where the base is another; None: it is the same.
     """
     parts = [config["scale"]["name"]]
-    parts += [config[key]["name"] for key in _NAMED if config[key]["name"] != usual.get(key)]
+    usual = {"documents": schema.Config.documents, **usual}
+    labels = {key: config[key] if key == "documents" else config[key]["name"] for key in _NAMED}
+    parts += [label for key, label in labels.items() if label != usual.get(key)]
     if pure is not None and not _same(config, pure):
         parts.append(digest(base(config))[:6])
     return "-".join(parts)

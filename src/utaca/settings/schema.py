@@ -206,46 +206,6 @@ class Corpus:
 
 
 @dataclass
-class Documents:
-    """How documents tell of their person; the defaults are the paper's. Documents with one fact are never spread."""
-
-    name: str = setting("paper", "name used in result paths")
-    spread: str = setting(
-        "groups",
-        "where a biography stands: in two to four groups of sentences (the paper's), or each sentence at a depth of "
-        "its own",
-        choices=["groups", "sentences"],
-    )
-    crowd: int = setting(
-        0,
-        "further people with names like the person's, told of in the same document, who have the same attributes with "
-        "other values",
-        minimum=0,
-        maximum=40,
-    )
-    apart: int = setting(
-        0,
-        "blocks of 16 tokens, about, between the sentence that names a person, with a number, and the one that states "
-        "a value, under that number alone; 0: the value's sentence speaks of the person by name or pronoun",
-        minimum=0,
-        maximum=1000,
-    )
-    revised: float = setting(
-        0.0,
-        "share of facts that are first stated with an outdated value and corrected further on; the reference is the "
-        "corrected one",
-        minimum=0.0,
-        maximum=1.0,
-    )
-    formats: str = setting(
-        "reference",
-        "how values are stated: as the reference has them, or varied: in another form where one is natural, such as a "
-        "date written out or a place without its country",
-        choices=["reference", "varied"],
-    )
-
-
-@dataclass
 class Endpoint:
     """An OpenAI-compatible endpoint in one of the roles writer, labeller, judge."""
 
@@ -636,7 +596,13 @@ class Config:
     scale: Scale = setting(Scale(), "sizes")
     reader: Reader = setting(Reader(), "the language model")
     corpus: Corpus = setting(Corpus(), "padding prose")
-    documents: Documents = setting(Documents(), "how documents tell of their person")
+    documents: str = setting(
+        "paper",
+        "how documents tell of their person: in two to four groups of sentences, as the paper's; hard ones have each "
+        "sentence at a depth of its own, people of like names, numbers for names, corrections, and values in other "
+        "forms than the reference",
+        choices=["paper", "hard"],
+    )
     writer: Endpoint = setting(Endpoint(), "endpoint that writes test narratives")
     labeller: Endpoint = setting(Endpoint(), "endpoint that labels factual tokens")
     judge: Endpoint = setting(Endpoint(), "endpoint that scores answers")

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.request import urlopen
 
-from utaca.data_files import sha256
+from utaca.data_files import Text, read, sha256
 from utaca.errors import UserError
 from utaca.settings.schema import Tasks
-from utaca.tasks import infinitebench, longbench
-from utaca.tasks.meetings import Meetings
+from utaca.tasks.registry import TASKS
 from utaca.tasks.ruler import QA1, QA2
 from utaca.tasks.task import Task
 
@@ -28,11 +27,7 @@ _PATIENCE = 60
 
 @dataclass(frozen=True)
 class Source:
-    """A file that is downloaded: its address, or its name at a revision of a ``dataset`` of the Hugging Face hub.
-
-    ``sha256`` is known for files that several projects have published the same digest of; the others of the hub are
-    fixed by their revision.
-    """
+    """A file that is downloaded: its address, or its name at a revision of a ``dataset`` of the Hugging Face hub."""
 
     file: str
     dataset: str = ""
@@ -80,52 +75,21 @@ class _HotpotTraining(QA2):
     rows = 90_447
 
 
-_BOOKS = ("xinrongzhang2022/InfiniteBench", "90f0394333616266d9fe85824ceaf505093cbaa5")
-_LONGBENCH = Source(
-    "data.zip",
-    "THUDM/LongBench",
-    "5e628be450b7e67fb7ae6e201bd6d8f7056f7672",
-    "cb45b11a4133c6bc1d6a44b0f8e701335ff1e543195db1103472e575857f7f64",
-)
-_SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
-OFFICIAL: dict[str, Official] = {
-    "longbook_sum_eng": Official(infinitebench.Summary, Source("longbook_sum_eng.jsonl", *_BOOKS)),
-    "longbook_qa_eng": Official(infinitebench.Questions, Source("longbook_qa_eng.jsonl", *_BOOKS)),
-    "narrativeqa": Official(longbench.NarrativeQA, _LONGBENCH, "data/narrativeqa.jsonl"),
-    "qmsum": Official(longbench.QMSum, _LONGBENCH, "data/qmsum.jsonl"),
-    "qa_1": Official(
-        QA1,
-        Source(f"{_SQUAD}/dev-v2.0.json", sha256="80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8"),
-    ),
-    # The copy that RULER's own script fetches; the host of the original is often down.
-    "qa_2": Official(
-        QA2,
-        Source(
-            "hotpot_dev_distractor_v1.json",
-            "namlh2004/hotpotqa",
-            "7e54db4656209750ff487f6fdf8e39a66dba136b",
-            "e3da074df24e8369009918aa5cdbdd254dadcde4c63f7569d36afd6f2268caa8",
-        ),
-    ),
-    "meetings": Official(
-        Meetings,
-        Source(
-            "https://raw.githubusercontent.com/Yale-LILY/QMSum/83d7768c1f2b4dfeb091385d3dc7e239b8e5bb7e/data/ALL/jsonl/"
-            "test.jsonl",
-            sha256="6bcd428211260ad2efae3af76cbaf6a7f5ae4bb5e1e59c45a4b8e89539cb9208",
-        ),
-    ),
-    "qa_1-calibration": Official(
-        _SquadTraining,
-        Source(f"{_SQUAD}/train-v2.0.json", sha256="68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002"),
-    ),
-    "qa_2-calibration": Official(
-        _HotpotTraining,
-        Source(
-            "http://curtis.ml.cmu.edu/datasets/hotpot/hotpot_train_v1.1.json",
-            sha256="26650cf50234ef5fb2e664ed70bbecdfd87815e6bffc257e068efea5cf7cd316",
-        ),
-    ),
+class _File(Text):
+    source: Source
+    member: str = ""
+
+
+class Files(Text):
+    """The files of ``data/benchmarks.yaml``."""
+
+    files: dict[str, _File]
+
+
+_TASKS: dict[str, type[Task]] = {**TASKS, "qa_1-calibration": _SquadTraining, "qa_2-calibration": _HotpotTraining}
+OFFICIAL = {
+    name: Official(_TASKS[name], file.source, file.member)
+    for name, file in read("benchmarks.yaml", Files).files.items()
 }
 """By the name of the task, or of the set of ``tasks=paper`` that detectors learn from."""
 

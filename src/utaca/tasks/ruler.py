@@ -44,6 +44,7 @@ _INSTRUCTION = (
 )
 _HEAD = f"{_INSTRUCTION}\n\nThe following are given documents.\n\n"
 _CONTROL = re.compile(r"[\x00-\x1f]")
+# Between sentences of an encyclopedia: what follows an abbreviation there is seldom a capital.
 _BREAK = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 
 
