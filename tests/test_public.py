@@ -354,7 +354,7 @@ def test_with_every_block_a_fetched_model_has_full_attention() -> None:
         step = branch.step(token, budget=10**6)
         branch.commit(step)
         hidden.append(step.hidden)
-    assert step.n_far > branch.whole
+    assert step.n_far > 200
     assert (reader.logits(torch.cat(hidden)) - expected).abs().max() < 1e-4
 
 
