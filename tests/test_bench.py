@@ -46,6 +46,16 @@ def test_the_engine_answers_every_question(table: Table) -> None:
         assert 0 < low <= middle <= high
 
 
+def test_a_big_shape_of_random_weights_is_timed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = import_module("engine")
+    shape, small = engine.LlamaConfig, {"hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 2}
+    small |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 5000}
+    monkeypatch.setattr(engine, "LlamaConfig", lambda **sizes: shape(**sizes | small))
+    sizes = ["--decode", "5800", "5900", "--prefill", "5800", "5900", "--full", "5800"]
+    rows = table("engine", "growth", "--reader", "random-8b", "--host", *ENGINE[-2:], "--rounds", "1", *sizes)
+    assert len(rows) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
