@@ -66,7 +66,6 @@ include: "workflow/rules/detection.smk"
 include: "workflow/rules/generation.smk"
 include: "workflow/rules/tasks.smk"
 include: "workflow/rules/reporting.smk"
-include: "workflow/rules/benchmarks.smk"
 
 
 rule tables:

@@ -14,9 +14,6 @@ from utaca.__main__ import TARGETS, commands, main
 from utaca.plan import STAGES, Plan
 from utaca.settings.compose import compose
 
-PROCESSES = {"utaca.benchmarks.endpoints", "utaca.benchmarks.engine.quick", "utaca.benchmarks.engine.resident"}
-"""Started by benchmarks alone, as processes of their own."""
-
 
 def runnable() -> set[str]:
     """Modules that do something under ``python -m``, by their text."""
@@ -30,7 +27,7 @@ def runnable() -> set[str]:
 def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
     listed = dict(re.findall(r"^  python -m (\S+) +(.*)$", capsys.readouterr().out, re.MULTILINE))
-    assert set(listed) == runnable() - PROCESSES - {"utaca"}
+    assert set(listed) == runnable() - {"utaca"}
     assert all(re.fullmatch(r"[A-Z].{20,}[^.`]", said) for said in listed.values()), listed
 
 

@@ -196,7 +196,7 @@ def test_chunks_at_once_are_chunks_one_by_one(representatives: str, kind: str, m
     together = prefill(reader, tokens)
     assert max(counts) > 9
     assert max(sizes) == 32, "the chunks from which no block is far are one"
-    monkeypatch.setattr("utaca.room.TOGETHER", 1)
+    monkeypatch.setattr("utaca.sizes.TOGETHER", 1)
     counts.clear()
     apart = prefill(reader, tokens)
     assert set(counts) == {1}

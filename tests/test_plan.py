@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from utaca.demand import Model
 from utaca.errors import UserError
 from utaca.plan import KINDS, SPLITS, STAGES, Plan
 from utaca.reporting.registry import ENTRIES
-from utaca.room import Sizes
 from utaca.settings.command import is_dry_run, is_touch, runs_here, targets
 from utaca.settings.compose import compose
 from utaca.settings.modules import closure, code
+from utaca.sizes import Model, Sizes
 
 
 def planned(root: Path, **overrides: Any) -> Plan:
@@ -133,7 +132,6 @@ def test_what_a_command_still_has_to_make(plan: Plan, tmp_path: Path, monkeypatc
     assert "labels" not in plan.pending(["trajectories"])
     assert "generations" not in plan.pending([f"{plan.folder}/tables/detection.md"])
     assert {"generations", "scores"} <= plan.pending([f"{plan.folder}/tables/test.md"])
-    assert plan.pending(["results/benchmarks/engine.md"]) == {"benchmarks"}
     assert "scores" not in plan.pending([f"{plan.labels}/traces/test.parquet"]), "no judge is asked for labels"
     for path in plan.stage("corpus") + plan.stage("biographies"):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -142,9 +140,7 @@ def test_what_a_command_still_has_to_make(plan: Plan, tmp_path: Path, monkeypatc
 
 
 def test_targets_that_the_config_does_not_make_are_refused(plan: Plan) -> None:
-    plan.check_targets(
-        ["results/tables", f"{plan.folder}/tables/test.csv", "documents", "results/benchmarks/engine.md"]
-    )
+    plan.check_targets(["results/tables", f"{plan.folder}/tables/test.csv", "documents"])
     with pytest.raises(UserError, match=r"seeds\.md needs a suite with table: seeds: .* --config suites=tiny_full"):
         plan.check_targets([f"{plan.folder}/tables/seeds.md"])
     with pytest.raises(UserError, match=r"did you mean results/quick/tables/tradeoff\.md\?"):

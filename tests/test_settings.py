@@ -853,7 +853,7 @@ def test_closures_are_the_real_import_graph(root: Path, monkeypatch: pytest.Monk
         # with what reads its files, are loaded where they are needed
         readers = ("lora", "tokenizer", "files", "gguf", "public", "families")
         told = ("biographies/__init__.py", "biographies/templates.py")
-        lazy = ("reference/", *told, *(f"readers/{name}.py" for name in readers), "room.py", "layout.py")
+        lazy = ("reference/", *told, *(f"readers/{name}.py" for name in readers), "sizes.py", "layout.py")
         named = tuple(f"src/utaca/{name}" for name in lazy)
         assert all(path.startswith(named) for path in beyond), (stem, beyond)
 

@@ -25,7 +25,6 @@ TARGETS = {
     "readers": "the run's reader, fetched to this machine before jobs need it",
     "results/{run}/reader/card.md": "the reader card: how well the run's reader reads",
     "results/{run}/tables/{table}.csv": "one table, and what it needs",
-    "results/benchmarks/engine.md": "how fast the engine is; as well: endpoints.md, detectors.md",
 }
 """What ``snakemake --cores all`` makes."""
 

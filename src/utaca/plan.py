@@ -15,14 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from utaca.demand import FACTS, Model, Work, shown_bytes
 from utaca.errors import UserError
-from utaca.readers import gguf
+from utaca.readers import files, gguf
 from utaca.reporting.registry import ENDINGS, ENTRIES, Entry
 from utaca.settings import schema
 from utaca.settings.checks import ROLES, identity, load
 from utaca.settings.machine import gpus, prose_files
 from utaca.settings.modules import code
+from utaca.sizes import FACTS, Model, Work, shown_bytes
 from utaca.tasks.registry import TASKS, files_of
 
 SPLITS = ("train", "validation", "test")
@@ -113,7 +113,7 @@ class Plan:
     @cached_property
     def model(self) -> Model:
         """What a cluster's jobs are asked for by; raises :class:`UserError` where the reader is not fetched yet."""
-        return Model.of(self.settings.reader)
+        return files.model(self.settings.reader)
 
     @property
     def gpu(self) -> int:
@@ -148,9 +148,7 @@ class Plan:
         """Resources of a rule that reads the embeddings of these splits' trajectories: on a cluster, memory (MB)."""
         if self.here:
             return {}
-        longest = self.settings.reader.max_new_tokens
-        sizes = [self.size(split) for split in splits]
-        tokens = sum(size.biographies * len(size.evidence) * len(size.budgets) * longest for size in sizes)
+        tokens = sum(self.size(split).trajectories for split in splits) * self.settings.reader.max_new_tokens
         return {"mem_mb": lambda wildcards, attempt: attempt * shown_bytes(tokens, self.model.sizes.hidden) // 10**6}
 
     def trajectory_work(self, split: str) -> Work:
@@ -181,8 +179,7 @@ class Plan:
     def card_work(self) -> Work:
         """A cell of the reader's card, whichever it is."""
         card = self.settings.card
-        lengths = (*card.lengths, *card.written_lengths, card.prefill_length)
-        return Work(card.questions, max(lengths), self.settings.reader.max_new_tokens, len(card.budgets))
+        return Work(card.questions, card.longest, self.settings.reader.max_new_tokens, len(card.budgets))
 
     def retries(self, role: str) -> int:
         """How often a stage is tried again: twice where a network may have failed; the reference endpoint has none."""
@@ -560,7 +557,7 @@ class Plan:
                     )
             elif target.startswith("results/") and "{" not in target:
                 run = Path(target).parts[1]
-                known = {self.settings.run, "tables", "benchmarks"}
+                known = {self.settings.run, "tables"}
                 if run not in known and (Path("results") / run / "run.yaml").is_file():
                     raise UserError(
                         f"{target} belongs to run {run}, but the config is that of run {self.settings.run}; add "
@@ -606,8 +603,6 @@ class Plan:
     def _asked(self, target: str) -> list[str]:
         if target == "readers" or target in self.reader_files:
             return []
-        if target.startswith("results/benchmarks"):
-            return ["benchmarks"]
         if found := _TABLE.match(target):
             names = ENTRIES[found[1]].files if found[1] in ENTRIES else ()
             return [stage for stage in _MARKS if _needs(stage, names)] or ["tables"]
@@ -636,7 +631,6 @@ class Plan:
             "tasks": self.scored,
             "tables": [*self.results, self.report],
             "card": [f"{self.folder}/reader/card.md"],
-            "benchmarks": ["results/benchmarks/engine.md"],
         }
         return files[stage]
 
@@ -659,7 +653,7 @@ def _model_files(folder: str) -> list[str]:
 def _upstream(stage: str, found: set[str]) -> None:
     if stage not in found:
         found.add(stage)
-        for other in {**STAGES, "card": ("corpus", "labels"), "benchmarks": ()}[stage]:
+        for other in {**STAGES, "card": ("corpus", "labels")}[stage]:
             _upstream(other, found)
 
 

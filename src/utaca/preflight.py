@@ -15,12 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from utaca.demand import FACTS
 from utaca.errors import UserError
 from utaca.readers import files, gguf, public
-from utaca.room import Sizes
 from utaca.settings import machine, schema
 from utaca.settings.machine import check_room, free_disk, gib
+from utaca.sizes import FACTS, Sizes, disk_bytes
 from utaca.terminal import print_any_letter
 
 NOT_IN_A_DRY_RUN = (
@@ -31,12 +30,10 @@ STAGES = (
     "biographies", "corpus", "documents", "trajectories", "labels", "detectors", "generations", "methods", "scores",
     "tasks",
 )  # fmt: skip
-"""Stages of a run that need something; ``card`` and ``benchmarks`` are two more, which are made where asked for."""
-_DECODING = {"trajectories", "generations", "methods", "card", "benchmarks", "tasks"}
+"""Stages of a run that need something; ``card`` is one more, which is made where a target names it."""
+_DECODING = {"trajectories", "generations", "methods", "card", "tasks"}
 _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge", "card": "judge"}
 _SAMPLE = 200
-# Rough sizes on disk: a token of a document as text, and of an answer with its trace.
-_TEXT_BYTES, _ANSWER_BYTES = 5, 200
 
 
 def check(
@@ -280,8 +277,7 @@ def need(settings: schema.Config, stages: Collection[str], item: int, sets: Sequ
     """
     found, tokens = files.weights(settings.reader), _longest(settings, stages, sets)
     weights = files.parameters(found) * item if found else _to_fetch(settings.reader)
-    sizes = _sizes(settings.reader)
-    return Need(weights, sizes.layers * sizes.token * item * tokens, tokens)
+    return Need(weights, _sizes(settings.reader).cache_bytes(tokens, item), tokens)
 
 
 def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> int:
@@ -293,7 +289,7 @@ def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[st
     if {"generations", "methods"} & set(stages):
         found += [scale.validation.tokens[-1], scale.test.tokens[-1]]
     if "card" in stages:
-        found += [*settings.card.lengths, *settings.card.written_lengths, settings.card.prefill_length]
+        found.append(settings.card.longest)
     return max(found)
 
 
@@ -328,21 +324,18 @@ def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str
 def _disk(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> str:
     """A rough need against what is free in ``results``, and where weights are fetched to.
 
-    Documents take 5 bytes a token; a token of a trajectory takes its embeddings, of 4 bytes a number, and one of an
-    answer 200 bytes with its trace.
+    See :func:`utaca.sizes.disk_bytes`.
     """
     scale, reader = settings.scale, settings.reader
     sizes = {split: getattr(scale, split) for split in FACTS}
-    size = sum(split.biographies * split.tokens[-1] for split in sizes.values()) * _TEXT_BYTES
+    size = disk_bytes(sum(split.biographies * split.tokens[-1] for split in sizes.values()))
     if stages & _DECODING:
-        decoded = [
-            split.biographies * len(split.evidence) * len(split.budgets) * FACTS[name] * reader.max_new_tokens
-            for name, split in sizes.items()
-        ]
-        size += sum(decoded) * (4 * _sizes(reader).hidden * len(settings.trajectories.sites) + _ANSWER_BYTES)
+        decoded = [split.trajectories * FACTS[name] * reader.max_new_tokens for name, split in sizes.items()]
+        answers = 0
         for suite in (suite for suite in settings.suites.values() if suite.split != schema.TASKS):
             asked = sizes[suite.split].biographies * FACTS[suite.split] * reader.max_new_tokens
-            size += asked * len(settings.ran(suite)) * _ANSWER_BYTES
+            answers += asked * len(settings.ran(suite))
+        size += disk_bytes(0, answers, sum(decoded), _embedding(settings))
         size += sum(_set_size(settings, name) for name in sets)
     check_room(Path("results"), size, "results take about", "free some, or run where there is more")
     if stages & _DECODING and not Path(reader.path).is_dir() and not files.weights(reader):
@@ -362,9 +355,13 @@ def _set_size(settings: schema.Config, name: str) -> int:
     task = TASKS[about.task]
     rows = (about.examples or task.rows) * len(about.evidence)
     points = sum(map(len, settings.asked_of(name).values()))
-    token = 4 * _sizes(settings.reader).hidden * len(settings.trajectories.sites) + _ANSWER_BYTES
-    answered = task.new_tokens * (points * _ANSWER_BYTES + len(about.budgets) * token)
-    return rows * (about.length * _TEXT_BYTES + answered)
+    answers, trajectories = task.new_tokens * points, task.new_tokens * len(about.budgets)
+    return rows * disk_bytes(about.length, answers, trajectories, _embedding(settings))
+
+
+def _embedding(settings: schema.Config) -> int:
+    """Numbers that a token of a trajectory keeps of its embeddings."""
+    return _sizes(settings.reader).hidden * len(settings.trajectories.sites)
 
 
 def _sizes(reader: schema.Reader) -> Sizes:

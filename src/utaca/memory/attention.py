@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from utaca.room import TILE
 from utaca.settings.schema import Memory
+from utaca.sizes import TILE
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention
 _FLASH_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

@@ -33,9 +33,9 @@ from utaca.memory.graph import GraphBranch
 from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
-from utaca.room import Sizes, chunks, document_bytes
 from utaca.settings.machine import in_turn, return_freed_memory
 from utaca.settings.schema import TOKENS, UNWEIGHTED, Memory
+from utaca.sizes import Sizes, chunks, document_bytes
 
 
 @in_turn

@@ -13,7 +13,7 @@ from utaca.memory.attention import attention, products
 from utaca.memory.store import check_room
 from utaca.methods.method import Method, Pairs, Reading, State
 from utaca.readers.load import Reader
-from utaca.room import Sizes, whole_bytes
+from utaca.sizes import Sizes, whole_bytes
 
 
 @dataclass
@@ -45,7 +45,7 @@ class DenseMethod(Method):
 class Whole:
     """Full causal attention of a whole document of ``length`` tokens in one pass, without its [N, N] logits.
 
-    Raises :class:`utaca.memory.store.NoRoomError` where it will not fit into memory (:func:`utaca.room.whole_bytes`).
+    Raises :class:`utaca.memory.store.NoRoomError` where it will not fit into memory (:func:`utaca.sizes.whole_bytes`).
     """
 
     def __init__(self, reader: Reader, length: int, room: int) -> None:

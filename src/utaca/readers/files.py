@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from utaca.errors import UserError
 from utaca.readers import gguf
-from utaca.room import Sizes
 from utaca.settings.schema import Reader
+from utaca.sizes import Model, Sizes
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 """What transformers reads weights from: one file, else the shards that an index names."""
@@ -197,6 +197,17 @@ def sizes(config: Path) -> Sizes:
 def positions(config: Path) -> int:
     """Positions that a ``config.json`` says the model was trained for."""
     return _numbers(config)["max_position_embeddings"]
+
+
+def model(reader: Reader) -> Model:
+    """What a cluster's jobs are asked for by; raises :class:`UserError` where the reader's files are not here."""
+    config, paths = config_file(reader), weights(reader)
+    if config is None or not paths:
+        raise UserError(
+            f"a cluster's jobs ask for memory by the weights of reader {reader.name!r}, and {reader.path} is not here "
+            "yet; fetch it first, with the same --config: snakemake --cores 1 readers"
+        )
+    return Model(reader, sizes(config), parameters(paths), reader.positions or positions(config))
 
 
 class Stored(NamedTuple):

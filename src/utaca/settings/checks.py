@@ -28,7 +28,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ROLES = ("writer", "labeller", "judge")
 EMBEDDED = "utaca-reference"
 """Model of the embedded reference endpoint."""
-SHARED_FOLDERS = ("tables", "corpus", "benchmarks", "training")
+SHARED_FOLDERS = ("tables", "corpus", "training")
 """What lies in ``results`` beside the runs, and so can be no run's name."""
 
 

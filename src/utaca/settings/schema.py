@@ -88,6 +88,11 @@ class SplitSize:
         "the facts, or of the only one), missing; operating points are decoded under complete evidence alone",
     )
 
+    @property
+    def trajectories(self) -> int:
+        """How many pairs of a document and a compact budget are decoded."""
+        return self.biographies * len(self.evidence) * len(self.budgets)
+
 
 @dataclass
 class Scale:
@@ -573,6 +578,11 @@ class Card:
     prefill_budgets: list[int] = setting(
         [], "blocks that each prefill chunk retrieves in them, in place of reader.memory.prefill_budget"
     )
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest document."""
+        return max([*self.lengths, *self.written_lengths, self.prefill_length])
 
     @property
     def cells(self) -> list[str]:

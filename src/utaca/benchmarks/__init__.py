@@ -1,1 +1,0 @@
-"""How fast the parts are; no other package imports from here."""

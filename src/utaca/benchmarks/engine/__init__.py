@@ -1,1 +1,0 @@
-"""Speed and memory of the engine, each figure beside its bar and beside the least that the machine allows."""

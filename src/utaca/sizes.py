@@ -1,0 +1,183 @@
+"""Bytes and minutes that reading and decoding take, from sizes alone; without heavy imports.
+
+A job checks its bytes against what is free before it reads (:func:`document_bytes`, :func:`whole_bytes`), a run looks
+whether it fits before its first job (:mod:`utaca.preflight`), and a cluster is asked for memory and time before a job
+starts (:class:`Model`). Nothing depends on the machine that asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from utaca.layout import Layout
+from utaca.settings.schema import TOKENS, Memory, Reader
+
+TILE = 256
+"""Queries whose probabilities are materialised at once."""
+TOGETHER = 4096
+"""Most tokens of chunks that go through the model in one pass where none of them retrieves blocks."""
+LARGE = 1_000_000_000
+"""Parameters from which on ``reader.device=auto`` stands for a GPU on a cluster."""
+FACTS = {"train": 1, "validation": 1, "test": 6}
+"""Attributes that a question asks about, by split."""
+
+_PROCESS = {"cpu": 2 << 30, "cuda": 6 << 30}
+"""Bytes of main memory of a process with PyTorch; CUDA's libraries are large."""
+_SLACK = 1.25
+# FLOP/s of products of long passes, bytes/s of passes of a token: a tenth of an H100's, and of what a core does.
+_FLOPS, _BYTES = {"cpu": 20e9, "cuda": 50e12}, {"cpu": 1e9, "cuda": 0.5e12}
+_LAYER_S = 1e-3
+"""Seconds that a layer of a pass takes however small it is."""
+_START_MIN = 15
+# Rough sizes on disk: a token of a document as text, one of an answer with its trace, a number of an embedding.
+_TEXT_BYTES, _ANSWER_BYTES, _EMBEDDING_BYTES = 5, 200, 4
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many layers, query heads and key-value heads a model has, and how wide heads, residual stream and MLP are."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    hidden: int
+    intermediate: int
+
+    @property
+    def token(self) -> int:
+        """Numbers of a token's key and value in a layer."""
+        return 2 * self.kv_heads * self.head_size
+
+    def cache_bytes(self, tokens: int, item: int) -> int:
+        """Bytes of the keys and values of ``tokens`` in all layers, a number having ``item`` bytes."""
+        return self.layers * tokens * self.token * item
+
+
+def chunks(m: Memory, clipped: bool = True) -> int:
+    """Prefill chunks that go through the model in one pass."""
+    return max(1, TOGETHER // m.prefill_chunk) if m.prefill_budget == 0 and clipped else 1
+
+
+def document_bytes(sizes: Sizes, m: Memory, length: int, item: int, device: str, together: int) -> Counter[str]:
+    """Bytes of a document of ``length`` tokens in block memory and of the passes that read it, by ``cpu`` and ``cuda``.
+
+    A number has ``item`` bytes; ``together`` chunks share a pass. A pass holds the residual stream, its sum and its
+    norm, and then three tensors as wide as the MLP; or, of a layer's attention, six as wide as the query heads, the
+    rotated and the widened keys of its window, and on a CPU two tiles of logits.
+    """
+    layers, heads, kv_heads, width = sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_size
+    token, passing = sizes.token * item, min(together * m.prefill_chunk, length)
+    far = m.n_init + m.prefill_budget * m.block_size
+    attending = 6 * passing * heads * width * item + 3 * (far + m.n_local + passing) * token
+    if device == "cpu" and m.representatives == "attention_mass":
+        attending += 2 * 4 * heads * min(passing, together * TILE) * (far + m.n_local + m.block_size + m.prefill_chunk)
+    layout = Layout(m.n_init, m.n_local, m.block_size)
+    blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
+    kept = layers * (blocks * kv_heads * width + (m.n_local + passing) * kv_heads) * max(item, 4)
+    working = 3 * passing * sizes.hidden * item + max(3 * passing * sizes.intermediate * item, attending)
+    needed = Counter({device: kept + working})
+    if m.storage == "host":
+        needed[device] += sizes.cache_bytes(m.n_init + min(length, m.n_init + m.n_local + m.block_size), item)
+        stored = length * token
+        # PyTorch rounds pinned memory up to a power of two.
+        needed["cpu"] += layers * (1 << (stored - 1).bit_length() if device == "cuda" else stored)
+    else:
+        needed[device] += sizes.cache_bytes(length, item)
+    return needed
+
+
+def whole_bytes(sizes: Sizes, length: int, item: int) -> int:
+    """Bytes of ``length`` tokens that attend to all before them in one pass.
+
+    Counted are keys and values, and the widest tensors of the pass: three of the MLP, and the residual stream, its sum
+    and its norm.
+    """
+    return sizes.cache_bytes(length, item) + 3 * length * (sizes.intermediate + sizes.hidden) * item
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a job decodes: ``documents`` of up to ``length`` tokens, and ``tokens`` of answers about each of them.
+
+    ``points`` answers go on side by side. ``whole`` is how often a document is read by full attention, in as many
+    tokens as the reader has positions.
+    """
+
+    documents: int
+    length: int
+    tokens: int
+    points: int
+    whole: int = 0
+
+
+@dataclass(frozen=True)
+class Model:
+    """A reader by its sizes, and what a cluster's job asks for by what it decodes.
+
+    Memory is what the job checks when it starts (:func:`document_bytes`), with the weights and what a process takes.
+    Time is arithmetic at rates that are slow on purpose: a job that is stopped too soon goes on from its journal in its
+    next try, which asks for more.
+    """
+
+    reader: Reader
+    sizes: Sizes
+    parameters: int
+    positions: int
+
+    @property
+    def device(self) -> str:
+        """Where a cluster's jobs decode."""
+        if self.reader.device != "auto":
+            return self.reader.device
+        return "cuda" if self.parameters >= LARGE else "cpu"
+
+    @property
+    def item(self) -> int:
+        """Bytes of a number."""
+        kind = self.reader.dtype
+        return 2 if kind == "bfloat16" or (kind == "auto" and self.device == "cuda") else 4
+
+    def memory_bytes(self, work: Work, m: Memory) -> int:
+        """Main memory of a job, from above."""
+        sizes, item, device = self.sizes, self.item, self.device
+        # An adapter is merged in float32, and on a CPU a matrix may be copied to float32.
+        weights = self.parameters * (4 if self.reader.adapter else item)
+        if device == "cpu" and item < 4:
+            weights += 4 * self.parameters
+        needed = document_bytes(sizes, m, work.length, item, device, chunks(m))
+        if device == "cpu":
+            # Each answer that goes on has a copy of the window.
+            needed["cpu"] += sizes.cache_bytes(work.points * (m.n_local + m.block_size), item)
+            if work.whole:
+                needed["cpu"] += whole_bytes(sizes, min(work.length, self.positions), item)
+        return _PROCESS[device] + int(_SLACK * (weights + needed["cpu"]))
+
+    def minutes(self, work: Work, m: Memory) -> int:
+        """Time of a job, from above."""
+        sizes, device = self.sizes, self.device
+        attended = m.n_init + m.n_local + m.prefill_chunk + m.prefill_budget * m.block_size
+        wide = 4 * sizes.layers * sizes.heads * sizes.head_size
+        # InfLLM's rule attends twice.
+        reading = work.length * (2 * self.parameters + 2 * wide * attended)
+        short = min(work.length, self.positions)
+        reading += work.whole * short * (2 * self.parameters + wide * short // 2)
+        one = self.parameters * self.item / _BYTES[device] + sizes.layers * _LAYER_S
+        seconds = work.documents * (reading / _FLOPS[device] + work.tokens * work.points * one)
+        return _START_MIN + int(seconds / 60)
+
+
+def shown_bytes(tokens: int, width: int) -> int:
+    """Main memory of a job that learns from the embeddings of ``tokens`` of trajectories at one site, ``width`` numbers
+    each: of two bytes as they are read, of four as they are learned from."""
+    return _PROCESS["cpu"] + int(_SLACK * tokens * width * 6)
+
+
+def disk_bytes(text: int, answers: int = 0, trajectories: int = 0, width: int = 0) -> int:
+    """Rough bytes on disk of tokens of documents, of answers and of trajectories.
+
+    An answer has its trace; a trajectory has that, and embeddings of ``width`` numbers in all beside each token.
+    """
+    answers += trajectories
+    return text * _TEXT_BYTES + answers * _ANSWER_BYTES + trajectories * width * _EMBEDDING_BYTES

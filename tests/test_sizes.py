@@ -1,0 +1,108 @@
+"""Bytes on paper against those that tensors really hold, and against the figures on the pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from small import SmallTokenizer, some_tokens
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from utaca.memory import prefill
+from utaca.methods.full import FullAttention
+from utaca.readers.attention import ATTENTION
+from utaca.readers.load import Reader
+from utaca.settings import schema
+from utaca.settings.schema import Memory
+from utaca.sizes import Sizes, chunks, document_bytes, whole_bytes
+
+SMALL = Sizes(layers=4, heads=8, kv_heads=2, head_size=32, hidden=256, intermediate=896)
+"""Of the proportions of an 8B model."""
+
+
+def reader_of(sizes: Sizes, memory: Memory) -> Reader:
+    """A reader with random weights of float32."""
+    config = LlamaConfig(
+        vocab_size=97,
+        hidden_size=sizes.hidden,
+        intermediate_size=sizes.intermediate,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.kv_heads,
+        head_dim=sizes.head_size,
+        max_position_embeddings=8192,
+    )
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
+    reader = Reader(model.eval().requires_grad_(False), SmallTokenizer(), schema.Reader("test", "", memory=memory))
+    reader.rotary.reserve(8192)
+    return reader
+
+
+class Held(TorchDispatchMode):
+    """The most bytes that tensors made within it hold at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak, self._living = 0, {}
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        out = operator(*args, **(kwargs or {}))
+        # What shares memory with what was there before is a view.
+        before = {x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        for made in (x.untyped_storage() for x in tree_leaves(out) if isinstance(x, torch.Tensor)):
+            if made._cdata not in before:
+                self._living[made._cdata] = StorageWeakRef(made), made.nbytes()
+        self.peak = max(self.peak, self.bytes)
+        return out
+
+    @property
+    def bytes(self) -> int:
+        self._living = {key: one for key, one in self._living.items() if not one[0].expired()}
+        return sum(size for _, size in self._living.values())
+
+
+@pytest.mark.parametrize(
+    ("storage", "rule", "budget"),
+    [("device", "attention_mass", 2), ("host", "attention_mass", 2), ("device", "mean", 2), ("device", "tokens", 0)],
+)
+def test_bytes_of_a_document_are_those_that_its_prefill_holds(storage: str, rule: str, budget: int) -> None:
+    m = Memory(n_init=16, n_local=512, prefill_chunk=256, prefill_budget=budget, storage=storage, representatives=rule)
+    reader, length = reader_of(SMALL, m), 5000
+    needed = document_bytes(SMALL, m, length, 4, "cpu", chunks(m))["cpu"]
+    with Held() as held:
+        memory = prefill(reader, some_tokens(length))
+        stays = held.bytes
+        assert 0.85 < held.peak / needed < 1.1
+        assert stays > SMALL.cache_bytes(length, 4) == sum(store.tokens.nbytes for store in memory.stores)
+        branch = memory.branches(memory, 100, 20)
+        for token in some_tokens(30).split(1):
+            branch.commit(branch.step(token, 20))
+        window = SMALL.cache_bytes(m.n_local + m.block_size + 100, 4)
+        assert held.bytes - stays == pytest.approx(window, rel=0.1), "with room for the answer"
+
+
+def test_bytes_of_full_attention_are_those_that_it_holds() -> None:
+    reader, length = reader_of(SMALL, Memory()), 4000
+    needed = whole_bytes(SMALL, length, 4)
+    with Held() as held:
+        FullAttention().read(reader, some_tokens(length), 100)
+    assert 0.9 < held.peak / needed < 1.1
+
+
+def test_the_pages_tell_the_memory_of_an_8b_reader(root: Path) -> None:
+    llama, weights = Sizes(layers=32, heads=32, kv_heads=8, head_size=128, hidden=4096, intermediate=14336), 2 * 8.03e9
+    needed = {
+        storage: document_bytes(llama, Memory(storage=storage), 400_000, 2, "cuda", 1) for storage in ("device", "host")
+    }
+    device, host = (f"{(weights + needed[storage]['cuda']) / 2**30:.0f}" for storage in ("device", "host"))
+    page = " ".join((root / "docs" / "reader.md").read_text(encoding="utf-8").split())
+    assert f"* {device} GiB of GPU memory where the document's keys and values lie on the device" in page
+    assert f"{llama.cache_bytes(400_000, 2) / 2**30:.1f} GiB of keys and values" in page
+    assert f"* {host} GiB with `reader={{memory: {{storage: host}}}}`" in page
+    assert f"Host memory then holds {needed['host']['cpu'] / 2**30:.0f} GiB" in page
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert f"Llama needs about {device} GiB of GPU memory, or {host} with documents in host memory" in readme
