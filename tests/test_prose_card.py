@@ -219,6 +219,9 @@ def test_found_and_abstained() -> None:
     assert abstains(abstention(attribute, person), attribute, person)
     assert not abstains(said, attribute, person)
     assert not found(abstention(attribute, person), attribute, person, ["Cork"])
+    free = f"The major of {person} is Law.\n{person}, the second of three sisters, was born in Cork.\nShe likes tea."
+    assert found(free, attribute, person, ["Cork"])
+    assert not found(free, "work place", person, ["Cork"])
 
 
 def _answered(cell: str, document: str, budget: int | None, value: str | None, said: str) -> dict:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from utaca.judging.alignment import about
 from utaca.judging.cas import extract
 from utaca.judging.strings import normalise, token_f1
+from utaca.reference.statements import in_free_words
 
 UNKNOWN = "unknown"
-FURTHER_WORDS = 4
-"""A value is found where an answer gives it with at most so many further words."""
+FURTHER_WORDS, FREE_WORDS = 4, 16
+"""A value is found where an answer gives it with at most so many further words: in the pattern asked for, or as a bare
+value; and in sentences of free words that state the attribute."""
 
 
 def f1(answer: str, golds: Iterable[str]) -> float:
@@ -37,9 +40,11 @@ def abstains(answer: str, attribute: str, person: str) -> bool:
 
 def found(answer: str, attribute: str, person: str, values: Iterable[str]) -> bool:
     """Whether an answer gives one of the values, in SQuAD's normal form and in one piece, see :data:`FURTHER_WORDS`."""
-    given = stated(answer, attribute, person)
+    words = stated(answer, attribute, person)
+    free = not about(answer, attribute, person) and in_free_words(answer, attribute)
+    most = FREE_WORDS if free else FURTHER_WORDS
     for wanted in map(normalise, values):
-        places = range(len(given) - len(wanted) + 1)
-        if len(given) <= len(wanted) + FURTHER_WORDS and any(given[n : n + len(wanted)] == wanted for n in places):
+        places = range(len(words) - len(wanted) + 1)
+        if len(words) <= len(wanted) + most and any(words[n : n + len(wanted)] == wanted for n in places):
             return True
     return False
