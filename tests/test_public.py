@@ -281,6 +281,14 @@ def test_a_run_knows_the_file_before_it_is_there(planned: Plan) -> None:
     assert config["reader"]["memory"]["n_local"] == planned.settings.reader.memory.n_local
 
 
+def test_a_file_that_is_not_here_is_told_before_the_first_job(checkout: Path) -> None:
+    config = compose({"reader": {"use": "tiny", "name": "mine", "path": "/none/x.gguf"}}, checkout)
+    plan = Plan(config, ROOT / "src")
+    assert plan.reader_files == []
+    with pytest.raises(UserError, match=r"^/none/x\.gguf is not here; set reader\.path"):
+        preflight.check(plan.settings, {"documents"})
+
+
 def test_a_run_fetches_the_reader_that_is_absent(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(monkeypatch, 0, stdout="0.9.0")
     found = {each.name: each for each in preflight.findings(planned.settings, {"documents", "generations"})}
