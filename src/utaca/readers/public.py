@@ -104,7 +104,8 @@ def fetch(path: Path, file: File, wheels: Path | None = None) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if _is_whole(path, file):
                 return False
-            if wheels or partial.exists() or not _from_hub(file, path.name, scratch, partial):
+            begun = partial.is_file() and partial.stat().st_size >= file.parts.size
+            if wheels or begun or not _from_hub(file, path.name, scratch, partial):
                 _from_index(file, scratch, partial, wheels)
             if (digest := sha256(partial)) != file.sha256:
                 partial.unlink()
