@@ -279,7 +279,6 @@ def _checked(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     with files.in_a_sentence(f"{where} cannot be read", "copy or download the model anew"):
         with gguf.made_anew(settings.path):
             _check_place(settings)
-            stored = files.stored_weights(settings)
         with files.in_a_sentence(f"{where} has a config.json that makes no model", "copy or download it anew"):
             config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
             model = empty(config)
@@ -293,8 +292,9 @@ def _checked(settings: ReaderSettings) -> PreTrainedTokenizerBase:
             prompts = Prompts(tokenizer)
             check_tokenizer(where, tokenizer, prompts, config.vocab_size)
         _biases(prompts, settings, torch.device("cpu"))
-        if stored is not None:
-            check_stored(where, model, stored)
+        with gguf.made_anew(settings.path):
+            if (stored := files.stored_weights(settings)) is not None:
+                check_stored(where, model, stored)
         if settings.adapter:
             from utaca.readers import lora
 
