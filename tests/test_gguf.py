@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -221,14 +222,30 @@ def test_a_cut_file_is_a_sentence(share: float, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"name": "gemma2"}, "is a gemma2 model; supported are llama, mistral, qwen2, qwen3"),
+        ({"name": "gemma2"}, "is a gemma2 model; of GGUF files, supported are llama, qwen2, qwen3"),
+        ({"name": "mistral"}, "is a mistral model; of GGUF files, supported"),
+        ({"kind": "qwen2", "name": "llama"}, "has unknown weights of a llama model (6: blk.0.attn_k.bias, ...)"),
+        ({"name": "qwen2"}, "lacks weights of a qwen2 model (6: blk.0.attn_k.bias, ...)"),
+        ({"llama__block_count": 3}, "lacks weights of a llama model (9: blk.2.attn_k.weight, ...)"),
+        ({"tensors": ("blk.1.attn_q.bias",)}, "has unknown weights of a llama model (1: blk.1.attn_q.bias, ...)"),
+        ({"without": "add_layer_norm_rms_eps"}, "does not say llama.attention.layer_norm_rms_epsilon"),
+        ({"without": "add_chat_template"}, "has no chat template; take the file of an instruction-tuned model"),
+        ({"big": True}, "has the bytes of its numbers in the other order"),
         ({"rule": "tekken"}, "a tokenizer of the kind 'tekken'; supported are llama-bpe, qwen2, smollm"),
         ({"split__count": 3}, "one of 3 pieces of a model; join them first"),
         ({"llama__rope__scaling__type": "yarn"}, "scales its rotary embedding"),
+        ({"llama__rope__scale_linear": 2}, "scales its rotary embedding"),
         ({"tensors": ("rope_freqs.weight",)}, "scales its rotary embedding"),
     ],
 )
-def test_a_model_that_would_be_misread_is_refused(changed: dict[str, Any], expected: str, tmp_path: Path) -> None:
+def test_a_model_that_would_be_misread_is_refused(
+    changed: dict[str, Any], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if without := changed.get("without"):
+        monkeypatch.setattr(format.GGUFWriter, without, lambda *_: None)
+    if "big" in changed:
+        monkeypatch.setattr(format, "GGUFWriter", partial(format.GGUFWriter, endianess=format.GGUFEndian.BIG))
+    changed = {key: value for key, value in changed.items() if key not in ("without", "big")}
     assert expected in message(write_gguf(tmp_path / "small.gguf", **changed))
 
 
@@ -240,6 +257,60 @@ def test_what_is_no_gguf_file_is_a_sentence(tmp_path: Path) -> None:
     write_gguf(tmp_path / "small.gguf")
     with pytest.raises(UserError, match=r"a folder with a GGUF file; set reader\.path=.*\.gguf$"):
         utaca.load_reader(tmp_path)
+
+
+def test_a_file_that_may_not_be_read_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "small.gguf")
+
+    def refuse(_: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(gguf, "sha256", refuse)
+    assert message(file).endswith(
+        "small.gguf cannot be read (Permission denied); let this user read it, or copy it anew"
+    )
+
+
+def test_a_folder_may_be_named_like_a_file(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "small.gguf")
+    shutil.copytree(gguf.converted(file), tmp_path / "folder.gguf")
+    reader = utaca.load_reader(tmp_path / "folder.gguf", dtype="float32")
+    assert reader.identity == utaca.load_reader(file, dtype="float32").identity
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "cut"])
+def test_a_conversion_that_lost_files_is_a_sentence(name: str, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "small.gguf")
+    folder = gguf.converted(file)
+    if name == "cut":
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-500])
+    else:
+        (folder / name).unlink()
+    for look in (check, load):
+        with pytest.raises(UserError, match=f"^{folder}, which {file} was .* is spoilt .*; remove it, and it is made"):
+            look(ReaderSettings(name="small", path=str(file)))
+    shutil.rmtree(folder)
+    assert utaca.load_reader(file, dtype="float32").stop_tokens == {2}
+
+
+def test_a_killed_conversion_leaves_nothing_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "small.gguf")
+    scratch = gguf.conversion(file).with_suffix(".making")
+    scratch.mkdir(parents=True)
+    (scratch / "model-00001-of-00002.safetensors").write_text("half")
+    convert = gguf._convert
+
+    def stop(path: Path, folder: Path) -> None:
+        convert(path, folder)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gguf, "_convert", stop)
+        with pytest.raises(KeyboardInterrupt):
+            gguf.converted(file)
+    assert [path.suffix for path in scratch.parent.iterdir()] == [".lock"]
+    assert "model-00001-of-00002.safetensors" not in {path.name for path in gguf.converted(file).iterdir()}
 
 
 def test_a_cache_without_room_or_leave_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

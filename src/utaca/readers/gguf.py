@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -42,9 +42,25 @@ _RULES = ("llama-bpe", "qwen2", "smollm")
 """How a file's ``tokenizer.ggml.pre`` may say that text is split before byte pairs are merged."""
 
 
+_NUMBERS = (
+    "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
+    "attention.layer_norm_rms_epsilon",
+)  # fmt: skip
+"""What a file must tell of its model: transformers would take that of another."""
+
+_WHOLE = ("token_embd", "output_norm")
+_LAYER = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
+_FURTHER = {
+    "llama": (),
+    "qwen2": ("attn_q.bias", "attn_k.bias", "attn_v.bias"),
+    "qwen3": ("attn_q_norm.weight", "attn_k_norm.weight"),
+}
+"""What each kind of model has in a layer beside :data:`_LAYER`."""
+
+
 def is_gguf(path: str | Path) -> bool:
     """Whether a reader's path is that of a GGUF file, be it here or not."""
-    return Path(path).suffix.lower() == ".gguf"
+    return Path(path).suffix.lower() == ".gguf" and not Path(path).is_dir()
 
 
 def models() -> Path:
@@ -63,7 +79,10 @@ def conversion(path: str | Path) -> Path | None:
 
 @cache
 def _digest(path: Path, _size: int, _modified: int) -> str:
-    return sha256(path)
+    try:
+        return sha256(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); let this user read it, or copy it anew") from error
 
 
 def converted(path: str | Path) -> Path:
@@ -83,10 +102,29 @@ def converted(path: str | Path) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.is_dir():
                 print(f"converting {path}, once, into {folder}", file=sys.stderr, flush=True)
-                with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-                    _convert(Path(path), Path(scratch) / "model")
-                    os.rename(Path(scratch) / "model", folder)
+                scratch = folder.with_suffix(".making")
+                # A process that was killed leaves its own.
+                shutil.rmtree(scratch, ignore_errors=True)
+                try:
+                    _convert(Path(path), scratch)
+                    os.rename(scratch, folder)
+                finally:
+                    shutil.rmtree(scratch, ignore_errors=True)
     return folder
+
+
+@contextmanager
+def made_anew(path: str | Path) -> Iterator[None]:
+    """What is said of a converted model's files with the mend of a conversion; of other readers as it is."""
+    try:
+        yield
+    except UserError as fault:
+        if not is_gguf(path):
+            raise
+        said = str(fault).rpartition("; ")[0]
+        raise UserError(
+            f"{conversion(path)}, which {path} was converted to, is spoilt ({said}); remove it, and it is made anew"
+        ) from fault
 
 
 @contextmanager
@@ -102,8 +140,6 @@ def _writing(folder: Path) -> Iterator[None]:
 def check(path: str | Path) -> None:
     """Raise :class:`UserError` where a GGUF file holds no whole model of a supported family, where this Python cannot
     read it, or where its conversion has no room; what is converted already is not looked at again."""
-    from utaca.readers.families import FAMILIES
-
     folder = conversion(path)
     if folder is None:
         raise UserError(f"{path} is not here; set reader.path to a GGUF file, a folder or a hub id")
@@ -124,10 +160,15 @@ def check(path: str | Path) -> None:
     pieces = _value(file, "split.count") or 1
     if pieces > 1:
         raise UserError(f"{path} is one of {pieces} pieces of a model; join them first: llama-gguf-split --merge")
-    if kind not in FAMILIES:
-        raise UserError(f"{path} is a {kind} model; supported are {', '.join(FAMILIES)}")
-    scaling = _value(file, f"{kind}.rope.scaling.type")
-    if scaling not in (None, "none") or any(tensor.name == "rope_freqs.weight" for tensor in file.tensors):
+    if kind not in _FURTHER:
+        raise UserError(f"{path} is a {kind} model; of GGUF files, supported are {', '.join(_FURTHER)}")
+    if file.byte_order == "S":
+        raise UserError(f"{path} has the bytes of its numbers in the other order; take the file for this machine")
+    if lacking := [key for key in _NUMBERS if _value(file, f"{kind}.{key}") is None]:
+        raise UserError(f"{path} does not say {kind}.{lacking[0]}, as models have it; copy or download it anew")
+    scales = _value(file, f"{kind}.rope.scaling.type") not in (None, "none")
+    scales |= _value(file, f"{kind}.rope.scale_linear") not in (None, 1.0)
+    if scales or any(tensor.name == "rope_freqs.weight" for tensor in file.tensors):
         raise UserError(
             f"{path} scales its rotary embedding, which transformers does not read of a GGUF file; set reader.path to "
             "the hub id or folder of the model that it was made from"
@@ -137,8 +178,29 @@ def check(path: str | Path) -> None:
             f"{path} has a tokenizer of the kind {_rule(file)!r}; supported are {', '.join(_RULES)}, and those of "
             "SentencePiece; set reader.path to the hub id or folder of the model that it was made from"
         )
+    if not _value(file, "tokenizer.chat_template"):
+        raise UserError(f"{path} has no chat template; take the file of an instruction-tuned model")
+    _check_tensors(file, path, kind)
     size = 2 * sum(prod(map(int, tensor.shape)) for tensor in file.tensors)
     check_room(folder, size, f"the conversion of {path} takes", "free some, or set UTACA_CACHE to a larger disk")
+
+
+def _check_tensors(file: GGUFReader, path: str | Path, kind: str) -> None:
+    """Raise :class:`UserError` where a file has not its model's weights: transformers would make up what is missing,
+    and drop what it does not know."""
+    wanted = {f"{name}.weight" for name in _WHOLE}
+    for layer in range(_value(file, f"{kind}.block_count") or 0):
+        names = (*(f"{name}.weight" for name in _LAYER), *_FURTHER[kind])
+        wanted |= {f"blk.{layer}.{name}" for name in names}
+    there = {tensor.name for tensor in file.tensors}
+    others = {"lacks": wanted - there, "has unknown": there - wanted - {"output.weight"}}
+    for fault, names in others.items():
+        if names:
+            first = sorted(names)[0]
+            raise UserError(
+                f"{path} {fault} weights of a {kind} model ({len(names)}: {first}, ...); copy or download it anew, or "
+                "set reader.path to the hub id or folder of the model that it was made from"
+            )
 
 
 def check_packages() -> None:

@@ -23,6 +23,7 @@ from transformers import (
 )
 from transformers.utils import cached_file
 
+from utaca.data_files import root
 from utaca.errors import UserError
 from utaca.readers import files, gguf, public
 from utaca.readers.attention import ATTENTION, Attending, Rotary
@@ -32,6 +33,7 @@ from utaca.readers.onednn import onednn
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.readers.whole import check_names, check_numbers, check_stored, check_tokenizer, empty
+from utaca.settings.compose import groups
 from utaca.settings.machine import in_turn, keep_freed_memory, natural_dtype, promised_gpu, take_gpu, visible_gpus
 from utaca.settings.schema import Reader as ReaderSettings
 
@@ -275,7 +277,8 @@ def _checked(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     where, revision = files.where(settings), settings.revision or None
     path = str(files.folder_of(settings.path) or settings.path)
     with files.in_a_sentence(f"{where} cannot be read", "copy or download the model anew"):
-        _check_place(settings)
+        with gguf.made_anew(settings.path):
+            _check_place(settings)
         with files.in_a_sentence(f"{where} has a config.json that makes no model", "copy or download it anew"):
             config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
             model = empty(config)
@@ -289,8 +292,9 @@ def _checked(settings: ReaderSettings) -> PreTrainedTokenizerBase:
             prompts = Prompts(tokenizer)
             check_tokenizer(where, tokenizer, prompts, config.vocab_size)
         _biases(prompts, settings, torch.device("cpu"))
-        if (stored := files.stored_weights(settings)) is not None:
-            check_stored(where, model, stored)
+        with gguf.made_anew(settings.path):
+            if (stored := files.stored_weights(settings)) is not None:
+                check_stored(where, model, stored)
         if settings.adapter:
             from utaca.readers import lora
 
@@ -325,7 +329,8 @@ def _check_place(settings: ReaderSettings) -> None:
 def _check_gguf(settings: ReaderSettings) -> None:
     """Raise :class:`UserError` where a GGUF file is not here, or :func:`utaca.readers.gguf.check` raises it."""
     if not Path(settings.path).is_file() and public.entry(settings.path):
-        raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {settings.name}")
+        name = settings.name if settings.name in groups(root())["reader"] else "NAME, without which it lists the names"
+        raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {name}")
     gguf.check(settings.path)
 
 

