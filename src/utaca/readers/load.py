@@ -33,7 +33,6 @@ from utaca.readers.onednn import onednn
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.readers.whole import check_names, check_numbers, check_stored, check_tokenizer, empty
-from utaca.settings.compose import groups
 from utaca.settings.machine import in_turn, keep_freed_memory, natural_dtype, promised_gpu, take_gpu, visible_gpus
 from utaca.settings.schema import Reader as ReaderSettings
 
@@ -329,7 +328,8 @@ def _check_place(settings: ReaderSettings) -> None:
 def _check_gguf(settings: ReaderSettings) -> None:
     """Raise :class:`UserError` where a GGUF file is not here, or :func:`utaca.readers.gguf.check` raises it."""
     if not Path(settings.path).is_file() and public.entry(settings.path):
-        name = settings.name if settings.name in groups(root())["reader"] else "NAME, without which it lists the names"
+        known = (root() / "config" / "reader" / f"{settings.name}.yaml").is_file()
+        name = settings.name if known else "NAME, without which it lists the names"
         raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {name}")
     gguf.check(settings.path)
 
