@@ -283,7 +283,8 @@ def initialism(text: str, expansion: Sequence[str]) -> bool:
         return False
     written = letters.isupper() or (len(letters) > 2 and letters.islower())
     initials = "".join(word[0] for word in expansion)
-    return written and fold(letters) in (initials, initials[1:] + initials[0])
+    turned = initials[1:] + initials[0] if expansion[0] == "university" else initials
+    return written and fold(letters) in (initials, turned)
 
 
 @functools.cache
