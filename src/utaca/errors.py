@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class UserError(Exception):
@@ -21,3 +23,24 @@ def whole(name: str, value: object) -> int:
         return operator.index(value)
     except TypeError as error:
         raise UserError(f"{name} must be a whole number, not {value!r}") from error
+
+
+@contextmanager
+def in_a_sentence(sentence: str, mend: str) -> Iterator[None]:
+    """Whatever goes wrong in the block as a :class:`UserError`: the sentence, the cause in its first words, the mend.
+
+    The libraries that read a model's files raise errors of every class.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        mend = "let this user read it" if isinstance(error, PermissionError) else mend
+        raise UserError(f"{sentence} ({cause(error)}); {mend}") from error
+
+
+def cause(error: Exception) -> str:
+    """An error's class and first words."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words[:200]}" if words else type(error).__name__

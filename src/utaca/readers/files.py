@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from utaca.errors import UserError
+from utaca.errors import UserError, cause
 from utaca.readers import gguf
 from utaca.settings.schema import Reader
 from utaca.sizes import Model, Sizes
@@ -44,26 +43,6 @@ def where(reader: Reader) -> str:
     return f"reader {reader.name!r} (reader.path={reader.path})"
 
 
-@contextmanager
-def in_a_sentence(sentence: str, mend: str) -> Iterator[None]:
-    """Whatever goes wrong in the block as a :class:`UserError`: the sentence, the cause in its first words, the mend.
-
-    The libraries that read a model's files raise errors of every class.
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        mend = "let this user read it" if isinstance(error, PermissionError) else mend
-        raise UserError(f"{sentence} ({_cause(error)}); {mend}") from error
-
-
-def _cause(error: Exception) -> str:
-    words = " ".join(str(error).split())
-    return f"{type(error).__name__}: {words[:200]}" if words else type(error).__name__
-
-
 def broken(path: Path, error: Exception) -> UserError:
     """What to say of a file that could not be read, with the mend."""
     try:
@@ -74,7 +53,7 @@ def broken(path: Path, error: Exception) -> UserError:
         return UserError(f"{path} may not be read by this user; change its permissions")
     except OSError:
         pass
-    return UserError(f"{path} cannot be read ({_cause(error)}); copy or download it anew")
+    return UserError(f"{path} cannot be read ({cause(error)}); copy or download it anew")
 
 
 def _is_pointer(path: Path) -> bool:

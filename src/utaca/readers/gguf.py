@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from utaca.data_files import sha256
-from utaca.errors import UserError
+from utaca.errors import UserError, in_a_sentence
 from utaca.settings.machine import check_room
 
 if TYPE_CHECKING:
@@ -225,8 +225,6 @@ def _convert(path: Path, folder: Path) -> None:
     import torch
     from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from utaca.readers.files import in_a_sentence
 
     with in_a_sentence(f"{path} cannot be read by transformers", "set reader.path to the model that it was made from"):
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)

@@ -24,7 +24,7 @@ from transformers import (
 from transformers.utils import cached_file
 
 from utaca.data_files import root
-from utaca.errors import UserError
+from utaca.errors import UserError, in_a_sentence
 from utaca.readers import files, gguf, public
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.families import FAMILIES
@@ -275,18 +275,18 @@ def _checked(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     check_settings(settings)
     where, revision = files.where(settings), settings.revision or None
     path = str(files.folder_of(settings.path) or settings.path)
-    with files.in_a_sentence(f"{where} cannot be read", "copy or download the model anew"):
+    with in_a_sentence(f"{where} cannot be read", "copy or download the model anew"):
         with gguf.made_anew(settings.path):
             _check_place(settings)
-        with files.in_a_sentence(f"{where} has a config.json that makes no model", "copy or download it anew"):
+        with in_a_sentence(f"{where} has a config.json that makes no model", "copy or download it anew"):
             config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
             model = empty(config)
         _check_attention(where, config)
-        with files.in_a_sentence(f"{where} has a generation_config.json that cannot be used", "mend or remove it"):
+        with in_a_sentence(f"{where} has a generation_config.json that cannot be used", "mend or remove it"):
             _ends(model.generation_config.eos_token_id)
             if (Path(path) / "generation_config.json").is_file():
                 _ends(GenerationConfig.from_pretrained(path).eos_token_id)
-        with files.in_a_sentence(f"{where} has a tokenizer that cannot be used", "copy or download its files anew"):
+        with in_a_sentence(f"{where} has a tokenizer that cannot be used", "copy or download its files anew"):
             tokenizer = load_tokenizer(path, settings.revision)
             prompts = Prompts(tokenizer)
             check_tokenizer(where, tokenizer, prompts, config.vocab_size)
@@ -402,7 +402,7 @@ def load(settings: ReaderSettings) -> Reader:
     else:
         own_gpu()
     dtype, path = getattr(torch, settings.dtype), str(files.folder_of(settings.path) or settings.path)
-    with files.in_a_sentence(f"{where} cannot be loaded", "copy or download the model anew"):
+    with in_a_sentence(f"{where} cannot be loaded", "copy or download the model anew"):
         model, about = AutoModelForCausalLM.from_pretrained(
             path,
             revision=settings.revision or None,

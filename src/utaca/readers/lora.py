@@ -16,8 +16,8 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from utaca.errors import UserError
-from utaca.readers.files import in_a_sentence, read_object, stored
+from utaca.errors import UserError, in_a_sentence
+from utaca.readers.files import read_object, stored
 from utaca.readers.identity import identity_of, sampled
 
 CONFIG, WEIGHTS, BASE = "adapter_config.json", "adapter_model.safetensors", "base.json"

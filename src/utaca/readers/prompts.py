@@ -9,8 +9,7 @@ from datetime import datetime
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from utaca.errors import UserError
-from utaca.readers.files import in_a_sentence
+from utaca.errors import UserError, in_a_sentence
 from utaca.records.texts import whole_characters
 
 if TYPE_CHECKING:
