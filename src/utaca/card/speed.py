@@ -20,7 +20,6 @@ from utaca.decoding.loop import stream
 from utaca.memory import BlockMemory, prefill
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
-from utaca.readers.onednn import onednn
 from utaca.readers.prompts import question
 from utaca.settings.machine import processor
 
@@ -96,8 +95,7 @@ def _forward(reader: Reader, tokens: Tensor) -> object:
     """Keys and values of all tokens, and the last one's logits, as Hugging Face computes them."""
     reader.model.set_attn_implementation("sdpa")
     try:
-        with onednn(True):
-            return reader.model(tokens[None], use_cache=True, logits_to_keep=1)
+        return reader.model(tokens[None], use_cache=True, logits_to_keep=1)
     finally:
         reader.model.set_attn_implementation(ATTENTION)
 
@@ -115,12 +113,10 @@ def _step_seconds(memory: BlockMemory, text: str, budgets: Sequence[int]) -> flo
     for _ in range(WARM_UP + TOKENS):
         steps = [branch.plan(previous, budget) for branch, budget, previous in branches]
         branches[0][0].run(steps)
-        found = []
-        for (branch, budget, previous), step in zip(branches, steps, strict=True):
-            best = int(reader.logits(step.hidden[-1]).argmax())
+        best = reader.logits(torch.stack([step.hidden[-1] for step in steps])).argmax(-1)
+        for (branch, _, _), step in zip(branches, steps, strict=True):
             branch.commit(step)
-            found.append((branch, budget, previous.new_tensor([best])))
-        branches = found
+        branches = [(branch, budget, token[None]) for (branch, budget, _), token in zip(branches, best, strict=True)]
         marks.append(time.perf_counter())
     return statistics.median([after - before for before, after in itertools.pairwise(marks)][WARM_UP:])
 

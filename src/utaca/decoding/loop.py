@@ -25,7 +25,6 @@ from utaca.detection.signal import Seen
 from utaca.detection.signals import SIGNALS
 from utaca.errors import UserError, whole
 from utaca.readers.load import Reader
-from utaca.readers.onednn import onednn
 from utaca.settings.machine import in_turn
 from utaca.trace import Generation, NotFiniteError, Token
 
@@ -416,7 +415,8 @@ class _Judge:
             looked = [signals[name].float() for name in self.detector.settings.signals]
             seen = torch.stack(looked) if looked else hidden.new_zeros(0, dtype=torch.float32)
             embedding = step.embeddings[self.detector.settings.site]
-            with onednn(False):
+            # A token is few products for oneDNN to prepare.
+            with torch.backends.mkldnn.flags(enabled=False):
                 p, after = self.detector.step(seen[None], embedding[None].float(), self.before)
                 parts += [p[0], self.detector.distrusts(p)]
         numbers = iter(torch.cat([part.double().flatten() for part in parts]).tolist())

@@ -16,7 +16,6 @@ from transformers import AttentionInterface
 
 from utaca.errors import UserError
 from utaca.readers.families import parts
-from utaca.readers.onednn import onednn
 
 ATTENTION = "utaca"
 
@@ -49,8 +48,7 @@ def _attention(
     **others: Any,
 ) -> tuple[Tensor, None]:
     _refuse_others(module, attention_mask=attention_mask, **others)
-    with onednn(True):
-        return attending.attend(module.layer_idx, query, key, value, scaling).transpose(1, 2), None
+    return attending.attend(module.layer_idx, query, key, value, scaling).transpose(1, 2), None
 
 
 def _refuse_others(module: nn.Module, **arguments: Any) -> None:

@@ -29,7 +29,6 @@ from utaca.readers import files, gguf, public
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.families import FAMILIES
 from utaca.readers.identity import identity_of, shape_of
-from utaca.readers.onednn import onednn
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.readers.whole import check_names, check_numbers, check_stored, check_tokenizer, empty
@@ -38,6 +37,8 @@ from utaca.settings.schema import Reader as ReaderSettings
 
 # Rotary types whose frequencies do not depend on the positions seen, so that we may place keys as we like.
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
+HEAD_ROWS = 256
+"""Rows of a bfloat16 output matrix that are float32 at once."""
 
 
 class Reader:
@@ -131,10 +132,7 @@ class Reader:
     def forward(self, tokens: Tensor, attending: Attending) -> Tensor:
         """Last hidden states [B, T, D] of tokens [B, T] under the given attention."""
         positions = tokens.new_zeros(1, tokens.shape[1])
-        with onednn(tokens.numel() > 1):
-            return self._parts.body(
-                tokens, position_ids=positions, use_cache=False, attending=attending
-            ).last_hidden_state
+        return self._parts.body(tokens, position_ids=positions, use_cache=False, attending=attending).last_hidden_state
 
     def embed(self, tokens: Tensor) -> Tensor:
         """What the first layer is given for tokens [T]: [T, D]."""
@@ -145,11 +143,10 @@ class Reader:
         hidden = hidden[None]
         zero = torch.zeros(1, 1, dtype=torch.long, device=hidden.device)
         unturned = self._parts.rotary(hidden, zero)
-        with onednn(hidden.shape[1] > 1):
-            for layer in self.layers[layers]:
-                hidden = layer(
-                    hidden, position_ids=zero, position_embeddings=unturned, use_cache=False, attending=attending
-                )
+        for layer in self.layers[layers]:
+            hidden = layer(
+                hidden, position_ids=zero, position_embeddings=unturned, use_cache=False, attending=attending
+            )
         return hidden[0]
 
     def norm(self, hidden: Tensor) -> Tensor:
@@ -161,19 +158,25 @@ class Reader:
 
         ``reader.logit_bias`` is in them.
         """
-        weight = self._parts.head.weight
-        if weight.is_cuda and weight.dtype == torch.bfloat16:
-            found = torch.mm(hidden.reshape(-1, self.width), weight.T, out_dtype=torch.float32)
-            found = found.view(*hidden.shape[:-1], -1)
-        else:
-            found = hidden.float() @ self._float32_head.T
+        found = self._product(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], -1)
         return (
             found.index_add_(-1, self._biased, self._bias.expand(*found.shape[:-1], -1)) if len(self._bias) else found
         )
 
-    @cached_property
-    def _float32_head(self) -> Tensor:
-        return self._parts.head.weight.detach().float()
+    def _product(self, hidden: Tensor) -> Tensor:
+        """Float32 products [N, V] of hidden states [N, D] and the output matrix."""
+        weight = self._parts.head.weight.detach()
+        if weight.dtype == torch.float32:
+            return hidden.float() @ weight.T
+        if weight.is_cuda:
+            return torch.mm(hidden, weight.T, out_dtype=torch.float32)
+        # In parts: a float32 copy of all of it is a quarter of a small model with a large vocabulary.
+        columns = hidden.float().T.contiguous()
+        found = columns.new_empty(len(weight), len(hidden))
+        part = columns.new_empty(HEAD_ROWS, self.width)
+        for rows, out in zip(weight.split(HEAD_ROWS), found.split(HEAD_ROWS), strict=True):
+            torch.mm(part[: len(rows)].copy_(rows), columns, out=out)
+        return found.T.contiguous()
 
     def first_not_finite(self, run: Callable[[], None]) -> int:
         """The first layer whose output is not finite when ``run`` calls the model; the number of layers if none is."""
