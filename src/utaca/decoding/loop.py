@@ -415,10 +415,8 @@ class _Judge:
             looked = [signals[name].float() for name in self.detector.settings.signals]
             seen = torch.stack(looked) if looked else hidden.new_zeros(0, dtype=torch.float32)
             embedding = step.embeddings[self.detector.settings.site]
-            # A token is few products for oneDNN to prepare.
-            with torch.backends.mkldnn.flags(enabled=False):
-                p, after = self.detector.step(seen[None], embedding[None].float(), self.before)
-                parts += [p[0], self.detector.distrusts(p)]
+            p, after = self.detector.step(seen[None], embedding[None].float(), self.before)
+            parts += [p[0], self.detector.distrusts(p)]
         numbers = iter(torch.cat([part.double().flatten() for part in parts]).tolist())
         take = lambda count: [next(numbers) for _ in range(count)]  # noqa: E731
         token, logprob = take(2)
