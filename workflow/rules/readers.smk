@@ -47,7 +47,7 @@ rule read_card:
     benchmark:
         f"{MEASURED}/reader/readings/{{cell}}.tsv"
     wildcard_constraints:
-        cell="[a-z]+(-[0-9]+)?",
+        cell="summary|natural|absent|xquad|written(-[0-9]+)?|(blocks|prefill)-[0-9]+",
     conda:
         ENVIRONMENT
     threads: 1
@@ -58,7 +58,11 @@ rule read_card:
         seed=SETTINGS.seed,
         corpus=SETTINGS.corpus.name,
         reader=PLAN.reader,
-        card={k: v for k, v in IDENTITY["card"].items() if k not in ("lengths", "written_lengths")},
+        card={
+            k: v
+            for k, v in IDENTITY["card"].items()
+            if k not in ("lengths", "written_lengths")
+        },
         journal=f"{OUT}/journal/card",
     script:
         "../scripts/read_card.py"
