@@ -246,7 +246,7 @@ def test_every_cell_is_on_the_card(answers: pa.Table, config: schema.Config, tmp
     ]  # fmt: skip
     scored = scores(answers, config.judge, tmp_path / "answers.sqlite")
     table = card(pd.concat([scored, labels(pa.Table.from_pylist(tokens, schema=SCHEMAS["labels"]))]), config)
-    frame = table.frame.set_index(["cell", "setting", "measure"])
+    frame = table.frame.set_index(["cell", "setting", "measure"]).sort_index()
     assert frame.index.is_unique
     for cell, setting, measures in [
         ("summary", "full attention", (EXACT, ABSTAINED, WRONG)),
