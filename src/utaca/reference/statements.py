@@ -9,7 +9,9 @@ import functools
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from importlib import resources
+from operator import itemgetter
 
 from utaca.reference import names
 
@@ -89,6 +91,28 @@ def in_free_words(text: str, attribute: str) -> str:
         return ""
     sentences = (sentence.strip() for sentence in _SENTENCE_END.split(text))
     return " ".join(one for one in sentences if pattern(name).search(one) and not _PATTERN.match(one))
+
+
+def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
+    """Where a text in free words begins to state which attribute, by its name or by its list: (offset, attribute).
+
+    In the order of the text. The first attribute of a sentence begins with it.
+    """
+    found, start = [], 0
+    for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
+        sentence = text[start:end]
+        places = [(_first_place(sentence, attribute), attribute) for attribute in attributes]
+        stated = sorted((place for place in places if place[0] is not None), key=itemgetter(0))
+        # What goes before the first belongs to it: "Ann Lee graduated from ...", "- **Birth date**: ...".
+        found += [(start + (place if number else 0), attribute) for number, (place, attribute) in enumerate(stated)]
+        start = end
+    return found
+
+
+def _first_place(sentence: str, attribute: str) -> int | None:
+    lists = [pattern(name)] if (name := f"states {attribute}") in _PHRASES else []
+    named = re.compile(rf"\b{re.escape(attribute)}\b", re.IGNORECASE)
+    return min((match.start() for each in [named, *lists] if (match := each.search(sentence))), default=None)
 
 
 def without_remarks(text: str, value: bool = False) -> str:
