@@ -333,5 +333,5 @@ def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_has_no_versions() -> None:
-    with pytest.raises(UserError, match="reader.revision is v2, a version on a hub"):
+    with pytest.raises(UserError, match=r"reader\.revision is v2, a version on a hub"):
         build_reader({"name": "x", "path": "x.gguf", "revision": "v2"})
