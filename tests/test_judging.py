@@ -162,6 +162,14 @@ def sentence(attribute: str, value: str) -> list[str]:
             [("university", "MIT"), ("major", "Law")],
         ),
         ("* The major of Ada Lopez is Law.", [("major", "Law")]),
+        (
+            "Ada's degree in Law was awarded by the University of Oslo.",
+            [("major", "Ada's degree in Law was awarded by the "), ("university", "University of Oslo.")],
+        ),
+        (
+            "Ada majored in Law and works in Oslo.",
+            [("major", "Ada majored in Law and "), ("work place", "works in Oslo.")],
+        ),
         ("I do not know. The text says nothing.", [("university", "I do not know. The text says nothing.")]),
         (
             "The university of Ada Lopez is MIT. Her major is not mentioned. The work place of Ada Lopez is Oslo.",

@@ -11,7 +11,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from importlib import resources
-from operator import itemgetter
 
 from utaca.reference import names
 
@@ -96,23 +95,28 @@ def in_free_words(text: str, attribute: str) -> str:
 def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
     """Where a text in free words begins to state which attribute, by its name or by its list: (offset, attribute).
 
-    In the order of the text. The first attribute of a sentence begins with it.
+    In the order of the text; of two that begin at one place the one of more words. The first attribute of a sentence
+    begins with it.
     """
-    found, start = [], 0
+    places, start = [], 0
     for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
-        sentence = text[start:end]
-        places = [(_first_place(sentence, attribute), attribute) for attribute in attributes]
-        stated = sorted((place for place in places if place[0] is not None), key=itemgetter(0))
+        stated: dict[int, tuple[int, str]] = {}
+        for attribute in attributes:
+            for match in _statements(attribute).finditer(text, start, end):
+                if match.end() > stated.get(match.start(), (0, ""))[0]:
+                    stated[match.start()] = match.end(), attribute
         # What goes before the first belongs to it: "Ann Lee graduated from ...", "- **Birth date**: ...".
-        found += [(start + (place if number else 0), attribute) for number, (place, attribute) in enumerate(stated)]
+        places += [(place if number else start, stated[place][1]) for number, place in enumerate(sorted(stated))]
         start = end
-    return found
+    return places
 
 
-def _first_place(sentence: str, attribute: str) -> int | None:
-    lists = [pattern(name)] if (name := f"states {attribute}") in _PHRASES else []
-    named = re.compile(rf"\b{re.escape(attribute)}\b", re.IGNORECASE)
-    return min((match.start() for each in [named, *lists] if (match := each.search(sentence))), default=None)
+@functools.cache
+def _statements(attribute: str) -> re.Pattern[str]:
+    phrases = [rf"\b{re.escape(attribute)}\b"]
+    if (name := f"states {attribute}") in _PHRASES:
+        phrases.append(_any_of(name))
+    return re.compile("|".join(phrases), re.IGNORECASE)
 
 
 def without_remarks(text: str, value: bool = False) -> str:
