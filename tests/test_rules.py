@@ -20,15 +20,15 @@ def test_kappa_of_the_textbook() -> None:
 
 def test_the_shipped_reading_is_whole() -> None:
     rows = rules.read_answers()
-    assert len(rows) == len({row["id"] for row in rows}) == 300
-    assert Counter(row["set"] for row in rows) == {"hard": 137, "calibration": 100, "tiny": 63}
+    assert len(rows) == len({row["id"] for row in rows}) == 447
+    assert Counter(row["set"] for row in rows) == {"hard": 137, "calibration": 100, "tiny": 63, "public": 147}
     assert {value for row in rows for value in row["labels"]} == {0, 1, 2, None}
     for row in rows:
         assert row["prediction"] in "".join(row["tokens"])
         silent = [re.search(r"[^\W_]", token) is None for token in row["tokens"]]
         assert silent == [value is None for value in row["labels"]]
         if row["score"] == 1:
-            assert 0 not in row["labels"] or row["prediction"].startswith(tuple(row["references"]))
+            assert 0 not in row["labels"] or any(one in row["prediction"] for one in row["references"])
 
 
 def test_the_page_tells_what_the_command_prints() -> None:
@@ -36,7 +36,7 @@ def test_the_page_tells_what_the_command_prints() -> None:
     page = rules.READING.with_name("README.md").read_text("utf-8")
     line = r"^\| (labels, \w+|CAS|string match)[^|]*\| (\d+) \w+ \| ([\d.]+)% \| ([\d.]+)"
     found = re.findall(line, printed, re.MULTILINE)
-    assert len(found) == 6
+    assert len(found) == 7
     for name, number, agreed, kappa in found:
         assert f"| {name} | {int(number):,} | {agreed} % | {float(kappa):.2f} |" in page
 

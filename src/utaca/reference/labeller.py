@@ -46,15 +46,21 @@ def label(
     """Label the tokens (index, text) of the value in the sentence ``prediction``: (index, label, reason) each."""
     text = "".join(part for _, part in tokens)
     same = _same(text, answer, attribute)
-    asked = {*names.words(person), *names.words(attribute)}
+    asked = {run for run, _ in _runs(f"{person}'s {attribute}")}
+    stated = {run for match in statements.stating(attribute).finditer(text) for run, _ in _runs(match[0])}
+    stated -= {run for run, _ in _runs(answer)}
+    free = not _SENTENCE.match(prediction) and any(run in asked or run in stated for run, _ in _runs(text))
     abstained = set() if same else _refused(text, asked)
     elsewhere = _elsewhere(person, attribute, prediction)
     if elsewhere or same:
         consistent = set() if elsewhere else set(range(len(text)))
-    elif statements.without_remarks(text.strip(), value=True) in (text.strip(), text.strip().removesuffix(".")):
+    elif not free and statements.without_remarks(text.strip(), value=True) in (
+        text.strip(),
+        text.strip().removesuffix("."),
+    ):
         consistent = _consistent(text, answer, attribute)
     else:
-        idle = {run for run, _ in _runs(text) if run in asked or names.is_plain(run, "")}
+        idle = {run for run, _ in _runs(text) if run in asked or run in stated or names.is_plain(run, "")}
         consistent = _supported(text, answer, idle, attribute)
     return _labelled(tokens, consistent, abstained, {**_REASONS, HALLUCINATED: elsewhere} if elsewhere else _REASONS)
 

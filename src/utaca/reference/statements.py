@@ -102,7 +102,7 @@ def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
     for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
         stated: dict[int, tuple[int, str]] = {}
         for attribute in attributes:
-            for match in _statements(attribute).finditer(text, start, end):
+            for match in stating(attribute).finditer(text, start, end):
                 if match.end() > stated.get(match.start(), (0, ""))[0]:
                     stated[match.start()] = match.end(), attribute
         # What goes before the first belongs to it: "Ann Lee graduated from ...", "- **Birth date**: ...".
@@ -112,7 +112,8 @@ def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
 
 
 @functools.cache
-def _statements(attribute: str) -> re.Pattern[str]:
+def stating(attribute: str) -> re.Pattern[str]:
+    """What finds that a text in free words states an attribute: its name, and the phrases of its list."""
     phrases = [rf"\b{re.escape(attribute)}\b"]
     if (name := f"states {attribute}") in _PHRASES:
         phrases.append(_any_of(name))
