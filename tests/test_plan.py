@@ -110,14 +110,14 @@ def test_every_table_is_made_from_files_of_the_run(root: Path) -> None:
 def test_a_table_depends_on_the_code_that_makes_it_alone(root: Path) -> None:
     script = root / "workflow" / "scripts" / "table.py"
     reached = {
-        name: {Path(path).stem for path in closure(script, root / "src", ("utaca.reporting.registry", name))}
+        name: {Path(path).stem for path in closure(script, root / "src", f"utaca.reporting.{ENTRIES[name].module}")}
         for name in ENTRIES
     }
     assert "scorers" in reached["scorers"]
     assert "scorers" not in reached["test"] | reached["labels"] | reached["detection"]
     assert "detection" not in reached["scorers"] | reached["endpoints"]
     assert all("tables" in found and "registry" in found for found in reached.values())
-    digests = {code(script, root / "src", ("utaca.reporting.registry", name)) for name in ("test", "labels")}
+    digests = {code(script, root / "src", f"utaca.reporting.{ENTRIES[name].module}") for name in ("test", "labels")}
     assert len(digests) == 2
 
 

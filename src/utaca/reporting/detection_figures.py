@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from utaca.reporting import palette
-from utaca.reporting.detection import DETECTORS
-from utaca.reporting.figures import SMALL, drawing
+from utaca.reporting.detection import DETECTORS, loaded, margin_histogram, reliability_bins
+from utaca.reporting.figures import SMALL, drawing, title
+from utaca.settings import schema
 
 LEAST = 50
 """Tokens of a class below which its distribution is not drawn: its bins would show chance."""
@@ -17,7 +18,7 @@ _OWN = {DETECTORS["utaca"]: ("-", "o"), DETECTORS["two_way"]: ("--", "D")}
 _MARKERS = ("s", "^", "v", "P", "X")
 
 
-def reliability(bins: pd.DataFrame, directory: str | Path, title: str) -> list[Path]:
+def reliability(bins: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
     """Share of uncertain tokens over p_N, a panel for all tokens and for those of values, a line a detector of the
     paper's.
 
@@ -41,11 +42,11 @@ def reliability(bins: pd.DataFrame, directory: str | Path, title: str) -> list[P
             axes.grid()
         panels[0].set_ylabel("share of uncertain tokens")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=SMALL)
-        figure.suptitle(title, fontsize=SMALL)
+        figure.suptitle(title(bins, config, "labeller"), fontsize=SMALL)
     return paths
 
 
-def margins(histogram: pd.DataFrame, directory: str | Path, title: str) -> list[Path]:
+def margins(histogram: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
     """Logit margins, a panel a class (:func:`utaca.reporting.detection.margin_histogram`).
 
     A class of fewer than :data:`LEAST` tokens is named and not drawn.
@@ -64,5 +65,12 @@ def margins(histogram: pd.DataFrame, directory: str | Path, title: str) -> list[
             axes.grid()
         panels[-1].set_xlabel("logit margin")
         figure.supylabel("share of the class", fontsize=9)
-        figure.suptitle(title, fontsize=SMALL)
+        figure.suptitle(title(histogram, config, "labeller"), fontsize=SMALL)
     return paths
+
+
+MAKERS = {
+    "reliability": lambda files, _: reliability_bins(loaded(files)),
+    "margins": lambda files, _: margin_histogram(loaded(files)),
+}
+DRAW = {"reliability": reliability, "margins": margins}

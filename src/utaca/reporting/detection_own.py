@@ -16,22 +16,14 @@ import torch
 
 from utaca.detection.detector import distrust
 from utaca.errors import UserError
-from utaca.records import read
+from utaca.records import check_source, read
 from utaca.records.schemas import TEMPLATE
 from utaca.records.trace_labels import KIND, TRACE_LABELS
-from utaca.reporting import paper, statistics
-from utaca.reporting.detection import (
-    Detections,
-    Run,
-    measured,
-    metric_columns,
-    resampled_run,
-    summary,
-    value_columns,
-    value_figures,
-)
+from utaca.reporting import statistics
+from utaca.reporting.detection import Detections, Run, load_checked, measured, resampled_run, summary, value_figures
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.tables import NAN, Row, Table, build_table, spread
 from utaca.settings import schema
 
 # Figures that are held against those on the fixed traces: their columns and factors.
@@ -79,31 +71,10 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
         rows.append(row | {"n_replaced": int(own["replaced"].sum())})
     frame = pd.DataFrame(rows)
     frame["n_replaced"] = frame["n_replaced"].fillna(0).astype(int)
-    columns = (
-        Column("Detector", plain("detector")),
-        Column("Split", plain("split")),
-        Column("Traces", plain("traces")),
-        *metric_columns("balanced_accuracy", "auroc"),
-        *value_columns(),
-        Column("AUROC, own minus fixed", figure("auroc_difference", 3)),
-        Column("Balanced acc., own minus fixed", figure("balanced_accuracy_pct_difference", 2), folded=True),
-        Column("Seeds", plain("seeds"), folded=True),
-        Column("Tokens", plain("n_tokens")),
-        Column("Replaced", plain("n_replaced"), folded=True),
-        Column("Documents", plain("n_documents"), folded=True),
-        Column("Failed labels", plain("n_failed_labels"), folded=True),
-    )
-    what = (
-        "Token-level uncertainty detection along UT-ACA's own answers: the tokens that were tried below K_max, as the "
-        "detector judged them; those it distrusted were rolled back. Above them the same detector on the fixed "
-        "compact-budget traces of the test split; those of validation chose it and tell nothing. A token has its label "
-        "in the answer; one that another replaced has the label that it has as the end of the answer so far. Figures "
-        "as in the table of detection, means over seeds, tokens are those of all; own minus fixed: paired by document."
-    )
     n_documents = int(data.groupby("split")["document"].nunique().sum())
-    seed = f"detector seed {config.detector_seed} where there is one"
-    caption = caption_in_words(what, config, "labeller", n_documents, seed, paper.LLAMA, columns=False)
-    return Table("detection_own", "Uncertainty detection, own trajectories", caption, frame, columns)
+    return build_table(
+        "detection_own", frame, config, n_documents, f"detector seed {config.detector_seed} where there is one"
+    )
 
 
 def _read(labels: Sequence[str | Path], config: schema.Config) -> pd.DataFrame:
@@ -148,3 +119,12 @@ def _measured(
     drawn = [resampled_run(data, run, draws.documents) for data, run in runs]
     resampled = {metric: draws.mean(detector, [one[metric] for one in drawn]) for metric in drawn[0]}
     return [measured(run, data.label) for data, run in runs], resampled
+
+
+def _own(files: Files, config: schema.Config) -> Table:
+    for path in files["trace_labels"]:
+        check_source(path, files[f"{Path(path).stem}_decoded"])
+    return detection_own(files["trace_labels"], load_checked(files["detections"][0], files["detected_from"]), config)
+
+
+MAKERS = {"detection_own": _own}

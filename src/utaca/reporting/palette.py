@@ -25,6 +25,8 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
 )
 """Okabe and Ito's colours but yellow, which no edge makes readable on white."""
 OCHRE, GREY = "#a6761d", "#767676"
+PALE = (ORANGE, SKY, PURPLE)
+"""Those with less than 3:1 of contrast to white."""
 
 FAMILIES: Mapping[str, str] = {
     "utaca": BLUE,
@@ -88,24 +90,15 @@ def mark(method: str) -> Mark:
     members = _MEMBERS.get(own, ())
     place = members.index(method) if method in members else 0
     marker = MARKERS.get(own, MEMBER_MARKERS[place % len(MEMBER_MARKERS)])
-    return Mark(color, color if contrast(color, WHITE) >= 3 else INK, marker)
+    return Mark(color, edge(color), marker)
+
+
+def edge(color: str) -> str:
+    """The edge of a mark on white: its own colour, ink where that is too pale."""
+    return INK if color in PALE else color
 
 
 def css() -> str:
     """The colours as custom properties of a style sheet, ``--utaca`` and so on; black is the text's colour."""
     colors = {name: "var(--text)" if color == BLACK else color for name, color in FAMILIES.items()}
     return ":root { " + " ".join(f"--{name}: {color};" for name, color in colors.items()) + " }"
-
-
-def contrast(first: str, second: str) -> float:
-    """Ratio of contrast of two ``#rrggbb`` colours, 1 to 21 (WCAG 2.2)."""
-    low, high = sorted((_luminance(first), _luminance(second)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(color: str) -> float:
-    linear = []
-    for place in (1, 3, 5):
-        value = int(color[place : place + 2], 16) / 255
-        linear.append(value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -11,24 +11,22 @@ import pandas as pd
 import pyarrow as pa
 
 from utaca.biographies.evidence import condition_of, original
-from utaca.judging.sheets import RANDOM, Correction, HumanScore, matched_labels, matched_scores
-from utaca.records import rows
+from utaca.judging.sheets import (
+    RANDOM,
+    SPLITS,
+    Correction,
+    HumanScore,
+    matched_labels,
+    matched_scores,
+    read_corrections,
+    read_scores,
+)
+from utaca.records import read, rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
 from utaca.reporting import render, statistics
-from utaca.reporting.points import label_in_words
+from utaca.reporting.points import point_in_words
 from utaca.reporting.statistics import Estimate, kappa
-from utaca.reporting.tables import (
-    NAN,
-    Column,
-    Row,
-    Show,
-    Table,
-    corpus_in_words,
-    endpoint_in_words,
-    figure,
-    plain,
-    spread,
-)
+from utaca.reporting.tables import NAN, Row, Show, Table, build_table, spread
 from utaca.settings import schema
 from utaca.settings.schema import EVIDENCE
 
@@ -47,19 +45,6 @@ class HumanStudy(NamedTuple):
 
 # Table "Preliminary human comparison": Llama-3.1-8B, UT-ACA with at most 96 blocks, Sub.16.
 PAPER_POINT, PAPER = "utaca-K96-sub16", HumanStudy(74.6, 76.6, 27.9)
-
-
-def run_in_words(config: schema.Config, role: str) -> str:
-    """Reader, corpus, the endpoint of ``role`` and the scale of a run."""
-    endpoint: schema.Endpoint = getattr(config, role)
-    return (
-        f"Reader {config.reader.name}; padding corpus {corpus_in_words(config)}; {role} {endpoint_in_words(endpoint)}; "
-        f"scale {config.scale.name}."
-    )
-
-
-def _brackets(config: schema.Config) -> str:
-    return f"Brackets: {statistics.LEVEL:.0%} bootstrap over documents ({config.scale.bootstrap} resamples)."
 
 
 # Labels
@@ -88,16 +73,14 @@ def labels(
             found.append(_labels_row(name, own[conditions == condition], reviewed, sheet is not None, config))
     every = [pair for own in pairs.values() for pair in own]
     found.append(_labels_row(ALL, pd.concat(tokens.values()), every, sheet is not None, config))
-    caption = (
-        "Token labels and who decided them: the answer's template, the labeller, or a person who changed them. "
-        "Values: shares of the tokens that the template does not decide. "
-        "Agreement and Cohen's kappa compare labeller and person on the tokens that the labeller decided, in reviewed "
-        "answers that chance drew; answers reviewed because their labels were in doubt only count as reviewed and "
-        "changed; the person saw the labeller's label in both. "
-        "The paper verified its labels by hand and reports no figure on that.\n"
-        f"{render.RUN}{run_in_words(config, 'labeller')} {_brackets(config)}"
-    )
-    return Table("labels", "Labels and their verification", caption, pd.DataFrame(found), _labels_columns())
+    n_documents = sum(own["document"].nunique() for own in tokens.values())
+    shows = {"n_reviewed": lambda row: str(row["n_reviewed"]) if row["sheet"] else NO_CORRECTIONS}
+    shows |= {column: _reviewed(column) for column in ("n_changed", "n_compared")}
+    return build_table("labels", found, config, n_documents, f"config seed {config.seed}", shows=shows)
+
+
+def _reviewed(column: str) -> Show:
+    return lambda row: str(row[column]) if row["sheet"] else render.MISSING
 
 
 def _labels_row(
@@ -138,30 +121,6 @@ def _labels_row(
     return row
 
 
-def _labels_columns() -> tuple[Column, ...]:
-    def reviewed(column: str, otherwise: str = render.MISSING) -> Show:
-        return lambda row: str(row[column]) if row["sheet"] else otherwise
-
-    return (
-        Column("Split", plain("split")),
-        Column("Tokens", plain("n_tokens")),
-        Column("Hallucinated %", figure("hallucinated_pct", 1)),
-        Column("Correct %", figure("correct_pct", 1)),
-        Column("Unknown %", figure("unknown_pct", 1)),
-        Column("Values: hallucinated %", figure("value_hallucinated_pct", 1)),
-        Column("Values: unknown %", figure("value_unknown_pct", 1)),
-        Column("By template", plain("n_template"), folded=True),
-        Column("By labeller", plain("n_endpoint"), folded=True),
-        Column("By a person", plain("n_person"), folded=True),
-        Column("Failed", plain("n_failed")),
-        Column("Reviewed", reviewed("n_reviewed", NO_CORRECTIONS)),
-        Column("Changed", reviewed("n_changed"), folded=True),
-        Column("Compared", reviewed("n_compared"), folded=True),
-        Column("Agreement %", figure("agreement_pct", 1)),
-        Column("Cohen's kappa", figure("kappa", 3), folded=True),
-    )
-
-
 # Scores
 
 
@@ -181,14 +140,12 @@ def human(scores: Sequence[str | Path], sheet: Sequence[HumanScore] | None, conf
     found.append(_human_row(ALL, ALL, pairs, config))
     frame = pd.DataFrame(found)
     frame.insert(0, "sheet", sheet is not None)
-    caption = (
-        "Conceptual accuracy by the judge (CAS) and by a person, and string match, of the same answers of the test "
-        "split; attributes whose judgement failed are left out. Difference is CAS minus the person's score, distance "
-        "the mean of its absolute value, r Pearson's correlation over attributes. "
-        "Paper: its means over 30 samples of Llama-3.1-8B, UT-ACA K_max=96, Sub.16: other model and data.\n"
-        f"{render.RUN}{run_in_words(config, 'judge')} {_brackets(config)}"
-    )
-    return Table("human", "CAS beside human scores", caption, frame, _human_columns(config))
+    shows = {
+        "point": point_in_words(config),
+        "n_scored": lambda row: str(row["n_scored"]) if row["sheet"] else NO_SCORES,
+    }
+    n_documents = len({row["document"] for row in judged})
+    return build_table("human", frame, config, n_documents, f"config seed {config.seed}", shows=shows)
 
 
 def _human_row(
@@ -234,19 +191,15 @@ def _correlation(moments: np.ndarray) -> np.ndarray:
         return np.where(spread > 1e-9 * n**4, (n * xy - x * y) / np.sqrt(spread), np.nan)
 
 
-def _human_columns(config: schema.Config) -> tuple[Column, ...]:
-    return (
-        Column("Point", lambda row: label_in_words(row["point"], config)),
-        Column("Documents", plain("n_documents"), folded=True),
-        Column("Scored", lambda row: str(row["n_scored"]) if row["sheet"] else NO_SCORES),
-        Column("CAS %", figure("cas_pct", 1)),
-        Column("Human %", figure("human_pct", 1)),
-        Column("String match %", figure("string_match_pct", 1)),
-        Column("Difference", figure("difference_pct", 1)),
-        Column("Distance", figure("distance_pct", 1), folded=True),
-        Column("r", figure("correlation", 3)),
-        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
-        Column("paper CAS %", figure("paper_cas_pct", 1), folded=True),
-        Column("paper human %", figure("paper_human_pct", 1)),
-        Column("paper string match %", figure("paper_string_match_pct", 1), folded=True),
-    )
+def _labels(files: Mapping[str, Sequence[str]], config: schema.Config) -> Table:
+    uncorrected = {split: read(files[f"{split}_uncorrected"], "labels") for split in SPLITS}
+    corrected = {split: read(path, "labels") for split, path in zip(SPLITS, files["labels"], strict=True)}
+    sheet = next((read_corrections(Path(path)) for path in files["label_sheet"]), None)
+    return labels(uncorrected, corrected, sheet, config)
+
+
+def _human(files: Mapping[str, Sequence[str]], config: schema.Config) -> Table:
+    return human(files["judged"], next((read_scores(Path(path)) for path in files["score_sheet"]), None), config)
+
+
+MAKERS = {"labels": _labels, "human": _human}

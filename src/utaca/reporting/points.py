@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -198,6 +199,11 @@ def label_in_words(label: str, config: schema.Config) -> str:
     """The name of the point that files call ``label``; the label where no suite of the config has it."""
     point = of_label(label, config)
     return name_in_words(point, config) if point else label
+
+
+def point_in_words(config: schema.Config) -> Callable[[Mapping[str, Any]], str]:
+    """Shows the name of a row's point, whose label is in its column ``point``."""
+    return lambda row: label_in_words(row["point"], config)
 
 
 def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Collection[str] = ()) -> list[Point]:

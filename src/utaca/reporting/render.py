@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 MISSING = "–"
 RUN = "Run: "
@@ -49,9 +50,11 @@ def bracketed(value: object, low: object, high: object, digits: int) -> str:
     return number(value, digits) if MISSING in limits else f"{number(value, digits)} [{limits[0]}, {limits[1]}]"
 
 
-def spread(value: object, sd: object, digits: int) -> str:
-    """A mean with its standard deviation, ``12.3 ± 0.4``."""
-    return number(value, digits) if number(sd, digits) == MISSING else f"{number(value, digits)} ± {number(sd, digits)}"
+def figure(row: Mapping[str, Any], column: str, digits: int) -> str:
+    """A column of a row with its interval, or with its spread over seeds, ``12.3 ± 0.4``, where it has only that."""
+    text = bracketed(row[column], row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
+    sd = number(row.get(f"{column}_sd"), digits)
+    return text if sd == MISSING or "[" in text else f"{text} ± {sd}"
 
 
 def numeric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:

@@ -16,10 +16,9 @@ import pandas as pd
 
 from utaca.records import check_source, read, rows
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.generation import seeds_in_words
 from utaca.reporting.points import label_in_words
 from utaca.reporting.statistics import Draws
-from utaca.reporting.tables import Column, Row, Show, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.tables import Row, Show, Table, build_table, spread
 from utaca.settings import schema
 
 _EQUAL = 1e-6
@@ -126,29 +125,14 @@ def replay(files: Files, config: schema.Config) -> Table:
         own = data.frame[data.frame["expanded"] == expanded]
         for name in CLASSES:
             table.append({"decision": kind, "class": name, **_effect(own, _member(own, name), data.documents, counts)})
-    columns = (
-        Column("Decision", plain("decision")),
-        Column("Class", plain("class")),
-        Column("Replayed", plain("n_replayed")),
-        Column("Share of its kind %", figure("share_pct", 1)),
-        Column("CAS change", figure("cas_change", 2)),
-        Column("mTokens change", figure("mtokens_change", 1)),
-        Column("with all passes", figure("all_passes_change", 1), folded=True),
-        Column("Rollbacks change", figure("rollbacks_change", 2)),
-    )
-    what = (
-        f"Single-decision counterfactual replay of {label_in_words(config.replays_of, config)} on the test split: one "
-        "decision of the detector is turned, everything else runs on. Changes are what the decision did to its "
-        "answer: the answer as it was minus the answer with the decision turned, means over decisions (CAS in points "
-        "of the answer). Token: whether compact and expanded pass give different tokens. Helpful decisions raised "
-        f"CAS, harmful ones lowered it. Replayed are at most {config.scale.replays} decisions of each kind a document, "
-        f"drawn by chance; each counts for all that it was drawn from. {data.n_failed} replays with failed judgements "
-        "are left out."
-    )
-    told = caption_in_words(
-        what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA, columns=False
-    )
-    return Table("replay", "What the detector's decisions did", told, pd.DataFrame(table), columns)
+    return _made("replay", table, config, len(data.documents), failed=data.n_failed)
+
+
+def _made(
+    name: str, rows: Sequence[Row] | pd.DataFrame, config: schema.Config, n_documents: int, **words: Any
+) -> Table:
+    point = label_in_words(config.replays_of, config)
+    return build_table(name, rows, config, n_documents, point=point, replays=config.scale.replays, **words)
 
 
 def _member(decisions: pd.DataFrame, name: str) -> np.ndarray:
@@ -225,23 +209,7 @@ def bound(files: Files, config: schema.Config) -> Table:
         spread(row, "cas_gain", statistics.ratio_interval(gained[:, 0], ones, draws.documents), 100)
         spread(row, "mtokens_gain", statistics.ratio_interval(gained[:, 1], ones, draws.documents))
         table.append(row)
-    columns = (
-        Column("Decisions", plain("decisions")),
-        Column("CAS %", figure("cas_pct", 2)),
-        Column("mTokens", figure("mtokens", 1)),
-        Column("CAS, to the first row", figure("cas_gain", 2)),
-        Column("mTokens, to the first row", figure("mtokens_gain", 1)),
-        Column("Documents changed", plain("n_changed")),
-        Column("Documents", plain("n_documents"), folded=True),
-    )
-    what = (
-        f"What one better decision of {label_in_words(config.replays_of, config)} a document is worth, with hindsight: "
-        f"of at most {config.scale.replays} replayed decisions of each kind, none is turned or the best one. This is "
-        "reached, not imitated: perfect decisions would reach at least as much. Means over documents; an answer with "
-        "a failed judgement is no option."
-    )
-    told = caption_in_words(what, config, "judge", len(documents), seeds_in_words(config), paper.LLAMA, columns=False)
-    return Table("bound", "What one better decision is worth", told, pd.DataFrame(table), columns)
+    return _made("bound", table, config, len(documents))
 
 
 # Two false positives, two false negatives
@@ -273,36 +241,25 @@ def failures(files: Files, config: schema.Config) -> Table:
     known = {row["case"]: row for row in table}
     table = [known.get(name) or _failure(name, None) for name in paper.tables().failures]
 
-    def turned(column: str, digits: int) -> Show:
-        def show(row: Mapping[str, Any]) -> str:
-            before, after = (render.number(row[f"{column}_{when}"], digits) for when in ("before", "after"))
-            return render.MISSING if not row["found"] else f"{before} → {after}"
+    shows = {
+        "document": lambda row: row["document"] or "none found",
+        "step": lambda row: str(row["step"]) if row["found"] else render.MISSING,
+        **{column: _quoted(column) for column in ("compact_token", "expanded_token")},
+        **{
+            column: _turned(column, digits) for column, digits in (("quality_pct", 1), ("mtokens", 1), ("rollbacks", 0))
+        },
+    }
+    return _made("failures", table, config, len(data.documents), shows=shows)
 
-        return show
 
-    columns = (
-        Column("Case", plain("case")),
-        Column("Intervention", plain("intervention"), folded=True),
-        Column("Document", lambda row: row["document"] or "none found"),
-        Column("Step", lambda row: str(row["step"]) if row["found"] else render.MISSING, folded=True),
-        Column("Token, compact", _quoted("compact_token")),
-        Column("Token, expanded", _quoted("expanded_token")),
-        Column("Quality %", turned("quality_pct", 1)),
-        Column("mTokens", turned("mtokens", 1)),
-        Column("Rollbacks", turned("rollbacks", 0)),
-        Column("paper quality %", lambda row: row["paper_quality"]),
-        Column("paper mTokens", lambda row: row["paper_mtokens"], folded=True),
-        Column("paper rollbacks", lambda row: row["paper_rollbacks"], folded=True),
-    )
-    what = (
-        f"False positives and false negatives of {label_in_words(config.replays_of, config)}, each replayed with the "
-        "one decision turned, found among the replayed decisions: expansions that left the token as it was, of which "
-        "those come first whose suppression saves most mTokens; missed expansions that give another token and raise "
-        "CAS, of which those come "
-        "first that raise it most; one a document. They are extremes: table replay tells of all decisions."
-    )
-    told = caption_in_words(what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA)
-    return Table("failures", "False positives and false negatives", told, pd.DataFrame(table), columns)
+def _turned(column: str, digits: int) -> Show:
+    """Shows a figure before and after."""
+
+    def show(row: Mapping[str, Any]) -> str:
+        before, after = (render.number(row[f"{column}_{when}"], digits) for when in ("before", "after"))
+        return render.MISSING if not row["found"] else f"{before} → {after}"
+
+    return show
 
 
 def _quoted(column: str) -> Show:
@@ -374,40 +331,40 @@ def cases(files: Files, fixed: str, config: schema.Config, count: int = 3) -> Ta
         )
         table = table.drop_duplicates("document").head(count).drop(columns=["lost", "raised"])
 
-    def answered(when: str) -> Show:
-        def show(row: Mapping[str, Any]) -> str:
-            scores = ", ".join(render.number(row[f"{when}_{column}"], 2) for column in ("cas", "string_match"))
-            return f"{row[f'{when}_prediction']} ({scores})"
-
-        return show
-
-    columns = (
-        Column("Document", plain("document")),
-        Column("Attribute", plain("attribute")),
-        Column("Reference", plain("reference")),
-        Column("Rejected token", _quoted("rejected")),
-        Column("Replacement", _quoted("replacement")),
-        Column(
-            "Its rank before",
-            lambda row: "> 10" if pd.isna(row["rank_before"]) else f"{row['rank_before']:.0f}",
-            folded=True,
-        ),
-        Column("log p before", figure("logprob_before", 2), folded=True),
-        Column("log p after", figure("logprob_after", 2), folded=True),
-        Column("UT-ACA (CAS, string match)", answered("adaptive")),
-        Column("without this expansion", answered("suppressed")),
-        Column("under the compact fixed budget", answered("compact")),
-    )
+    shows = {
+        "rank_before": lambda row: "> 10" if pd.isna(row["rank_before"]) else f"{row['rank_before']:.0f}",
+        **{column: _quoted(column) for column in ("rejected", "replacement")},
+        **{when: _answered(when) for when in ("adaptive", "suppressed", "compact")},
+    }
     n_turned = int((data.frame["expanded"] & data.frame["differs"]).sum())
-    what = (
-        f"Expansions of {label_in_words(config.replays_of, config)} that replaced a token and by it changed the score "
-        "of an attribute: "
-        f"{len(found)} of the {n_turned} replayed expansions that replaced a token; those come first without which the "
-        "attribute loses most CAS, one a document. Rank and log-probability are the replacement's under the compact "
-        "and under the expanded budget (paper, one case: rank 3 and -5.13 before, rank 1 and -4.56 after). The compact "
-        "fixed budget is InfLLM's smallest."
-    )
-    told = caption_in_words(
-        what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA, columns=False
-    )
-    return Table("cases", "What an expansion does to a token", told, table, columns)
+    return _made("cases", table, config, len(data.documents), shows=shows, found=len(found), turned=n_turned)
+
+
+def _answered(when: str) -> Show:
+    """Shows an answer with its scores."""
+
+    def show(row: Mapping[str, Any]) -> str:
+        scores = ", ".join(render.number(row[f"{when}_{column}"], 2) for column in ("cas", "string_match"))
+        return f"{row[f'{when}_prediction']} ({scores})"
+
+    return show
+
+
+def _of_run(files: Mapping[str, Sequence[str]], config: schema.Config) -> Files:
+    scores, replay_scores = files["test_scores"][0], files["replay_scores"][0]
+    return Files(files["test_answers"], scores, files["replays"], replay_scores, config.replays_of)
+
+
+def _smallest(config: schema.Config) -> str:
+    """The label of the smallest fixed budget on the test split, "" where there is none."""
+    tested = [point for suite in config.suites.values() if suite.split == "test" for point in suite.points]
+    fixed = [point for point in tested if point.method == "infllm"]
+    return min(fixed, key=lambda point: point.budget).label if fixed else ""
+
+
+MAKERS = {
+    "replay": lambda files, config: replay(_of_run(files, config), config),
+    "bound": lambda files, config: bound(_of_run(files, config), config),
+    "failures": lambda files, config: failures(_of_run(files, config), config),
+    "cases": lambda files, config: cases(_of_run(files, config), _smallest(config), config),
+}

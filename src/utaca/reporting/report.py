@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Protocol
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -22,6 +21,7 @@ from markdown_it.token import Token
 from utaca.errors import UserError
 from utaca.pages import style
 from utaca.reporting import palette
+from utaca.reporting.registry import Entry
 from utaca.reporting.render import DETAILS, RUN
 from utaca.reporting.tables import VIEWER, what_is_synthetic
 from utaca.settings import schema
@@ -38,50 +38,18 @@ THEMES: Mapping[str, str] = {
     "decisions": "Single decisions",
     "judging": "Labels, scores, endpoints",
     "resources": "Resources",
-    "paper": "The paper's own figures",
 }
 OTHERS = "More"
-# What figures show; a table says so itself.
-CAPTIONS: Mapping[str, str] = {
-    "differences": "CAS less InfLLM's at equal tokens, paired by document. Diamonds are means over a detector's "
-    "points, bars 95 % bootstrap intervals.",
-    "curves": "CAS over selected tokens; numbers are K or K_max. Bars are 95 % intervals of points by themselves: "
-    "differences are surer.",
-    "compared": "CAS over the keys that a token attends to, and over its time, a column a family of methods beside "
-    "UT-ACA and InfLLM. Bars: 95 % bootstrap intervals over documents.",
-    "budget": "Mean budget k of the accepted pass over the steps of an answer, a panel an update policy and K_max. "
-    "Bands: 95 % bootstrap intervals over documents. Shown are the steps that at least half of the documents reach.",
-    "recall": "Share of facts whose gold block, or one beside it, a layer retrieves at the step that begins the value "
-    "in the answer, a line a fixed budget K; and CAS of the facts that the best layer recalled and of the others. "
-    "Dotted: as many blocks drawn at random. Bars: 95 % bootstrap intervals over documents.",
-    "detectors": "The table of detection as a figure.",
-    "reliability": "Share of uncertain tokens over the probability p_N that a detector gives them, in ten bins, seeds "
-    "pooled; on the diagonal where the probabilities are what they say. Training weighs correct tokens less, which "
-    "raises p_N.",
-    "margins": "Distribution of the logit margin over the tokens of values of each class, and over the template's, on "
-    "the fixed traces of the test split: where unknown tokens have the margins of correct ones, no threshold on the "
-    "margin tells them apart.",
-}
-
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 _FIGURE = re.compile(r"[1-9]")
 
 
-class Registered(Protocol):
-    """What the registry of tables says of one (:mod:`utaca.reporting.registry`)."""
-
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def theme(self) -> str: ...
-
-
 @dataclass
-class Entry:
-    """A table, a figure or both, under one name: its files by extension."""
+class Part:
+    """A table, a figure or both, under one name: its files by extension, and what the registry says of it, if any."""
 
     name: str
+    about: Entry | None = None
     files: dict[str, Path] = field(default_factory=dict)
 
     @property
@@ -91,9 +59,10 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """The first heading of its Markdown, or its name."""
+        """The first heading of its Markdown, else the registry's title, or its name."""
         heading = next((line for line in self.text.splitlines() if line.startswith("#")), "")
-        return heading.lstrip("#").strip() or self.name.replace("_", " ").capitalize()
+        named = self.about.title if self.about else self.name.replace("_", " ").capitalize()
+        return heading.lstrip("#").strip() or named
 
 
 def page(
@@ -102,7 +71,7 @@ def page(
     config: schema.Config,
     directory: str | Path,
     *,
-    registry: Mapping[str, Registered] | None = None,
+    registry: Mapping[str, Entry] | None = None,
     about: Mapping[str, str | Path] | None = None,
 ) -> str:
     """The report as HTML, to be put into ``directory``.
@@ -120,17 +89,17 @@ def page(
     contents, body = [_item("verdict", "What came out")], list(_first(entries, links, config, run, folder))
     tables = [entries[name] for name in PAPER if name in entries]
     if tables:
-        inner = "".join(_item(one.name, _title(one, registry)) for one in tables)
+        inner = "".join(_item(one.name, one.title) for one in tables)
         contents.append(f'<li><a href="#paper">The paper\'s tables</a><ul>{inner}</ul></li>')
         body.append('<h2 id="paper">The paper\'s tables</h2>')
-        body += (part for one in tables for part in _entry(one, registry, folder))
+        body += (part for one in tables for part in _entry(one, folder))
     shown = {VERDICT, *FIRST, *PAPER}
-    for title, own in _themes([one for one in entries.values() if one.name not in shown], registry).items():
+    for title, own in _themes([one for one in entries.values() if one.name not in shown]).items():
         anchor = "theme-" + "".join(c if c.isalnum() else "-" for c in title.lower())
         contents.append(_item(anchor, title))
-        names = "; ".join(_title(one, registry) for one in own)
+        names = "; ".join(one.title for one in own)
         body.append(f'<details class="theme" id="{anchor}"><summary><h2>{escape(title)}</h2> {escape(names)}</summary>')
-        body += (part for one in own for part in _entry(one, registry, folder))
+        body += (part for one in own for part in _entry(one, folder))
         body.append("</details>")
     contents.append(_item("made", "How it was made"))
     body += _made(config, about, folder)
@@ -144,28 +113,23 @@ def page(
     return html.encode("ascii", "xmlcharrefreplace").decode()
 
 
-def _entries(results: Iterable[str | Path], registry: Mapping[str, Registered]) -> dict[str, Entry]:
+def _entries(results: Iterable[str | Path], registry: Mapping[str, Entry]) -> dict[str, Part]:
     """Entries by name, those of the registry in its order, then the others as they come."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, Part] = {}
     for path in map(Path, results):
         if not path.is_file():
             raise UserError(f"{path} does not exist; make it with its target: snakemake --cores all {path}")
-        entries.setdefault(path.stem, Entry(path.stem)).files[path.suffix[1:]] = path
+        entries.setdefault(path.stem, Part(path.stem, registry.get(path.stem))).files[path.suffix[1:]] = path
     order = {name: place for place, name in enumerate(registry)}
     return dict(sorted(entries.items(), key=lambda item: order.get(item[0], len(order))))
 
 
-def _themes(entries: Sequence[Entry], registry: Mapping[str, Registered]) -> dict[str, list[Entry]]:
+def _themes(entries: Sequence[Part]) -> dict[str, list[Part]]:
     """Entries by the titles of their themes, those without one last."""
-    found: dict[str, list[Entry]] = {title: [] for title in (*THEMES.values(), OTHERS)}
+    found: dict[str, list[Part]] = {title: [] for title in (*THEMES.values(), OTHERS)}
     for entry in entries:
-        theme = registry[entry.name].theme if entry.name in registry else OTHERS
-        found.setdefault(THEMES.get(theme, OTHERS), []).append(entry)
+        found[THEMES[entry.about.theme] if entry.about else OTHERS].append(entry)
     return {title: own for title, own in found.items() if own}
-
-
-def _title(entry: Entry, registry: Mapping[str, Registered]) -> str:
-    return entry.title if "md" in entry.files or entry.name not in registry else registry[entry.name].title
 
 
 def _item(anchor: str, title: str) -> str:
@@ -176,7 +140,7 @@ def _item(anchor: str, title: str) -> str:
 
 
 def _first(
-    entries: Mapping[str, Entry], links: Mapping[str, str | Path], config: schema.Config, run: str, folder: Path
+    entries: Mapping[str, Part], links: Mapping[str, str | Path], config: schema.Config, run: str, folder: Path
 ) -> Iterator[str]:
     """The verdict, what it is read from, three terms, and the pages beside this one."""
     yield f"<h1>UT-ACA, run {escape(run)}</h1>"
@@ -186,7 +150,7 @@ def _first(
     else:
         yield f'<p id="{VERDICT}">This run has no suite on the test split, and so no verdict.</p>'
         table = []
-    drawn = [entries[name] for name in FIRST if "svg" in entries.get(name, Entry(name)).files]
+    drawn = [entries[name] for name in FIRST if "svg" in entries.get(name, Part(name)).files]
     if drawn:
         yield f'<div class="pair">{"".join(map(_figure, drawn))}</div>'
     yield _facts(_glossary(config))
@@ -235,9 +199,9 @@ def _relative(path: str | Path, directory: Path) -> str:
     return escape(Path(os.path.relpath(path, directory)).as_posix())
 
 
-def _entry(entry: Entry, registry: Mapping[str, Registered], folder: Path) -> Iterator[str]:
+def _entry(entry: Part, folder: Path) -> Iterator[str]:
     """Its heading, its table with what is folded of it, its figure, its files; folded where it holds no figure."""
-    title = _title(entry, registry)
+    title = entry.title
     lead, table, whole = _parts(entry.text)
     empty = bool(table) and _says_nothing(entry.text)
     if empty:
@@ -254,15 +218,15 @@ def _entry(entry: Entry, registry: Mapping[str, Registered], folder: Path) -> It
         yield "</details>"
 
 
-def _files(entry: Entry, folder: Path) -> str:
+def _files(entry: Part, folder: Path) -> str:
     named = (f'<a href="{_relative(path, folder)}">{extension}</a>' for extension, path in entry.files.items())
     return f'<p class="files">{escape(entry.name)}: {", ".join(named)}</p>'
 
 
-def _figure(entry: Entry) -> str:
+def _figure(entry: Part) -> str:
     # As an image a figure keeps its ids and styles to itself.
     data = base64.b64encode(entry.files["svg"].read_bytes()).decode()
-    caption = escape(CAPTIONS.get(entry.name, ""))
+    caption = escape(entry.about.caption if entry.about else "")
     image = f'<img src="data:image/svg+xml;base64,{data}" alt="{caption or escape(entry.title)}">'
     # One of the first screen has no heading that could carry its name.
     name = f' id="{escape(entry.name)}"' if entry.name in FIRST else ""

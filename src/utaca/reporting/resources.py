@@ -7,17 +7,15 @@ from its journal, it is the last part. These figures alone differ between two ru
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow.compute as pc
 
 from utaca.records import read
-from utaca.reporting import render
-from utaca.reporting.tables import NAN, Column, Table
+from utaca.reporting.tables import NAN, Table, build_table
 from utaca.settings import schema
 
 TOTAL = "all"
@@ -120,15 +118,7 @@ def resources(measured: str | Path, files: Mapping[str, Sequence[str]], config: 
             stages.setdefault(rule, Stage()).requests = len(read(files[usage], "usage", ["answers"]))
     rows = [_row(name, stages[name]) for name in sorted(stages, key=_order)]
     rows.append(_row(TOTAL, _total(list(stages.values()))))
-    caption = (
-        f"What each stage took, as measured on this machine; run {config.run}. Wall and CPU seconds are sums over a "
-        "stage's jobs, several of which may have run at once; longest: its longest job; peak memory: the largest job's "
-        "resident set. Snakemake samples CPU and memory, every 30 s in jobs longer than that. Tokens read are "
-        "prefilled, once a document; tokens generated include those of passes that were rolled back, or run by "
-        "token agreement to compare with, and those of replays. Requests are those that an endpoint was needed for; "
-        "several may share an answer. Tables and figures are those that were made before this one."
-    )
-    return Table("resources", "Time, memory, tokens by stage", caption, pd.DataFrame(rows), _columns())
+    return build_table("resources", rows, config)
 
 
 def _tokens(files: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, int]]:
@@ -184,18 +174,6 @@ def _row(name: str, stage: Stage) -> dict[str, Any]:
     }
 
 
-def _columns() -> tuple[Column, ...]:
-    def figure(column: str, digits: int = 0) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: render.number(row[column], digits)
-
-    return (
-        Column("Stage", lambda row: row["stage"]),
-        Column("Jobs", figure("n_jobs")),
-        Column("Wall s", figure("wall_s", 1)),
-        Column("Longest s", figure("longest_s", 1), folded=True),
-        Column("CPU s", figure("cpu_s", 1)),
-        Column("Peak memory GiB", figure("peak_gib", 2)),
-        Column("Tokens read", figure("tokens_read")),
-        Column("Tokens generated", figure("tokens_generated")),
-        Column("Requests", figure("n_requests"), folded=True),
-    )
+MAKERS = {
+    "resources": lambda files, config: resources(Path("results") / config.run / "benchmarks", files, config),
+}

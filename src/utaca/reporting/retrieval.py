@@ -28,11 +28,10 @@ from utaca.layout import Layout
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import check_source, read, rows
-from utaca.reporting import paper, render, statistics
-from utaca.reporting.generation import seeds_in_words
-from utaca.reporting.points import label_in_words
+from utaca.reporting import render, statistics
+from utaca.reporting.points import point_in_words
 from utaca.reporting.statistics import Estimate
-from utaca.reporting.tables import Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.tables import Row, Table, build_table, spread
 from utaca.settings import schema
 
 NEIGHBOURS = 1
@@ -289,10 +288,10 @@ def recalls(found: Sequence[Fact], config: schema.Config) -> list[Recall]:
     by_point: dict[str, list[Fact]] = {label: [] for label in shown(config)}
     for fact in found:
         by_point[fact.point].append(fact)
-    made = []
+    recalled = []
     for label, own in by_point.items():
         counted = [fact for fact in own if not fact.aside]
-        made.append(
+        recalled.append(
             Recall(
                 label,
                 np.array([documents[fact.document] for fact in counted], dtype=np.int64),
@@ -303,7 +302,7 @@ def recalls(found: Sequence[Fact], config: schema.Config) -> list[Recall]:
                 counts,
             )
         )
-    return made
+    return recalled
 
 
 def by_layer(found: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
@@ -348,37 +347,20 @@ def retrieval(found: Sequence[Fact], config: schema.Config) -> Table:
         spread(row, "any_recall_pct", recall.mean(every.any(1).astype(float)), 100)
         table.append(row)
     frame = pd.DataFrame(table).astype({"best_layer": "Int64"})
-    columns = (
-        Column("Point", lambda row: label_in_words(row["point"], config)),
-        Column("Facts", plain("n_facts")),
-        Column("Best layer", lambda row: render.MISSING if pd.isna(row["best_layer"]) else str(row["best_layer"])),
-        Column("Recall %, best layer", figure("recall_pct", 1)),
-        Column("mean of layers", figure("mean_recall_pct", 1)),
-        Column("any layer", figure("any_recall_pct", 1)),
-        Column("by chance", lambda row: render.number(row["chance_pct"], 1)),
-        Column("CAS %, recalled", figure("cas_recalled_pct", 1)),
-        Column("CAS %, not recalled", figure("cas_missed_pct", 1)),
-        Column("Recalled", plain("n_recalled"), folded=True),
-        Column("Not recalled", plain("n_missed"), folded=True),
-        Column("Asked", plain("n_asked"), folded=True),
-        Column("Evidence not known", plain(NO_EVIDENCE), folded=True),
-        Column("Not answered in words", plain(NOT_SAID), folded=True),
-        Column("In view anyway", plain(IN_VIEW), folded=True),
-        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
-    )
-    what = (
-        "Whether retrieval finds the block that states a fact, on the test split. A layer recalls a fact where the "
-        "step that begins its value in the answer retrieves there a block that holds tokens of the value in the "
-        "document, or a block beside one. The best layer, counted from 1, is the one that recalls most of these same "
-        "facts; by chance: as many blocks drawn at random. CAS is the judge's, of the facts that the best layer "
-        "recalled and of those that it did not."
-    )
-    notes = (
-        "Left out of recall are facts of which it is not known where the document states them, facts that the answer "
-        "has no sentence on, and facts in view anyway: a whole statement of the value is among the initial tokens or "
-        "in the window. A point with an adaptive budget counts with the blocks of the accepted pass. Figure recall "
-        "has every layer."
-    )
     n_documents = int(frame["n_documents"].max())
-    told = caption_in_words(what, config, "judge", n_documents, seeds_in_words(config), paper.LLAMA, columns=False)
-    return Table("retrieval", "Recall of the gold block", told, frame, columns, notes=notes)
+    return build_table(
+        "retrieval", frame, config, n_documents, shows={"point": point_in_words(config), "best_layer": _layer}
+    )
+
+
+def _layer(row: Mapping[str, Any]) -> str:
+    return render.MISSING if pd.isna(row["best_layer"]) else str(row["best_layer"])
+
+
+def of_files(files: Mapping[str, Sequence[str]], config: schema.Config) -> list[Fact]:
+    """The :func:`facts` of a run's files, by name."""
+    named = (files[f"test_{name}"] for name in ("documents", "answers", "scores", "traces"))
+    return facts(Files(*named), prompts(config), config)
+
+
+MAKERS = {"retrieval": lambda files, config: retrieval(of_files(files, config), config)}

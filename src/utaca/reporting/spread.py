@@ -11,7 +11,8 @@ from matplotlib.ticker import MaxNLocator
 from utaca.errors import UserError
 from utaca.reporting import palette
 from utaca.reporting.detection import DETECTORS
-from utaca.reporting.figures import SMALL, drawing
+from utaca.reporting.figures import SMALL, drawing, of_table
+from utaca.settings import schema
 
 # Columns of the table and their names.
 METRICS = {
@@ -23,16 +24,15 @@ METRICS = {
 }
 
 
-def spread(table: str | Path, directory: str | Path) -> list[Path]:
-    """A row a detector that ran, a panel a metric, from ``detection.csv``; ``detectors.png`` and ``.svg``.
+def spread(frame: pd.DataFrame, directory: str | Path, _: schema.Config) -> list[Path]:
+    """A row a detector that ran, a panel a metric, from the frame of that table; ``detectors.png`` and ``.svg``.
 
     Bars are the 95 % interval over documents and seeds; detectors of one run are drawn open. UT-ACA's detector has the
     method's colour. Raises :class:`UserError` where the table has no detector that ran.
     """
-    frame = pd.read_csv(table)
     frame = frame[frame["run"]].iloc[::-1]
     if frame.empty:
-        raise UserError(f"{table} has no detector that ran; make it again")
+        raise UserError("the table of detection has no detector that ran; make it again")
     with drawing(directory, "detectors", (8.4, 1.2 + 0.27 * len(frame))) as (figure, paths):
         panels = figure.subplots(1, len(METRICS), sharey=True)
         for axes, (column, name) in zip(panels, METRICS.items(), strict=True):
@@ -52,3 +52,7 @@ def spread(table: str | Path, directory: str | Path) -> list[Path]:
         panels[0].set_ylim(-0.6, len(frame) - 0.4)
         figure.supxlabel("95 % interval over documents and, where filled, seeds", fontsize=SMALL)
     return paths
+
+
+MAKERS = {"detectors": of_table}
+DRAW = {"detectors": spread}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,20 +14,13 @@ from utaca.detection.training.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.detection import Detections, resampled_metrics
-from utaca.reporting.generation import seeds_in_words
+from utaca.reporting.detection import Detections, loaded, resampled_metrics
 from utaca.reporting.points import Point, pooled, seeds_of, setting_in_words, totals
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.tables import NAN, Row, Table, build_table, spread
 from utaca.settings import schema
 from utaca.settings.schema import NOT_RUN
 from utaca.tasks.registry import TASKS
-
-_UNITS = (
-    "Score is the task's official one, the mean over rows. mTokens is the nominal budget a generated token, in the "
-    "accepted pass; of full attention and without a document, all tokens. Intervals are drawn over what rows share: "
-    "paragraphs, meetings, books."
-)
 
 
 @dataclass(frozen=True)
@@ -138,38 +131,8 @@ def ood(files: Files, config: schema.Config) -> Table:
     """Every point of every set under its official score (paper, table of three benchmarks)."""
     sets = asked(files, config)
     rows = [_row(group, identity, config) for group in groups(sets) for identity in group.points]
-    columns = (
-        Column("Set", plain("set")),
-        Column("Rows are", plain("source")),
-        Column("Method", plain("method")),
-        Column("Setting", plain("setting")),
-        Column("mTokens", figure("mtokens", 1)),
-        Column("Score", figure("score", 2)),
-        Column(f"paper mTokens ({paper.NAMES[paper.LLAMA]})", figure("paper_mtokens", 0)),
-        Column(f"paper score ({paper.NAMES[paper.LLAMA]})", figure("paper_score", 2)),
-        Column("To full attention", figure("difference", 2), folded=True),
-        Column("Metric", plain("metric"), folded=True),
-        Column("Rows", plain("n_rows"), folded=True),
-        Column("Documents", plain("n_documents"), folded=True),
-        Column("Tokens a document", figure("tokens", 0), folded=True),
-        Column("Read %", figure("read_pct", 1), folded=True),
-        Column("Failed", plain("n_failed"), folded=True),
-        Column("Attended", figure("attended", 1), folded=True),
-        Column("Rollbacks a token %", figure("rollbacks_pct", 1), folded=True),
-        Column("Tokens an answer", figure("answered", 1), folded=True),
-        Column("Seconds a token", figure("seconds_per_token", 4), folded=True),
-    )
     absent = [f"{row['method']} was not run on {row['set']}: {row['lacks']}." for row in rows if row["lacks"]]
-    what = f"Benchmarks of other domains, detectors trained on biographies. {' '.join([_UNITS, *absent])}"
-    caption = caption_in_words(what, config, "labeller", _documents(sets), seeds_in_words(config), paper.LLAMA)
-    notes = (
-        "Rows are official where the files have as many rows as the benchmark's own; protocol: its prompts, lengths "
-        "and score on other questions of its kind, which no reader of the project was trained on. Read: methods with "
-        "true positions read documents cut in the middle to the reader's positions. Failed: answers that memory did "
-        "not suffice for, scored 0. QA-8k and the like are the mean of RULER's two tasks, for which the paper gives "
-        "one figure. It names the budgets, and no policy but in the calibration."
-    )
-    return Table("ood", "Benchmarks of other domains", caption, pd.DataFrame(rows), columns, notes=notes)
+    return build_table("ood", rows, config, _documents(sets), absent=" ".join(absent))
 
 
 def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Table:
@@ -199,27 +162,7 @@ def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Ta
             known = paper.tables().calibration.get(group.name, {}).get(key)
             reference = known[detector in started] if known else paper.Generation(NAN, NAN)
             rows.append(row | {"paper_mtokens": reference.mtokens, "paper_score": reference.cas})
-    columns = (
-        Column("Set", plain("set")),
-        Column("Setting", plain("setting")),
-        Column("Detector", plain("detector")),
-        Column("mTokens", figure("mtokens", 1)),
-        Column("Score", figure("score", 2)),
-        Column("Gain", figure("gain", 2)),
-        Column("Balanced accuracy on biographies %", figure("balanced_accuracy_pct", 1)),
-        Column(f"paper mTokens ({paper.NAMES[paper.LLAMA]})", figure("paper_mtokens", 2)),
-        Column(f"paper score ({paper.NAMES[paper.LLAMA]})", figure("paper_score", 2)),
-        Column("Learned from", plain("learned_from"), folded=True),
-        Column("Rows are", plain("source"), folded=True),
-        Column("Rows", plain("n_rows"), folded=True),
-        Column("Rollbacks a token %", figure("rollbacks_pct", 1), folded=True),
-    )
-    what = (
-        "Detectors that go on learning from answers to a benchmark's own questions, beside the one that they start "
-        f"from; gain: its score to that one's. {_UNITS}"
-    )
-    caption = caption_in_words(what, config, "labeller", _documents(sets), seeds_in_words(config), paper.LLAMA)
-    return Table("calibration", "Calibration on benchmarks", caption, pd.DataFrame(rows), columns)
+    return build_table("calibration", rows, config, _documents(sets))
 
 
 def _balanced(name: str, verdicts: Detections, config: schema.Config) -> Estimate:
@@ -279,3 +222,13 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
     difference = group.estimate(identity, "score", "examples", minus=full) if compared else Estimate(NAN)
     spread(row, "difference", difference)
     return row
+
+
+def _of(files: Mapping[str, Sequence[str]]) -> Files:
+    return Files(files["task_examples"], files["task_answers"], files["task_scores"])
+
+
+MAKERS = {
+    "ood": lambda files, config: ood(_of(files), config),
+    "calibration": lambda files, config: calibration(_of(files), loaded(files), config),
+}
