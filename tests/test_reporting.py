@@ -577,7 +577,7 @@ def test_latex_is_escaped():
     )
     assert render.escape("K_max=64") == r"$K_{\max}$=64"
     text = render.latex("t", "100 % of a_b", ["A", "B %"], [["x & y", "1"]])
-    assert r"    x \& y & 1 \\" in text
+    assert r"x \& y & 1 \\" in text
     assert r"\caption{100 \% of a\_b}" in text
     assert r"\begin{tabular}{lr}" in text
 
