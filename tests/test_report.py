@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from utaca.errors import UserError
 from utaca.records import SCHEMAS, write
-from utaca.reporting import budget, palette, render, report, resources, spread, statistics, tables
+from utaca.reporting import budget, detection_figures, palette, render, report, resources, statistics, tables
 from utaca.reporting.registry import Entry
 from utaca.settings import schema
 
@@ -292,16 +292,16 @@ def test_a_suite_of_fixed_budgets_has_an_empty_figure(tmp_path, config):
 def test_detectors_are_drawn_from_their_table(tmp_path, config):
     rows = [
         {"detector": name, "run": seeds > 0, "seeds": seeds}
-        | {f"{metric}{part}": 50.0 for metric in spread.METRICS for part in ("", "_sd", "_low", "_high")}
+        | {f"{metric}{part}": 50.0 for metric in detection_figures.METRICS for part in ("", "_sd", "_low", "_high")}
         for name, seeds in (("Logit Margin", 1), ("Evidential", 0), ("UT-ACA", 8))
     ]
     frame = pd.DataFrame(rows)
-    paths = spread.spread(frame, tmp_path, config)
+    paths = detection_figures.detectors(frame, tmp_path, config)
     before = [path.read_bytes() for path in paths]
     assert [path.name for path in paths] == ["detectors.png", "detectors.svg"]
-    assert [path.read_bytes() for path in spread.spread(frame, tmp_path, config)] == before
+    assert [path.read_bytes() for path in detection_figures.detectors(frame, tmp_path, config)] == before
     with pytest.raises(UserError, match="no detector that ran"):
-        spread.spread(frame[1:2], tmp_path, config)
+        detection_figures.detectors(frame[1:2], tmp_path, config)
 
 
 # Resources

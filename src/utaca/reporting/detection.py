@@ -16,11 +16,11 @@ from utaca.detection.training.metrics import calibration_error, caught, detectio
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
-from utaca.reporting import paper, render, statistics
+from utaca.reporting import paper, statistics
 from utaca.reporting.points import CAS, MTOKENS, Point, points
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import NAN, NOT_RUN, Row, Show, Table, build_table, counted, spread
+from utaca.reporting.tables import NAN, NOT_RUN, Row, Show, Table, build_table, counted, plain_if, spread
 from utaca.settings import schema
 
 DETECTORS = {
@@ -36,6 +36,8 @@ DETECTORS = {
 CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
 MARGIN_BINS = 30
 
+COMPARED = {"auroc": ("auroc", 1), "balanced_accuracy": ("balanced_accuracy_pct", 100)}
+"""Metrics by which detectors are held against each other: their columns and factors."""
 _PERCENT = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
 _PLAIN = ("auroc", "auprc", "ece")
 
@@ -120,22 +122,21 @@ def detection(data: Detections, config: schema.Config) -> Table:
     after Holm over the column. Detectors of the paper that are not in the file stand as not run.
     """
     draws = Draws.of(len(data.documents), config, "detection")
-    resampled = {name: resampled_metrics(data, name, draws) for name in data.runs}
-    main = _figures(data, config.detector, draws, resampled)
+    found = {name: figures([data], name, draws) for name in dict.fromkeys([*DETECTORS, *data.runs])}
+    main, drawn_main = found[config.detector]
     rows = []
-    for name in [*DETECTORS, *(name for name in data.runs if name not in DETECTORS)]:
-        runs = data.runs.get(name, [])
+    for name, (row, resampled) in found.items():
         reference = paper.tables().detection.get(name, paper.Detection(NAN, NAN, NAN))
-        row = _figures(data, name, draws, resampled)
-        for metric, column, factor in (("auroc", "auroc", 1), ("balanced_accuracy", "balanced_accuracy_pct", 100)):
+        row = _about(data, name) | row
+        for metric, (column, factor) in COMPARED.items():
             difference, row[f"{column}_p"] = Estimate(NAN), NAN
-            if runs and name != config.detector:
-                drawn = factor * (resampled[config.detector][metric] - resampled[name][metric])
+            if resampled and name != config.detector:
+                drawn = factor * (drawn_main[metric] - resampled[metric])
                 difference = statistics.interval(main[column] - row[column], drawn)
                 row[f"{column}_p"] = statistics.p_value(drawn)
             spread(row, f"{column}_difference", difference)
         rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
-    for column in ("auroc", "balanced_accuracy_pct"):
+    for column, _ in COMPARED.values():
         for row, adjusted in zip(rows, statistics.holm([row[f"{column}_p"] for row in rows]), strict=True):
             row[f"{column}_p_holm"] = adjusted
     main_name = data.title(config.detector)
@@ -157,9 +158,8 @@ def ablation(data: Detections, config: schema.Config, found: Sequence[Point] = (
     for (margin, embedding, lstm), reference in paper.tables().ablation.items():
         wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
         name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
-        row = {"margin": margin, "embedding": embedding, "lstm": lstm}
-        resampled = {name: resampled_metrics(data, name, draws)} if name in data.runs else {}
-        row |= _figures(data, name or NOT_RUN, draws, resampled)
+        row = {"margin": margin, "embedding": embedding, "lstm": lstm} | _about(data, name or NOT_RUN)
+        row |= figures([data], name, draws)[0]
         row |= {"mtokens": NAN, "generation_seeds": 0}
         spread(row, "cas_pct", Estimate(NAN))
         if point := answered.get(name):
@@ -192,25 +192,28 @@ def triggers(data: Detections, config: schema.Config, split: str = "test") -> Ta
     agreement = {"expansions_pct": share, "caught_pct": 100.0, "caught_at_rate_pct": 100.0}
     agreement |= {"auroc": 1.0, "value_auroc": 1.0}
     rows: list[Row] = [{"detector": "Token agreement", "run": True, "seeds": 0} | agreement]
-    for name in [*(name for name in DETECTORS if name in data.runs), *(n for n in data.runs if n not in DETECTORS)]:
-        runs = data.runs[name]
-        row: Row = {"detector": data.title(name), "run": True, "seeds": len(runs)}
-        figures = {
-            "expansions_pct": [100 * float(run.uncertain.mean()) for run in runs],
-            "caught_pct": [100 * float(run.uncertain[needed].mean()) if needed.any() else NAN for run in runs],
-            "caught_at_rate_pct": [100 * caught(run.score, needed) for run in runs],
-            "auroc": [_auroc_of_needed(run, needed) for run in runs],
-            "value_auroc": [_auroc_of_needed(run, of_values.needed) for run in of_values.runs[name]],
-        }
-        for column, values in figures.items():
+    for name in dict.fromkeys([*DETECTORS, *data.runs]):
+        runs = data.runs.get(name)
+        if not runs:
+            continue
+        row, of_runs = (
+            _about(data, name),
+            {
+                "expansions_pct": [100 * float(run.uncertain.mean()) for run in runs],
+                "caught_pct": [100 * float(run.uncertain[needed].mean()) if needed.any() else NAN for run in runs],
+                "caught_at_rate_pct": [100 * caught(run.score, needed) for run in runs],
+                "auroc": [_auroc_of_needed(run, needed) for run in runs],
+                "value_auroc": [_auroc_of_needed(run, of_values.needed) for run in of_values.runs[name]],
+            },
+        )
+        for column, values in of_runs.items():
             row[column], row[f"{column}_sd"] = statistics.mean_sd(values)
         whole, *hits = (
             np.bincount(data.document[chosen], minlength=len(data.documents)).astype(np.float64)
             for chosen in (needed, *(needed & run.uncertain for run in runs))
         )
         drawn = draws.mean(name, [statistics.ratio(own, whole, draws.documents) for own in hits])
-        limits = statistics.interval(row["caught_pct"], 100 * drawn)
-        row["caught_pct_low"], row["caught_pct_high"] = limits.low, limits.high
+        spread(row, "caught_pct", statistics.interval(row["caught_pct"], 100 * drawn))
         rows.append(row)
     frame = pd.DataFrame(rows)
     frame["n_tokens"], frame["n_needed"] = len(needed), int(needed.sum())
@@ -256,46 +259,55 @@ def margin_histogram(data: Detections) -> pd.DataFrame:
     return counted(pd.concat(frames, ignore_index=True), data.documents)
 
 
-def _figures(data: Detections, name: str, draws: Draws, resampled: Mapping[str, Mapping[str, np.ndarray]]) -> Row:
-    """Figures of a row: means over seeds, with interval and spread, of all tokens and (``value_*``) of values alone.
+def _about(data: Detections, name: str) -> Row:
+    runs = data.runs.get(name, [])
+    return {"detector": data.title(name), "run": bool(runs), "seeds": len(runs)}
 
-    ``resampled`` has what :func:`resampled_metrics` gives of all tokens, by detector.
+
+def figures(found: Sequence[Detections], name: str, draws: Draws) -> tuple[Row, dict[str, np.ndarray]]:
+    """A detector's figures, means over seeds with interval and spread, of all tokens and (``value_*``) of values alone.
+
+    ``found`` are one, or one a seed where each saw tokens of its own. Gives too what :func:`measured` resamples.
     """
-    runs, of_values = data.runs.get(name, []), data.values
-    row: Row = {"detector": data.title(name), "run": bool(runs), "seeds": len(runs)}
-    metrics = [measured(run, data.label) for run in runs]
-    on_values = [measured(run, of_values.label) for run in of_values.runs.get(name, [])]
+    (metrics, resampled), on_values = (
+        measured(found, name, draws),
+        measured([data.values for data in found], name, draws),
+    )
+    row = summary(metrics, resampled) | {f"value_{column}": x for column, x in summary(*on_values).items()}
+    ran = bool(metrics)
     return row | {
-        **summary(metrics, resampled.get(name, {})),
-        **value_figures(on_values, resampled_metrics(of_values, name, draws) if runs else {}),
-        "n_tokens": metrics[0]["n_tokens"] if metrics else 0,
-        "n_documents": len(data.documents) if runs else 0,
-        "n_failed_labels": metrics[0]["n_failed"] if metrics else 0,
-    }
+        "n_value_tokens": on_values[0][0]["n_tokens"] if ran else 0,
+        "n_tokens": ran * sum(int((data.label >= 0).sum()) for data in found),
+        "n_documents": ran * len(found[0].documents),
+        "n_failed_labels": ran * sum(int((data.label < 0).sum()) for data in found),
+    }, resampled
 
 
-def measured(run: Run, label: np.ndarray) -> dict[str, float | int]:
-    """All metrics of a run on tokens with these labels [n], calibration included."""
-    ece = NAN if run.p is None else calibration_error(run.p, label)
-    return detection_metrics(run.uncertain, label, run.score) | {"ece": ece}
+def measured(
+    found: Sequence[Detections], name: str, draws: Draws
+) -> tuple[list[dict[str, float | int]], dict[str, np.ndarray]]:
+    """All metrics of each run of a detector, calibration included, and most under every resample of documents and seeds
+    [count]; nothing where it was not run."""
+    pairs = [(data, run) for data in found for run in data.runs.get(name, [])]
+    metrics = [
+        detection_metrics(run.uncertain, data.label, run.score)
+        | {"ece": NAN if run.p is None else calibration_error(run.p, data.label)}
+        for data, run in pairs
+    ]
+    drawn = [resampled_run(data, run, draws.documents) for data, run in pairs]
+    return metrics, {metric: draws.mean(name, [one[metric] for one in drawn]) for metric in (drawn[0] if drawn else ())}
 
 
 def summary(metrics: Sequence[Mapping[str, float]], resampled: Mapping[str, np.ndarray]) -> Row:
-    """Mean and spread of what is :func:`measured` of a row's runs, with limits where it is ``resampled``."""
+    """Mean and spread of the ``metrics`` of a row's runs, with limits where they are ``resampled``."""
     row: Row = {}
     for metric in (*_PERCENT, *_PLAIN):
         factor, column = (1, metric) if metric in _PLAIN else (100, f"{metric}_pct")
         mean, sd = statistics.mean_sd([m[metric] for m in metrics]) if metrics else (NAN, NAN)
         limits = statistics.interval(mean, resampled[metric]) if metric in resampled else Estimate(mean)
         row[column], row[f"{column}_sd"] = factor * mean, factor * sd
-        row[f"{column}_low"], row[f"{column}_high"] = factor * limits.low, factor * limits.high
+        spread(row, column, limits, factor)
     return row
-
-
-def resampled_metrics(data: Detections, name: str, draws: Draws) -> dict[str, np.ndarray]:
-    """A detector's figures under every resample of documents and seeds [count], by metric."""
-    found = [resampled_run(data, run, draws.documents) for run in data.runs[name]]
-    return {metric: draws.mean(name, [one[metric] for one in found]) for metric in found[0]}
 
 
 def resampled_run(data: Detections, run: Run, counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -320,12 +332,6 @@ def resampled_run(data: Detections, run: Run, counts: np.ndarray) -> dict[str, n
     }
 
 
-def value_figures(metrics: Sequence[Mapping[str, float]], resampled: Mapping[str, np.ndarray]) -> Row:
-    """As :func:`summary`, of the tokens of values: columns ``value_*``."""
-    figures = {f"value_{column}": figure for column, figure in summary(metrics, resampled).items()}
-    return figures | {"n_value_tokens": metrics[0]["n_tokens"] if metrics else 0}
-
-
 def _seeds(data: Detections) -> str:
     return f"{max(map(len, data.runs.values()))} detector seeds"
 
@@ -334,14 +340,10 @@ def _component(name: str) -> Show:
     return lambda row: "yes" if row[name] else "no"
 
 
-def _count(column: str) -> Show:
-    return lambda row: str(row[column]) if row["run"] else render.MISSING
-
-
 _COUNTS = ("n_value_tokens", "n_tokens", "n_documents", "n_failed_labels", "generation_seeds")
 _SHOWS: dict[str, Show] = {
     "detector": lambda row: row["detector"] if row["run"] else f"{row['detector']} ({NOT_RUN})",
-    **{column: _count(column) for column in _COUNTS},
+    **{column: plain_if("run", column) for column in _COUNTS},
 }
 """Cells of detectors that may not have been run."""
 

@@ -20,14 +20,11 @@ from utaca.records import check_source, read
 from utaca.records.schemas import TEMPLATE
 from utaca.records.trace_labels import KIND, TRACE_LABELS
 from utaca.reporting import statistics
-from utaca.reporting.detection import Detections, Run, load_checked, measured, resampled_run, summary, value_figures
+from utaca.reporting.detection import COMPARED, Detections, Run, figures, load_checked
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
 from utaca.reporting.tables import NAN, Row, Table, build_table, spread
 from utaca.settings import schema
-
-# Figures that are held against those on the fixed traces: their columns and factors.
-_COMPARED = {"auroc": ("auroc", 1), "balanced_accuracy": ("balanced_accuracy_pct", 100)}
 
 
 def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schema.Config) -> Table:
@@ -55,12 +52,12 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
         key = detector, tuple(by_seed)
         if split == "test" and key not in beside:
             alone = [replace(fixed, runs={detector: [fixed.runs[detector][seed]]}) for seed in by_seed]
-            beside[key] = _figures(alone, draws)
+            beside[key] = figures(alone, detector, draws)
             budgets = ", ".join(map(str, config.scale.test.budgets))
             rows.append({**about, "traces": f"fixed, K={budgets}", **beside[key][0]})
-        row, resampled = _figures(list(by_seed.values()), draws)
+        row, resampled = figures(list(by_seed.values()), detector, draws)
         row = {**about, "traces": f"own, K_max={budget}, {policy.capitalize()}", **row}
-        for metric, (column, factor) in _COMPARED.items():
+        for metric, (column, factor) in COMPARED.items():
             difference = Estimate(NAN)
             if split == "test":
                 reference, drawn = beside[key]
@@ -96,29 +93,6 @@ def _detections(tokens: pd.DataFrame, documents: tuple[str, ...], config: schema
     document = np.searchsorted(np.asarray(documents, dtype=object), tokens["document"].to_numpy(dtype=object))
     value = (tokens["source"] != TEMPLATE).to_numpy(bool)
     return Detections(documents, document, tokens["label"].to_numpy(), value, None, {detector: [run]})
-
-
-def _figures(found: Sequence[Detections], draws: Draws) -> tuple[Row, dict[str, np.ndarray]]:
-    """Figures over a detector's seeds, each of one run on tokens of its own, and those under every resample."""
-    (detector,) = found[0].runs
-    metrics, resampled = _measured(found, detector, draws)
-    return {
-        **summary(metrics, resampled),
-        **value_figures(*_measured([data.values for data in found], detector, draws)),
-        "n_tokens": sum(one["n_tokens"] for one in metrics),
-        "n_documents": len(found[0].documents),
-        "n_failed_labels": sum(one["n_failed"] for one in metrics),
-    }, resampled
-
-
-def _measured(
-    found: Sequence[Detections], detector: str, draws: Draws
-) -> tuple[list[dict[str, float | int]], dict[str, np.ndarray]]:
-    """Metrics of each seed, and their mean over seeds under every resample."""
-    runs = [(data, data.runs[detector][0]) for data in found]
-    drawn = [resampled_run(data, run, draws.documents) for data, run in runs]
-    resampled = {metric: draws.mean(detector, [one[metric] for one in drawn]) for metric in drawn[0]}
-    return [measured(run, data.label) for data, run in runs], resampled
 
 
 def _own(files: Files, config: schema.Config) -> Table:

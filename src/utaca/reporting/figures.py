@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,13 @@ def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iter
                 figure.savefig(scratch, format=kind, dpi=200, metadata=about)
 
 
+def bars(rows: pd.DataFrame | Mapping[str, Any], column: str) -> np.ndarray:
+    """Error bars [2, rows] of a column of a frame or row: how far the limits of its interval lie below and above it."""
+    value, low, high = (np.atleast_1d(rows[f"{column}{end}"]) for end in ("", "_low", "_high"))
+    # A limit may miss its figure by a rounding error.
+    return np.maximum([value - low, high - value], 0)
+
+
 def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
     """CAS over selected tokens, a line a method, policy and detector, with 95 % intervals; ``curves.png`` and ``.svg``.
 
@@ -72,10 +79,15 @@ def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
     with drawing(directory, "curves", (6.4, 4.6)) as (figure, paths):
         axes = figure.subplots()
         for (name, look), own in _curves(points):
-            # An interval may miss its figure by a rounding error.
-            bars = [(own["cas_pct"] - own["cas_pct_low"]).clip(0), (own["cas_pct_high"] - own["cas_pct"]).clip(0)]
             axes.errorbar(
-                own["mtokens"], own["cas_pct"], yerr=bars, label=name, capsize=2, elinewidth=0.7, markersize=5, **look
+                own["mtokens"],
+                own["cas_pct"],
+                yerr=bars(own, "cas_pct"),
+                label=name,
+                capsize=2,
+                elinewidth=0.7,
+                markersize=5,
+                **look,
             )
         if (points["mtokens"] > 0).all():
             axes.set_xscale("log", base=2)
@@ -118,10 +130,10 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
         axes.axvline(0, color=palette.INK, linewidth=1)
         for place, row in enumerate(rows):
             mark, mean = palette.mark(row["decoder"]), row["n_points"] > 1
-            bars = np.array([[row["gain_pct"] - row["gain_pct_low"]], [row["gain_pct_high"] - row["gain_pct"]]])
             axes.errorbar(
-                row["gain_pct"], place, xerr=bars.clip(0), color=mark.color, marker="D" if mean else mark.marker,
-                markersize=7 if mean else 5, elinewidth=2 if mean else 1.2, capsize=0 if mean else 3,
+                row["gain_pct"], place, xerr=bars(row, "gain_pct"), color=mark.color,
+                marker="D" if mean else mark.marker, markersize=7 if mean else 5,
+                elinewidth=2 if mean else 1.2, capsize=0 if mean else 3,
                 markerfacecolor=palette.WHITE if _open(row) else mark.color,
             )  # fmt: skip
             told = bracketed(row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"], 1)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from utaca.reporting import palette
-from utaca.reporting.figures import SMALL, drawing, title
+from utaca.reporting.figures import SMALL, bars, drawing, title
 from utaca.reporting.methods import compared, split
 from utaca.reporting.points import CAS, Point
 from utaca.reporting.statistics import Draws
@@ -101,13 +100,9 @@ def _panel(panel: Axes, frame: pd.DataFrame, family: str, measure: str) -> None:
             points = own[(own["budget"] > 0) == budgets].sort_values([measure, "cas_pct"], kind="stable")
             if points.empty:
                 continue
-            # An interval may miss its figure by a rounding error.
-            bars = np.maximum(
-                [points["cas_pct"] - points["cas_pct_low"], points["cas_pct_high"] - points["cas_pct"]], 0
-            )
             # In the legend once, be it with budgets or without.
             name = own["method"].iloc[0] if budgets or not (own["budget"] > 0).any() else None
-            panel.errorbar(points[measure], points["cas_pct"], yerr=bars, label=name, **plain)
+            panel.errorbar(points[measure], points["cas_pct"], yerr=bars(points, "cas_pct"), label=name, **plain)
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -23,10 +23,10 @@ from utaca.judging.sheets import (
 )
 from utaca.records import read, rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
-from utaca.reporting import render, statistics
+from utaca.reporting import statistics
 from utaca.reporting.points import point_in_words
 from utaca.reporting.statistics import Estimate, kappa
-from utaca.reporting.tables import NAN, Row, Show, Table, build_table, spread
+from utaca.reporting.tables import NAN, Row, Table, build_table, plain_if, spread
 from utaca.settings import schema
 from utaca.settings.schema import EVIDENCE
 
@@ -74,13 +74,9 @@ def labels(
     every = [pair for own in pairs.values() for pair in own]
     found.append(_labels_row(ALL, pd.concat(tokens.values()), every, sheet is not None, config))
     n_documents = sum(own["document"].nunique() for own in tokens.values())
-    shows = {"n_reviewed": lambda row: str(row["n_reviewed"]) if row["sheet"] else NO_CORRECTIONS}
-    shows |= {column: _reviewed(column) for column in ("n_changed", "n_compared")}
+    shows = {"n_reviewed": plain_if("sheet", "n_reviewed", NO_CORRECTIONS)}
+    shows |= {column: plain_if("sheet", column) for column in ("n_changed", "n_compared")}
     return build_table("labels", found, config, n_documents, f"config seed {config.seed}", shows=shows)
-
-
-def _reviewed(column: str) -> Show:
-    return lambda row: str(row[column]) if row["sheet"] else render.MISSING
 
 
 def _labels_row(
@@ -140,10 +136,7 @@ def human(scores: Sequence[str | Path], sheet: Sequence[HumanScore] | None, conf
     found.append(_human_row(ALL, ALL, pairs, config))
     frame = pd.DataFrame(found)
     frame.insert(0, "sheet", sheet is not None)
-    shows = {
-        "point": point_in_words(config),
-        "n_scored": lambda row: str(row["n_scored"]) if row["sheet"] else NO_SCORES,
-    }
+    shows = {"point": point_in_words(config), "n_scored": plain_if("sheet", "n_scored", NO_SCORES)}
     n_documents = len({row["document"] for row in judged})
     return build_table("human", frame, config, n_documents, f"config seed {config.seed}", shows=shows)
 
@@ -172,10 +165,9 @@ def _human_row(
         """Sums by document."""
         return np.bincount(at, weights=values, minlength=len(names))
 
-    size = total(np.ones(len(compared)))
     means = {"cas": judge, "human": person, "string_match": strings, "difference": judge - person}
     for name, values in (means | {"distance": np.abs(judge - person)}).items():
-        spread(out, f"{name}_pct", statistics.ratio_interval(total(values), size, counts), 100)
+        spread(out, f"{name}_pct", statistics.mean_interval(values, at, counts), 100)
     moments = np.stack([total(v) for v in (np.ones(len(compared)), judge, person, judge**2, person**2, judge * person)])
     value = float(_correlation(moments.sum(1)))
     spread(out, "correlation", statistics.interval(value, _correlation(moments @ counts.T)))

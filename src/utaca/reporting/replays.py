@@ -18,7 +18,7 @@ from utaca.records import check_source, read, rows
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.points import label_in_words
 from utaca.reporting.statistics import Draws
-from utaca.reporting.tables import Row, Show, Table, build_table, spread
+from utaca.reporting.tables import Row, Show, Table, build_table, plain_if, spread
 from utaca.settings import schema
 
 _EQUAL = 1e-6
@@ -154,12 +154,7 @@ def _effect(kind: pd.DataFrame, member: np.ndarray, documents: Sequence[str], co
     place = {name: number for number, name in enumerate(documents)}
     at = np.array([place[name] for name in kind["document"]], dtype=np.int64)
     weight = kind["weight"].to_numpy(dtype=np.float64)
-
-    def total(values: np.ndarray) -> np.ndarray:
-        return np.bincount(at, weights=values, minlength=len(documents))
-
-    every, own = total(weight), total(weight * member)
-    spread(row, "share_pct", statistics.ratio_interval(own, every, counts), 100)
+    spread(row, "share_pct", statistics.mean_interval(member.astype(np.float64), at, counts, weight), 100)
     for column, name, factor in (
         ("cas_change", "cas", 100),
         ("mtokens_change", "selected", 1),
@@ -167,7 +162,7 @@ def _effect(kind: pd.DataFrame, member: np.ndarray, documents: Sequence[str], co
         ("rollbacks_change", "rollbacks", 1),
     ):
         change = (kind[f"own_{name}"] - kind[f"turned_{name}"]).to_numpy(dtype=np.float64)
-        spread(row, column, statistics.ratio_interval(total(weight * member * change), own, counts), factor)
+        spread(row, column, statistics.mean_interval(change, at, counts, weight * member), factor)
     return row
 
 
@@ -243,7 +238,7 @@ def failures(files: Files, config: schema.Config) -> Table:
 
     shows = {
         "document": lambda row: row["document"] or "none found",
-        "step": lambda row: str(row["step"]) if row["found"] else render.MISSING,
+        "step": plain_if("found", "step"),
         **{column: _quoted(column) for column in ("compact_token", "expanded_token")},
         **{
             column: _turned(column, digits) for column, digits in (("quality_pct", 1), ("mtokens", 1), ("rollbacks", 0))

@@ -265,11 +265,7 @@ class Recall:
     def mean(self, values: np.ndarray, of: np.ndarray | None = None) -> Estimate:
         """Mean of ``values`` [n] over the facts, or over those ``of`` [n] that are true, with its interval."""
         chosen = np.ones(len(values), dtype=bool) if of is None else of
-        above, below = (
-            np.bincount(self.document[chosen], weights=x[chosen], minlength=self.counts.shape[1])
-            for x in (values, np.ones(len(values)))
-        )
-        return statistics.ratio_interval(above, below, self.counts)
+        return statistics.mean_interval(values[chosen], self.document[chosen], self.counts)
 
     def given(self, row: Row, layer: int | None) -> None:
         """Put recall of a layer, and CAS where it recalled a fact and where not, into a row; NaN without a layer."""

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from utaca.reporting import palette
-from utaca.reporting.figures import SMALL, drawing, title
+from utaca.reporting.figures import SMALL, bars, drawing, title
 from utaca.reporting.retrieval import by_layer, of_files
 from utaca.settings import schema
 
@@ -48,12 +48,8 @@ def draw(frame: pd.DataFrame, directory: str | Path, config: schema.Config) -> l
 def _recall(panel: Axes, fixed: pd.DataFrame) -> None:
     for number, (k, own) in enumerate(fixed.groupby("k")):
         color = _COLORS[number % len(_COLORS)]
-        bars = [
-            (own["recall_pct"] - own["recall_pct_low"]).clip(0),
-            (own["recall_pct_high"] - own["recall_pct"]).clip(0),
-        ]
         panel.errorbar(
-            own["layer"], own["recall_pct"], yerr=bars, label=f"K={k}", color=color, capsize=2,
+            own["layer"], own["recall_pct"], yerr=bars(own, "recall_pct"), label=f"K={k}", color=color, capsize=2,
             markeredgecolor=palette.edge(color), marker=_MARKERS[number % len(_MARKERS)], markersize=5, elinewidth=0.7,
             linestyle=palette.LINES[number // len(_COLORS) % len(palette.LINES)],
         )  # fmt: skip
@@ -67,9 +63,9 @@ def _recall(panel: Axes, fixed: pd.DataFrame) -> None:
 def _given(panel: Axes, best: pd.DataFrame) -> None:
     best = best.sort_values("k", kind="stable").reset_index(drop=True)
     for name, (label, color, face, marker, aside) in _GIVEN.items():
-        cas, low, high = (best[f"cas_{name}_pct{end}"] for end in ("", "_low", "_high"))
+        cas = f"cas_{name}_pct"
         panel.errorbar(
-            best.index + aside, cas, yerr=[(cas - low).clip(0), (high - cas).clip(0)], label=label, color=color,
+            best.index + aside, best[cas], yerr=bars(best, cas), label=label, color=color,
             markerfacecolor=face, marker=marker, markersize=5, elinewidth=0.7, capsize=2,
         )  # fmt: skip
     panel.set_xticks(range(len(best)), [str(k) for k in best["k"]])

@@ -97,11 +97,6 @@ def _row(name: str, judged: pd.DataFrame, documents: np.ndarray, counts: np.ndar
     at = np.searchsorted(documents, known["document"].to_numpy(dtype=object))
     cas, strings = (known[column].to_numpy(dtype=np.float64) for column in ("cas", "string_match"))
     row: Row = {"point": name, "n_judged": len(known), "n_failed_judgements": len(judged) - len(known)}
-
-    def total(values: np.ndarray) -> np.ndarray:
-        return np.bincount(at, weights=values, minlength=len(documents))
-
-    size = total(np.ones(len(known)))
     means = {
         "cas": cas,
         "string_match": strings,
@@ -109,7 +104,7 @@ def _row(name: str, judged: pd.DataFrame, documents: np.ndarray, counts: np.ndar
         "string_only": (strings - cas >= APART).astype(np.float64),
     }
     for column, values in means.items():
-        spread(row, f"{column}_pct", statistics.ratio_interval(total(values), size, counts), 100)
+        spread(row, f"{column}_pct", statistics.mean_interval(values, at, counts), 100)
     resampled = np.array([spearman(cas, strings, weights[at]) for weights in counts])
     value = spearman(cas, strings, np.ones(len(known)))
     spread(row, "spearman", statistics.interval(value, resampled))

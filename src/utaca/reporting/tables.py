@@ -227,6 +227,11 @@ def _filled(text: str, words: Mapping[str, object]) -> str:
     return " ".join(text.format(**words).split())
 
 
+def plain_if(condition: str, column: str, otherwise: str = render.MISSING) -> Show:
+    """Shows a column as it is where another one is true."""
+    return lambda row: str(row[column]) if row[condition] else otherwise
+
+
 def _cell(spec: str, shows: Mapping[str, Show]) -> Show:
     """How ``tables.yaml`` describes a cell, and no more: "column", "column?", "column 1" or "column [1]"."""
     column, _, digits = spec.partition(" ")

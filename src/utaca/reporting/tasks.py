@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from utaca.detection.training.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.detection import Detections, loaded, resampled_metrics
+from utaca.reporting.detection import Detections, loaded, measured
 from utaca.reporting.points import Point, pooled, seeds_of, setting_in_words, totals
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
 from utaca.reporting.tables import NAN, Row, Table, build_table, spread
 from utaca.settings import schema
@@ -39,24 +39,16 @@ class Asked:
         return Draws.of(len(self.points[0].documents), self.config, f"tasks/{self.name}")
 
 
-@dataclass(frozen=True)
-class Files:
-    """Rows, answers and scores of sets, a file of each a set."""
-
-    examples: Sequence[str]
-    answers: Sequence[str]
-    scores: Sequence[str]
-
-
 def asked(files: Files, config: schema.Config) -> list[Asked]:
-    """The sets that were asked. Raises :class:`UserError` where scores are those of other answers, or rows lack one."""
+    """The sets that were asked, from ``task_examples``, ``task_answers`` and ``task_scores``, a file of each a set.
+
+    Raises :class:`UserError` where scores are those of other answers, or rows lack one.
+    """
     found = []
-    for paths in zip(files.examples, files.answers, files.scores, strict=True):
+    for paths in zip(*(files[f"task_{what}"] for what in ("examples", "answers", "scores")), strict=True):
         name = Path(paths[0]).parent.name
-        examples, answers, scores = (
-            read(path, kind).to_pandas()
-            for path, kind in zip(paths, ("examples", "answers", "task_scores"), strict=True)
-        )
+        kinds = ("examples", "answers", "task_scores")
+        examples, answers, scores = (read(path, kind).to_pandas() for path, kind in zip(paths, kinds, strict=True))
         check_source(paths[2], [paths[1]])
         table = answers.rename(columns={"document": "example"}).merge(
             scores, on=["example", "suite", "point"], validate="one_to_one"
@@ -168,9 +160,9 @@ def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Ta
 def _balanced(name: str, verdicts: Detections, config: schema.Config) -> Estimate:
     """A detector's balanced accuracy on the tokens of biographies, the mean over its seeds."""
     draws = Draws.of(len(verdicts.documents), config, "detection")
-    measured = [detection_metrics(run.uncertain, verdicts.label)["balanced_accuracy"] for run in verdicts.runs[name]]
-    drawn = resampled_metrics(verdicts, name, draws)["balanced_accuracy"]
-    return statistics.interval(float(np.mean(measured)), drawn)
+    metrics, resampled = measured([verdicts], name, draws)
+    value = float(np.mean([one["balanced_accuracy"] for one in metrics]))
+    return statistics.interval(value, resampled["balanced_accuracy"])
 
 
 def _sources(detector: schema.Detector) -> list[str]:
@@ -224,11 +216,7 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
     return row
 
 
-def _of(files: Mapping[str, Sequence[str]]) -> Files:
-    return Files(files["task_examples"], files["task_answers"], files["task_scores"])
-
-
 MAKERS = {
-    "ood": lambda files, config: ood(_of(files), config),
-    "calibration": lambda files, config: calibration(_of(files), loaded(files), config),
+    "ood": ood,
+    "calibration": lambda files, config: calibration(files, loaded(files), config),
 }
