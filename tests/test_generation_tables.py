@@ -257,5 +257,5 @@ def test_points_of_another_policy_are_another_curve(tmp_path, config) -> None:
     assert {name: len(xs) for name, xs in curves.items()} == {
         "InfLLM K=8, 16": 2, "UT-ACA K_max=32, 64; Sub.16": 2, "UT-ACA K_max=32, 64; Set.8": 2
     }  # fmt: skip
-    assert {bar.lines[0].get_color() for bar in bars[1:]} == {palette.FAMILIES["utaca"]}, "one colour a method"
+    assert {bar.lines[0].get_color() for bar in bars[1:]} == {palette.FAMILIES["utaca"].color}, "one colour a method"
     assert len({bar.lines[0].get_linestyle() for bar in bars[1:]}) == 2

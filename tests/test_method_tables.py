@@ -209,7 +209,7 @@ def test_the_figure_joins_a_methods_budgets_and_opens_its_sources_settings(tmp_p
     (opened,) = [(x, y) for x, y, style in drawn if style["label"] is None][:1]
     assert [*opened[1]] == pytest.approx([100 * brute(*files, "snapkv", range(7))[1]])
     x, y, style = next(one for one in drawn if one[2]["label"] == "SnapKV")
-    assert style["color"] == palette.FAMILIES["eviction"]
+    assert style["color"] == palette.FAMILIES["eviction"].color
     assert style["markeredgecolor"] == palette.INK, "orange is too pale for white"
     assert x == sorted(x)
     assert y == pytest.approx([100 * brute(*files, f"snapkv-{budget}", range(7))[1] for budget in (128, 512)])

@@ -273,7 +273,7 @@ def test_a_panel_of_the_budget_holds_one_setting(tmp_path, config, monkeypatch):
     panels = {axes.get_title(loc="left"): axes.lines for axes in drawn[0].axes if axes.get_visible()}
     assert {title: len(lines) for title, lines in panels.items()} == {"K_max=8, Set.1": 1, "K_max=64, Sub.16": 3}
     looks = [(line.get_color(), line.get_linestyle()) for line in panels["K_max=64, Sub.16"]]
-    utaca, agreement = palette.FAMILIES["utaca"], palette.FAMILIES["agreement"]
+    utaca, agreement = palette.FAMILIES["utaca"].color, palette.FAMILIES["agreement"].color
     assert looks == [(utaca, "-"), (agreement, "-"), (utaca, "--")]
     names = [text.get_text() for text in drawn[0].legends[0].get_texts()]
     assert names == ["UT-ACA", "Token agreement", "UT-ACA (chained)"]

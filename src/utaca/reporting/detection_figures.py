@@ -44,7 +44,7 @@ def reliability(frame: pd.DataFrame, directory: str | Path, config: schema.Confi
             others = iter(_MARKERS * len(drawn))
             for detector, own in drawn[drawn["of"] == of].groupby("detector", sort=False):
                 line, marker = _OWN.get(str(detector), ("-.", None))
-                color = palette.FAMILIES["utaca"] if detector in _OWN else palette.INK
+                color = palette.FAMILIES["utaca"].color if detector in _OWN else palette.INK
                 axes.plot(
                     own["mean_p"], own["share_uncertain"], linestyle=line, marker=marker or next(others), markersize=4,
                     color=color, label=detector,
@@ -95,7 +95,7 @@ def detectors(frame: pd.DataFrame, directory: str | Path, _: schema.Config) -> l
         for axes, (column, name) in zip(panels, METRICS.items(), strict=True):
             for place, row in enumerate(frame.to_dict("records")):
                 seeded = row["seeds"] > 1
-                color = palette.FAMILIES["utaca"] if row["detector"] == DETECTORS["utaca"] else palette.INK
+                color = palette.FAMILIES["utaca"].color if row["detector"] == DETECTORS["utaca"] else palette.INK
                 axes.errorbar(
                     row[column], place, xerr=bars(row, column), color=color, marker="o",
                     markersize=5, markerfacecolor=color if seeded else palette.WHITE, capsize=2, linewidth=1,

@@ -58,9 +58,7 @@ def generation(
     for point, compared in zip(found, compare(found, draws), strict=True):
         known = reported[reference].get(point.key) if point.in_paper else None
         row = _row(point, draws, config) | compared
-        rows.append(
-            row | {"paper_mtokens": known.mtokens if known else NAN, "paper_cas_pct": known.cas if known else NAN}
-        )
+        rows.append(row | paper.beside(known, mtokens="mtokens", cas="cas_pct"))
     clipped, held = any(row["note"] for row in rows), any(row["no_detector"] for row in rows)
     return build_table(
         name,
@@ -178,9 +176,8 @@ def seeds(
             about = {"detector": point.detector, "setting": point.setting}
             compared = compare([*beside, *own], draws)[len(beside) :]
             each = [_row(one, draws, config) | row for one, row in zip(own, compared, strict=True)]
-            rows += [about | {"seed": str(p.seeds[0])} | _seed_figures(row) for p, row in zip(own, each, strict=True)]
-            rows.append(about | {"seed": f"mean ± sd of {len(own)}"} | _over_seeds(rows[-len(own) :]))
-
+            rows += [about | {"seed": str(one.seeds[0])} | _of_seeds([row]) for one, row in zip(own, each, strict=True)]
+            rows.append(about | {"seed": f"mean ± sd of {len(own)}"} | _of_seeds(each))
     return build_table(
         "seeds",
         rows,
@@ -197,19 +194,14 @@ _SEED_FIGURES = (
 )  # fmt: skip
 
 
-def _seed_figures(row: Row) -> Row:
-    found: Row = {"nearest_infllm": row["nearest_infllm"], "note": row["note"]}
-    for column in _SEED_FIGURES:
-        found |= {f"{column}{end}": row.get(f"{column}{end}", NAN) for end in ("", "_low", "_high")}
-        found[f"{column}_sd"] = NAN
-    return found
-
-
-def _over_seeds(rows: Sequence[Row]) -> Row:
-    found: Row = {"nearest_infllm": "", "note": ""}
+def _of_seeds(rows: Sequence[Row]) -> Row:
+    """The figures of one seed with their intervals, or mean and standard deviation over several."""
+    one = rows[0] if len(rows) == 1 else {}
+    found: Row = {name: one.get(name, "") for name in ("nearest_infllm", "note")}
     for column in _SEED_FIGURES:
         mean, sd = statistics.mean_sd([row[column] for row in rows])
-        found |= {column: mean, f"{column}_low": NAN, f"{column}_high": NAN, f"{column}_sd": sd}
+        found |= {column: mean, **{f"{column}{end}": one.get(f"{column}{end}", NAN) for end in ("_low", "_high")}}
+        found[f"{column}_sd"] = sd
     return found
 
 
@@ -281,13 +273,10 @@ def tradeoff(
         spread(row, "prefill_s", point.estimate("prefill_seconds", "documents", draws))
         spread(row, "seconds_per_token", point.estimate("decode_seconds", "n_generated", draws))
         row["peak_gib"] = point.peak_gib
-        row |= {
-            "paper_cas_pct": known.cas if known else NAN,
-            "paper_mtokens": known.mtokens if known else NAN,
-            "paper_end_to_end_s": known.end_to_end if known else NAN,
-            "paper_peak_gib": known.memory if known else NAN,
-        }
-        rows.append(row)
+        reference_row = paper.beside(
+            known, cas="cas_pct", mtokens="mtokens", end_to_end="end_to_end_s", memory="peak_gib"
+        )
+        rows.append(row | reference_row)
     return build_table("tradeoff", rows, config, len(found[0].documents), reader=reference)
 
 

@@ -39,11 +39,8 @@ def methods(
         name, mtokens = point.key[0], point.ratio(*MTOKENS)
         known = reported.methods.get(reader, {}).get(name) or reported.test[reader].get(point.key)
         known = known if point.in_paper else None
-        reference = {
-            "paper_mtokens": known.mtokens if known else NAN,
-            "paper_cas_pct": known.cas if known else NAN,
-            "paper_excluded": bool(getattr(known, "excluded", False)),
-        }
+        reference = paper.beside(known, mtokens="mtokens", cas="cas_pct")
+        reference["paper_excluded"] = bool(getattr(known, "excluded", False))
         if point.lacks:
             # All figures stay empty.
             counted = {"n_documents": 0, "n_memory": 0, "n_incoherent": 0}

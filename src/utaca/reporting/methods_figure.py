@@ -40,7 +40,7 @@ def draw(frame: pd.DataFrame, directory: str | Path, config: schema.Config) -> N
         for column, name in enumerate(columns):
             for panel, measure in zip(grid[:, column], _MEASURES, strict=True):
                 _panel(panel, frame, name, measure)
-            grid[0, column].set_title(palette.TITLES[name], fontsize=9, loc="left")
+            grid[0, column].set_title(palette.FAMILIES[name].title, fontsize=9, loc="left")
             handles, labels = grid[0, column].get_legend_handles_labels()
             grid[1, column].legend(
                 handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=SMALL, handlelength=3

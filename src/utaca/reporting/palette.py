@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 INK, MUTED, GRID = "#1c2126", "#59636e", "#dcdfe2"
 """Text, what stands behind (zero lines, intervals of the past), and grids."""
-WHITE, DARK = "#ffffff", "#1c2024"
-"""What figures stand on: white, and the pages' dark cards."""
+WHITE = "#ffffff"
 
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
     "#000000",
@@ -25,41 +24,34 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
 )
 """Okabe and Ito's colours but yellow, which no edge makes readable on white."""
 OCHRE, GREY = "#a6761d", "#767676"
-PALE = (ORANGE, SKY, PURPLE)
+PALE = (ORANGE, SKY)
 """Those with less than 3:1 of contrast to white."""
 
-FAMILIES: Mapping[str, str] = {
-    "utaca": BLUE,
-    "infllm": VERMILLION,
-    "agreement": GREEN,
-    "selection": PURPLE,
-    "eviction": ORANGE,
-    "compression": SKY,
-    "reference": BLACK,
-    "no_detector": OCHRE,
-    "other": GREY,
+
+class Family(NamedTuple):
+    """A family of methods: its title and colour, the marker of a method from block memory, or the methods it has."""
+
+    title: str
+    color: str
+    marker: str = ""
+    members: tuple[str, ...] = ()
+
+
+FAMILIES: Mapping[str, Family] = {
+    "utaca": Family("UT-ACA", BLUE, "o"),
+    "infllm": Family("InfLLM", VERMILLION, "s"),
+    "agreement": Family("Token agreement", GREEN, "^"),
+    "selection": Family(
+        "Selection of tokens or blocks", PURPLE, "", ("retrieval_attention", "tokenselect", "omnikv", "infllm_v2")
+    ),
+    "eviction": Family("Eviction from the cache", ORANGE, "", ("snapkv", "adakv", "fastkv", "h2o")),
+    "compression": Family("Compression", SKY, "", ("llmlingua2", "freqkv")),
+    "reference": Family("All or the nearest tokens", BLACK, "", ("full", "window", "closed_book")),
+    "no_detector": Family("No detector", OCHRE, "X"),
+    "other": Family("Others", GREY),
 }
-"""Colours by family."""
-TITLES: Mapping[str, str] = {
-    "utaca": "UT-ACA",
-    "infllm": "InfLLM",
-    "agreement": "Token agreement",
-    "selection": "Selection of tokens or blocks",
-    "eviction": "Eviction from the cache",
-    "compression": "Compression",
-    "reference": "All or the nearest tokens",
-    "no_detector": "No detector",
-    "other": "Others",
-}
-_MEMBERS: Mapping[str, tuple[str, ...]] = {
-    "selection": ("retrieval_attention", "tokenselect", "omnikv", "infllm_v2"),
-    "eviction": ("snapkv", "adakv", "fastkv", "h2o"),
-    "compression": ("llmlingua2", "freqkv"),
-    "reference": ("full", "window", "closed_book"),
-}
-MARKERS: Mapping[str, str] = {"utaca": "o", "infllm": "s", "agreement": "^", "no_detector": "X"}
-"""Markers of the methods from block memory; members of another family count through :data:`MEMBER_MARKERS`."""
 MEMBER_MARKERS = "Dv<>Ph"
+"""Markers of the members of a family, in their order."""
 LINES = ("-", "--", ":", "-.")
 """Lines of a method's curves: the main one, then other policies and detectors."""
 
@@ -78,19 +70,17 @@ def family(method: str) -> str:
     >>> family("utaca-retrieval_attention"), family("h2o"), family("my-method")
     ('utaca', 'eviction', 'other')
     """
-    if (trigger := method.partition("-")[0]) in MARKERS:
+    trigger = method.partition("-")[0]
+    if trigger in FAMILIES and FAMILIES[trigger].marker:
         return trigger
-    return next((name for name, members in _MEMBERS.items() if method in members), "other")
+    return next((name for name, own in FAMILIES.items() if method in own.members), "other")
 
 
 def mark(method: str) -> Mark:
     """Colour, edge and marker of a method; pale colours have an edge of ink."""
-    own = family(method)
-    color = FAMILIES[own]
-    members = _MEMBERS.get(own, ())
-    place = members.index(method) if method in members else 0
-    marker = MARKERS.get(own, MEMBER_MARKERS[place % len(MEMBER_MARKERS)])
-    return Mark(color, edge(color), marker)
+    own = FAMILIES[family(method)]
+    place = own.members.index(method) if method in own.members else 0
+    return Mark(own.color, edge(own.color), own.marker or MEMBER_MARKERS[place % len(MEMBER_MARKERS)])
 
 
 def edge(color: str) -> str:
@@ -100,5 +90,5 @@ def edge(color: str) -> str:
 
 def css() -> str:
     """The colours as custom properties of a style sheet, ``--utaca`` and so on; black is the text's colour."""
-    colors = {name: "var(--text)" if color == BLACK else color for name, color in FAMILIES.items()}
+    colors = {name: "var(--text)" if own.color == BLACK else own.color for name, own in FAMILIES.items()}
     return ":root { " + " ".join(f"--{name}: {color};" for name, color in colors.items()) + " }"

@@ -22,7 +22,8 @@ from utaca.reporting.tables import Row, Show, Table, build_table, plain_if, spre
 from utaca.settings import schema
 
 _EQUAL = 1e-6
-_FIGURES = [f"{whose}_{what}" for what in ("cas", "selected", "all_passes", "rollbacks") for whose in ("own", "turned")]
+_SUMS = {"selected": "selected", "all_passes": "selected_with_tentative", "rollbacks": "rollbacks"}
+"""What a decision may change of an answer beside its quality, and the columns of it."""
 KINDS = {"expanded": True, "kept": False}
 CLASSES = ("all", "token differs", "token the same", "helpful", "neutral", "harmful")
 
@@ -65,30 +66,22 @@ def replayed(files: Files) -> Replayed:
     own = _by_attribute(_of(files.point, rows(files.scores, "scores")), lambda row: row["document"])
     changed = _by_attribute(rows(files.replay_scores, "scores"), lambda row: (row["document"], row["point"]))
     frame = read(files.replays, "replays").to_pandas()
-    found, turned = [], []
-    for row in frame.to_dict("records"):
-        answer, before = answers[row["document"]], own[row["document"]]
-        after = before if row["text"] == answer["text"] else changed[row["document"], str(row["step"])]
-        turned.append(after)
-        found.append(
-            {
-                "own_cas": _quality(before),
-                "turned_cas": _quality(after),
-                "own_selected": answer["selected"],
-                "turned_selected": row["selected"],
-                "own_all_passes": answer["selected_with_tentative"],
-                "turned_all_passes": row["selected_with_tentative"],
-                "own_rollbacks": answer["rollbacks"],
-                "turned_rollbacks": row["rollbacks"],
-                "differs": row["compact_token"] != row["expanded_token"],
-            }
-        )
-    both = frame.join(pd.DataFrame(found, columns=[*_FIGURES, "differs"]).astype({"differs": bool}))
-    known = both[["own_cas", "turned_cas"]].notna().all(axis=1)
+    turned = [
+        own[row["document"]] if row["text"] == answers[row["document"]]["text"]
+        else changed[row["document"], str(row["step"])]
+        for row in frame.to_dict("records")
+    ]  # fmt: skip
+    frame["own_cas"] = pd.Series([_quality(own[name]) for name in frame["document"]], dtype=float)
+    frame["turned_cas"] = pd.Series(list(map(_quality, turned)), dtype=float)
+    for name, column in _SUMS.items():
+        frame[f"own_{name}"] = pd.Series([answers[document][column] for document in frame["document"]], dtype=float)
+        frame[f"turned_{name}"] = frame[column]
+    frame["differs"] = frame["compact_token"] != frame["expanded_token"]
+    known = frame[["own_cas", "turned_cas"]].notna().all(axis=1)
     kept = [after for after, good in zip(turned, known, strict=True) if good]
-    both = both[known].reset_index(drop=True)
-    both["weight"] = both["of"] / both.groupby(["document", "expanded"])["step"].transform("size")
-    return Replayed(both, own, kept, tuple(sorted(answers)), int((~known).sum()))
+    frame = frame[known].reset_index(drop=True)
+    frame["weight"] = frame["of"] / frame.groupby(["document", "expanded"])["step"].transform("size")
+    return Replayed(frame, own, kept, tuple(sorted(answers)), int((~known).sum()))
 
 
 def _of(point: str, found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -220,22 +213,16 @@ def failures(files: Files, config: schema.Config) -> Table:
     frame = data.frame
     gain, saved = frame["turned_cas"] - frame["own_cas"], frame["own_selected"] - frame["turned_selected"]
     wrong = frame.assign(gain=gain.round(6), saved=saved.round(6))
-    found = {
-        "FP": wrong[wrong["expanded"] & ~wrong["differs"]].sort_values(
-            ["saved", "document", "step"], ascending=[False, True, True]
-        ),
-        "FN": wrong[~wrong["expanded"] & wrong["differs"] & (wrong["gain"] > _EQUAL)].sort_values(
-            ["gain", "document", "step"], ascending=[False, True, True]
-        ),
+    kinds = {
+        "FP": (wrong["expanded"] & ~wrong["differs"], "saved"),
+        "FN": (~wrong["expanded"] & wrong["differs"] & (wrong["gain"] > _EQUAL), "gain"),
     }
-    table = [
-        _failure(f"{kind}-{number}", one)
-        for kind, own in found.items()
-        for number, one in enumerate(own.drop_duplicates("document").head(2).to_dict("records"), start=1)
-    ]
-    known = {row["case"]: row for row in table}
-    table = [known.get(name) or _failure(name, None) for name in paper.tables().failures]
-
+    found: dict[str, Mapping[str, Any]] = {}
+    for kind, (chosen, by) in kinds.items():
+        own = wrong[chosen].sort_values([by, "document", "step"], ascending=[False, True, True])
+        first = own.drop_duplicates("document").head(2).to_dict("records")
+        found |= {f"{kind}-{number}": one for number, one in enumerate(first, start=1)}
+    table = [_failure(name, found.get(name)) for name in paper.tables().failures]
     shows = {
         "document": lambda row: row["document"] or "none found",
         "step": plain_if("found", "step"),

@@ -267,6 +267,11 @@ class Recall:
         chosen = np.ones(len(values), dtype=bool) if of is None else of
         return statistics.mean_interval(values[chosen], self.document[chosen], self.counts)
 
+    def of(self, points: Mapping[str, schema.Point]) -> Row:
+        """What names the point, of those of :func:`shown`."""
+        point = points[self.label]
+        return {"point": self.label, "adaptive": point.method != FIXED, "k": point.budget}
+
     def given(self, row: Row, layer: int | None) -> None:
         """Put recall of a layer, and CAS where it recalled a fact and where not, into a row; NaN without a layer."""
         judged = ~np.isnan(self.cas)
@@ -306,10 +311,7 @@ def by_layer(found: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
     points, table = shown(config), []
     for recall in recalls(found, config):
         for layer in range(recall.recalled.shape[1]):
-            row: Row = {
-                "point": recall.label,
-                "adaptive": points[recall.label].method != FIXED,
-                "k": points[recall.label].budget,
+            row = recall.of(points) | {
                 "layer": layer + 1,
                 "best": layer == recall.best,
                 "n_facts": len(recall.recalled),
@@ -325,10 +327,7 @@ def retrieval(found: Sequence[Fact], config: schema.Config) -> Table:
     points, table = shown(config), []
     for recall in recalls(found, config):
         best, every = recall.best, recall.recalled
-        row: Row = {
-            "point": recall.label,
-            "adaptive": points[recall.label].method != FIXED,
-            "k": points[recall.label].budget,
+        row = recall.of(points) | {
             "n_documents": recall.counts.shape[1],
             "n_asked": recall.aside.total(),
             **{why: recall.aside[why] for why in (NO_EVIDENCE, NOT_SAID, IN_VIEW)},

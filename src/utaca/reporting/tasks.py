@@ -14,12 +14,11 @@ from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.detection import Detections, loaded, measured
-from utaca.reporting.points import Point, pooled, seeds_of, setting_in_words, totals
+from utaca.reporting.points import Point, of_answers, pooled, setting_in_words, totals
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
 from utaca.reporting.tables import NAN, Row, Table, build_table, spread
 from utaca.settings import schema
-from utaca.settings.schema import NOT_RUN
 from utaca.tasks.registry import TASKS
 
 
@@ -64,14 +63,10 @@ def asked(files: Files, config: schema.Config) -> list[Asked]:
 
 
 def _point(own: pd.DataFrame) -> Point:
-    first = own.iloc[0]
-    lacks = next((end.removeprefix(NOT_RUN) for end in own["finish"] if end.startswith(NOT_RUN)), "")
     sums = pd.DataFrame(totals(own)).assign(score=own["score"].to_numpy(), examples=1.0)
     sums["n_document"] = sums["n_context"] + sums["dropped"]
     grouped = sums.groupby(own["document"].to_numpy(), sort=True).sum(min_count=1)
-    key = first["method"], int(first["budget"]), first["policy"] or ""
-    summed = {column: grouped[column].to_numpy() for column in grouped}
-    return Point(key, first["detector"] or "", seeds_of(first), tuple(grouped.index), summed, lacks)
+    return of_answers(own, tuple(grouped.index), {column: grouped[column].to_numpy() for column in grouped})
 
 
 Identity = tuple[paper.Point, str]
@@ -152,8 +147,7 @@ def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Ta
             spread(row, "balanced_accuracy_pct", kept[detector], 100)
             row["learned_from"] = ", ".join(_sources(config.detectors[detector]))
             known = paper.tables().calibration.get(group.name, {}).get(key)
-            reference = known[detector in started] if known else paper.Generation(NAN, NAN)
-            rows.append(row | {"paper_mtokens": reference.mtokens, "paper_score": reference.cas})
+            rows.append(row | paper.beside(known and known[detector in started], mtokens="mtokens", cas="score"))
     return build_table("calibration", rows, config, _documents(sets))
 
 
@@ -191,9 +185,7 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
         "n_failed": int(group.total(identity, "memory")),
         "tokens": float(np.mean([one.tokens for one in group.sets])),
         "lacks": lacks,
-        "paper_mtokens": known.mtokens if known else NAN,
-        "paper_score": known.cas if known else NAN,
-    }
+    } | paper.beside(known, mtokens="mtokens", cas="score")
     figures = {
         "mtokens": ("selected", "n_generated", 1),
         "score": ("score", "examples", 1),

@@ -121,7 +121,7 @@ def page(
             "about": f"{_chosen(len(shown), len(split.ordered()))} {run_in_words(config, 'judge')}. "
             "All people and facts are fictitious.",
             "colours": {
-                name: palette.FAMILIES[name]
+                name: palette.FAMILIES[name].color
                 for name in dict.fromkeys(palette.family(row["method"]) for row in split.points.values())
             },
             "points": [
