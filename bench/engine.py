@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.generation.streamers import BaseStreamer
 
 import utaca
+from utaca.decoding.loop import Decoding, generate_together
 from utaca.detection.detector import Detector
 from utaca.settings import schema
 
@@ -78,7 +79,7 @@ class Bench:
 
 
 def points(bench: Bench) -> Iterator[Row]:
-    """Seven operating points from one prefill, against one of them."""
+    """Seven operating points from one prefill, and three in shared passes, against one of them."""
     length, tokens = bench.options.decode[1], bench.options.tokens
     memory, reading = bench.read(length)
     fixed = [bench.answer(memory, budget)[0] for budget in FIXED]
@@ -86,6 +87,10 @@ def points(bench: Bench) -> Iterator[Row]:
     adaptive = [bench.answer(memory, budget, **judged)[0] for budget in ADAPTIVE]
     what = f"{len(fixed + adaptive)} points of {tokens} tokens from one prefill of {length}"
     yield Row(what, reading + sum(fixed + adaptive), f"K={FIXED[-1]} alone", reading + fixed[-1])
+    started = time.perf_counter()
+    generate_together([Decoding(memory, ASKED, budget=budget, max_new_tokens=tokens) for budget in FIXED])
+    together = time.perf_counter() - started
+    yield Row(f"{len(FIXED)} points in shared passes behind {length}", together, f"K={FIXED[-1]} alone", fixed[-1])
 
 
 def growth(bench: Bench) -> Iterator[Row]:

@@ -33,6 +33,7 @@ def test_the_engine_answers_every_question(table: Table) -> None:
     rows = table("engine", *ENGINE, "--rounds", "1")
     assert [row[0].partition(",")[0] for row in rows] == [
         "7 points of 8 tokens from one prefill of 2560",
+        "3 points in shared passes behind 2560",
         "decode a token behind 2560",
         "prefill a token of 3072",
         "decode a token behind 2560 with detector and policy",

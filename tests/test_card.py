@@ -1,13 +1,12 @@
-"""The reader card: its material, what counts as exact, its figures, and the shipped reader on a small sample."""
+"""The reader card: its material, what counts as exact, its table, and the shipped reader on a small sample."""
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -17,21 +16,22 @@ from utaca.biographies.corpora.topics import paper_articles
 from utaca.biographies.padding import counter
 from utaca.biographies.people import split_of
 from utaca.biographies.sentences import abstention, summary
-from utaca.card import figures, speed
-from utaca.card.figures import ABSTAINED, EXACT, WRONG, Bar, Figure, outcome, share
-from utaca.card.material import ATTRIBUTES, LONGEST, SHORT, SPLIT, Material, Question
-from utaca.card.reading import read
-from utaca.card.write import verdict, write_csv, write_markdown
 from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.readers.shelf import load_reader
 from utaca.records import SCHEMAS
 from utaca.records.journal import Journal
-from utaca.reporting.statistics import resamples
+from utaca.reporting.card import card, labels, verdict
+from utaca.reporting.tables import save
 from utaca.settings import schema
-from utaca.settings.checks import load, validate
+from utaca.settings.checks import identity, load, validate
 from utaca.settings.compose import compose
+from utaca.tasks.card.answers import answers as read
+from utaca.tasks.card.drawn import ATTRIBUTES, LONGEST, Drawn
+from utaca.tasks.card.material import SPLIT, Question
+from utaca.tasks.card.measures import ABSTAINED, EXACT, WRONG, outcome, scores
 
+SHORT = ("summary", "natural", "absent")
 LONG = "blocks-2000"
 CELLS = (*SHORT, LONG)
 
@@ -42,12 +42,12 @@ def reader() -> Reader:
 
 
 @pytest.fixture(scope="module")
-def material(reader: Reader) -> Material:
+def material(reader: Reader) -> Drawn:
     return make_material(reader)
 
 
-def make_material(reader: Reader) -> Material:
-    return Material(articles(paper_articles(), 0), "embedded", counter(reader.tokenizer), reader.before, 0)
+def make_material(reader: Reader) -> Drawn:
+    return Drawn(articles(paper_articles(), 0), "embedded", counter(reader.tokenizer), reader.before, 0)
 
 
 @pytest.fixture(scope="module")
@@ -55,27 +55,27 @@ def config(root: Path) -> schema.Config:
     return load(compose({"scale": "smoke", "card": {"questions": 6, "lengths": [2000], "budgets": [2, 8]}}, root))
 
 
-# Material
+# Drawn
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_people_are_of_the_split_and_every_value_is_in_the_text(material: Material, cell: str) -> None:
+def test_people_are_of_the_split_and_every_value_is_in_the_text(material: Drawn, cell: str) -> None:
     for document in material.documents(cell, 60):
         text = document.text()
         assert document.questions
         for question in document.questions:
             assert split_of(question.person) == SPLIT
             assert question.person in text
-            for attribute, value in question.facts:
-                if value is not None:
-                    assert value in text
-                    assert cell != "summary" or summary(attribute, question.person, value) in text
+            for fact in question.facts:
+                if fact.value is not None:
+                    assert fact.value in text
+                    assert cell != "summary" or summary(fact.attribute, question.person, fact.value) in text
 
 
 def test_absent_facts_are_absent_for_the_person_and_present_for_another(reader: Reader) -> None:
     stated: dict[str, dict[str, set[str]]] = {}
 
-    class Watched(Material):
+    class Watched(Drawn):
         def _patterned(self, *arguments, **keywords):
             return self._note(super()._patterned(*arguments, **keywords))
 
@@ -83,9 +83,9 @@ def test_absent_facts_are_absent_for_the_person_and_present_for_another(reader: 
             return self._note(super()._narrated(*arguments, **keywords))
 
         def _note(self, made):
-            text, known = made
-            stated[text] = {person.name: {a for a, _ in facts} for person, facts in known.items()}
-            assert all(value in text for facts in known.values() for _, value in facts)
+            text, told = made
+            stated[text] = {person.name: set(known) for person, known in told.items()}
+            assert all(value in text for known in told.values() for value in known.values())
             return made
 
     watched = Watched(articles(paper_articles(), 0), "embedded", counter(reader.tokenizer), reader.before, 0)
@@ -94,52 +94,48 @@ def test_absent_facts_are_absent_for_the_person_and_present_for_another(reader: 
         known = stated[document.text()]
         natural += not any(f"The {a} of " in document.text() for a in ATTRIBUTES)
         for question in document.questions:
-            ((attribute, value),) = question.facts
-            assert value is None
-            assert attribute not in known[question.person]
-            assert any(attribute in own for person, own in known.items() if person != question.person)
+            (fact,) = question.facts
+            assert fact.value is None
+            assert fact.attribute not in known[question.person]
+            assert any(fact.attribute in own for person, own in known.items() if person != question.person)
     assert natural
 
 
-def test_summary_cell_goes_round_all_attributes_and_people_share_them(material: Material) -> None:
+def test_summary_cell_goes_round_all_attributes_and_people_share_them(material: Drawn) -> None:
     documents = material.documents("summary", 300)
-    asked = [(d.id, attribute) for d in documents for q in d.questions for attribute, _ in q.facts]
+    asked = [(d.id, fact.attribute) for d in documents for q in d.questions for fact in q.facts]
     assert {attribute for _, attribute in asked} == set(ATTRIBUTES)
     assert len(set(asked)) < 0.7 * len(asked)
 
 
-def test_natural_prose_is_not_worded_as_in_training(material: Material) -> None:
+def test_natural_prose_is_not_worded_as_in_training(material: Drawn) -> None:
     """The same facts told by the training's wordings share hardly a sentence with the test documents."""
     rng, same, told = random.Random(0), 0, 0
     for document in material.documents("natural", 120):
         text = document.text()
         for question in document.questions:
-            for sentence in narrative(question.person, list(question.facts), rng):
+            facts = [(fact.attribute, fact.value) for fact in question.facts]
+            for sentence in narrative(question.person, facts, rng):
                 told += 1
-                same += any(value in sentence for _, value in question.facts) and sentence in text
+                same += any(value in sentence for _, value in facts) and sentence in text
     assert told > 100
     assert same / told < 0.02
 
 
-def test_short_documents_keep_their_length(material: Material, reader: Reader) -> None:
+def test_short_documents_keep_their_length(material: Drawn, reader: Reader) -> None:
     for cell in SHORT:
         for document in material.documents(cell, 60):
             assert len(reader.encode_document(document.text())) <= LONGEST
 
 
-def test_a_larger_card_starts_with_the_documents_of_a_smaller_one(reader: Reader, material: Material) -> None:
-    def plain(m: Material, cell: str, questions: int) -> list[tuple[str, str, tuple[Question, ...]]]:
+def test_a_larger_card_starts_with_the_documents_of_a_smaller_one(reader: Reader, material: Drawn) -> None:
+    def plain(m: Drawn, cell: str, questions: int) -> list[tuple[str, str, tuple[Question, ...]]]:
         return [(d.id, d.text(), d.questions) for d in m.documents(cell, questions)]
 
     for cell in CELLS:
         small, large = plain(material, cell, 12), plain(make_material(reader), cell, 30)
         assert small == large[: len(small)]
         assert sum(len(q.facts) for _, _, questions in small for q in questions) >= 12
-
-
-def test_unknown_cell(material: Material) -> None:
-    with pytest.raises(UserError, match="no cell 'prose'"):
-        material.documents("prose", 1)
 
 
 # What counts
@@ -170,77 +166,88 @@ def test_several_attributes_are_judged_each_by_its_sentence() -> None:
     assert outcome(answer, "work place", "Ann Lee", "Rome", alone=False) == WRONG
 
 
-def test_share_has_an_interval_even_where_all_documents_agree() -> None:
-    counts = resamples(20, 500, 0, "test")
-    asked = np.full(20, 6.0)
-    some = share(np.array([6.0, 3.0] * 10), asked, counts)
-    assert some.low < some.value == 0.75 < some.high
-    for hits, value in ((0.0, 0.0), (6.0, 1.0), (3.0, 0.5)):
-        same = share(np.full(20, hits), asked, counts)
-        assert same.value == value
-        assert same.low <= value <= same.high
-    alone = share(np.array([2.0]), np.array([3.0]), resamples(1, 500, 0, "test"))
-    assert np.isnan([alone.low, alone.high]).all(), "one document"
-    # Wilson, 20 of 20: n / (n + z^2)
-    assert share(asked, asked, counts).low == pytest.approx(20 / (20 + 1.959964**2), abs=1e-6)
+# The table
+
+
+def figures_of(readings: pa.Table, config: schema.Config, store: Path) -> pd.DataFrame:
+    return card(scores(readings, config.judge, store), config).frame.set_index(["cell", "setting", "measure"])
 
 
 def test_verdicts() -> None:
-    def of(value: float, bar: Bar) -> str:
-        return verdict(Figure("natural", "full attention", EXACT, 500, value, bar=bar))
+    least = schema.Bar("natural", EXACT, 0.9)
+    most = schema.Bar("natural", ABSTAINED, 0.03, most=True)
+    assert [str(least), str(most)] == [">= 0.90", "<= 0.03"]
+    assert verdict(0.9, least) == "met"
+    assert verdict(0.8999, least) == "missed by 0.001"
+    assert verdict(0.02, most) == "met"
+    assert verdict(0.05, most) == "missed by 0.020"
+    assert verdict(float("nan"), least) == "not measured"
 
-    assert of(0.9, Bar(0.9)) == "met"
-    assert of(0.8999, Bar(0.9)) == "missed by 0.001"
-    assert of(0.02, Bar(0.03, most=True)) == "met"
-    assert of(0.05, Bar(0.03, most=True)) == "missed by 0.020"
-    assert of(math.nan, Bar(0.9)) == "not measured"
 
-
-def test_bars_are_beside_the_figures_they_are_for(config: schema.Config, tmp_path: Path) -> None:
+def test_bars_of_the_readers_file_are_beside_their_figures(config: schema.Config, tmp_path: Path) -> None:
     rows = [
         {"cell": f"blocks-{n}", "document": f"blocks-{n}-{i}", "question": 0, "budget": budget, "person": "Ann Lee",
          "attribute": "major", "value": "Law", "n_context": n,
          "answer": summary("major", "Ann Lee", "Law" if budget > 2 else "Botany")}
-        for n in (32768, 131072, 250000) for i in range(3) for budget in (2, 96)
+        for n in (32768, 131072) for i in range(3) for budget in (2, 96)
     ]  # fmt: skip
-    table = pa.Table.from_pylist(rows, schema=SCHEMAS["readings"])
-    found = figures.readings(table, config.judge, tmp_path / "answers.sqlite", config)
-    barred = {(f.cell, f.setting, f.measure): (str(f.bar), f.value) for f in found if f.bar}
-    assert barred == {
-        ("blocks-32768", "K=96", "CAS"): (">= 0.85", 1.0),
-        ("blocks-32768", "K=2 to K=96", "rise of CAS"): (">= 0.25", 1.0),
-        ("blocks-131072", "K=96", "CAS"): (">= 0.80", 1.0),
-        ("blocks-250000", "K=96", "CAS"): (">= 0.75", 1.0),
-    }
+    table = figures_of(pa.Table.from_pylist(rows, schema=SCHEMAS["readings"]), config, tmp_path / "answers.sqlite")
+    barred = table[table["bar"] != ""][["bar", "verdict"]].T.to_dict("list")
+    assert len(barred) == len(config.reader.bars)
+    assert barred["blocks-32768", "K=96", "CAS"] == [">= 0.85", "met"]
+    assert barred["blocks-32768", "K=2 to K=96", "rise of CAS"] == [">= 0.25", "met"]
+    assert barred["blocks-131072", "K=96", "CAS"] == [">= 0.80", "met"]
+    assert barred["blocks-250000", "K=96", "CAS"] == [">= 0.75", "not measured"]
+    assert table.loc[("blocks-32768", "K=96", "CAS"), "value"] == 1
+
+
+def test_another_bar_decodes_nothing_anew(root: Path) -> None:
+    bars = [{"cell": "written", "measure": "value found", "limit": 0.5}]
+    other = load(compose({"reader": {"use": "tiny", "bars": bars}}, root)).reader
+    usual = load(compose({}, root)).reader
+    assert other.bars != usual.bars
+    assert identity(other) == identity(usual)
+
+
+@pytest.mark.parametrize(
+    ("bar", "said"),
+    [
+        ({"measure": "found"}, r"reader.bars\[0\].measure is 'found' but must be one of"),
+        ({"limit": 80}, r"reader.bars\[0\].limit is 80 but must be a number at least -1.0 and at most 1.0"),
+        ({"lowest": 0.1}, r"unknown config key reader.bars\[0\].lowest"),
+    ],
+)
+def test_an_impossible_bar_is_named(root: Path, bar: dict[str, object], said: str) -> None:
+    plain = compose({}, root)
+    bars = [{"cell": "written", "measure": "value found", "limit": 0.5, **bar}]
+    with pytest.raises(UserError, match=said):
+        validate({**plain, "reader": {**plain["reader"], "bars": bars}})
 
 
 # The shipped reader
 
 
 @pytest.fixture(scope="module")
-def answers(reader: Reader, material: Material, config: schema.Config, tmp_path_factory: pytest.TempPathFactory):
+def answers(reader: Reader, material: Drawn, config: schema.Config, tmp_path_factory: pytest.TempPathFactory):
     journal = Journal(tmp_path_factory.mktemp("journal"), "")
     return pa.concat_tables([run(reader, material, cell, config, journal) for cell in CELLS])
 
 
-def run(reader: Reader, material: Material, cell: str, config: schema.Config, journal: Journal) -> pa.Table:
+def run(reader: Reader, material: Drawn, cell: str, config: schema.Config, journal: Journal) -> pa.Table:
     budgets = [None] if cell in SHORT else config.card.budgets
     return read(reader, cell, material.documents(cell, config.card.questions), budgets, journal)
 
 
-def test_every_cell_is_on_the_card(reader: Reader, answers: pa.Table, config: schema.Config, tmp_path: Path) -> None:
-    labels = [
+def test_every_cell_is_on_the_card(answers: pa.Table, config: schema.Config, tmp_path: Path) -> None:
+    tokens = [
         {"document": f"d{i % 3}", "budget": 1, "step": i, "token": i, "text": "x", "label": label,
          "source": "template", "reason": ""}
         for i, label in enumerate([0, 1, 2, None] * 10)
     ]  # fmt: skip
-    found = [
-        *figures.readings(answers, config.judge, tmp_path / "answers.sqlite", config),
-        *figures.labels(pa.Table.from_pylist(labels, schema=SCHEMAS["labels"]), config),
-        *figures.fertility(articles(paper_articles(), 0)[:3], counter(reader.tokenizer), 0),
-    ]
-    by_key = {(f.cell, f.setting, f.measure): f for f in found}
-    assert len(by_key) == len(found)
+    scored = scores(answers, config.judge, tmp_path / "answers.sqlite")
+    table = card(pd.concat([scored, labels(pa.Table.from_pylist(tokens, schema=SCHEMAS["labels"]))]), config)
+    frame = table.frame.set_index(["cell", "setting", "measure"]).sort_index()
+    assert frame.index.is_unique
     for cell, setting, measures in [
         ("summary", "full attention", (EXACT, ABSTAINED, WRONG)),
         ("natural", "full attention", (EXACT, ABSTAINED, WRONG)),
@@ -250,35 +257,20 @@ def test_every_cell_is_on_the_card(reader: Reader, answers: pa.Table, config: sc
         (LONG, "K=2 to K=8", ("rise of CAS",)),
         ("detector training set", "train", ("correct", "unknown", "hallucinated")),
     ]:
-        assert all(by_key[cell, setting, measure].n >= 6 for measure in measures)
-        shares = [by_key[cell, setting, measure].value for measure in measures if measure not in ("CAS", "rise of CAS")]
+        assert (frame.loc[(cell, setting)]["n"] >= 6).all()
+        shares = [frame.loc[(cell, setting, measure), "value"] for measure in measures if "CAS" not in measure]
         assert not shares or sum(shares) == pytest.approx(1)
-    assert ("summary and natural", "full attention", ABSTAINED) in by_key
-    for f in found:
-        assert math.isnan(f.low) or f.low <= f.value <= f.high, f
-    assert all(("tokenizer", name, "tokens a value") in by_key for name in ATTRIBUTES)
-    assert by_key["tokenizer", "prose", "tokens a word"].value > 1
+    assert ("summary and natural", "full attention", ABSTAINED) in frame.index
+    assert any(setting in ATTRIBUTES for cell, setting, _ in frame.index if cell == "summary")
+    inside = frame.dropna(subset="low")
+    assert ((inside["low"] <= inside["value"]) & (inside["value"] <= inside["high"])).all()
 
-    speeds = {
-        "tokens": 2000,
-        "prefills": 3,
-        "prefill_seconds": 1.0,
-        "budget": 32,
-        "decoded": 48,
-        "decode_milliseconds": 3.0,
-        "points": {"number": 8, "milliseconds": 4.0, "alone_milliseconds": 2.0},
-        "against": {"2048": {"prefill": 1.0, "forward": 3.0}},
-    }
-    write_csv(tmp_path / "card.csv", found)
-    write_markdown(tmp_path / "card.md", found, {**speeds, "threads": 1, "dtype": "float32", "device": "x"}, config)
+    save(table, tmp_path)
     text = (tmp_path / "card.md").read_text(encoding="utf-8")
-    assert all(heading in text for heading in ("# Reader card: tiny", "## Bars", "## Block memory", "## Speed"))
-    assert "A sample" in text
-    assert "2.00 times as long" in text
-    assert "| 2048 tokens read | 2048 tokens/s | 683 tokens/s | 3.00 x |" in text
+    assert text.startswith("## Reader card: tiny\n")
     assert "| 30 (and 10 failed) |" in text
     header = (tmp_path / "card.csv").read_text(encoding="utf-8").splitlines()[0]
-    assert header == "cell,setting,measure,n,value,low,high,bar,failed"
+    assert header == "cell,setting,measure,n,value,low,high,bar,failed,verdict"
 
 
 def test_answers_are_the_same_in_another_run(
@@ -289,7 +281,7 @@ def test_answers_are_the_same_in_another_run(
 
 
 def test_a_killed_reading_goes_on_from_its_journal(
-    reader: Reader, material: Material, config: schema.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, material: Drawn, config: schema.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, documents = Journal(tmp_path, ""), material.documents(LONG, 12)
     cut = [documents[0], replace(documents[1], text=lambda: 1 / 0)]
@@ -301,17 +293,8 @@ def test_a_killed_reading_goes_on_from_its_journal(
     assert all(path.stat().st_mtime_ns == at for path, at in kept.items())
     assert len(whole) == 24
 
-    monkeypatch.setattr("utaca.card.reading.prefill", None)
+    monkeypatch.setattr("utaca.tasks.card.answers.prefill", None)
     assert read(reader, LONG, documents, [2, 8], journal).equals(whole)
-
-
-def test_speed_is_measured(reader: Reader, material: Material) -> None:
-    found = speed.measure(reader, material.documents(LONG, 1)[0])
-    assert found["tokens"] == pytest.approx(2000, rel=0.02)
-    assert found["prefill_seconds"] > 0
-    assert found["device"]
-    assert found["decoded"] == 0 or found["decode_milliseconds"] > 0
-    assert found["points"]["milliseconds"] > 0
 
 
 # Settings

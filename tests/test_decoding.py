@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -362,6 +364,29 @@ def test_answers_decoded_together_are_those_decoded_apart(memory) -> None:
         assert tokens_of(found) == tokens_of(apart)
         assert (found.text, found.finish) == (apart.text, apart.finish)
         assert [t.margin for t in found.trace] == pytest.approx([t.margin for t in apart.trace], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"measured": True},
+        {"policy": Set(2), "detector": Scripted()},
+        {"policy": Sub(5), "detector": Scripted(), "paired": True},
+        {"policy": Set(2), "agreement": True},
+    ],
+)
+def test_an_answer_leaves_nothing_that_holds_its_document(options: dict[str, Any]) -> None:
+    """A document that only a search for rings would free stays: such searches are rare in a large process."""
+    gc.disable()
+    try:
+        read = prefill(make_reader(), some_tokens(300))
+        generate_together([Decoding(read, "Who?", budget, max_new_tokens=8, **options) for budget in (2, BUDGET)])
+        next(stream(read, "Who?", budget=2, max_new_tokens=8))
+        held = weakref.ref(read)
+        del read
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_a_question_under_one_budget_is_read_once_for_all_its_answers(memory, monkeypatch) -> None:

@@ -19,6 +19,7 @@ from utaca.errors import UserError
 from utaca.readers import gguf
 from utaca.readers.load import check, load
 from utaca.readers.tokenizer import load_tokenizer
+from utaca.settings.checks import build_reader
 from utaca.settings.schema import Reader as ReaderSettings
 
 
@@ -235,6 +236,7 @@ def test_a_cut_file_is_a_sentence(share: float, tmp_path: Path) -> None:
         ({"split__count": 3}, "one of 3 pieces of a model; join them first"),
         ({"llama__rope__scaling__type": "yarn"}, "scales its rotary embedding"),
         ({"llama__rope__scale_linear": 2}, "scales its rotary embedding"),
+        ({"llama__attention__sliding_window": 4096}, "sliding-window attention"),
         ({"tensors": ("rope_freqs.weight",)}, "scales its rotary embedding"),
     ],
 )
@@ -328,3 +330,8 @@ def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file = write_gguf(tmp_path / "small.gguf")
     monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "gguf" else name)
     assert message(file) == 'reading GGUF files needs gguf, not installed here; run: pip install "utaca[gguf]"'
+
+
+def test_a_file_has_no_versions() -> None:
+    with pytest.raises(UserError, match=r"reader\.revision is v2, a version on a hub"):
+        build_reader({"name": "x", "path": "x.gguf", "revision": "v2"})

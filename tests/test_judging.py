@@ -14,6 +14,7 @@ from utaca.endpoints.client import Answers
 from utaca.endpoints.store import identity
 from utaca.errors import UserError
 from utaca.judging import answers, cas, labels, tokens
+from utaca.judging.alignment import align
 from utaca.judging.strings import string_match
 from utaca.records import SCHEMAS
 from utaca.reference import judge
@@ -139,6 +140,49 @@ SIX = [("company", "Acme Inc."), ("major", "Law"), ("work place", "Oslo")]
 
 def sentence(attribute: str, value: str) -> list[str]:
     return ["The", f" {attribute}", " of", " Ada", " Lopez", " is", f" {value}", "."]
+
+
+@pytest.mark.parametrize(
+    ("answer", "parts"),
+    [
+        (
+            "Ada Lopez graduated from MIT with a degree in Law. She likes tea. Her office is in Oslo.",
+            [
+                ("university", "Ada Lopez graduated from MIT with a "),
+                ("major", "degree in Law. She likes tea. "),
+                ("work place", "Her office is in Oslo."),
+            ],
+        ),
+        (
+            "- **University**: MIT\n- **Major**: Law\n",
+            [("university", "- **University**: MIT\n"), ("major", "- **Major**: Law")],
+        ),
+        (
+            "1. The university of Ada Lopez is MIT.\n2. The major of Ada Lopez is Law.",
+            [("university", "MIT"), ("major", "Law")],
+        ),
+        ("* The major of Ada Lopez is Law.", [("major", "Law")]),
+        (
+            "Ada's degree in Law was awarded by the University of Oslo.",
+            [("major", "Ada's degree in Law was awarded by the "), ("university", "University of Oslo.")],
+        ),
+        (
+            "Ada majored in Law and works in Oslo.",
+            [("major", "Ada majored in Law and "), ("work place", "works in Oslo.")],
+        ),
+        ("I do not know. The text says nothing.", [("university", "I do not know. The text says nothing.")]),
+        (
+            "The university of Ada Lopez is MIT. Her major is not mentioned. The work place of Ada Lopez is Oslo.",
+            [("university", "MIT"), ("major", "Her major is not mentioned."), ("work place", "Oslo")],
+        ),
+    ],
+)
+def test_text_outside_the_pattern_goes_with_the_attribute_that_it_states(answer: str, parts: list) -> None:
+    found = align(answer, PERSON, ["university", "major", "work place"])
+    assert [(part.attribute, answer[part.start : part.end]) for part in found.parts] == parts
+    wrong = "".join(character for character, bad in zip(answer, found.wrong, strict=True) if bad)
+    # Only an attribute whose turn it was not.
+    assert wrong == ("major" if answer.startswith("*") else "")
 
 
 def test_several_sentences_with_full_stops_in_values(asked):

@@ -21,16 +21,17 @@ from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
 from utaca.biographies.padding import Padder, counter
 from utaca.biographies.sentences import abstention, summary
-from utaca.card import figures, prose
-from utaca.card.cells import cell_of
-from utaca.card.scores import abstains, exact_match, f1, found
-from utaca.card.write import write_markdown
 from utaca.errors import UserError
 from utaca.readers.shelf import load_reader
 from utaca.records import SCHEMAS
+from utaca.reporting.card import card as card_of
 from utaca.settings import schema
 from utaca.settings.checks import load, validate
 from utaca.settings.compose import compose
+from utaca.tasks.card import written
+from utaca.tasks.card.cells import cell_of
+from utaca.tasks.card.material import Fact
+from utaca.tasks.card.measures import abstains, exact_match, f1, found, scores
 
 BIOGRAPHIES = ROOT / "data" / "biographies" / "handwritten.jsonl"
 WORDINGS_OF_TUNING = Path(__file__).parents[1] / "data" / "readers" / "smollm2-tuned"
@@ -47,7 +48,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    return prose.biographies(BIOGRAPHIES)
+    return written.biographies(BIOGRAPHIES)
 
 
 @pytest.fixture(scope="module")
@@ -138,22 +139,22 @@ def test_bad_biographies_are_named(tmp_path: Path, content: str | bytes, said: s
     bad = tmp_path / "bad.jsonl"
     bad.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=rf"bad\.jsonl.*{re.escape(said)}.*card\.biographies"):
-        prose.biographies(bad)
+        written.biographies(bad)
 
 
 @pytest.mark.parametrize("name", ["none.jsonl", ""])
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=r"cannot be read .*card\.biographies"):
-        prose.biographies(tmp_path / name)
+        written.biographies(tmp_path / name)
     with pytest.raises(UserError, match=r"cannot be read .*card\.xquad"):
-        prose.squad(tmp_path / name)
+        written.squad(tmp_path / name)
 
 
 @pytest.mark.parametrize("text", ["Cork\u2028She", "Cork\x85", "Cork \ud83d"])
 def test_what_is_json_is_read(tmp_path: Path, text: str) -> None:
     line = json.dumps(ROW | {"facts": [FACT], "text": text}, ensure_ascii="\ud83d" in text)
     (tmp_path / "rows.jsonl").write_text("\ufeff" + line, encoding="utf-8")
-    (row,) = prose.biographies(tmp_path / "rows.jsonl")
+    (row,) = written.biographies(tmp_path / "rows.jsonl")
     assert row["text"] == text.replace("\ud83d", "\ufffd")
 
 
@@ -161,32 +162,31 @@ def test_documents_of_biographies(rows: list[dict]) -> None:
     reader = load_reader("tiny")
     count = counter(reader.tokenizer)
     padder = Padder(articles(paper_articles(), 0), count, "embedded")
-    alone = prose.written(rows, None, seed=0)
+    alone = written.alone(rows, 1)
     assert [document.text() for document in alone] == [row["text"] for row in rows]
     asked = [fact for document in alone for question in document.questions for fact in question.facts]
-    assert sum(value is not None for _, value in asked) == sum(len(row["facts"]) for row in rows)
-    assert sum(value is None for _, value in asked) == sum(len(row["absent"]) for row in rows)
+    assert sum(fact.value is not None for fact in asked) == sum(len(row["facts"]) for row in rows)
+    assert sum(fact.value is None for fact in asked) == sum(len(row["absent"]) for row in rows)
     for length, people in ((2048, 1), (4096, 2), (16384, 4)):
-        documents = prose.written(rows, length, lambda: padder, seed=0)
+        documents = written.long(rows, length, 1, padder, 0)
         assert len(documents) == -(-len(rows) // people)
         first = documents[0]
         text = first.text()
         assert count(text) == pytest.approx(length, rel=0.01)
         assert all(row["text"] in text for row in rows[:people])
         assert {question.person for question in first.questions} == {row["person"] for row in rows[:people]}
-        assert all(value is not None for question in first.questions for _, value in question.facts)
-        assert prose.written(rows, length, lambda: padder, seed=0)[0].text() == text
+        assert all(fact.value is not None for question in first.questions for fact in question.facts)
+        assert written.long(rows, length, 1, padder, 0)[0].text() == text
 
 
 def test_attributes_of_a_person_are_asked_at_once(rows: list[dict]) -> None:
-    together = prose.written(rows, None, seed=0, asked=7)
+    together = written.alone(rows, 7)
     for document, row in zip(together, rows, strict=True):
         first, *others = document.questions
-        assert first.facts == tuple((fact["attribute"], fact["value"]) for fact in row["facts"])
-        assert [first.also[fact["attribute"]] for fact in row["facts"]] == [fact["also"] for fact in row["facts"]]
-        assert [question.facts for question in others] == [((name, None),) for name in row["absent"]]
-    for document in prose.written(rows, None, seed=0, asked=4):
-        sizes = [len(one.facts) for one in document.questions if one.facts[0][1]]
+        assert first.facts == tuple(Fact(one["attribute"], one["value"], tuple(one["also"])) for one in row["facts"])
+        assert [question.facts for question in others] == [(Fact(name),) for name in row["absent"]]
+    for document in written.alone(rows, 4):
+        sizes = [len(one.facts) for one in document.questions if one.facts[0].value]
         assert sizes in ([4, 2], [4, 3])
 
 
@@ -248,10 +248,9 @@ def test_figures_of_prose_are_held_to_the_readers_bars(config: schema.Config, tm
         rows.append(_answered("written-16384", document, 32, "Botany", "Botany" if document in "ab" else "Law"))
     rows.append({**_answered("xquad", "q", None, "red wine", ""), "also": [], "answer": "wine"})
     table = pa.Table.from_pylist(rows, schema=SCHEMAS["readings"])
-    found_figures = figures.readings(table, config.judge, tmp_path / "answers.sqlite", config)
-    by_key = {(f.cell, f.setting, f.measure): f for f in found_figures}
-    values = {key: one.value for key, one in by_key.items() if one.bar}
-    assert values == {
+    table = card_of(scores(table, config.judge, tmp_path / "answers.sqlite"), config).frame
+    barred = table[(table["bar"] != "") & (table["n"] > 0)].set_index(["cell", "setting", "measure"])
+    assert barred["value"].to_dict() == {
         ("written", "full attention", "value found"): 0.5,
         ("written", "full attention", "abstained"): 0.25,
         ("written, absent facts", "full attention", "abstained"): 0.5,
@@ -260,23 +259,6 @@ def test_figures_of_prose_are_held_to_the_readers_bars(config: schema.Config, tm
         ("written-16384", "K=8 to K=32", "rise of values found"): 0.25,
         ("xquad", "full attention", "F1"): pytest.approx(2 / 3),
     }
-    speeds = {
-        "tokens": 1,
-        "prefills": 1,
-        "prefill_seconds": 1.0,
-        "budget": 1,
-        "decoded": 0,
-        "decode_milliseconds": None,
-        "points": {"number": 8, "milliseconds": 4.0, "alone_milliseconds": 2.0},
-        "against": {},
-        "threads": 1,
-        "dtype": "float32",
-        "device": "x",
-    }
-    write_markdown(tmp_path / "card.md", found_figures, speeds, config)
-    text = (tmp_path / "card.md").read_text(encoding="utf-8")
-    assert "## Prose from outside" in text
-    assert "true abstention" in text
 
 
 # SQuAD
@@ -287,10 +269,10 @@ def test_questions_of_squad(tmp_path: Path) -> None:
             {"id": "2", "question": "Why?", "answers": [], "is_impossible": True}]  # fmt: skip
     file = tmp_path / "squad.json"
     file.write_text(json.dumps({"data": [{"title": "T", "paragraphs": [{"context": "Rollo did.", "qas": rows}]}]}))
-    (document,) = prose.squad(file)
+    (document,) = written.squad(file)
     assert document.text() == "Rollo did."
     (question,) = document.questions
-    assert (question.text, question.facts, question.also) == ("Who?", (("1", "Rollo"),), {"1": ["Count Rollo"]})
+    assert (question.text, question.facts) == ("Who?", (Fact("1", "Rollo", ("Count Rollo",)),))
     paragraph = {"context": "Rollo did.", "qas": rows}
     bad = tmp_path / "bad.json"
     for content, said in (
@@ -301,7 +283,7 @@ def test_questions_of_squad(tmp_path: Path) -> None:
     ):
         bad.write_text(json.dumps(content))
         with pytest.raises(UserError, match=said) as caught:
-            prose.squad(bad)
+            written.squad(bad)
         assert "card.xquad" in str(caught.value)
 
 

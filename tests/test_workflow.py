@@ -143,7 +143,7 @@ def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> N
         ("scores", "scores", "report"),
         ("readers", "readers", "corpus"),
         ("results/quick/reader/card.md", "card", "train_detector utaca"),
-        ("results/quick/reader/readings/blocks-32768.parquet", "read_card blocks-32768", "reader_speed"),
+        ("results/quick/reader/readings/blocks-32768.parquet", "read_card blocks-32768", "label train"),
         ("results/quick/tables/detection.csv", "table detection", "generate test blocks"),
         ("results/quick/labels/reference/traces/test.parquet", "label_traces test", "generate validation blocks"),
         ("results/quick/labels/reference/review.html", "review_labels", "correct_labels train"),

@@ -119,11 +119,11 @@ def _corpus(settings: schema.Config) -> str:
 
 
 def _card(card: schema.Card) -> str:
-    from utaca.card import prose
+    from utaca.tasks.card import written
 
-    written = prose.biographies(card.biographies) if card.biographies else []
-    asked = prose.squad(card.xquad) if card.xquad else []
-    return f"{len(written)} handwritten biographies, {len(asked)} paragraphs of questions"
+    biographies = written.biographies(card.biographies) if card.biographies else []
+    asked = written.squad(card.xquad) if card.xquad else []
+    return f"{len(biographies)} handwritten biographies, {len(asked)} paragraphs of questions"
 
 
 def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:

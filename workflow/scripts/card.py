@@ -1,29 +1,22 @@
 """The reader card."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from utaca.biographies.padding import counter
-from utaca.card import figures
-from utaca.card.write import write_csv, write_markdown
-from utaca.readers.tokenizer import load_tokenizer
+import pandas as pd
+
 from utaca.records.logs import stage_log
-from utaca.records.tables import read, rows
+from utaca.records.tables import read
+from utaca.reporting.card import card, labels
+from utaca.reporting.tables import save
 from utaca.settings.checks import load
+from utaca.tasks.card.measures import scores
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
-    params, files = snakemake.params, snakemake.input
-    config = load(snakemake.config)
-    tokenizer = load_tokenizer(*params.tokenizer)
-    found = [
-        *figures.readings(read(files.readings, "readings"), config.judge, snakemake.config["answers"], config),
-        *figures.labels(read(files.labels, "labels"), config),
-        *figures.fertility(rows(files.corpus, "corpus"), counter(tokenizer), config.seed),
-    ]
-    speed = json.loads(Path(files.speed).read_text(encoding="utf-8"))
-    write_csv(snakemake.output.csv, found)
-    write_markdown(snakemake.output.markdown, found, speed, config)
+    files, config = snakemake.input, load(snakemake.config)
+    found = scores(read(files.readings, "readings"), config.judge, config.answers)
+    found = pd.concat([found, labels(read(files.labels, "labels"))])
+    save(card(found, config), Path(snakemake.output[0]).parent)

@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.card.cells import cell_of
-from utaca.card.reading import read
 from utaca.readers.load import load as load_reader
 from utaca.records.fingerprint import fingerprint
 from utaca.records.journal import Journal
@@ -13,6 +11,8 @@ from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
+from utaca.tasks.card.answers import answers
+from utaca.tasks.card.cells import cell_of
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -27,5 +27,5 @@ with stage_log(snakemake.log[0]):
     # More questions or budgets find what was asked before in the journal.
     common = digest({"reader": params.reader, "seed": params.seed, "corpus": params.corpus})
     journal = Journal(params.journal, fingerprint(common, snakemake.input))
-    answers = read(reader, cell, asked.documents, asked.budgets, journal, asked.prefill_budgets)
-    write(snakemake.output[0], "readings", answers, config=digest(dict(params.items())))
+    readings = answers(reader, cell, asked.documents, asked.budgets, journal, asked.prefill_budgets)
+    write(snakemake.output[0], "readings", readings, config=digest(dict(params.items())))

@@ -11,7 +11,9 @@ Rules of the alignment:
   Any other attribute stands in the place of the one whose turn it was.
 * The labeller sees the sentence with the value, so a value given for another person or attribute is its to reject.
 * Sentences beyond the last asked one are 0 throughout.
-* Text outside the pattern is factual for the first attribute still open.
+* Text outside the pattern is factual for the asked attribute that it states: by the attribute's name or by what such
+  sentences say in free words, from there on. What states none goes with what was stated before it, else with the first
+  attribute still open. Markers of lists are template tokens.
 * A token without text (part of a character) shares the fate of the next token with text.
 * The end-of-answer token is 1 where every asked sentence is there, ended by its full stop; otherwise 0.
 """
@@ -25,10 +27,14 @@ from dataclasses import dataclass, replace
 from rapidfuzz.distance import Prefix
 
 from utaca.biographies.sentences import summary
-from utaca.reference.statements import TAKEN_BACK
+from utaca.reference.statements import TAKEN_BACK, stated_at
 
 _WORD = r"[^\W\d_][\w'’-]*"
-_OPENING = re.compile(rf"(?:\A\s*|(?<=[.!?:])\s+|\n\s*)The (?P<attribute>{_WORD}(?: {_WORD}){{0,3}}?) of ")
+_MARKER = r"(?:[-*•]|\d{1,2}[.)])"
+_OPENING = re.compile(
+    rf"(?:\A\s*|(?<=[.!?:])\s+|(?:\A|\n)\s*{_MARKER}\s+|\n\s*)The (?P<attribute>{_WORD}(?: {_WORD}){{0,3}}?) of "
+)
+_MARKERS = re.compile(rf"\s*{_MARKER}?\s*")
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,18 @@ def _without_cut_opening(answer: str, last: Sentence, opening: str) -> Sentence:
     return last
 
 
+def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> Sentence:
+    """A sentence, ended before one in free words that states another attribute."""
+    if sentence.value_start is None:
+        return sentence
+    value = answer[sentence.value_start : sentence.end]
+    for place, _ in stated_at(value, others):
+        if value[:place].rstrip().endswith((".", "!", "?")):
+            end = sentence.value_start + len(value[:place].rstrip()) - 1
+            return replace(sentence, end=end, finished=end > sentence.value_start)
+    return sentence
+
+
 def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
     """Align an answer with the sentences asked for (rules: see the module)."""
     parts: list[Part] = []
@@ -151,14 +169,24 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
             wrong[offset:end] = b"\x01" * (end - offset)
 
     def outside(start: int, end: int) -> None:
-        text = answer[start:end]
-        start, end = start + len(text) - len(text.lstrip()), start + len(text.rstrip())
-        if start >= end:
+        nonlocal turn
+        text = answer[start:end].rstrip()
+        if _MARKERS.fullmatch(text):
             return
-        if turn is None:
+        end = start + len(text)
+        start += len(text) - len(text.lstrip())
+        stated = [(start + place, attribute) for place, attribute in stated_at(answer[start:end], attributes)]
+        if not stated and turn is None:
             wrong[start:end] = b"\x01" * (end - start)
-        else:
-            parts.append(Part(turn, start, end, start))
+            return
+        first, subject = start, stated[0][1] if stated else turn
+        for place, attribute in stated[1:]:
+            if attribute != subject:
+                parts.append(Part(subject, first, place, start))
+                first, subject = place, attribute
+        parts.append(Part(subject, first, end, start))
+        tried.update(attribute for _, attribute in stated)
+        turn = turn_after(subject) if turn in tried else turn
 
     found = sentences(answer)
     position = 0
@@ -172,6 +200,7 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
         if subject not in tried:
             tried.add(subject)
             turn = turn_after(subject)
+        sentence = _without_others(answer, sentence, [attribute for attribute in attributes if attribute != subject])
         if number == len(found) - 1 and turn is not None:
             sentence = _without_cut_opening(answer, sentence, _opening(turn, person))
         mark(sentence.attribute_start, sentence.attribute, asked)

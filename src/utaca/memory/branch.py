@@ -224,7 +224,10 @@ class Branch:
         if own or step.position < layout.n_init:
             for layer, pairs in enumerate(zip(step.keys, step.values, strict=True)):
                 self._keep(layer, step.position, torch.stack(pairs))
-        self._pending.append(step)
+        # Without its branch: one that reaches itself would keep its document until Python looks for such rings.
+        waiting = copy(step)
+        del waiting.branch
+        self._pending.append(waiting)
         if own or step.size > 1 or layout.n_far(self.position) > step.n_far:
             self._give()
             self._represent()

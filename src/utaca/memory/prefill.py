@@ -118,8 +118,8 @@ class Chunks:
         if self.n_far:
             edge = rotary(query, range(m.n_local - 1, m.n_local))
             distant = self._chunks(edge[0]) if memory.clipped else local
-            for pairs in self._retrieved(layer, edge):
-                segments.append(Segment(distant, *pairs[:, None].expand(-1, count, -1, -1, -1)))
+            far = self._retrieved(layer, edge)
+            segments.append(Segment(distant, *far[:, None].expand(-1, count, -1, -1, -1)))
         segments += [Segment(local, old_keys, old_values), Segment(local, own_keys, own_values, causal=True)]
         segments = [segment for segment in segments if segment.keys.shape[2]]
         total = memory.given[layer] = pad(memory.given[layer], (0, count * size))
@@ -144,7 +144,7 @@ class Chunks:
             return x[None, :, :before]
         return x[:, : -self.size].unfold(1, before, self.size).permute(1, 0, 3, 2)
 
-    def _retrieved(self, layer: int, query: Tensor) -> list[Tensor]:
+    def _retrieved(self, layer: int, query: Tensor) -> Tensor:
         """Keys and values [2, G, n, D] of the initial tokens, and of the blocks that the chunk retrieves."""
         memory, m, initial = self.memory, self.memory.settings, self.memory.stores[layer].initial
         pairs = [memory.placed(initial, torch.arange(initial.shape[2], device=initial.device))]
@@ -152,7 +152,7 @@ class Chunks:
             scores = memory.scores(layer, query, self.n_far)[0]
             ids = best(scores, m.prefill_budget if memory.clipped else self.n_far)
             pairs.append(memory.placed_blocks(memory.stores[layer].blocks(ids), ids))
-        return pairs
+        return torch.cat(pairs, 2)
 
     def _leave(self, layer: int) -> None:
         """Represent the blocks that the next chunk's window leaves behind."""

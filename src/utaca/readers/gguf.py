@@ -173,6 +173,8 @@ def check(path: str | Path) -> None:
             f"{path} scales its rotary embedding, which transformers does not read of a GGUF file; set reader.path to "
             "the hub id or folder of the model that it was made from"
         )
+    if _value(file, f"{kind}.attention.sliding_window"):
+        raise UserError(f"{path} uses sliding-window attention, which block memory does not support")
     if _value(file, "tokenizer.ggml.model") != "llama" and _rule(file) not in _RULES:
         raise UserError(
             f"{path} has a tokenizer of the kind {_rule(file)!r}; supported are {', '.join(_RULES)}, and those of "

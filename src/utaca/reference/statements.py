@@ -9,6 +9,7 @@ import functools
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from importlib import resources
 
 from utaca.reference import names
@@ -89,6 +90,33 @@ def in_free_words(text: str, attribute: str) -> str:
         return ""
     sentences = (sentence.strip() for sentence in _SENTENCE_END.split(text))
     return " ".join(one for one in sentences if pattern(name).search(one) and not _PATTERN.match(one))
+
+
+def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
+    """Where a text in free words begins to state which attribute, by its name or by its list: (offset, attribute).
+
+    In the order of the text; of two that begin at one place the one of more words. The first attribute of a sentence
+    begins with it.
+    """
+    places, start = [], 0
+    for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
+        stated: dict[int, tuple[int, str]] = {}
+        for attribute in attributes:
+            for match in _statements(attribute).finditer(text, start, end):
+                if match.end() > stated.get(match.start(), (0, ""))[0]:
+                    stated[match.start()] = match.end(), attribute
+        # What goes before the first belongs to it: "Ann Lee graduated from ...", "- **Birth date**: ...".
+        places += [(place if number else start, stated[place][1]) for number, place in enumerate(sorted(stated))]
+        start = end
+    return places
+
+
+@functools.cache
+def _statements(attribute: str) -> re.Pattern[str]:
+    phrases = [rf"\b{re.escape(attribute)}\b"]
+    if (name := f"states {attribute}") in _PHRASES:
+        phrases.append(_any_of(name))
+    return re.compile("|".join(phrases), re.IGNORECASE)
 
 
 def without_remarks(text: str, value: bool = False) -> str:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -145,6 +146,11 @@ def _reader_faults(reader: schema.Reader) -> Iterator[str]:
     memory = reader.memory
     if not reader.path:
         yield "reader.path is empty; set it to a Hugging Face id or a local folder."
+    if reader.revision and (reader.path.lower().endswith(".gguf") or Path(reader.path).is_dir()):
+        yield (
+            f"reader.revision is {reader.revision}, a version on a hub, but reader.path={reader.path} is here, where "
+            "there is one alone; leave reader.revision out."
+        )
     if memory.n_representatives > memory.block_size:
         yield (
             f"reader.memory.n_representatives is {memory.n_representatives} but must be at most "

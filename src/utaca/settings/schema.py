@@ -158,6 +158,27 @@ class Memory:
 
 
 @dataclass
+class Bar:
+    """What a figure of the reader card is to reach or, with ``most``, not to exceed."""
+
+    cell: str = setting(MISSING, "cell of card.csv")
+    measure: str = setting(
+        MISSING,
+        "measure of card.csv",
+        choices=[
+            "exact value", "abstained", "another value", "value found", "F1", "exact match", "CAS", "rise of CAS",
+            "rise of values found", "full attention less blocks", "correct", "unknown", "hallucinated",
+        ],
+    )  # fmt: skip
+    limit: float = setting(MISSING, "the least that the figure may be", minimum=-1.0, maximum=1.0)
+    most: bool = setting(False, "the limit is the most that it may be")
+    setting: str = setting("full attention", "setting of card.csv")
+
+    def __str__(self) -> str:
+        return f"{'<=' if self.most else '>='} {self.limit:.2f}"
+
+
+@dataclass
 class Reader:
     """The language model that answers."""
 
@@ -193,6 +214,7 @@ class Reader:
         minimum=0,
     )
     methods: dict[str, dict[str, Any]] = setting({}, "settings of `methods` that are others for this reader")
+    bars: list[Bar] = setting([], "what the figures of its card are held to", transport=True)
 
 
 @dataclass
@@ -568,9 +590,6 @@ class Card:
         "positions, and through block memory where the largest budget leaves something out",
     )
     written_asked: int = setting(1, "attributes of a person that one question about them asks, at most", minimum=1)
-    written_questions: int = setting(
-        0, "fewest questions about them in each of these lengths; 0: all that there are", minimum=0
-    )
     xquad: str = setting("", "XQuAD's or SQuAD's file of questions about paragraphs, read alone; empty: not asked")
     prefill_length: int = setting(
         0, "documents read under each of prefill_budgets, in the reader's tokens; 0: none", minimum=0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from utaca.biographies.padding import Padder, counter
-from utaca.card import prose
-from utaca.card.material import SHORT, Document, Material
 from utaca.readers.load import Reader
 from utaca.settings import schema
+from utaca.tasks.card import written
+from utaca.tasks.card.drawn import Drawn
+from utaca.tasks.card.material import Document
 
 ROOM = 256
 """Positions that a question and its answer need behind a document."""
@@ -30,30 +30,25 @@ def cell_of(
 ) -> Cell:
     """The cell of a name among :attr:`schema.Card.cells`; ``articles`` are rows of schema "corpus".
 
-    Raises :class:`UserError` as :class:`Material` and :mod:`utaca.card.prose` do.
+    Raises :class:`UserError` for a corpus without usable paragraphs, and as :mod:`utaca.tasks.card.written` does.
     """
-    count = counter(reader.tokenizer)
-    if name == prose.XQUAD:
-        return Cell(prose.squad(card.xquad), [None])
-    if name.startswith(prose.WRITTEN):
-        rows = prose.biographies(card.biographies)
-        if name == prose.WRITTEN:
-            return Cell(prose.written(rows, None, seed=seed, asked=card.written_asked), [None])
-        length = int(name.rpartition("-")[2])
-        padder = cache(lambda: Padder(articles, count, corpus))
-        # Question and answer stand behind the document.
+    kind, _, tokens = name.partition("-")
+    size, memory = counter(reader.tokenizer), reader.settings.memory
+    if name == written.XQUAD:
+        return Cell(written.squad(card.xquad), [None])
+    if kind == written.WRITTEN:
+        rows = written.biographies(card.biographies)
+        if not tokens:
+            return Cell(written.alone(rows, card.written_asked), [None])
+        length = int(tokens)
+        documents = written.long(rows, length, card.written_asked, Padder(articles, size, corpus), seed)
         whole = [None] if length + ROOM <= reader.positions else []
-        memory = reader.settings.memory
         hidden = length - memory.n_init - memory.n_local > card.budgets[-1] * memory.block_size
-        budgets = card.budgets if hidden or not whole else []
-        documents = prose.written(
-            rows, length, padder, seed=seed, asked=card.written_asked, questions=card.written_questions
-        )
-        return Cell(documents, [*whole, *budgets])
-    documents = Material(articles, corpus, count, reader.before, seed).documents(name, card.questions)
-    if name in SHORT:
+        return Cell(documents, [*whole, *(card.budgets if hidden or not whole else [])])
+    documents = Drawn(articles, corpus, size, reader.before, seed).documents(name, card.questions)
+    if not tokens:
         return Cell(documents, [None])
-    if name.startswith("prefill"):
-        most = max(1, card.prefill_length // reader.settings.memory.block_size)
+    if kind == "prefill":
+        most = max(1, card.prefill_length // memory.block_size)
         return Cell(documents, card.budgets, [min(most, budget) for budget in card.prefill_budgets])
     return Cell(documents, card.budgets)

@@ -1,0 +1,189 @@
+"""Documents about drawn people, who with their values, wordings and articles are no part of the tiny reader's training.
+
+Natural prose is worded by the rules of :mod:`utaca.biographies.templates`, the prose around comes from the configured
+corpus. A document depends on seed, corpus, tokenizer, cell and its own number alone: a larger card starts with the
+documents of a smaller one.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count, pairwise
+
+from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
+from utaca.biographies.corpora.text import paragraphs
+from utaca.biographies.padding import SEPARATOR, Padder
+from utaca.biographies.people import Person, people
+from utaca.biographies.sentences import summary
+from utaca.biographies.templates import write
+from utaca.tasks.card.material import SPLIT, Document, Fact, Question, padded
+
+ATTRIBUTES = (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES)
+SHORTEST, LONGEST = 256, 1024
+"""Lengths of short documents, in tokens."""
+
+_SUMMARY_PEOPLE, _NATURAL_PEOPLE = (3, 6), (2, 4)
+_SHARED, _MOST_FACTS, _MOST_QUESTIONS = 3, 0.6, 6
+_JOINED, _MOST_SENTENCES = 0.25, 5
+_SENTENCES = re.compile(r"(?<=[.!?])\s+")
+
+Told = dict[Person, dict[str, str]]
+"""What a document tells of people: value by attribute."""
+
+
+class Drawn:
+    """Documents of the cells "summary", "natural", "absent", "blocks-N" and "prefill-N".
+
+    ``articles`` are rows of schema "corpus" and ``corpus`` their name, ``size`` gives the tokens of a text, ``before``
+    is what the chat template puts before a document. Raises :class:`UserError` for a corpus without usable paragraphs.
+    """
+
+    def __init__(
+        self, articles: Sequence[Mapping[str, str]], corpus: str, size: Callable[[str], int], before: str, seed: int
+    ) -> None:
+        self._padder = Padder(articles, size, corpus)
+        self._paragraphs = list(dict.fromkeys(p for article in articles for p in paragraphs(article["text"])))
+        self._size, self._before, self._seed = size, before, seed
+
+    def documents(self, cell: str, questions: int) -> list[Document]:
+        """The first documents of a cell that ask for at least ``questions`` attributes together.
+
+        "summary": facts in the summary pattern of people who share attributes, asked one by one. "natural": narratives,
+        six attributes a question. "absent": documents of both kinds in turn, asked for attributes that others in the
+        document have and the person lacks. "blocks-N", "prefill-N": documents of N tokens as those of the pipeline's
+        test split.
+        """
+        makers = {"summary": self._summary, "natural": self._natural, "absent": self._absent}
+        crowd, found, asked = people(SPLIT, self._seed), [], 0
+        for number in count():
+            name, rng = f"{cell}-{number:04}", random.Random(f"{self._seed}:card:{cell}:{number}")
+            if cell in makers:
+                text, asking = makers[cell](number, crowd, rng)
+                found.append(Document(name, partial(str, text), tuple(asking)))
+            else:
+                found.append(self._long(name, int(cell.rpartition("-")[2]), next(crowd), rng))
+            asked += sum(len(question.facts) for question in found[-1].questions)
+            if asked >= questions:
+                break
+        return found
+
+    def _summary(self, number: int, crowd: Iterator[Person], rng: random.Random) -> tuple[str, list[Question]]:
+        text, told = self._patterned(number, crowd, rng, share=0.75)
+        facts = [(person, Fact(*fact)) for person, known in told.items() for fact in known.items()]
+        chosen = rng.sample(facts, min(_MOST_QUESTIONS, len(facts)))
+        return text, [Question(person.name, (fact,)) for person, fact in chosen]
+
+    def _natural(self, number: int, crowd: Iterator[Person], rng: random.Random) -> tuple[str, list[Question]]:
+        told: Told = {}
+        for _ in range(rng.randint(*_NATURAL_PEOPLE)):
+            person = next(crowd)
+            told[person] = _values(HELD_OUT_ATTRIBUTES, person, rng)
+        text, told = self._narrated(told, 1, rng)
+        return text, [_question(person, known) for person, known in told.items()]
+
+    def _absent(self, number: int, crowd: Iterator[Person], rng: random.Random) -> tuple[str, list[Question]]:
+        if number % 2 == 0:
+            text, told = self._patterned(number // 2, crowd, rng, share=0.5)
+        else:
+            # Everyone lacks two attributes, no two people the same ones.
+            order = rng.sample(HELD_OUT_ATTRIBUTES, len(HELD_OUT_ATTRIBUTES))
+            told = {}
+            for at in range(rng.randint(2, len(order) // 2)):
+                person = next(crowd)
+                has = [a for a in HELD_OUT_ATTRIBUTES if a not in order[2 * at : 2 * at + 2]]
+                told[person] = _values(has, person, rng)
+            text, told = self._narrated(told, 2, rng)
+        stated = dict.fromkeys(attribute for known in told.values() for attribute in known)
+        lacking = [
+            (person, attribute) for person, known in told.items() for attribute in stated if attribute not in known
+        ]
+        chosen = rng.sample(lacking, min(_MOST_QUESTIONS, len(lacking)))
+        return text, [Question(person.name, (Fact(attribute),)) for person, attribute in chosen]
+
+    def _long(self, name: str, length: int, person: Person, rng: random.Random) -> Document:
+        values = _values(HELD_OUT_ATTRIBUTES, person, rng)
+        sentences = write(person.name, list(values.items()))
+        text = partial(padded, name, person.name, values, sentences, length, self._padder, rng.getrandbits(64))
+        return Document(name, text, (_question(person, values),))
+
+    def _patterned(self, number: int, crowd: Iterator[Person], rng: random.Random, share: float) -> tuple[str, Told]:
+        """A document of summary sentences, and what it tells.
+
+        Three attributes, going round all of them with ``number``; of the first everyone has a value, of each other
+        one everyone has with probability ``share``, as long as facts fill no more than part of the document.
+        """
+        length = rng.randint(SHORTEST, LONGEST)
+        told: Told = {next(crowd): {} for _ in range(rng.randint(*_SUMMARY_PEOPLE))}
+        room = _MOST_FACTS * length
+        for attribute in self._turn(number):
+            for person, known in told.items():
+                if known and (room <= 0 or rng.random() >= share):
+                    continue
+                if room <= 0 and sum(map(bool, told.values())) >= _SUMMARY_PEOPLE[0]:
+                    continue
+                known[attribute] = draw_value(attribute, rng, person.locale)
+                room -= self._size(summary(attribute, person.name, known[attribute]))
+        told = {person: dict(rng.sample(list(known.items()), len(known))) for person, known in told.items() if known}
+        groups = [group for person, known in told.items() for group in _groups(person, known, rng)]
+        return self._among_prose(rng.sample(groups, len(groups)), length, _JOINED, rng), told
+
+    def _turn(self, number: int) -> list[str]:
+        """Three attributes: each comes once in nine documents, in another company every time round."""
+        turns = len(ATTRIBUTES) // _SHARED
+        order = random.Random(f"{self._seed}:card:attributes:{number // turns}").sample(ATTRIBUTES, len(ATTRIBUTES))
+        return order[number % turns * _SHARED :][:_SHARED]
+
+    def _narrated(self, told: Told, fewest: int, rng: random.Random) -> tuple[str, Told]:
+        """A document of narratives, a paragraph each, and the people in it: as many as fit, ``fewest`` in any case."""
+        length = rng.randint(SHORTEST, LONGEST)
+        texts = {person: " ".join(write(person.name, list(known.items()))) for person, known in told.items()}
+        while len(texts) > fewest and self._tokens(texts.values()) > length:
+            texts.popitem()
+        return self._among_prose(list(texts.values()), length, 0.0, rng), {person: told[person] for person in texts}
+
+    def _among_prose(self, groups: list[str], length: int, joined: float, rng: random.Random) -> str:
+        """``groups`` in order with prose at random places, up to ``length`` tokens.
+
+        Neighbours are paragraphs of their own or, with probability ``joined``, of one paragraph.
+        """
+        room = length - self._tokens(groups)
+        while passage := self._passage(room, rng):
+            groups.insert(rng.randint(0, len(groups)), passage)
+            room -= self._size(SEPARATOR + passage)
+        text = groups[0]
+        for group in groups[1:]:
+            text += (" " if rng.random() < joined else SEPARATOR) + group
+        return text
+
+    def _passage(self, room: int, rng: random.Random) -> str:
+        """Some consecutive sentences of a paragraph of at most ``room`` tokens; empty where none is found."""
+        for _ in range(8 if room > 0 else 0):
+            sentences = _SENTENCES.split(rng.choice(self._paragraphs))
+            first = rng.randrange(len(sentences))
+            for end in range(min(len(sentences), first + rng.randint(1, _MOST_SENTENCES)), first, -1):
+                passage = " ".join(sentences[first:end])
+                if self._size(SEPARATOR + passage) <= room:
+                    return passage
+        return ""
+
+    def _tokens(self, parts: Iterable[str]) -> int:
+        return self._size(self._before + SEPARATOR.join(parts))
+
+
+def _values(attributes: Sequence[str], person: Person, rng: random.Random) -> dict[str, str]:
+    return {attribute: draw_value(attribute, rng, person.locale) for attribute in attributes}
+
+
+def _question(person: Person, values: Mapping[str, str]) -> Question:
+    """The question for all of these values at once."""
+    return Question(person.name, tuple(Fact(*each) for each in values.items()))
+
+
+def _groups(person: Person, values: Mapping[str, str], rng: random.Random) -> list[str]:
+    """A person's summary sentences in one to three groups that stay together."""
+    sentences = [summary(attribute, person.name, value) for attribute, value in values.items()]
+    cuts = sorted(rng.sample(range(1, len(sentences)), rng.randint(0, min(2, len(sentences) - 1))))
+    return [" ".join(sentences[a:b]) for a, b in pairwise([0, *cuts, len(sentences)])]
