@@ -172,6 +172,12 @@ def reader_in_words(reader: schema.Reader) -> str:
     return f"{name} (not by InfLLM's rules: {', '.join(own)})" if own else name
 
 
+def intervals_in_words(config: schema.Config) -> str:
+    """What brackets hold."""
+    what = f"documents, and seeds where a figure has several ({config.scale.bootstrap} resamples)"
+    return f"brackets: {statistics.LEVEL:.0%} bootstrap over {what}."
+
+
 def spread(row: Row, column: str, estimate: Estimate, factor: float = 1) -> None:
     """Put a figure and the limits of its interval into a row, times ``factor``."""
     row[column] = factor * estimate.value
@@ -214,10 +220,9 @@ def build_table(
         same = "same reader model, other data" if reader == config.reader.name else "other model and data"
         caption += f" Paper: its figure with {paper.NAMES[reader]}, {same}."
     if about.role:
-        drawn = f"documents, and seeds where a figure has several ({config.scale.bootstrap} resamples)"
         caption += (
             f"\n{run_in_words(config, about.role)}; {n_documents} documents; {seeds or seeds_in_words(config)}; "
-            f"brackets: {statistics.LEVEL:.0%} bootstrap over {drawn}."
+            f"{intervals_in_words(config)}"
         )
     notes = _filled(about.notes, words)
     return Table(name, about.title, caption, pd.DataFrame(rows), tuple(shown), lead, notes)
@@ -225,6 +230,11 @@ def build_table(
 
 def _filled(text: str, words: Mapping[str, object]) -> str:
     return " ".join(text.format(**words).split())
+
+
+def plain(column: str) -> Show:
+    """Shows a column as it is."""
+    return lambda row: str(row[column])
 
 
 def plain_if(condition: str, column: str, otherwise: str = render.MISSING) -> Show:
@@ -239,7 +249,7 @@ def _cell(spec: str, shows: Mapping[str, Show]) -> Show:
     if column in shows:
         return shows[column]
     if not digits:
-        return lambda row: str(row[column] or render.MISSING) if dash else str(row[column])
+        return (lambda row: str(row[column] or render.MISSING)) if dash else plain(column)
     places = int(digits.strip("[]"))
     if digits.startswith("["):
         return lambda row: render.figure(row, column, places)
