@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pandas as pd
 from utaca.records import check_source, read, rows
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.points import label_in_words
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws
 from utaca.reporting.tables import Row, Show, Table, build_table, plain_if, spread
 from utaca.settings import schema
@@ -26,17 +26,6 @@ _SUMS = {"selected": "selected", "all_passes": "selected_with_tentative", "rollb
 """What a decision may change of an answer beside its quality, and the columns of it."""
 KINDS = {"expanded": True, "kept": False}
 CLASSES = ("all", "token differs", "token the same", "helpful", "neutral", "harmful")
-
-
-@dataclass(frozen=True)
-class Files:
-    """Answers with their scores, replays with the scores of changed answers, and the label of the replayed point."""
-
-    answers: Sequence[str | Path]
-    scores: str | Path
-    replays: Sequence[str | Path]
-    replay_scores: str | Path
-    point: str
 
 
 @dataclass(frozen=True)
@@ -55,17 +44,19 @@ class Replayed:
     n_failed: int
 
 
-def replayed(files: Files) -> Replayed:
-    """Replays beside the answers that they were made from.
+def replayed(files: Files, point: str) -> Replayed:
+    """Replays of a point beside the answers that they were made from.
 
+    ``files`` are ``test_answers`` with ``test_scores``, and ``replays`` with the ``replay_scores`` of changed answers.
     Raises :class:`UserError` where files of different runs would be mixed.
     """
-    check_source(files.scores, files.answers)
-    check_source(files.replay_scores, [*files.replays, *files.answers])
-    answers = {row["document"]: row for row in _of(files.point, rows(list(files.answers), "answers"))}
-    own = _by_attribute(_of(files.point, rows(files.scores, "scores")), lambda row: row["document"])
-    changed = _by_attribute(rows(files.replay_scores, "scores"), lambda row: (row["document"], row["point"]))
-    frame = read(files.replays, "replays").to_pandas()
+    (scores,), (replay_scores,) = files["test_scores"], files["replay_scores"]
+    check_source(scores, files["test_answers"])
+    check_source(replay_scores, [*files["replays"], *files["test_answers"]])
+    answers = {row["document"]: row for row in _of(point, rows(files["test_answers"], "answers"))}
+    own = _by_attribute(_of(point, rows(scores, "scores")), lambda row: row["document"])
+    changed = _by_attribute(rows(replay_scores, "scores"), lambda row: (row["document"], row["point"]))
+    frame = read(files["replays"], "replays").to_pandas()
     turned = [
         own[row["document"]] if row["text"] == answers[row["document"]]["text"]
         else changed[row["document"], str(row["step"])]
@@ -111,7 +102,7 @@ def replay(files: Files, config: schema.Config) -> Table:
     was minus the answer with the decision turned; helpful decisions raised CAS, harmful ones lowered it. A replayed
     decision counts for all of its kind in its document that it was drawn from.
     """
-    data = replayed(files)
+    data = replayed(files, config.replays_of)
     counts = statistics.resamples(len(data.documents), config.scale.bootstrap, config.seed, "test")
     table: list[Row] = []
     for kind, expanded in KINDS.items():
@@ -168,10 +159,12 @@ def bound(files: Files, config: schema.Config) -> Table:
     Any of the replayed decisions may be turned, or none: towards the highest CAS, and towards the fewest selected
     tokens at no lower CAS. What a detector could reach with all decisions right lies beyond either.
     """
-    data = replayed(files)
+    data = replayed(files, config.replays_of)
     documents = [name for name in data.documents if not np.isnan(_quality(data.own[name]))]
     draws = Draws.of(len(documents), config, "test")
-    tokens = {row["document"]: row["selected"] for row in _of(files.point, rows(list(files.answers), "answers"))}
+    tokens = {
+        row["document"]: row["selected"] for row in _of(config.replays_of, rows(files["test_answers"], "answers"))
+    }
     options = {
         name: [(_quality(data.own[name]), tokens[name]), *zip(own["turned_cas"], own["turned_selected"], strict=True)]
         for name, own in ((name, data.frame[data.frame["document"] == name]) for name in documents)
@@ -209,7 +202,7 @@ def failures(files: Files, config: schema.Config) -> Table:
     False positives: expansions that left the token as it was, those first whose suppression saves most mTokens. False
     negatives: missed expansions that give another token, those first that raise CAS most when forced. One a document.
     """
-    data = replayed(files)
+    data = replayed(files, config.replays_of)
     frame = data.frame
     gain, saved = frame["turned_cas"] - frame["own_cas"], frame["own_selected"] - frame["turned_selected"]
     wrong = frame.assign(gain=gain.round(6), saved=saved.round(6))
@@ -276,8 +269,8 @@ def cases(files: Files, fixed: str, config: schema.Config, count: int = 3) -> Ta
     ``fixed`` is the label of a compact fixed budget, "" where there is none. Those expansions come first without which
     the attribute loses most CAS, of these the ones that raise their token's log-probability most; one a document.
     """
-    data = replayed(files)
-    compact = _by_attribute(_of(fixed, rows(files.scores, "scores")), lambda row: row["document"])
+    data = replayed(files, config.replays_of)
+    compact = _by_attribute(_of(fixed, rows(files["test_scores"], "scores")), lambda row: row["document"])
     found: list[Row] = []
     for one, after in zip(data.frame.to_dict("records"), data.turned, strict=True):
         if not (one["expanded"] and one["differs"]):
@@ -332,11 +325,6 @@ def _answered(when: str) -> Show:
     return show
 
 
-def _of_run(files: Mapping[str, Sequence[str]], config: schema.Config) -> Files:
-    scores, replay_scores = files["test_scores"][0], files["replay_scores"][0]
-    return Files(files["test_answers"], scores, files["replays"], replay_scores, config.replays_of)
-
-
 def _smallest(config: schema.Config) -> str:
     """The label of the smallest fixed budget on the test split, "" where there is none."""
     tested = [point for suite in config.suites.values() if suite.split == "test" for point in suite.points]
@@ -345,8 +333,8 @@ def _smallest(config: schema.Config) -> str:
 
 
 MAKERS = {
-    "replay": lambda files, config: replay(_of_run(files, config), config),
-    "bound": lambda files, config: bound(_of_run(files, config), config),
-    "failures": lambda files, config: failures(_of_run(files, config), config),
-    "cases": lambda files, config: cases(_of_run(files, config), _smallest(config), config),
+    "replay": replay,
+    "bound": bound,
+    "failures": failures,
+    "cases": lambda files, config: cases(files, _smallest(config), config),
 }

@@ -30,6 +30,7 @@ from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import check_source, read, rows
 from utaca.reporting import render, statistics
 from utaca.reporting.points import point_in_words
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Estimate
 from utaca.reporting.tables import Row, Table, build_table, spread
 from utaca.settings import schema
@@ -60,16 +61,6 @@ def shown(config: schema.Config) -> dict[str, schema.Point]:
     return {label: known[label] for label in labels}
 
 
-@dataclass(frozen=True)
-class Files:
-    """Documents of the test split, and the answers, scores and traces of its points from block memory."""
-
-    documents: Sequence[str | Path]
-    answers: Sequence[str | Path]
-    scores: Sequence[str | Path]
-    traces: Sequence[str | Path]
-
-
 def prompts(config: schema.Config) -> Prompts:
     """How the config's reader is given documents and questions."""
     return Prompts(load_tokenizer(config.reader.path, config.reader.revision))
@@ -94,33 +85,34 @@ class Fact:
 def facts(files: Files, reader: Prompts, config: schema.Config) -> list[Fact]:
     """Every fact that the points of :func:`shown` were asked for; ``reader`` is from :func:`prompts`.
 
+    ``files`` are ``test_documents``, ``test_answers``, ``test_scores`` and ``test_traces``.
     Raises :class:`UserError` where files of different runs would be mixed, where a document was decoded with other
     tokens, and where evidence is not in its document.
     """
-    for path in files.scores:
-        check_source(path, files.answers)
+    for path in files["test_scores"]:
+        check_source(path, files["test_answers"])
     labels = set(shown(config))
     columns = ["document", "point", "question", "n_context"]
     answers = {
         (row["point"], row["document"]): row
-        for row in rows(files.answers, "answers", columns)
+        for row in rows(files["test_answers"], "answers", columns)
         if row["point"] in labels
     }
     if not answers:
-        raise UserError(f"{files.answers[0]} holds no answers; make it again with at least one document")
-    scores = read(files.scores, "scores", ["document", "point", "attribute", "cas"]).to_pandas()
+        raise UserError(f"{files['test_answers'][0]} holds no answers; make it again with at least one document")
+    scores = read(files["test_scores"], "scores", ["document", "point", "attribute", "cas"]).to_pandas()
     judged = scores.set_index(["point", "document", "attribute"])["cas"].astype(float).to_dict()
-    documents = _documents(files.documents, {name for _, name in answers}, reader)
+    documents = _documents(files["test_documents"], {name for _, name in answers}, reader)
     found: dict[tuple[str, str, str], Fact] = {}
     for point, name in answers:
         if name not in documents:
-            raise UserError(f"{files.documents[0]} lacks document {name}, which has answers; make both again")
+            raise UserError(f"{files['test_documents'][0]} lacks document {name}, which has answers; make both again")
         for attribute, spans in documents[name].spans.items():
             aside = NOT_SAID if spans else NO_EVIDENCE
             found[point, name, attribute] = Fact(point, name, judged[point, name, attribute], aside)
     memory = config.reader.memory
     layout = Layout(memory.n_init, memory.n_local, memory.block_size)
-    for path in files.traces:
+    for path in files["test_traces"]:
         _retrieved(path, answers, documents, found, layout, reader)
     return list(found.values())
 
@@ -352,10 +344,4 @@ def _layer(row: Mapping[str, Any]) -> str:
     return render.MISSING if pd.isna(row["best_layer"]) else str(row["best_layer"])
 
 
-def of_files(files: Mapping[str, Sequence[str]], config: schema.Config) -> list[Fact]:
-    """The :func:`facts` of a run's files, by name."""
-    named = (files[f"test_{name}"] for name in ("documents", "answers", "scores", "traces"))
-    return facts(Files(*named), prompts(config), config)
-
-
-MAKERS = {"retrieval": lambda files, config: retrieval(of_files(files, config), config)}
+MAKERS = {"retrieval": lambda files, config: retrieval(facts(files, prompts(config), config), config)}

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from utaca.reporting import palette
 from utaca.reporting.figures import SMALL, bars, drawing, title
-from utaca.reporting.retrieval import by_layer, of_files
+from utaca.reporting.retrieval import by_layer, facts, prompts
 from utaca.settings import schema
 
 if TYPE_CHECKING:
@@ -75,5 +75,5 @@ def _given(panel: Axes, best: pd.DataFrame) -> None:
     panel.set_title("CAS given recall", fontsize=9, loc="left")
 
 
-MAKERS = {"recall": lambda files, config: by_layer(of_files(files, config), config)}
+MAKERS = {"recall": lambda files, config: by_layer(facts(files, prompts(config), config), config)}
 DRAW = {"recall": draw}
