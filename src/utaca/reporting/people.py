@@ -34,7 +34,6 @@ NO_CORRECTIONS, NO_SCORES = "no corrections", "no human scores"
 _CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
 ALL = "all"
 
-
 # Table "Preliminary human comparison": Llama-3.1-8B, UT-ACA with at most 96 blocks, Sub.16; means over 30 samples, %.
 PAPER_POINT, PAPER = "utaca-K96-sub16", {"cas": 74.6, "human": 76.6, "string_match": 27.9}
 
@@ -119,50 +118,36 @@ def human(scores: Sequence[str | Path], sheet: Sequence[HumanScore] | None, conf
     Attributes whose judgement failed are counted and left out.
     """
     judged = rows(list(scores), "scores")
-    pairs = matched_scores(judged, sheet or [])
+    columns = ["suite", "point", "document", "cas", "string_match", "human"]
+    pairs = [row | {"human": score.human} for score, row in matched_scores(judged, sheet or [])]
+    scored = pd.DataFrame(pairs, columns=columns).astype(dict.fromkeys(columns[3:], float))
     points = list(dict.fromkeys((row["suite"], row["point"]) for row in judged)) if sheet is not None else []
     found = [
-        _human_row(suite, point, [pair for pair in pairs if (pair[0].suite, pair[0].point) == (suite, point)], config)
+        _human_row(suite, point, scored[(scored["suite"] == suite) & (scored["point"] == point)], config)
         for suite, point in points
     ]
-    found.append(_human_row(ALL, ALL, pairs, config))
-    frame = pd.DataFrame(found)
+    frame = pd.DataFrame([*found, _human_row(ALL, ALL, scored, config)])
     frame.insert(0, "sheet", sheet is not None)
     shows = {"point": point_in_words(config), "n_scored": plain_if("sheet", "n_scored", NO_SCORES)}
     n_documents = len({row["document"] for row in judged})
     return build_table("human", frame, config, n_documents, f"config seed {config.seed}", shows=shows)
 
 
-def _human_row(
-    suite: str, point: str, pairs: Sequence[tuple[HumanScore, Mapping[str, Any]]], config: schema.Config
-) -> Row:
-    compared = [(score, row) for score, row in pairs if row["cas"] is not None]
-    names = sorted({score.document for score, _ in compared})
-    out: Row = {
-        "suite": suite,
-        "point": point,
-        "n_documents": len(names),
-        "n_scored": len(compared),
-        "n_failed_judgements": len(pairs) - len(compared),
-    }
-    place = {name: number for number, name in enumerate(names)}
-    at = np.array([place[score.document] for score, _ in compared], dtype=np.int64)
-    person = np.array([score.human for score, _ in compared], dtype=np.float64)
-    judge = np.array([row["cas"] for _, row in compared], dtype=np.float64)
-    strings = np.array([row["string_match"] for _, row in compared], dtype=np.float64)
+def _human_row(suite: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
+    known = scored[scored["cas"].notna()]
+    names, at = np.unique(known["document"].to_numpy(dtype=object), return_inverse=True)
+    row: Row = {"suite": suite, "point": point, "n_documents": len(names), "n_scored": len(known)}
+    row["n_failed_judgements"] = len(scored) - len(known)
+    judge, person, strings = (known[name].to_numpy() for name in ("cas", "human", "string_match"))
     counts = statistics.resamples(len(names), config.scale.bootstrap, config.seed, "human")
-
-    def total(values: np.ndarray) -> np.ndarray:
-        """Sums by document."""
-        return np.bincount(at, weights=values, minlength=len(names))
-
     means = {"cas": judge, "human": person, "string_match": strings, "difference": judge - person}
     for name, values in (means | {"distance": np.abs(judge - person)}).items():
-        spread(out, f"{name}_pct", statistics.mean_interval(values, at, counts), 100)
-    moments = np.stack([total(v) for v in (np.ones(len(compared)), judge, person, judge**2, person**2, judge * person)])
+        spread(row, f"{name}_pct", statistics.mean_interval(values, at, counts), 100)
+    products = (np.ones(len(known)), judge, person, judge**2, person**2, judge * person)
+    moments = np.stack([np.bincount(at, values, len(names)) for values in products])
     value = float(_correlation(moments.sum(1)))
-    spread(out, "correlation", statistics.interval(value, _correlation(moments @ counts.T)))
-    return out | {f"paper_{name}_pct": x if point == PAPER_POINT else NAN for name, x in PAPER.items()}
+    spread(row, "correlation", statistics.interval(value, _correlation(moments @ counts.T)))
+    return row | {f"paper_{name}_pct": x if point == PAPER_POINT else NAN for name, x in PAPER.items()}
 
 
 def _correlation(moments: np.ndarray) -> np.ndarray:
