@@ -111,7 +111,9 @@ def _curves(points: pd.DataFrame) -> Iterator[tuple[tuple[str, dict[str, object]
             own = of_method[families == family].sort_values("mtokens", kind="stable")
             budgets = f"{own['setting'].iloc[0].partition('=')[0]}={', '.join(map(str, own['budget']))}"
             name = "; ".join(filter(None, (f"{own['method'].iloc[0]} {budgets}", family)))
-            look: dict[str, object] = {"color": mark.color, "marker": mark.marker, "markeredgecolor": mark.edge}
+            # A curve may be one point, which has no line that tells it apart.
+            marker = mark.marker if number < 2 else palette.MEMBER_MARKERS[number % len(palette.MEMBER_MARKERS)]
+            look: dict[str, object] = {"color": mark.color, "marker": marker, "markeredgecolor": mark.edge}
             look["linestyle"] = palette.LINES[number % len(palette.LINES)]
             # Only the first family's markers are filled.
             yield (name, look | ({"markerfacecolor": palette.WHITE} if number else {})), own

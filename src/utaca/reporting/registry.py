@@ -104,7 +104,8 @@ class Entry:
 
 
 def _entries() -> dict[str, Entry]:
-    held = yaml.load((files(__package__) / "tables.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+    text = (files(__package__) / "tables.yaml").read_text(encoding="utf-8")
+    held = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     texts = held.pop("texts")
     for about in held.values():
         for text in ("caption", "notes"):
