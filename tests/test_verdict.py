@@ -268,6 +268,15 @@ def test_the_figure_shows_every_row_and_the_zero(tmp_path, config, monkeypatch) 
     assert [path.read_bytes() for path in figures.differences(frame, tmp_path, config)] == first
 
 
+def test_the_figure_is_the_same_from_the_saved_table(tmp_path, config) -> None:
+    table = verdict.verdict(*made(tmp_path, [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.9)]), config)
+    assert not table.frame[["note", "over"]].any(axis=None)
+    first = [path.read_bytes() for path in figures.differences(table.frame, tmp_path, config)]
+    tables.save(table, tmp_path)
+    saved = tables.read_frame(tmp_path / "verdict.csv")
+    assert [path.read_bytes() for path in figures.differences(saved, tmp_path, config)] == first
+
+
 # Names
 
 

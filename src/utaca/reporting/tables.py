@@ -103,7 +103,8 @@ def counted(frame: pd.DataFrame, documents: Sequence[str]) -> pd.DataFrame:
 
 def read_frame(path: str | Path) -> pd.DataFrame:
     """A table's CSV as :func:`save` left it; texts are empty where they were."""
-    frame = pd.read_csv(path)
+    # Empty in every row, they would be taken for numbers.
+    frame = pd.read_csv(path, dtype={"note": object, "over": object})
     return frame.fillna({column: "" for column in frame.select_dtypes(exclude=["number", "bool"])})
 
 
