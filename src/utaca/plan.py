@@ -659,7 +659,7 @@ def _model_files(folder: str) -> list[str]:
 def _upstream(stage: str, found: set[str]) -> None:
     if stage not in found:
         found.add(stage)
-        for other in {**STAGES, "card": ("corpus", "labels")}[stage]:
+        for other in {**STAGES, "card": ("corpus",)}[stage]:
             _upstream(other, found)
 
 

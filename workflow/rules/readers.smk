@@ -71,7 +71,6 @@ rule read_card:
 rule card:
     input:
         readings=expand(rules.read_card.output, cell=SETTINGS.card.cells),
-        labels=f"{LABELS}/train.parquet",
     output:
         expand(f"{OUT}/reader/card.{{ending}}", ending=["csv", "md", "tex"]),
     log:

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from utaca.records.logs import stage_log
 from utaca.records.tables import read
-from utaca.reporting.card import card, labels
+from utaca.reporting.card import card
 from utaca.reporting.tables import save
 from utaca.settings.checks import load
 from utaca.tasks.card.measures import scores
@@ -17,6 +15,5 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     files, config = snakemake.input, load(snakemake.config)
-    found = scores(read(files.readings, "readings"), config.judge, config.answers)
-    found = pd.concat([found, labels(read(files.labels, "labels"))])
-    save(card(found, config), Path(snakemake.output[0]).parent)
+    scored = scores(read(files.readings, "readings"), config.judge, config.answers)
+    save(card(scored, config), Path(snakemake.output[0]).parent)

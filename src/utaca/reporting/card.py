@@ -7,44 +7,30 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.reporting.render import bracketed
 from utaca.reporting.statistics import Draws, Estimate, paired_difference, ratio_interval
 from utaca.reporting.tables import NAN, Column, Row, Table, intervals_in_words, plain, run_in_words
 from utaca.settings import schema
 from utaca.tasks.card.measures import CAS, FOUND, FULL
 
-TRAINING_SET = "detector training set"
 SHORTFALL = "full attention less blocks"
 RISES = {CAS: "rise of CAS", FOUND: "rise of values found"}
 """Differences between budgets, by measure."""
 
-_CLASSES = {"correct": CORRECT, "unknown": UNKNOWN, "hallucinated": HALLUCINATED}
 _CAPTION = (
     "How well the reader reads what is no part of any training. A cell is what it read, as docs/reader.md says. Exact "
     "value: the answer gives the value character for character. Value found: it gives the value, case, punctuation and "
     "articles aside, with few further words. F1 and exact match are SQuAD's. K: blocks that a token retrieves; "
     "prefill K: blocks that each chunk retrieves while the document and the question are read. Differences compare the "
-    "same documents. n counts questions, a question being one attribute asked, and tokens in the detector's training "
-    "set; what no verdict was given of is left out. A bar is met where the figure, not its interval, reaches it."
+    "same documents. n counts questions, a question being one attribute asked; what no verdict was given of is left "
+    "out. A bar is met where the figure, not its interval, reaches it."
 )
 
 Key = tuple[str, str, str]
 """Cell, setting and measure of a figure."""
 Sums = tuple[np.ndarray, np.ndarray]
 """What the questions about each document scored together, and how many they are [documents]."""
-
-
-def labels(table: pa.Table) -> pd.DataFrame:
-    """The classes of the labelled tokens of the detector's training set (schema "labels"), as scores of a cell."""
-    tokens = table.select(["document", "label"]).to_pandas().assign(cell=TRAINING_SET, setting="train")
-    classes = [
-        tokens.assign(measure=name, score=(tokens["label"] == label).where(tokens["label"].notna()).astype(float))
-        for name, label in _CLASSES.items()
-    ]
-    return pd.concat(classes)
 
 
 def card(scores: pd.DataFrame, config: schema.Config) -> Table:

@@ -167,7 +167,7 @@ class Bar:
         "measure of card.csv",
         choices=[
             "exact value", "abstained", "another value", "value found", "F1", "exact match", "CAS", "rise of CAS",
-            "rise of values found", "full attention less blocks", "correct", "unknown", "hallucinated",
+            "rise of values found", "full attention less blocks",
         ],
     )  # fmt: skip
     limit: float = setting(MISSING, "the least that the figure may be", minimum=-1.0, maximum=1.0)
