@@ -115,9 +115,9 @@ def test_an_empty_and_a_missing_file_are_one_sentence(data: Path) -> None:
         data_files.read("paper.yaml", Tables)
 
 
-def read_by(script: str, maker: str = "") -> set[str]:
-    """Texts that count as code of a workflow script, and of one table of the registry."""
-    files = closure(ROOT / "workflow/scripts" / f"{script}.py", ROOT / "src", ("utaca.reporting.registry", maker))
+def read_by(script: str, *more: str) -> set[str]:
+    """Texts that count as code of a workflow script and of more modules."""
+    files = closure(ROOT / "workflow/scripts" / f"{script}.py", ROOT / "src", *more)
     return {path.removeprefix(f"{ROOT}/data/") for path in files if path.endswith(".yaml")}
 
 
@@ -125,7 +125,7 @@ def test_a_stage_has_the_texts_that_it_reads_among_its_code() -> None:
     prose = {f"biographies/{name}.yaml" for name in ("topics", "vocabulary", "grammar")}
     assert read_by("corpus") == prose
     assert read_by("draw_biographies") == {"biographies/values.yaml", "biographies/fillers.yaml"}
-    assert read_by("table", "test") == {"paper.yaml"}
+    assert read_by("table", "utaca.reporting.generation") == {"paper.yaml"}
     assert {"biographies/writer.yaml", "biographies/values.yaml"} <= read_by("pad") & read_by("write_biographies")
 
 

@@ -226,26 +226,22 @@ def test_what_is_published_of_the_run_is_what_was_planned(run: str) -> None:
 
 def test_a_run_is_saved_and_quoted(tmp_path: Path) -> None:
     page = page_of(tmp_path, BLOCK)
-    assert quote.main(["--save", "quick"], tmp_path) == 0
+    quote.main(["--save", "quick"], tmp_path)
     saved = tmp_path / quote.SNAPSHOTS / "quick"
     assert {path.name for path in saved.iterdir()} == {"test.csv", "curves.png", "run.yaml"}
     text = page.read_text()
     assert "| Method | CAS % |\n| --- | ---: |\n| infllm | 58.8 [51.4, 66.3] |\n| utaca | 63.9 |\n" in text
     assert re.search(r"It has <!--.*?-->64<!-- /quote --> points\.", text)
     assert "stale" not in text
-    assert quote.main(["--check"], tmp_path) == 0
-    page.write_text(text.replace("58.8", "58.9"))
-    assert quote.main(["--check"], tmp_path) == 1
-    assert "58.9" in page.read_text()
     (saved / "test.csv").write_text(TABLE.replace("58.75", "60.00"))
-    assert quote.main([], tmp_path) == 0
+    quote.main([], tmp_path)
     assert "60.0 [51.4, 66.3]" in page.read_text()
 
 
 def test_a_verdict_is_quoted(tmp_path: Path) -> None:
     page = page_of(tmp_path, "<!-- quote {paragraph: quick/verdict.md} -->\n<!-- /quote -->\n")
     (tmp_path / "results/quick/tables/verdict.md").write_text("## Title\n\n**It is so.**\n\n| a |\n| --- |\n")
-    assert quote.main(["--save", "quick"], tmp_path) == 0
+    quote.main(["--save", "quick"], tmp_path)
     assert page.read_text().partition("-->")[2] == "\n\n**It is so.**\n\n<!-- /quote -->\n"
 
 

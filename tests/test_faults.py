@@ -39,7 +39,8 @@ from utaca.errors import UserError
 from utaca.judging.labels import label
 from utaca.records import write
 from utaca.records.logs import stage_log
-from utaca.reporting.tables import endpoints, save
+from utaca.reporting.endpoints import endpoints
+from utaca.reporting.tables import save
 from utaca.settings.checks import digest as settings_digest
 from utaca.settings.checks import identity
 from utaca.settings.schema import Config, Endpoint

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -91,7 +91,7 @@ def by_document(answers, scores, name):
 
 def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     answers, scores = made(tmp_path, FIXED + ADAPTIVE + AGREEING)
-    frame = generation.generation("test", answers, scores, config).frame.set_index(["method", "setting"])
+    frame = generation.generation(answers, scores, config).frame.set_index(["method", "setting"])
     names = [f"infllm-K{k}" for k in (8, 16, 32)]
 
     def closed(drawn) -> float:
@@ -126,7 +126,7 @@ def test_beyond_no_detector_is_held_against_the_point_that_expands_as_often(tmp_
         ("no_detector every 2", 64, "sub.16", -1, 400.0, 0.6), ("no_detector every 4", 32, "sub.16", -1, 200.0, 0.6),
     ]  # fmt: skip
     answers, scores = made(tmp_path, FIXED + ADAPTIVE + blind)
-    frame = generation.generation("test", answers, scores, config).frame
+    frame = generation.generation(answers, scores, config).frame
     frame = frame.assign(name=frame["setting"] + " " + frame["method"]).set_index("name")
     row = frame.loc["K_max=64, Sub.16 UT-ACA"]
     assert row["no_detector"] == "K_max=64, Sub.16, every 4", "21 of 91 tokens are expanded"
@@ -158,13 +158,13 @@ def test_points_of_several_seeds_are_one_row(tmp_path, config) -> None:
     """Its figures are means over seeds and documents, its interval wider than one seed's where seeds differ."""
     seeds = [("utaca", 64, "sub.16", seed, 300.0 + 40 * seed, 0.3 + 0.2 * seed) for seed in range(4)]
     answers, scores = made(tmp_path, FIXED + seeds)
-    table = generation.generation("test", answers, scores, config)
+    table = generation.generation(answers, scores, config)
     assert list(table.frame["seeds"]) == [0, 0, 0, 4]
     row = table.frame.iloc[3]
     each = [brute(answers, scores, f"utaca-K64-sub16-seed{seed}", range(N)) for seed in range(4)]
     assert row["cas_pct"] == pytest.approx(100 * np.mean([cas for _, cas in each]))
     assert row["mtokens"] == pytest.approx(np.mean([tokens for tokens, _ in each]))
-    alone = generation.generation("test", answers[:4], scores[:4], config).frame.iloc[3]
+    alone = generation.generation(answers[:4], scores[:4], config).frame.iloc[3]
     wide, narrow = (one["cas_pct_high"] - one["cas_pct_low"] for one in (row, alone))
     assert wide > narrow
     (_, _, _, pooled) = points(answers, scores)
@@ -173,10 +173,10 @@ def test_points_of_several_seeds_are_one_row(tmp_path, config) -> None:
 
 
 def test_a_clipped_comparison_shows_its_note(tmp_path, config) -> None:
-    header = generation.generation("test", *made(tmp_path / "a", FIXED + ADAPTIVE), config).cells(folded=False)[0]
+    header = generation.generation(*made(tmp_path / "a", FIXED + ADAPTIVE), config).cells(folded=False)[0]
     assert "Note" not in header
     below = [("utaca", 16, "sub.16", 0, 60.0, 0.5)]
-    table = generation.generation("test", *made(tmp_path / "b", FIXED + below), config)
+    table = generation.generation(*made(tmp_path / "b", FIXED + below), config)
     header, rows = table.cells(folded=False)
     assert rows[3][header.index("Note")] == "below InfLLM's range, clipped to K=8"
     seeds = [("utaca", 16, "sub.16", seed, 60.0, 0.5) for seed in range(2)]
@@ -185,7 +185,7 @@ def test_a_clipped_comparison_shows_its_note(tmp_path, config) -> None:
 
 
 def test_holm_is_over_the_gains_of_the_table(tmp_path, config) -> None:
-    frame = generation.generation("test", *made(tmp_path, FIXED + ADAPTIVE + AGREEING), config).frame
+    frame = generation.generation(*made(tmp_path, FIXED + ADAPTIVE + AGREEING), config).frame
     expected = statistics.holm(list(frame["gain_p"]))
     assert list(frame["gain_p_holm"]) == pytest.approx(expected, nan_ok=True)
     assert frame["gain_p"].notna().sum() == 4
@@ -243,75 +243,19 @@ def test_curves_apart_have_no_area() -> None:
     assert np.isnan(near.above(far)).all()
 
 
-def test_labels_of_the_figure_do_not_overlap(tmp_path, config) -> None:
-    many = [("infllm", k, "", -1, 16.0 * k, 0.9) for k in (1, 2, 4, 8, 16, 32, 64, 96)]
-    many += [
-        (m, k, "sub.16", 0 if m == "utaca" else -1, 15.0 * k, 0.9)
-        for m in ("utaca", "agreement")
-        for k in (8, 32, 48, 64, 96)
-    ]
-    frame = generation.generation("test", *made(tmp_path, many), config).frame
-    drawn = []
-    plain = figures.place_labels
-
-    def seen(figure, labels, places, bars, lines) -> None:
-        plain(figure, labels, places, bars, lines)
-        drawn.append((figure, labels, places))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "place_labels", seen)
-        figures.pareto(frame, tmp_path, config)
-    figure, labels, places = drawn[0]
-    figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
-    boxes = [figures.Text.get_window_extent(label, renderer) for label in labels]
-    assert len(boxes) == len(many)
-    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
-    spots = labels[0].axes.transData.transform(places)
-    assert not any(box.contains(*spot) for box in boxes for spot in spots)
-
-
-def test_labels_and_legend_keep_clear_of_lines_and_are_readable(tmp_path, config) -> None:
-    frame = generation.generation("test", *made(tmp_path, FIXED + ADAPTIVE + AGREEING), config).frame
-    drawn = []
-    plain = figures.place_labels
-
-    def seen(figure, labels, *rest) -> None:
-        plain(figure, labels, *rest)
-        drawn.append((figure, labels))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "place_labels", seen)
-        figures.pareto(frame, tmp_path, config)
-    figure, labels = drawn[0]
-    figure.canvas.draw()
-    renderer, (axes,) = figure.canvas.get_renderer(), figure.axes
-    boxes = [figures.Text.get_window_extent(label, renderer) for label in labels]
-    # Curves and error bars, at a hundred places a stroke.
-    strokes = [line.get_xydata() for line in axes.lines if line.get_linestyle() != "None"]
-    strokes += [segment for one in axes.collections for segment in one.get_segments()]
-    for stroke in strokes:
-        for ends in pairwise(axes.transData.transform(stroke)):
-            places = np.linspace(*ends, 100)
-            assert not any(box.contains(*place) for box in boxes for place in places)
-    assert min(label.get_fontsize() for label in labels) >= 8
-    assert {label.get_color() for label in labels} == {palette.INK}
-    (legend,) = figure.legends
-    assert not legend.get_window_extent(renderer).overlaps(axes.get_window_extent(renderer))
-
-
 def test_points_of_another_policy_are_another_curve(tmp_path, config) -> None:
     many = [("infllm", k, "", -1, 16.0 * k, 0.9) for k in (8, 16)]
     many += [("utaca", k, policy, 0, 15.0 * k, 0.8) for policy in ("sub.16", "set.8") for k in (32, 64)]
-    frame = generation.generation("test", *made(tmp_path, many), config).frame
+    frame = generation.generation(*made(tmp_path, many), config).frame
     drawn = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "place_labels", lambda figure, *_: drawn.extend(figure.axes))
+        patch.setattr(figures.Figure, "savefig", lambda self, *_, **__: drawn.extend(self.axes))
+        patch.setattr(figures, "atomic_path", nullcontext)
         figures.pareto(frame, tmp_path, config)
     bars, names = drawn[0].get_legend_handles_labels()
     curves = {name: sorted(bar.lines[0].get_xdata()) for bar, name in zip(bars, names, strict=True)}
     assert {name: len(xs) for name, xs in curves.items()} == {
-        "InfLLM, K": 2, "UT-ACA, K_max, Sub.16": 2, "UT-ACA, K_max, Set.8": 2
+        "InfLLM K=8, 16": 2, "UT-ACA K_max=32, 64; Sub.16": 2, "UT-ACA K_max=32, 64; Set.8": 2
     }  # fmt: skip
-    assert {bar.lines[0].get_color() for bar in bars[1:]} == {palette.FAMILIES["utaca"]}, "one colour a method"
+    assert {bar.lines[0].get_color() for bar in bars[1:]} == {palette.FAMILIES["utaca"].color}, "one colour a method"
     assert len({bar.lines[0].get_linestyle() for bar in bars[1:]}) == 2

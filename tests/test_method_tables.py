@@ -16,7 +16,7 @@ from utaca.methods import METHODS
 from utaca.records import read, write
 from utaca.records.journal import Journal
 from utaca.reporting import methods, palette, statistics
-from utaca.reporting.methods_figure import draw
+from utaca.reporting.methods_figure import draw, figures
 from utaca.reporting.points import Point, points
 from utaca.settings import schema
 
@@ -120,7 +120,8 @@ def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config) -> None:
     equal = methods.equal_budgets(points(*files), decoded, config)
     assert "LLMLingua-2" not in set(equal.frame["method"])
     assert "LLMLingua-2 was not run at 0: needs model X." in equal.caption
-    draw([point for point in points(*files) if point.lacks], [], tmp_path, config)
+    lacking = [point for point in points(*files) if point.lacks]
+    draw(figures(lacking, [], config), tmp_path, config)
     assert (tmp_path / "compared.png").is_file()
 
 
@@ -185,9 +186,9 @@ def test_a_point_of_every_detector_seed_is_one_row_of_both_tables(tmp_path, conf
 
 def test_the_figure_is_drawn_the_same_again(tmp_path, config) -> None:
     *_, own, decoded = both(tmp_path)
-    draw(own, decoded, tmp_path, config)
+    draw(figures(own, decoded, config), tmp_path, config)
     first = (tmp_path / "compared.svg").read_bytes()
-    draw(own, decoded, tmp_path, config)
+    draw(figures(own, decoded, config), tmp_path, config)
     assert (tmp_path / "compared.svg").read_bytes() == first
 
 
@@ -200,14 +201,15 @@ def test_the_figure_joins_a_methods_budgets_and_opens_its_sources_settings(tmp_p
         lambda self, x, y, **style: (drawn.append((list(x), list(y), style)), plain(self, x, y, **style))[1],
     )
     files, _, own, decoded = both(tmp_path, [*OWN, ("snapkv", 0, "", -1, 700.0, 0.7)])
-    draw(own, decoded, tmp_path, config)
+    frame = figures(own, decoded, config)
+    draw(frame, tmp_path, config)
     # Two families beside UT-ACA and InfLLM, which stand in both; two measures.
     names = [style["label"] for *_, style in drawn]
     assert sorted(filter(None, names)) == sorted(["SnapKV", "Window only", *["InfLLM", "UT-ACA"] * 2] * 2)
     (opened,) = [(x, y) for x, y, style in drawn if style["label"] is None][:1]
     assert [*opened[1]] == pytest.approx([100 * brute(*files, "snapkv", range(7))[1]])
     x, y, style = next(one for one in drawn if one[2]["label"] == "SnapKV")
-    assert style["color"] == palette.FAMILIES["eviction"]
+    assert style["color"] == palette.FAMILIES["eviction"].color
     assert style["markeredgecolor"] == palette.INK, "orange is too pale for white"
     assert x == sorted(x)
     assert y == pytest.approx([100 * brute(*files, f"snapkv-{budget}", range(7))[1] for budget in (128, 512)])
@@ -215,7 +217,6 @@ def test_the_figure_joins_a_methods_budgets_and_opens_its_sources_settings(tmp_p
     counts = statistics.resamples(7, 300, 0, "test").astype(int)
     cas = [100 * brute(*files, "snapkv-128", [d for d in range(7) for _ in range(one[d])])[1] for one in counts]
     assert [y[0] - low[0], y[0] + high[0]] == pytest.approx(np.quantile(cas, [0.025, 0.975]))
-    frame = pd.read_csv(tmp_path / "compared.csv")
     assert set(frame["family"]) == {"eviction", "reference", "infllm", "utaca"}
     assert len(frame) == 4 + 3 + 2
 

@@ -74,7 +74,7 @@ def files(folder, lacks: str = "", official: bool = False) -> tasks.Files:
         write(paths[2], "task_scores", scores, made_from=[paths[1]])
         for path, kind in zip(paths, made, strict=True):
             kind.append(str(path))
-    return tasks.Files(*made)
+    return dict(zip(("task_examples", "task_answers", "task_scores"), made, strict=True))
 
 
 def test_scores_are_means_over_rows_and_ruler_s_two_tasks_weigh_alike(tmp_path) -> None:
@@ -122,7 +122,7 @@ def test_official_rows_are_called_so(tmp_path) -> None:
 
 def test_scores_of_other_answers_are_refused(tmp_path) -> None:
     made = files(tmp_path)
-    write(made.answers[0], "answers", [])
+    write(made["task_answers"][0], "answers", [])
     with pytest.raises(UserError):
         tasks.ood(made, config())
 

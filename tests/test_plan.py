@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 from utaca.errors import UserError
 from utaca.plan import KINDS, SPLITS, STAGES, Plan
-from utaca.reporting.registry import ENTRIES
+from utaca.reporting.registry import ENTRIES, WHEN, Entry
 from utaca.settings.command import is_dry_run, is_touch, runs_here, targets
 from utaca.settings.compose import compose
 from utaca.settings.modules import closure, code
@@ -110,15 +112,25 @@ def test_every_table_is_made_from_files_of_the_run(root: Path) -> None:
 def test_a_table_depends_on_the_code_that_makes_it_alone(root: Path) -> None:
     script = root / "workflow" / "scripts" / "table.py"
     reached = {
-        name: {Path(path).stem for path in closure(script, root / "src", ("utaca.reporting.registry", name))}
+        name: {Path(path).stem for path in closure(script, root / "src", f"utaca.reporting.{ENTRIES[name].module}")}
         for name in ENTRIES
     }
     assert "scorers" in reached["scorers"]
     assert "scorers" not in reached["test"] | reached["labels"] | reached["detection"]
     assert "detection" not in reached["scorers"] | reached["endpoints"]
     assert all("tables" in found and "registry" in found for found in reached.values())
-    digests = {code(script, root / "src", ("utaca.reporting.registry", name)) for name in ("test", "labels")}
+    digests = {code(script, root / "src", f"utaca.reporting.{ENTRIES[name].module}") for name in ("test", "labels")}
     assert len(digests) == 2
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
+def test_what_is_listed_can_be_made(entry: Entry, plan: Plan) -> None:
+    module = import_module(f"utaca.reporting.{entry.module}")
+    assert entry.name in module.MAKERS
+    assert entry.kind == "table" or entry.name in module.DRAW
+    assert set(entry.files) <= set(plan.named)
+    assert entry.when in WHEN
+    assert all(re.fullmatch(r"\w+\??( \[?\d\]?)?", column) for column in entry.columns.values())
 
 
 # What a command asks for

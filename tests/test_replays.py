@@ -19,6 +19,7 @@ from utaca.methods import infllm as infllm_module
 from utaca.records import SCHEMAS, write
 from utaca.records.journal import Journal
 from utaca.reporting import replays
+from utaca.reporting.registry import Files
 from utaca.settings.schema import Memory, Point
 
 POINT = Point("utaca", 6, "sub.2")
@@ -133,7 +134,8 @@ REPLAYS = [
 
 
 @pytest.fixture
-def files(tmp_path) -> replays.Files:
+def files(tmp_path, config) -> Files:  # noqa: F811
+    config.replayed = "p"
     empty = {"suite": "test", "point": "p", "method": "utaca", "budget": 64, "policy": "sub.16", "rollbacks": 2}
     answers = [
         empty | {"document": "a", "text": "same", "selected": 100.0, "selected_with_tentative": 150.0},
@@ -155,7 +157,8 @@ def files(tmp_path) -> replays.Files:
     write(paths["scores"], "scores", own, made_from=[paths["answers"]])
     write(paths["replays"], "replays", REPLAYS)
     write(paths["replay_scores"], "scores", turned, made_from=[paths["replays"], paths["answers"]])
-    return replays.Files([paths["answers"]], paths["scores"], [paths["replays"]], paths["replay_scores"], "p")
+    named = ("test_answers", "test_scores", "replays", "replay_scores")
+    return {name: [str(path)] for name, path in zip(named, paths.values(), strict=True)}
 
 
 def test_replay_table_weighs_decisions_by_what_they_stand_for(files, config) -> None:  # noqa: F811
@@ -221,8 +224,8 @@ def test_cases_are_expansions_that_changed_a_score(files, config) -> None:  # no
 def test_nothing_replayed_leaves_empty_tables(files, config, tmp_path) -> None:  # noqa: F811
     none, scores = tmp_path / "none.parquet", tmp_path / "none-scores.parquet"
     write(none, "replays", [])
-    write(scores, "scores", [], made_from=[none, *files.answers])
-    empty = replays.Files(files.answers, files.scores, [none], scores, "p")
+    write(scores, "scores", [], made_from=[none, *files["test_answers"]])
+    empty = files | {"replays": [str(none)], "replay_scores": [str(scores)]}
     assert (replays.replay(empty, config).frame["n_replayed"] == 0).all()
     assert not replays.failures(empty, config).frame["found"].any()
     assert replays.cases(empty, "", config).cells()[1] == []
@@ -231,6 +234,5 @@ def test_nothing_replayed_leaves_empty_tables(files, config, tmp_path) -> None: 
 def test_replays_of_other_answers_are_refused(files, config, tmp_path) -> None:  # noqa: F811
     other = tmp_path / "other.parquet"
     write(other, "answers", [{"document": "a", "text": "same"}], config="other")
-    mixed = replays.Files([other], files.scores, files.replays, files.replay_scores, "p")
     with pytest.raises(UserError, match="must not be mixed"):
-        replays.replay(mixed, config)
+        replays.replay(files | {"test_answers": [str(other)]}, config)

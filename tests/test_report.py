@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from matplotlib.figure import Figure
 
 from utaca.errors import UserError
 from utaca.records import SCHEMAS, write
-from utaca.reporting import budget, palette, render, report, resources, spread, statistics, tables
+from utaca.reporting import budget, detection_figures, palette, render, report, resources, statistics, tables
+from utaca.reporting.registry import Entry
 from utaca.settings import schema
 
 HOSTILE = '<script>window.ran = 1</script><img src=x onerror="window.ran = 2">'
@@ -76,21 +76,18 @@ class Reading(HTMLParser):
             self._into()[self.ids[-1]][-1] += data
 
 
-@dataclass(frozen=True)
-class Told:
-    title: str
-    theme: str
-
-
 REGISTRY = {
-    "verdict": Told("Verdict", "generation"),
-    "test": Told("Test", "generation"),
-    "differences": Told("Differences", "generation"),
-    "curves": Told("Curves", "generation"),
-    "budget": Told("Budget over the steps", "generation"),
-    "margins": Told("Logit margins", "detection"),
-    "human": Told("Human", "judging"),
-    "never": Told("Never made", "methods"),
+    name: Entry(name, title, "module", theme, [], "What it shows.")
+    for name, title, theme in (
+        ("verdict", "Verdict", "generation"),
+        ("test", "Test", "generation"),
+        ("differences", "Differences", "generation"),
+        ("curves", "Curves", "generation"),
+        ("budget", "Budget over the steps", "generation"),
+        ("margins", "Logit margins", "detection"),
+        ("human", "Human", "judging"),
+        ("never", "Never made", "methods"),
+    )
 }
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"></svg>'
 
@@ -251,8 +248,7 @@ def test_budget_is_the_mean_over_the_documents_that_reach_a_step(tmp_path, confi
 
     paths = budget.draw(frame, tmp_path, config)
     before = [path.read_bytes() for path in paths]
-    assert [path.suffix for path in paths] == [".csv", ".png", ".svg"]
-    assert len(pd.read_csv(paths[0])) == 3
+    assert [path.suffix for path in paths] == [".png", ".svg"]
     budget.draw(frame, tmp_path, config)
     assert [path.read_bytes() for path in paths] == before
 
@@ -277,7 +273,7 @@ def test_a_panel_of_the_budget_holds_one_setting(tmp_path, config, monkeypatch):
     panels = {axes.get_title(loc="left"): axes.lines for axes in drawn[0].axes if axes.get_visible()}
     assert {title: len(lines) for title, lines in panels.items()} == {"K_max=8, Set.1": 1, "K_max=64, Sub.16": 3}
     looks = [(line.get_color(), line.get_linestyle()) for line in panels["K_max=64, Sub.16"]]
-    utaca, agreement = palette.FAMILIES["utaca"], palette.FAMILIES["agreement"]
+    utaca, agreement = palette.FAMILIES["utaca"].color, palette.FAMILIES["agreement"].color
     assert looks == [(utaca, "-"), (agreement, "-"), (utaca, "--")]
     names = [text.get_text() for text in drawn[0].legends[0].get_texts()]
     assert names == ["UT-ACA", "Token agreement", "UT-ACA (chained)"]
@@ -293,21 +289,19 @@ def test_a_suite_of_fixed_budgets_has_an_empty_figure(tmp_path, config):
 # Detectors
 
 
-def test_detectors_are_drawn_from_their_table(tmp_path):
+def test_detectors_are_drawn_from_their_table(tmp_path, config):
     rows = [
         {"detector": name, "run": seeds > 0, "seeds": seeds}
-        | {f"{metric}{part}": 50.0 for metric in spread.METRICS for part in ("", "_sd", "_low", "_high")}
+        | {f"{metric}{part}": 50.0 for metric in detection_figures.METRICS for part in ("", "_sd", "_low", "_high")}
         for name, seeds in (("Logit Margin", 1), ("Evidential", 0), ("UT-ACA", 8))
     ]
-    table = tmp_path / "detection.csv"
-    pd.DataFrame(rows).to_csv(table, index=False)
-    paths = spread.spread(table, tmp_path)
+    frame = pd.DataFrame(rows)
+    paths = detection_figures.detectors(frame, tmp_path, config)
     before = [path.read_bytes() for path in paths]
     assert [path.name for path in paths] == ["detectors.png", "detectors.svg"]
-    assert [path.read_bytes() for path in spread.spread(table, tmp_path)] == before
-    pd.DataFrame(rows[1:2]).to_csv(table, index=False)
+    assert [path.read_bytes() for path in detection_figures.detectors(frame, tmp_path, config)] == before
     with pytest.raises(UserError, match="no detector that ran"):
-        spread.spread(table, tmp_path)
+        detection_figures.detectors(frame[1:2], tmp_path, config)
 
 
 # Resources

@@ -14,7 +14,17 @@ from utaca.detection.training.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import write
 from utaca.records.tables import provenance
-from utaca.reporting import detection, detection_figures, figures, generation, paper, render, statistics, tables
+from utaca.reporting import (
+    detection,
+    detection_figures,
+    endpoints,
+    figures,
+    generation,
+    paper,
+    render,
+    statistics,
+    tables,
+)
 from utaca.reporting.points import points
 from utaca.settings import schema
 from utaca.settings.machine import chosen_dtype
@@ -361,8 +371,8 @@ def test_reliability_and_margins(detections, config, tmp_path):
     assert histogram.groupby("class")["share"].sum().tolist() == pytest.approx([1, 1, 1, 1])
     assert histogram.groupby("class")["tokens"].sum()["template"] == 18
     for draw, frame in ((detection_figures.reliability, bins), (detection_figures.margins, histogram)):
-        once = [path.read_bytes() for path in draw(frame, tmp_path, "title")]
-        assert [path.read_bytes() for path in draw(frame, tmp_path, "title")] == once
+        once = [path.read_bytes() for path in draw(frame, tmp_path, config)]
+        assert [path.read_bytes() for path in draw(frame, tmp_path, config)] == once
         assert once[0].startswith(b"\x89PNG")
 
 
@@ -386,7 +396,7 @@ def test_detectors_must_share_their_tokens(detections, config, tmp_path):
 
 
 def test_generation_tables(results, config):
-    frame = generation.generation("validation", *results, config).frame
+    frame = generation.generation(*results, config, name="validation").frame
     assert list(frame["setting"]) == ["K=2", "K=4", "K_max=4, Sub.1", "K_max=32, Sub.16"]
     assert (frame["n_documents"] == N_DOCUMENTS).all()
     assert (frame["n_judgements"] == 2 * N_DOCUMENTS).all()
@@ -401,7 +411,7 @@ def test_generation_tables(results, config):
 
 
 def test_test_table_compares_with_infllm(results, config):
-    table = generation.generation("test", *results, config)
+    table = generation.generation(*results, config)
     frame = table.frame
     assert list(frame["nearest_infllm"]) == ["", "", "K=2", "K=4"]
     assert frame["difference_pct"][2] == pytest.approx(frame["cas_pct"][2] - frame["cas_pct"][0])
@@ -445,7 +455,7 @@ def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
         for path, rows in zip(usage[role], files, strict=True):
             write(path, "usage", rows)
     config.judge.prompt_price, config.judge.completion_price = 2000.0, 100.0
-    table = tables.endpoints(usage, config)
+    table = endpoints.endpoints(usage, config)
     frame = table.frame.set_index("role")
     assert list(frame["n_items"]) == [2, 0, 5]
     assert list(frame["n_answers"]) == [3, 0, 6]
@@ -473,17 +483,17 @@ def test_lost_documents_are_noticed(results, config, tmp_path):
         scores, "scores", lambda f: ~((f["point"] == "p2") & (f["document"] == "d3")), tmp_path / "s", made_from=answers
     )
     with pytest.raises(UserError, match="p2"):
-        generation.generation("test", answers, [short], config)
+        generation.generation(answers, [short], config)
     half = _rewritten(scores, "scores", lambda f: f["document"] != "", tmp_path / "half", made_from=answers[:1])
     with pytest.raises(UserError, match="other documents"):
-        generation.generation("test", answers[:1], [half], config)
+        generation.generation(answers[:1], [half], config)
 
 
 def test_runs_are_not_mixed(results, config, tmp_path):
     answers, scores = results
     other = _rewritten(answers[1:], "answers", lambda f: f["document"] != "", tmp_path / "other", config="otherwise")
     with pytest.raises(UserError) as raised:
-        generation.generation("test", [answers[0], other], scores, config)
+        generation.generation([answers[0], other], scores, config)
     assert str(answers[0]) in str(raised.value)
     assert str(other) in str(raised.value)
     # The same rows of the same settings, but of other documents.
@@ -491,7 +501,7 @@ def test_runs_are_not_mixed(results, config, tmp_path):
     write(moved, "documents", [], config="moved")
     other = _rewritten(answers[1:], "answers", lambda f: f["document"] != "", tmp_path / "other", made_from=[moved])
     with pytest.raises(UserError) as raised:
-        generation.generation("test", [answers[0], other], scores, config)
+        generation.generation([answers[0], other], scores, config)
     assert str(scores[0]) in str(raised.value)
     assert str(answers[0]) in str(raised.value)
 
@@ -503,7 +513,7 @@ def test_readers_of_the_paper_get_their_own_figures():
 
 
 def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
-    made = [detection.detection(detection.load(detections), config), generation.generation("test", *results, config)]
+    made = [detection.detection(detection.load(detections), config), generation.generation(*results, config)]
     files = [path for table in made for path in tables.save(table, tmp_path)]
     assert [path.name for path in files[:3]] == ["detection.csv", "detection.md", "detection.tex"]
     read = pd.read_csv(files[3])
@@ -522,7 +532,7 @@ def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
 
 
 def test_captions_say_once_what_the_run_is(results, config):
-    table = generation.generation("test", *results, config)
+    table = generation.generation(*results, config)
     particular, run = table.caption.splitlines()
     reader = f"reader tiny in {chosen_dtype('auto', 'auto')}"
     assert run.startswith(f"{render.RUN}{reader}; padding embedded (synthetic prose); judge gpt_oss_120b")
@@ -536,18 +546,18 @@ def test_the_papers_figures_stand_beside_its_own_detector_alone(results, config,
     made = tmp_path / "a.parquet"
     write(made, "answers", frame.where(frame.notna(), None).to_dict("records"))
     judged = _rewritten(scores, "scores", lambda f: f["document"] != "", tmp_path / "s.parquet", made_from=[made])
-    table = generation.generation("test", [made], [judged], config).frame
+    table = generation.generation([made], [judged], config).frame
     assert table["setting"][3] == "K_max=32, Sub.16 (other)"
     assert table["point"][3] == "UT-ACA K_max=32, Sub.16 (other)"
     assert np.isnan(table["paper_cas_pct"][3])
-    assert generation.generation("test", *results, config).frame["paper_cas_pct"][3] == 45.23
+    assert generation.generation(*results, config).frame["paper_cas_pct"][3] == 45.23
     assert generation.tradeoff([made], [judged], config).frame["paper_cas_pct"].isna()[3]
 
 
 def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
-    table = generation.generation("test", *results, config)
+    table = generation.generation(*results, config)
     first = figures.pareto(table.frame, tmp_path / "a", config)
-    second = figures.pareto(generation.generation("test", *results, config).frame, tmp_path / "b", config)
+    second = figures.pareto(generation.generation(*results, config).frame, tmp_path / "b", config)
     assert [path.name for path in first] == ["curves.png", "curves.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
@@ -555,7 +565,7 @@ def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
 def test_one_document_is_enough(results, config, tmp_path):
     one = _rewritten(results[0], "answers", lambda f: f["document"] == "d1", tmp_path / "a")
     scored = _rewritten(results[1], "scores", lambda f: f["document"] == "d1", tmp_path / "s", made_from=[one])
-    table = generation.generation("test", [one], [scored], config)
+    table = generation.generation([one], [scored], config)
     assert table.frame["cas_pct"].notna().all()
     assert table.frame[["cas_pct_low", "cas_pct_high"]].isna().all(axis=None)
     assert len(figures.pareto(table.frame, tmp_path, config)) == 2
@@ -567,7 +577,7 @@ def test_latex_is_escaped():
     )
     assert render.escape("K_max=64") == r"$K_{\max}$=64"
     text = render.latex("t", "100 % of a_b", ["A", "B %"], [["x & y", "1"]])
-    assert r"    x \& y & 1 \\" in text
+    assert r"x \& y & 1 \\" in text
     assert r"\caption{100 \% of a\_b}" in text
     assert r"\begin{tabular}{lr}" in text
 
@@ -578,7 +588,8 @@ def test_markdown_keeps_its_columns():
     cells = [["a", "1.5 [1.0, 2.0]", "–", "128 tokens", "†23.4"], ["2", "–", "", "", "2.0 ± 0.1"]]
     assert render.numeric("abcde", cells) == [False, True, False, False, True]
     assert render.bracketed(1.0, float("nan"), None, 1) == "1.0"
-    assert render.spread(1.0, 0.25, 2) == "1.00 ± 0.25"
+    assert render.figure({"x": 1.0, "x_sd": 0.25}, "x", 2) == "1.00 ± 0.25"
+    assert render.figure({"x": 1.0, "x_low": 0.5, "x_high": 2.0, "x_sd": 0.25}, "x", 1) == "1.0 [0.5, 2.0]"
 
 
 def test_provenance_reaches_back_to_the_first_file(tmp_path):

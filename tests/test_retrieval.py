@@ -25,8 +25,8 @@ from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import SCHEMAS, write
 from utaca.reporting import retrieval, retrieval_figure
-from utaca.reporting.registry import ENTRIES
-from utaca.reporting.tables import save
+from utaca.reporting.registry import ENTRIES, Files
+from utaca.reporting.tables import make, save
 from utaca.settings import schema
 from utaca.settings.compose import compose
 
@@ -75,7 +75,7 @@ Given = dict[tuple[str, str], tuple[Sequence[str], Sequence[Sequence[Sequence[in
 def files(
     folder: Path, documents: list[dict], given: Given, cas: dict[tuple[str, str, str], float | None], reader: Prompts,
     lengths: dict[str, int] | None = None,
-) -> retrieval.Files:  # fmt: skip
+) -> Files:  # fmt: skip
     lengths = lengths or {one["id"]: len(reader.document(one["text"])) for one in documents}
     about = {point.label: point for point in POINTS}
     answers = [
@@ -100,7 +100,8 @@ def files(
     first = min(documents, key=lambda one: one["id"])["id"]
     write(paths[3], "traces", [row for row in steps if row["document"] == first])
     write(paths[4], "traces", [row for row in steps if row["document"] != first])
-    return retrieval.Files([paths[0]], [paths[1]], [paths[2]], paths[3:])
+    documents_, answers_, scores_, *traces = map(str, paths)
+    return {"test_documents": [documents_], "test_answers": [answers_], "test_scores": [scores_], "test_traces": traces}
 
 
 def said(*values: tuple[str, str], cut: int = 0) -> list[str]:
@@ -442,7 +443,7 @@ def test_far_blocks_are_those_of_the_engine() -> None:
 # Bad input
 
 
-def one_fact(folder: Path, reader: Prompts, found: list[dict[str, Any]], **other: Any) -> retrieval.Files:
+def one_fact(folder: Path, reader: Prompts, found: list[dict[str, Any]], **other: Any) -> Files:
     texts = said(("hobby", "Go"))
     return files(
         folder, [document("d", TEXT, {"hobby": "Chess"}, found)], {("infllm-K1", "d"): (texts, [[[0]]] * len(texts))},
@@ -467,18 +468,18 @@ def test_other_files_are_sentences(tmp_path, config, letters) -> None:
     before = document("d", TEXT, {"hobby": "Chess"}, known)
     del before["evidence"]
     older = pa.schema([field for field in SCHEMAS["documents"] if field.name != "evidence"])
-    write(made.documents[0], "documents", [before], schema=older)
+    write(made["test_documents"][0], "documents", [before], schema=older)
     with pytest.raises(UserError, match=r"has no column evidence; it was made otherwise"):
         retrieval.facts(made, letters, config)
-    write(made.documents[0], "documents", [document("e", TEXT, {"hobby": "Chess"}, known)])
+    write(made["test_documents"][0], "documents", [document("e", TEXT, {"hobby": "Chess"}, known)])
     with pytest.raises(UserError, match=r"lacks document d, which has answers; make both again"):
         retrieval.facts(made, letters, config)
-    write(made.scores[0], "scores", [])
+    write(made["test_scores"][0], "scores", [])
     with pytest.raises(UserError, match=r"scores\.parquet was made from other data"):
         retrieval.facts(made, letters, config)
-    write(made.answers[0], "answers", [])
+    write(made["test_answers"][0], "answers", [])
     with pytest.raises(UserError, match=r"holds no answers"):
-        retrieval.facts(retrieval.Files(made.documents, made.answers, [], made.traces), letters, config)
+        retrieval.facts(made | {"test_scores": []}, letters, config)
 
 
 # In a run
@@ -513,18 +514,17 @@ def test_makers_find_their_files_and_the_readers_tokens(tmp_path, config) -> Non
         {("infllm-K1", "d"): (texts, blocks_at(texts, {"Go": [[0], [block]]}, [[1], [1]]))},
         {("infllm-K1", "d", "hobby"): 1.0}, reader,
     )  # fmt: skip
-    named = {"test_documents": made.documents, "test_answers": made.answers, "test_scores": made.scores,
-             "test_traces": made.traces, "tokenizer": []}  # fmt: skip
-    table = ENTRIES["retrieval"].make(named, config, tmp_path)
-    row = table.frame.set_index("point").loc["infllm-K1"]
+    named = made | {"tokenizer": []}
+    for name in ("retrieval", "recall"):
+        make(name, named, config, tmp_path)
+    row = pd.read_csv(tmp_path / "retrieval.csv").set_index("point").loc["infllm-K1"]
     assert (row["best_layer"], row["recall_pct"], row["mean_recall_pct"]) == (2, 100, 50)
-    assert ENTRIES["recall"].make(named, config, tmp_path) is None
     assert list(pd.read_csv(tmp_path / "recall.csv")["recall_pct"]) == [0, 100]
     assert {path.suffix for path in tmp_path.glob("recall.*")} == {".csv", ".png", ".svg"}
 
 
 def test_only_runs_with_fixed_budgets_on_the_test_split_have_it(config) -> None:
-    holds = ENTRIES["retrieval"].when.holds
+    holds = ENTRIES["retrieval"].holds
     assert holds(config)
 
     def suites(split: str, *points: schema.Point, **about: Any) -> schema.Config:

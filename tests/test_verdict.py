@@ -76,10 +76,7 @@ def test_a_loss_is_said(tmp_path, config) -> None:
         "**UT-ACA loses to InfLLM on 20 documents: at equal tokens, on average over 2 points, its CAS is 25.0 points "
         "lower [-2"
     )
-    assert said[1] == "Of 2 points within InfLLM's range, by an interval each: 2 below."
-    assert said[2].startswith("InfLLM itself rises by 40.0 CAS points [")
-    assert said[2].endswith("] from K=8 (128 tokens) to K=32 (512 tokens).")
-    assert said[-1].startswith("Made of 20 documents: detector utaca (seed 0), reader tiny, padding embedded (synth")
+    assert len(said) == 1
 
 
 def test_a_gain_is_said_and_the_interval_is_that_of_the_table(tmp_path, config) -> None:
@@ -87,17 +84,12 @@ def test_a_gain_is_said_and_the_interval_is_that_of_the_table(tmp_path, config) 
     files = made(tmp_path, given)
     table = verdict.verdict(*files, config)
     said = table.lead.splitlines()
-    row = generation.generation("test", *files, config).frame.set_index("method").loc["UT-ACA"]
+    row = generation.generation(*files, config).frame.set_index("method").loc["UT-ACA"]
     assert row["gain_pct"] == pytest.approx(40)
     low, high = (f"{row[f'gain_pct_{end}']:.1f}" for end in ("low", "high"))
     assert said[0] == (
         f"**UT-ACA gains on InfLLM on 20 documents: at equal tokens, its CAS is 40.0 points higher [{low}, {high}].**"
     )
-    assert said[1] == "Of one point within InfLLM's range, by an interval each: 1 above."
-    assert said[3].startswith(
-        "Token agreement, which expands exactly where that changes the token, differs from InfLLM by +4"
-    )
-    assert said[3].endswith("So much a detector that knew K_max's tokens would gain; it is no bound.")
     assert list(table.frame["name"]) == ["UT-ACA K_max=32, Sub.16", "Token agreement K_max=32, Sub.16"]
     assert table.cells()[1][0][5] == "above"
 
@@ -126,24 +118,6 @@ def test_no_difference_is_said(tmp_path, config) -> None:
         "**UT-ACA is not told apart from InfLLM on 20 documents: at equal tokens, its CAS differs"
     )
     assert said[0].endswith("an interval that holds zero.**")
-    assert "UT-ACA (chained) loses, -30.0 [" in said[3]
-
-
-def test_an_infllm_that_does_not_rise_is_said(tmp_path, config) -> None:
-    flat = [(*point[:5], 0.5) for point in INFLLM]
-    said = told(
-        tmp_path, config, [*flat, ("utaca", 32, "sub.16", "", 256, 0.5), ("agreement", 32, "sub.16", "", 256, 0.5)]
-    )
-    assert said[2].startswith("InfLLM itself does not tell its budgets apart: +0.0 CAS points from K=8")
-    assert said[2].endswith("Where the budget does not matter, no way to allocate it can gain much.")
-    assert said[3].endswith("A detector that knew K_max's tokens would gain nothing that is seen here.")
-    assert "rises" not in " ".join(said)
-
-
-def test_one_budget_of_infllm_tells_of_no_range(tmp_path, config) -> None:
-    said = told(tmp_path, config, [INFLLM[1], ("utaca", 32, "sub.16", "", 256, 0.9)])
-    assert said[0].startswith("**UT-ACA gains on InfLLM")
-    assert said[2] == "InfLLM has one budget here, K=16: what a budget is worth is not known."
 
 
 def planned(config: schema.Config, given, primary: str, secondary: list[str]) -> schema.Config:
@@ -180,9 +154,6 @@ def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
         "**UT-ACA K_max=64, Sub.16 loses to InfLLM on 20 documents: at equal tokens, its CAS is 60.0"
     )
     assert said[0].endswith("** It is the primary comparison of the plan.")
-    assert said[1].startswith("Secondary comparisons, p by Holm: UT-ACA K_max=32, Sub.16 gains, +40.0 [")
-    assert said[1].count(", p 0.030") == 2
-    assert said[-2] == "Nothing else was planned before the documents were read: what else is told is exploratory."
 
 
 def test_a_plan_compares_two_points(tmp_path, config) -> None:
@@ -214,8 +185,6 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
         "**UT-ACA K_max=32, Sub.16 does better than No detector K_max=32, Sub.16 on 20 documents: what they gain on "
         "InfLLM at equal tokens differs by +15.0 CAS points ["
     )
-    assert "Token agreement K_max=32, Sub.16 over No detector K_max=32, Sub.16 is not told apart, +1.3 [" in said[1]
-    assert sum(line.startswith("Token agreement, which expands") for line in said) == 1, "a pair is no bound"
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # names that leave no room for the axes
         longest = table.frame.assign(name=table.frame["name"].str.replace("Sub.16", "Sub.16 (needed_chained)"))
@@ -229,7 +198,6 @@ def test_without_a_plan_all_is_exploratory(tmp_path, config) -> None:
     table = verdict.verdict(*made(tmp_path, [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7)]), config)
     assert set(table.frame["claim"]) == {"exploratory"}
     assert table.frame["gain_p"].isna().all()
-    assert "No comparison was planned before the documents were read" in table.lead
 
 
 def test_without_infllm_there_is_no_verdict(tmp_path, config) -> None:
@@ -245,19 +213,20 @@ def test_without_utaca_there_is_no_verdict(tmp_path, config) -> None:
     assert (
         said[0] == "**There is no verdict: the suites of this run hold no point of UT-ACA with the config's detector.**"
     )
-    assert said[1].startswith("InfLLM itself rises by 40.0")
 
 
 def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
     few, many, near = (("utaca", k, "sub.16", "", t, 0.1) for k, t in ((16, 30), (96, 900), (32, 123)))
-    said = told(tmp_path, config, [*INFLLM, few, many])
-    assert said[0].startswith("**There is no verdict at equal tokens: no point of UT-ACA selects as many as any of Inf")
-    assert "held against InfLLM K=8, which selects more (128): K_max=16, Sub.16." in said[1]
-    assert "held against InfLLM K=32, which selects fewer (512): K_max=96, Sub.16." in said[1]
+    table = verdict.verdict(*made(tmp_path, [*INFLLM, few, many]), config)
+    assert table.lead.startswith(
+        "**There is no verdict at equal tokens: no point of UT-ACA selects as many as any of Inf"
+    )
+    notes = dict(zip(table.frame["name"], table.frame["note"], strict=True))
+    assert notes["UT-ACA K_max=16, Sub.16"] == "held against InfLLM K=8, which selects more (128)"
+    assert notes["UT-ACA K_max=96, Sub.16"] == "held against InfLLM K=32, which selects fewer (512)"
     (tmp_path / "b").mkdir()
     table = verdict.verdict(*made(tmp_path / "b", [*INFLLM, few, near]), config)
     assert "at equal tokens, its CAS is 20.0 points lower" in table.lead, "the point beyond is not averaged"
-    assert "Of one point within InfLLM's range, by an interval each: 1 below. Beyond InfLLM's range, held" in table.lead
 
 
 def test_few_documents_are_too_few(tmp_path, config) -> None:
@@ -271,14 +240,12 @@ def test_one_document_tells_nothing(tmp_path, config) -> None:
     said = table.lead.splitlines()
     assert said[0].startswith("**One document tells nothing: at equal tokens, on average over 2 points, UT-ACA's CAS ")
     assert "loses" not in table.lead
-    assert "2 not told apart" in said[1]
-    assert said[-1].startswith("Made of 1 document: ")
     assert {row[5] for row in table.cells()[1]} == {"not told apart"}
 
 
 def test_failed_judgements_are_told(tmp_path, config) -> None:
-    said = told(tmp_path, config, [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.5)], failed=2)
-    assert said[-1].endswith(" 8 judgements failed and are left out.")
+    files = made(tmp_path, [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.5)], failed=2)
+    assert " 8 judgements failed and are left out." in verdict.verdict(*files, config).caption
 
 
 def test_the_figure_shows_every_row_and_the_zero(tmp_path, config, monkeypatch) -> None:
@@ -299,6 +266,17 @@ def test_the_figure_shows_every_row_and_the_zero(tmp_path, config, monkeypatch) 
     assert "open: held against InfLLM at other numbers of tokens" in axes.get_xlabel()
     first = [path.read_bytes() for path in paths]
     assert [path.read_bytes() for path in figures.differences(frame, tmp_path, config)] == first
+
+
+def test_the_figure_is_the_same_from_the_saved_table(tmp_path, config) -> None:
+    table = verdict.verdict(*made(tmp_path, [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.9)]), config)
+    assert not table.frame[["note", "over"]].any(axis=None)
+    # An SVG file has more digits than the CSV file.
+    png, _ = figures.differences(table.frame, tmp_path, config)
+    first = png.read_bytes()
+    tables.save(table, tmp_path)
+    figures.differences(tables.read_frame(tmp_path / "verdict.csv"), tmp_path, config)
+    assert png.read_bytes() == first
 
 
 # Names
@@ -327,35 +305,22 @@ def test_a_point_has_one_name(tmp_path, config) -> None:
 # Colours
 
 
-def test_colours_are_seen_on_white_and_dark() -> None:
-    assert palette.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert palette.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-    assert palette.contrast(palette.INK, palette.WHITE) > 7
-    assert palette.contrast(palette.MUTED, palette.WHITE) > 4.5
-    for method in [*METHODS, *schema.BLOCK_METHODS, "my-method"]:
-        mark = palette.mark(method)
-        assert max(palette.contrast(part, palette.WHITE) for part in (mark.color, mark.edge)) >= 3, method
-    for name, color in palette.FAMILIES.items():
-        assert color == palette.BLACK or palette.contrast(color, palette.DARK) >= 3, name
-
-
 def test_families_have_colours_of_their_own_and_methods_marks() -> None:
-    assert len(set(palette.FAMILIES.values())) == len(palette.FAMILIES) == len(palette.TITLES)
+    assert len({own.color for own in palette.FAMILIES.values()}) == len(palette.FAMILIES)
     marks = [palette.mark(method)[::2] for method in {*METHODS, *schema.BLOCK_METHODS}]
     assert len(set(marks)) == len(marks)
     assert "other" not in {palette.family(method) for method in METHODS}, "a method of the project has no family"
     assert all(f"--{name}: " in palette.css() for name in palette.FAMILIES)
 
 
-def test_one_document_has_figures_without_brackets_in_every_sentence(tmp_path: Path, config: schema.Config) -> None:
+def test_one_document_has_figures_without_brackets_in_its_sentence(tmp_path: Path, config: schema.Config) -> None:
     files = made(tmp_path, [*INFLLM, ("utaca", 32, "sub.8", "", 256, 0.9)], n=1)
     table = verdict.verdict(*files, config)
     assert "One document tells nothing" in table.lead
-    assert "InfLLM itself differs by" in table.lead
     assert "[" not in table.lead
     assert not any("nan" in cell or "[" in cell for row in table.cells()[1] for cell in row)
     assert table.frame[["gain_pct_low", "gain_pct_high", "gain_p"]].isna().all(axis=None)
-    figures.pareto(generation.generation("test", *files, config).frame, tmp_path, config)
+    figures.pareto(generation.generation(*files, config).frame, tmp_path, config)
     figures.differences(table.frame, tmp_path, config)
 
 

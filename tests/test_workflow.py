@@ -42,7 +42,7 @@ TABLES = {
         "bound",
         "failures",
     ],
-    *["steps", "cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources", "implied"],
+    *["steps", "cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources"],
 }
 FIGURES = {"curves", "budget", "recall", "reliability", "margins", "detectors", "differences"}
 

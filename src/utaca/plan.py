@@ -17,7 +17,7 @@ from typing import Any
 
 from utaca.errors import UserError
 from utaca.readers import files, gguf, public
-from utaca.reporting.registry import ENDINGS, ENTRIES, Entry
+from utaca.reporting.registry import ENDINGS, ENTRIES, WHEN, Entry
 from utaca.settings import schema
 from utaca.settings.checks import ROLES, identity, load
 from utaca.settings.machine import gpus, prose_files
@@ -51,7 +51,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 _TABLE = re.compile(r"results/[^/]+/(?:tables|figures)/([^/.]+)\.\w+")
 _MARKS = {
     "detections": ("detections", "detection_table"),
-    "scores": ("scores", "answers", "traces", "replays"),
+    "scores": ("scores", "answers", "traces", "replays", "verdict_table", "curve_table"),
     "labels": ("labels", "uncorrected", "trace_labels"),
     "tasks": ("task_examples", "task_answers", "task_scores"),
 }
@@ -186,8 +186,8 @@ class Plan:
         return 2 if getattr(self.settings, role).kind == "remote" else 0
 
     def code(self, script: Path, table: str = "") -> str:
-        """Digest of the package's modules that a script runs; of the registry's makers, that of one table alone."""
-        return code(script, self.source, ("utaca.reporting.registry", table))
+        """Digest of the package's modules that a script runs, and of the one that makes a table."""
+        return code(script, self.source, *([f"utaca.reporting.{ENTRIES[table].module}"] if table else []))
 
     # Files that are there before the run
 
@@ -439,19 +439,20 @@ class Plan:
     @cached_property
     def tables(self) -> dict[str, Entry]:
         """The tables and figures that the config makes."""
-        return {name: entry for name, entry in ENTRIES.items() if entry.when.holds(self.settings)}
+        return {name: entry for name, entry in ENTRIES.items() if entry.holds(self.settings)}
 
     def names(self, kind: str) -> list[str]:
         """All tables or figures that there are."""
         return [name for name, entry in ENTRIES.items() if entry.kind == kind]
 
     def shown(self, name: str) -> dict[str, Any]:
-        """The part of the config that a table or figure depends on beside its files."""
+        """What a table or figure depends on beside its files and code: its entry and a part of the config."""
         theme = ENTRIES[name].theme
-        keys = {"detection": ("labeller", "detectors", "detector"), "judging": ROLES, "resources": (), "paper": ()}
+        keys = {"detection": ("labeller", "detectors", "detector"), "judging": ROLES, "resources": ()}
         prices = [[e.prompt_price, e.completion_price] for e in (getattr(self.settings, role) for role in ROLES)]
         settings = {key: self.identity[key] for key in keys.get(theme, ("judge", "detector", "replayed", "plan"))}
-        return self.caption | settings | ({"prices": prices} if theme == "judging" else {})
+        settings |= {"prices": prices} if theme == "judging" else {}
+        return self.caption | settings | {"entry": asdict(ENTRIES[name])}
 
     def table(self, entry: Entry) -> list[str]:
         """Files of a table or figure."""
@@ -494,7 +495,8 @@ class Plan:
             "test_documents": [self.documents("test")],
             "tokenizer": self.tokenizer_files,
             "trajectories": [path for split in SPLITS for path in self.trajectories(split)],
-            "detection_table": [f"{self.folder}/tables/detection.csv"],
+            **{f"{table}_table": [f"{self.folder}/tables/{table}.csv"] for table in ("detection", "verdict")},
+            "curve_table": [f"{self.folder}/tables/{'sweep' if 'sweep' in self.tables else 'test'}.csv"],
             **{f"{split}_uncorrected": self.uncorrected(split) for split in SPLITS},
             "labels": self.stage("labels"),
             "label_sheet": self.sheet("labels"),
@@ -556,8 +558,8 @@ class Plan:
                     raise UserError(f"{target} is no table of this project{hint} Tables: {', '.join(sorted(ENTRIES))}.")
                 if name not in self.tables:
                     raise UserError(
-                        f"{target} needs {ENTRIES[name].when.needs}: snakemake --cores all {target} "
-                        f"--config {ENTRIES[name].when.option(self.settings.reader.name)}"
+                        f"{target} needs {WHEN[ENTRIES[name].when].needs}: snakemake --cores all {target} "
+                        f"--config {WHEN[ENTRIES[name].when].option(self.settings.reader.name)}"
                     )
             elif target.startswith("results/") and "{" not in target:
                 run = Path(target).parts[1]

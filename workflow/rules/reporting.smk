@@ -86,5 +86,8 @@ rule report:
         code=CODE["report"],
         identity=IDENTITY,
         links=PLAN.links,
+        texts=[
+            (entry.title, entry.theme, entry.caption) for entry in PLAN.tables.values()
+        ],
     script:
         "../scripts/report.py"

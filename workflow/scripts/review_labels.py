@@ -6,7 +6,7 @@ from utaca.judging.review.labels import page
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, rows
-from utaca.reporting.people import run_in_words
+from utaca.reporting.tables import run_in_words
 from utaca.settings.checks import load
 
 if TYPE_CHECKING:
@@ -18,6 +18,6 @@ with stage_log(snakemake.log[0]):
         split: rows(path, "documents", ["id", "person", "facts", "text", "spans"])
         for split, path in zip(labels, snakemake.input.documents, strict=True)
     }
-    html = page(labels, documents, run_in_words(load(snakemake.config), "labeller"))
+    html = page(labels, documents, f"{run_in_words(load(snakemake.config), 'labeller')}.")
     with atomic_path(snakemake.output[0]) as scratch:
         scratch.write_text(html, encoding="ascii")

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from utaca.records.logs import stage_log
-from utaca.reporting.registry import ENTRIES
-from utaca.reporting.tables import save
+from utaca.reporting.tables import make
 from utaca.settings.checks import load
 
 if TYPE_CHECKING:
@@ -15,7 +14,4 @@ with stage_log(snakemake.log[0]):
     (name,) = snakemake.wildcards
     # A name of one file is a text, of several a list.
     files = {key: [found] if isinstance(found, str) else list(found) for key, found in snakemake.input.items()}
-    folder = Path(snakemake.output[0]).parent
-    made = ENTRIES[name].make(files, load(snakemake.config), folder)
-    if made is not None:
-        save(made, folder)
+    make(name, files, load(snakemake.config), Path(snakemake.output[0]).parent)

@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 
 from utaca.errors import UserError
-from utaca.records import atomic_path, read
+from utaca.records import read
 from utaca.reporting import palette, statistics
-from utaca.reporting.figures import SMALL, drawing
+from utaca.reporting.figures import SMALL, drawing, title
 from utaca.reporting.generation import usual
 from utaca.reporting.points import Point, of_label, setting_in_words
-from utaca.reporting.tables import corpus_in_words
 from utaca.settings import schema
 
 if TYPE_CHECKING:
@@ -58,13 +57,10 @@ def budget(traces: Sequence[str | Path], config: schema.Config, only: Collection
 
 
 def draw(frame: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
-    """The frame of :func:`budget` as ``budget.csv``, and as a figure, a panel a K_max and update policy.
+    """The frame of :func:`budget`, a panel a K_max and update policy; ``budget.png`` and ``.svg``.
 
     A panel holds UT-ACA and, where there is one, token agreement of the same setting; dashed: another detector.
     """
-    path = Path(directory) / "budget.csv"
-    with atomic_path(path) as scratch:
-        frame.to_csv(scratch, index=False, float_format="%.6g", lineterminator="\n")
     panels: dict[str, list[tuple[str, Point | None]]] = {}
     for label in frame["point"].unique():
         point = of_label(label, config)
@@ -75,15 +71,15 @@ def draw(frame: pd.DataFrame, directory: str | Path, config: schema.Config) -> l
     with drawing(directory, "budget", (1.2 + 2.4 * width, 1.1 + 1.9 * height)) as (figure, paths):
         grid = figure.subplots(height, width, sharex=True, sharey=True, squeeze=False).ravel()
         named: dict[str, Artist] = {}
-        for axes, (title, members) in zip(grid, panels.items(), strict=False):
-            axes.set_title(title, fontsize=9, loc="left")
+        for axes, (setting, members) in zip(grid, panels.items(), strict=False):
+            axes.set_title(setting, fontsize=9, loc="left")
             for label, point in members:
                 mark = palette.mark(point.key[0] if point else "")
                 line = _line(
                     axes, frame[frame["point"] == label], mark.color, usual=point is None or usual(point, config)
                 )
                 other = setting_in_words(point, config).removeprefix(point.setting) if point else ""
-                named.setdefault((point.method if point else title) + other, line)
+                named.setdefault((point.method if point else setting) + other, line)
             axes.margins(x=0.01)
             axes.grid()
         grid[0].set_ylim(bottom=0)
@@ -95,8 +91,8 @@ def draw(frame: pd.DataFrame, directory: str | Path, config: schema.Config) -> l
         figure.supylabel("budget k (blocks), mean", fontsize=9)
         if named:
             figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=3, fontsize=SMALL)
-        figure.suptitle(f"{config.reader.name}, {corpus_in_words(config)}", fontsize=SMALL)
-    return [path, *paths]
+        figure.suptitle(title(frame, config), fontsize=SMALL)
+    return paths
 
 
 def _line(axes: Axes, own: pd.DataFrame, color: str, *, usual: bool) -> Artist:
@@ -105,3 +101,9 @@ def _line(axes: Axes, own: pd.DataFrame, color: str, *, usual: bool) -> Artist:
     axes.fill_between(own["step"], own["k_low"], own["k_high"], **band)
     style = palette.LINES[0 if usual else 1]
     return axes.plot(own["step"], own["k"], linewidth=1.4, drawstyle="steps-mid", color=color, linestyle=style)[0]
+
+
+MAKERS = {
+    "budget": lambda files, config: budget(files["test_traces"], config, config.shown("test", "generation")),
+}
+DRAW = {"budget": draw}

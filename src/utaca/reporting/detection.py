@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,10 +16,11 @@ from utaca.detection.training.metrics import calibration_error, caught, detectio
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
-from utaca.reporting import paper, render, statistics
-from utaca.reporting.points import CAS, MTOKENS, Point
+from utaca.reporting import paper, statistics
+from utaca.reporting.points import CAS, MTOKENS, Point, points
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import NAN, NOT_RUN, Column, Row, Table, caption_in_words, figure, spread
+from utaca.reporting.tables import NAN, NOT_RUN, Row, Show, Table, build_table, counted, plain_if, spread
 from utaca.settings import schema
 
 DETECTORS = {
@@ -35,9 +36,10 @@ DETECTORS = {
 CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
 MARGIN_BINS = 30
 
+COMPARED = {"auroc": ("auroc", 1), "balanced_accuracy": ("balanced_accuracy_pct", 100)}
+"""Metrics by which detectors are held against each other: their columns and factors."""
 _PERCENT = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
 _PLAIN = ("auroc", "auprc", "ece")
-Show = Callable[[Mapping[str, Any]], str]
 
 
 class Run(NamedTuple):
@@ -112,11 +114,6 @@ def load_checked(path: str | Path, made_from: Sequence[str | Path]) -> Detection
     return load(path)
 
 
-def run_in_words(data: Detections, config: schema.Config) -> str:
-    """What the figures of detection were made with."""
-    return f"{config.reader.name}, labeller {config.labeller.name}, {len(data.documents)} documents"
-
-
 def detection(data: Detections, config: schema.Config) -> Table:
     """Token-level detection (paper, section "Uncertainty Detection Experiments").
 
@@ -125,52 +122,25 @@ def detection(data: Detections, config: schema.Config) -> Table:
     after Holm over the column. Detectors of the paper that are not in the file stand as not run.
     """
     draws = Draws.of(len(data.documents), config, "detection")
-    resampled = {name: resampled_metrics(data, name, draws) for name in data.runs}
-    main = _figures(data, config.detector, draws, resampled)
+    found = {name: figures([data], name, draws) for name in dict.fromkeys([*DETECTORS, *data.runs])}
+    main, drawn_main = found[config.detector]
     rows = []
-    for name in [*DETECTORS, *(name for name in data.runs if name not in DETECTORS)]:
-        runs = data.runs.get(name, [])
+    for name, (row, resampled) in found.items():
         reference = paper.tables().detection.get(name, paper.Detection(NAN, NAN, NAN))
-        row = _figures(data, name, draws, resampled)
-        for metric, column, factor in (("auroc", "auroc", 1), ("balanced_accuracy", "balanced_accuracy_pct", 100)):
+        row = _about(data, name) | row
+        for metric, (column, factor) in COMPARED.items():
             difference, row[f"{column}_p"] = Estimate(NAN), NAN
-            if runs and name != config.detector:
-                drawn = factor * (resampled[config.detector][metric] - resampled[name][metric])
+            if resampled and name != config.detector:
+                drawn = factor * (drawn_main[metric] - resampled[metric])
                 difference = statistics.interval(main[column] - row[column], drawn)
                 row[f"{column}_p"] = statistics.p_value(drawn)
-            row[f"{column}_difference"] = difference.value
-            row[f"{column}_difference_low"], row[f"{column}_difference_high"] = difference.low, difference.high
+            spread(row, f"{column}_difference", difference)
         rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
-    for column in ("auroc", "balanced_accuracy_pct"):
+    for column, _ in COMPARED.values():
         for row, adjusted in zip(rows, statistics.holm([row[f"{column}_p"] for row in rows]), strict=True):
             row[f"{column}_p_holm"] = adjusted
-    what = (
-        "Token-level uncertainty detection on the fixed compact-budget traces of the test split; hallucinated and "
-        "unknown tokens are uncertain (N), correct ones certain (P); mAcc is accuracy over tokens; thresholds were "
-        "fixed on validation, by balanced accuracy (baselines, evidential, thresholded); figures are means over seeds. "
-        f"{_VALUES}"
-    )
-    notes = (
-        f"ECE is of p_N, in ten bins, ± its standard deviation over seeds. Minus row: {data.title(config.detector)}'s "
-        "figure minus the row's, paired by document; p is adjusted by Holm over the rows of the column."
-    )
-    columns = (
-        _title_column(),
-        *metric_columns("macc", "recall_n", "recall_p", "auroc"),
-        *value_columns(),
-        Column("AUROC, minus row", _bracketed("auroc_difference", 3), folded=True),
-        Column("its p", lambda row: render.number(row["auroc_p_holm"], 4), folded=True),
-        Column("Balanced acc., minus row", _bracketed("balanced_accuracy_pct_difference", 2), folded=True),
-        Column("its p, too", lambda row: render.number(row["balanced_accuracy_pct_p_holm"], 4), folded=True),
-        Column("Tokens", _count("n_tokens"), folded=True),
-        Column("Documents", _count("n_documents"), folded=True),
-        Column("Failed labels", _count("n_failed_labels"), folded=True),
-        Column(f"paper mAcc % ({paper.NAMES[paper.LLAMA]})", lambda row: render.number(row["paper_macc_pct"], 2)),
-        Column("paper Recall N %", lambda row: render.number(row["paper_recall_n_pct"], 2)),
-        Column("paper Recall P %", lambda row: render.number(row["paper_recall_p_pct"], 2)),
-    )
-    caption = _caption(what, data, config)
-    return Table("detection", "Uncertainty detection", caption, pd.DataFrame(rows), columns, notes=notes)
+    main_name = data.title(config.detector)
+    return build_table("detection", rows, config, len(data.documents), _seeds(data), shows=_SHOWS, main=main_name)
 
 
 def ablation(data: Detections, config: schema.Config, found: Sequence[Point] = ()) -> Table:
@@ -188,9 +158,8 @@ def ablation(data: Detections, config: schema.Config, found: Sequence[Point] = (
     for (margin, embedding, lstm), reference in paper.tables().ablation.items():
         wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
         name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
-        row = {"margin": margin, "embedding": embedding, "lstm": lstm}
-        resampled = {name: resampled_metrics(data, name, draws)} if name in data.runs else {}
-        row |= _figures(data, name or NOT_RUN, draws, resampled)
+        row = {"margin": margin, "embedding": embedding, "lstm": lstm} | _about(data, name or NOT_RUN)
+        row |= figures([data], name, draws)[0]
         row |= {"mtokens": NAN, "generation_seeds": 0}
         spread(row, "cas_pct", Estimate(NAN))
         if point := answered.get(name):
@@ -198,30 +167,13 @@ def ablation(data: Detections, config: schema.Config, found: Sequence[Point] = (
             spread(row, "cas_pct", point.estimate(*CAS, Draws.of(len(point.documents), config, "test")), 100)
         rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
 
-    def component(key: str) -> Show:
-        return lambda row: "yes" if row[key] else "no"
-
-    columns = (
-        Column("Logit margin", component("margin")),
-        Column("Embedding", component("embedding")),
-        Column("LSTM", component("lstm")),
-        Column("Variant", lambda row: row["detector"], folded=True),
-        *(Column(header, _shown(f"{m}_pct", 2), folded=m != "macc") for header, m in _HEADERS.items()),
-        Column("AUROC", _shown("auroc", 3)),
-        *value_columns(),
-        Column("mTokens", lambda row: render.number(row["mtokens"], 1)),
-        Column("CAS %", figure("cas_pct", 2)),
-        Column("Seeds of CAS", _count("generation_seeds"), folded=True),
-        Column(f"paper mAcc % ({paper.NAMES[paper.LLAMA]})", lambda row: render.number(row["paper_macc_pct"], 2)),
-        Column("paper CAS %", lambda row: render.number(row["paper_cas_pct"], 2)),
-    )
-    what = (
-        "Component ablation of the detector on the fixed compact-budget traces of the test split, all else as in "
-        f"{data.title(config.detector)}; figures are means over seeds. {_VALUES}"
-    )
+    trigger = ""
     if key:
-        what += f" mTokens and CAS: as the trigger of K_max={key[1]}, {key[2].capitalize()}, where it was run as one."
-    return Table("ablation", "Component ablation", _caption(what, data, config), pd.DataFrame(rows), columns)
+        trigger = f"mTokens and CAS: as the trigger of K_max={key[1]}, {key[2].capitalize()}, where it was run as one."
+    shows = {part: _component(part) for part in ("margin", "embedding", "lstm")} | _SHOWS
+    shows["detector"] = lambda row: row["detector"]
+    words = {"main": data.title(config.detector), "trigger": trigger}
+    return build_table("ablation", rows, config, len(data.documents), _seeds(data), shows=shows, **words)
 
 
 def triggers(data: Detections, config: schema.Config, split: str = "test") -> Table:
@@ -240,47 +192,34 @@ def triggers(data: Detections, config: schema.Config, split: str = "test") -> Ta
     agreement = {"expansions_pct": share, "caught_pct": 100.0, "caught_at_rate_pct": 100.0}
     agreement |= {"auroc": 1.0, "value_auroc": 1.0}
     rows: list[Row] = [{"detector": "Token agreement", "run": True, "seeds": 0} | agreement]
-    for name in [*(name for name in DETECTORS if name in data.runs), *(n for n in data.runs if n not in DETECTORS)]:
-        runs = data.runs[name]
-        row: Row = {"detector": data.title(name), "run": True, "seeds": len(runs)}
-        figures = {
-            "expansions_pct": [100 * float(run.uncertain.mean()) for run in runs],
-            "caught_pct": [100 * float(run.uncertain[needed].mean()) if needed.any() else NAN for run in runs],
-            "caught_at_rate_pct": [100 * caught(run.score, needed) for run in runs],
-            "auroc": [_auroc_of_needed(run, needed) for run in runs],
-            "value_auroc": [_auroc_of_needed(run, of_values.needed) for run in of_values.runs[name]],
-        }
-        for column, values in figures.items():
+    for name in dict.fromkeys([*DETECTORS, *data.runs]):
+        runs = data.runs.get(name)
+        if not runs:
+            continue
+        row, of_runs = (
+            _about(data, name),
+            {
+                "expansions_pct": [100 * float(run.uncertain.mean()) for run in runs],
+                "caught_pct": [100 * float(run.uncertain[needed].mean()) if needed.any() else NAN for run in runs],
+                "caught_at_rate_pct": [100 * caught(run.score, needed) for run in runs],
+                "auroc": [_auroc_of_needed(run, needed) for run in runs],
+                "value_auroc": [_auroc_of_needed(run, of_values.needed) for run in of_values.runs[name]],
+            },
+        )
+        for column, values in of_runs.items():
             row[column], row[f"{column}_sd"] = statistics.mean_sd(values)
         whole, *hits = (
             np.bincount(data.document[chosen], minlength=len(data.documents)).astype(np.float64)
             for chosen in (needed, *(needed & run.uncertain for run in runs))
         )
         drawn = draws.mean(name, [statistics.ratio(own, whole, draws.documents) for own in hits])
-        limits = statistics.interval(row["caught_pct"], 100 * drawn)
-        row["caught_pct_low"], row["caught_pct_high"] = limits.low, limits.high
+        spread(row, "caught_pct", statistics.interval(row["caught_pct"], 100 * drawn))
         rows.append(row)
     frame = pd.DataFrame(rows)
     frame["n_tokens"], frame["n_needed"] = len(needed), int(needed.sum())
-    columns = (
-        _title_column(),
-        Column("Expansions %", _shown("expansions_pct", 2)),
-        Column("Caught %", _shown("caught_pct", 2)),
-        Column("Caught at token agreement's rate %", _shown("caught_at_rate_pct", 2)),
-        Column("AUROC", _shown("auroc", 3)),
-        Column("AUROC, values", _shown("value_auroc", 3)),
-        Column("Tokens", lambda row: str(row["n_tokens"])),
-        Column("Changed", lambda row: str(row["n_needed"])),
-    )
-    what = (
-        f"Detectors as triggers on the fixed compact-budget traces of the {split} split: an expansion to "
-        f"{config.trajectories.expanded} blocks changes a token or not, whatever its label. Token agreement expands "
-        "exactly where it does. Caught: share of these tokens that a detector's decision expands; at token agreement's "
-        "rate: among as many tokens as it expands, those of the largest scores; AUROC: of the score for these tokens; "
-        f"± is the standard deviation over seeds. {_VALUES}"
-    )
-    name, of = ("triggers", "") if split == "test" else (f"triggers_{split}", f", {split} set")
-    return Table(name, f"Detectors as triggers{of}", _caption(what, data, config), frame, columns)
+    name = "triggers" if split == "test" else f"triggers_{split}"
+    words = {"split": split, "expanded": config.trajectories.expanded}
+    return build_table(name, frame, config, len(data.documents), _seeds(data), **words)
 
 
 def _auroc_of_needed(run: Run, needed: np.ndarray | None) -> float:
@@ -302,7 +241,7 @@ def reliability_bins(data: Detections) -> pd.DataFrame:
                 pooled = reliability(np.concatenate([run.p for run in runs]), np.tile(own.label, len(runs)))
                 frames.append(pd.DataFrame(pooled).assign(of=of, detector=own.title(name)))
     columns = ["of", "detector", "low", "high", "tokens", "mean_p", "share_uncertain"]
-    return pd.concat(frames, ignore_index=True)[columns]
+    return counted(pd.concat(frames, ignore_index=True)[columns], data.documents)
 
 
 def margin_histogram(data: Detections) -> pd.DataFrame:
@@ -317,60 +256,58 @@ def margin_histogram(data: Detections) -> pd.DataFrame:
         share = tokens / tokens.sum() if tokens.sum() else np.full(MARGIN_BINS, NAN)
         columns = {"class": name, "low": edges[:-1], "high": edges[1:], "tokens": tokens, "share": share}
         frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True)
+    return counted(pd.concat(frames, ignore_index=True), data.documents)
 
 
-_HEADERS = {
-    "mAcc %": "macc",
-    "Recall N %": "recall_n",
-    "Recall P %": "recall_p",
-    "Balanced acc. %": "balanced_accuracy",
-}
+def _about(data: Detections, name: str) -> Row:
+    runs = data.runs.get(name, [])
+    return {"detector": data.title(name), "run": bool(runs), "seeds": len(runs)}
 
 
-_VALUES = "Values: the tokens of values alone, without those of the template that every answer has."
+def figures(found: Sequence[Detections], name: str, draws: Draws) -> tuple[Row, dict[str, np.ndarray]]:
+    """A detector's figures, means over seeds with interval and spread, of all tokens and (``value_*``) of values alone.
 
-
-def _figures(data: Detections, name: str, draws: Draws, resampled: Mapping[str, Mapping[str, np.ndarray]]) -> Row:
-    """Figures of a row: means over seeds, with interval and spread, of all tokens and (``value_*``) of values alone.
-
-    ``resampled`` has what :func:`resampled_metrics` gives of all tokens, by detector.
+    ``found`` are one, or one a seed where each saw tokens of its own. Gives too what :func:`measured` resamples.
     """
-    runs, of_values = data.runs.get(name, []), data.values
-    row: Row = {"detector": data.title(name), "run": bool(runs), "seeds": len(runs)}
-    metrics = [measured(run, data.label) for run in runs]
-    on_values = [measured(run, of_values.label) for run in of_values.runs.get(name, [])]
+    (metrics, resampled), on_values = (
+        measured(found, name, draws),
+        measured([data.values for data in found], name, draws),
+    )
+    row = summary(metrics, resampled) | {f"value_{column}": x for column, x in summary(*on_values).items()}
+    ran = bool(metrics)
     return row | {
-        **summary(metrics, resampled.get(name, {})),
-        **value_figures(on_values, resampled_metrics(of_values, name, draws) if runs else {}),
-        "n_tokens": metrics[0]["n_tokens"] if metrics else 0,
-        "n_documents": len(data.documents) if runs else 0,
-        "n_failed_labels": metrics[0]["n_failed"] if metrics else 0,
-    }
+        "n_value_tokens": on_values[0][0]["n_tokens"] if ran else 0,
+        "n_tokens": ran * sum(int((data.label >= 0).sum()) for data in found),
+        "n_documents": ran * len(found[0].documents),
+        "n_failed_labels": ran * sum(int((data.label < 0).sum()) for data in found),
+    }, resampled
 
 
-def measured(run: Run, label: np.ndarray) -> dict[str, float | int]:
-    """All metrics of a run on tokens with these labels [n], calibration included."""
-    ece = NAN if run.p is None else calibration_error(run.p, label)
-    return detection_metrics(run.uncertain, label, run.score) | {"ece": ece}
+def measured(
+    found: Sequence[Detections], name: str, draws: Draws
+) -> tuple[list[dict[str, float | int]], dict[str, np.ndarray]]:
+    """All metrics of each run of a detector, calibration included, and most under every resample of documents and seeds
+    [count]; nothing where it was not run."""
+    pairs = [(data, run) for data in found for run in data.runs.get(name, [])]
+    metrics = [
+        detection_metrics(run.uncertain, data.label, run.score)
+        | {"ece": NAN if run.p is None else calibration_error(run.p, data.label)}
+        for data, run in pairs
+    ]
+    drawn = [resampled_run(data, run, draws.documents) for data, run in pairs]
+    return metrics, {metric: draws.mean(name, [one[metric] for one in drawn]) for metric in (drawn[0] if drawn else ())}
 
 
 def summary(metrics: Sequence[Mapping[str, float]], resampled: Mapping[str, np.ndarray]) -> Row:
-    """Mean and spread of what is :func:`measured` of a row's runs, with limits where it is ``resampled``."""
+    """Mean and spread of the ``metrics`` of a row's runs, with limits where they are ``resampled``."""
     row: Row = {}
     for metric in (*_PERCENT, *_PLAIN):
         factor, column = (1, metric) if metric in _PLAIN else (100, f"{metric}_pct")
         mean, sd = statistics.mean_sd([m[metric] for m in metrics]) if metrics else (NAN, NAN)
         limits = statistics.interval(mean, resampled[metric]) if metric in resampled else Estimate(mean)
         row[column], row[f"{column}_sd"] = factor * mean, factor * sd
-        row[f"{column}_low"], row[f"{column}_high"] = factor * limits.low, factor * limits.high
+        spread(row, column, limits, factor)
     return row
-
-
-def resampled_metrics(data: Detections, name: str, draws: Draws) -> dict[str, np.ndarray]:
-    """A detector's figures under every resample of documents and seeds [count], by metric."""
-    found = [resampled_run(data, run, draws.documents) for run in data.runs[name]]
-    return {metric: draws.mean(name, [one[metric] for one in found]) for metric in found[0]}
 
 
 def resampled_run(data: Detections, run: Run, counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -395,59 +332,36 @@ def resampled_run(data: Detections, run: Run, counts: np.ndarray) -> dict[str, n
     }
 
 
-def metric_columns(*shown: str) -> tuple[Column, ...]:
-    """Columns of a :func:`summary`, folded but for the metrics ``shown``."""
-    digits = {f"{metric}_pct": (header, 2) for header, metric in _HEADERS.items()}
-    digits |= {"auroc": ("AUROC", 3), "auprc": ("AUPRC", 3), "f1_n_pct": ("F1 N %", 2), "ece": ("ECE", 3)}
-    return (
-        *(
-            Column(header, _shown(column, places), folded=column.removesuffix("_pct") not in shown)
-            for column, (header, places) in digits.items()
-        ),
-        Column("Uncertain %", lambda row: render.number(row["share_uncertain_pct"], 1), folded=True),
-    )
+def _seeds(data: Detections) -> str:
+    return f"{max(map(len, data.runs.values()))} detector seeds"
 
 
-def value_figures(metrics: Sequence[Mapping[str, float]], resampled: Mapping[str, np.ndarray]) -> Row:
-    """As :func:`summary`, of the tokens of values: columns ``value_*``."""
-    figures = {f"value_{column}": figure for column, figure in summary(metrics, resampled).items()}
-    return figures | {"n_value_tokens": metrics[0]["n_tokens"] if metrics else 0}
+def _component(name: str) -> Show:
+    return lambda row: "yes" if row[name] else "no"
 
 
-def value_columns() -> tuple[Column, ...]:
-    """Columns of :func:`value_figures`."""
-    return (
-        Column("AUROC, values", _shown("value_auroc", 3)),
-        Column("Balanced acc. %, values", _shown("value_balanced_accuracy_pct", 2), folded=True),
-        Column("Recall N %, values", _shown("value_recall_n_pct", 2), folded=True),
-        Column("Recall P %, values", _shown("value_recall_p_pct", 2), folded=True),
-        Column("Value tokens", _count("n_value_tokens"), folded=True),
-    )
+_COUNTS = ("n_value_tokens", "n_tokens", "n_documents", "n_failed_labels", "generation_seeds")
+_SHOWS: dict[str, Show] = {
+    "detector": lambda row: row["detector"] if row["run"] else f"{row['detector']} ({NOT_RUN})",
+    **{column: plain_if("run", column) for column in _COUNTS},
+}
+"""Cells of detectors that may not have been run."""
 
 
-def _title_column() -> Column:
-    return Column("Detector", lambda row: row["detector"] if row["run"] else f"{row['detector']} ({NOT_RUN})")
+def loaded(files: Files, split: str = "") -> Detections:
+    """The verdicts on a split's fixed traces, ``split`` being "" or "validation_", beside what they were made from."""
+    return load_checked(files[f"{split}detections"][0], files[f"{split}detected_from"])
 
 
-def _shown(column: str, digits: int) -> Show:
-    def show(row: Mapping[str, Any]) -> str:
-        if not row["run"]:
-            return render.MISSING
-        if render.number(row.get(f"{column}_low"), digits) != render.MISSING:
-            return render.bracketed(row[column], row[f"{column}_low"], row[f"{column}_high"], digits)
-        return render.spread(row[column], row.get(f"{column}_sd"), digits)
-
-    return show
+def _ablation(files: Files, config: schema.Config) -> Table:
+    answers, scores = files["test_answers"], files["test_scores"]
+    found = points(answers, scores, config.shown("test", "generation")) if answers else []
+    return ablation(loaded(files), config, found)
 
 
-def _bracketed(column: str, digits: int) -> Show:
-    return lambda row: render.bracketed(row[column], row[f"{column}_low"], row[f"{column}_high"], digits)
-
-
-def _count(column: str) -> Show:
-    return lambda row: str(row[column]) if row["run"] else render.MISSING
-
-
-def _caption(what: str, data: Detections, config: schema.Config) -> str:
-    seeds = f"{max(map(len, data.runs.values()))} detector seeds"
-    return caption_in_words(what, config, "labeller", len(data.documents), seeds, paper.LLAMA)
+MAKERS = {
+    "detection": lambda files, config: detection(loaded(files), config),
+    "ablation": _ablation,
+    "triggers": lambda files, config: triggers(loaded(files), config),
+    "triggers_validation": lambda files, config: triggers(loaded(files, "validation_"), config, "validation"),
+}

@@ -16,26 +16,15 @@ import torch
 
 from utaca.detection.detector import distrust
 from utaca.errors import UserError
-from utaca.records import read
+from utaca.records import check_source, read
 from utaca.records.schemas import TEMPLATE
 from utaca.records.trace_labels import KIND, TRACE_LABELS
-from utaca.reporting import paper, statistics
-from utaca.reporting.detection import (
-    Detections,
-    Run,
-    measured,
-    metric_columns,
-    resampled_run,
-    summary,
-    value_columns,
-    value_figures,
-)
+from utaca.reporting import statistics
+from utaca.reporting.detection import COMPARED, Detections, Run, figures, load_checked
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.tables import NAN, Row, Table, build_table, spread
 from utaca.settings import schema
-
-# Figures that are held against those on the fixed traces: their columns and factors.
-_COMPARED = {"auroc": ("auroc", 1), "balanced_accuracy": ("balanced_accuracy_pct", 100)}
 
 
 def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schema.Config) -> Table:
@@ -63,12 +52,12 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
         key = detector, tuple(by_seed)
         if split == "test" and key not in beside:
             alone = [replace(fixed, runs={detector: [fixed.runs[detector][seed]]}) for seed in by_seed]
-            beside[key] = _figures(alone, draws)
+            beside[key] = figures(alone, detector, draws)
             budgets = ", ".join(map(str, config.scale.test.budgets))
             rows.append({**about, "traces": f"fixed, K={budgets}", **beside[key][0]})
-        row, resampled = _figures(list(by_seed.values()), draws)
+        row, resampled = figures(list(by_seed.values()), detector, draws)
         row = {**about, "traces": f"own, K_max={budget}, {policy.capitalize()}", **row}
-        for metric, (column, factor) in _COMPARED.items():
+        for metric, (column, factor) in COMPARED.items():
             difference = Estimate(NAN)
             if split == "test":
                 reference, drawn = beside[key]
@@ -79,31 +68,10 @@ def detection_own(labels: Sequence[str | Path], fixed: Detections, config: schem
         rows.append(row | {"n_replaced": int(own["replaced"].sum())})
     frame = pd.DataFrame(rows)
     frame["n_replaced"] = frame["n_replaced"].fillna(0).astype(int)
-    columns = (
-        Column("Detector", plain("detector")),
-        Column("Split", plain("split")),
-        Column("Traces", plain("traces")),
-        *metric_columns("balanced_accuracy", "auroc"),
-        *value_columns(),
-        Column("AUROC, own minus fixed", figure("auroc_difference", 3)),
-        Column("Balanced acc., own minus fixed", figure("balanced_accuracy_pct_difference", 2), folded=True),
-        Column("Seeds", plain("seeds"), folded=True),
-        Column("Tokens", plain("n_tokens")),
-        Column("Replaced", plain("n_replaced"), folded=True),
-        Column("Documents", plain("n_documents"), folded=True),
-        Column("Failed labels", plain("n_failed_labels"), folded=True),
-    )
-    what = (
-        "Token-level uncertainty detection along UT-ACA's own answers: the tokens that were tried below K_max, as the "
-        "detector judged them; those it distrusted were rolled back. Above them the same detector on the fixed "
-        "compact-budget traces of the test split; those of validation chose it and tell nothing. A token has its label "
-        "in the answer; one that another replaced has the label that it has as the end of the answer so far. Figures "
-        "as in the table of detection, means over seeds, tokens are those of all; own minus fixed: paired by document."
-    )
     n_documents = int(data.groupby("split")["document"].nunique().sum())
-    seed = f"detector seed {config.detector_seed} where there is one"
-    caption = caption_in_words(what, config, "labeller", n_documents, seed, paper.LLAMA, columns=False)
-    return Table("detection_own", "Uncertainty detection, own trajectories", caption, frame, columns)
+    return build_table(
+        "detection_own", frame, config, n_documents, f"detector seed {config.detector_seed} where there is one"
+    )
 
 
 def _read(labels: Sequence[str | Path], config: schema.Config) -> pd.DataFrame:
@@ -127,24 +95,10 @@ def _detections(tokens: pd.DataFrame, documents: tuple[str, ...], config: schema
     return Detections(documents, document, tokens["label"].to_numpy(), value, None, {detector: [run]})
 
 
-def _figures(found: Sequence[Detections], draws: Draws) -> tuple[Row, dict[str, np.ndarray]]:
-    """Figures over a detector's seeds, each of one run on tokens of its own, and those under every resample."""
-    (detector,) = found[0].runs
-    metrics, resampled = _measured(found, detector, draws)
-    return {
-        **summary(metrics, resampled),
-        **value_figures(*_measured([data.values for data in found], detector, draws)),
-        "n_tokens": sum(one["n_tokens"] for one in metrics),
-        "n_documents": len(found[0].documents),
-        "n_failed_labels": sum(one["n_failed"] for one in metrics),
-    }, resampled
+def _own(files: Files, config: schema.Config) -> Table:
+    for path in files["trace_labels"]:
+        check_source(path, files[f"{Path(path).stem}_decoded"])
+    return detection_own(files["trace_labels"], load_checked(files["detections"][0], files["detected_from"]), config)
 
 
-def _measured(
-    found: Sequence[Detections], detector: str, draws: Draws
-) -> tuple[list[dict[str, float | int]], dict[str, np.ndarray]]:
-    """Metrics of each seed, and their mean over seeds under every resample."""
-    runs = [(data, data.runs[detector][0]) for data in found]
-    drawn = [resampled_run(data, run, draws.documents) for data, run in runs]
-    resampled = {metric: draws.mean(detector, [one[metric] for one in drawn]) for metric in drawn[0]}
-    return [measured(run, data.label) for data, run in runs], resampled
+MAKERS = {"detection_own": _own}

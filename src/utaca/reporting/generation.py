@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from utaca.reporting import paper, render, statistics
+from utaca.reporting import paper, statistics
 from utaca.reporting.points import (
     CAS,
     METHODS,
@@ -22,26 +21,11 @@ from utaca.reporting.points import (
     points,
     setting_in_words,
 )
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import NAN, Column, Row, Show, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.tables import NAN, Row, Table, build_table, spread
 from utaca.settings import schema
 
-_UNITS = (
-    "mTokens is the mean of tokens selected by retrieval a generated token, in the accepted pass; CAS is the judge's "
-    "conceptual accuracy over attributes, failed judgements left out."
-)
-_PASSES = (
-    "Attended: all keys attended in the accepted pass. With all passes: those counted too whose token was not "
-    "accepted. String match is token F1. A rollback is effective where the expanded pass had other blocks than the "
-    "compact one."
-)
-_COMPARED = (
-    "CAS gain: to InfLLM's CAS at equal mTokens, interpolated in log2 mTokens and clipped to the measured range; CAS "
-    "difference: to the InfLLM point nearest in mTokens; both paired by document. Gap closed: CAS gain as a share of "
-    "token agreement's at the same K_max and policy; undefined where that gains nothing, without interval where it "
-    "gains nothing in more than 5% of the resamples. Token agreement expands exactly where the token would be another, "
-    "which it learns from both passes of every token; it imitates K_max and bounds neither CAS nor tokens."
-)
 _BEYOND = (
     "Beyond no detector: the CAS gain less that of the point which has the same K_max and policy, no detector, and the "
     "nearest number of rollbacks: what the choice of tokens is worth, beyond their number and a question read under "
@@ -49,34 +33,16 @@ _BEYOND = (
 )
 
 
-@dataclass(frozen=True)
-class _Split:
-    title: str
-    what: str
-
-
-_SPLITS = {
-    "validation": _Split("Generation, validation set", "Generation on the validation split."),
-    "test": _Split("Generation, long-context test set", "Generation on the long-context test split."),
-}
-
-
-def seeds_in_words(config: schema.Config) -> str:
-    """The seeds that the operating points of a config use where they name none."""
-    number = config.generation.seeds or config.scale.detector_seeds
-    detector = f"{number} detector seeds" if number > 1 else f"detector seed {config.detector_seed}"
-    return f"config seed {config.seed}, {detector}"
-
-
 def generation(
-    split: str,
     answers: Sequence[str | Path],
     scores: Sequence[str | Path],
     config: schema.Config,
     only: Collection[str] = (),
+    name: str = "test",
 ) -> Table:
     """Generation on a split (paper, tables "validation set" and "long-context test set"), held against InfLLM.
 
+    ``name`` is the table's: "test", "validation" or "sweep".
     ``difference_pct`` is a point's CAS minus that of the InfLLM point nearest in mTokens; ``gain_pct`` its CAS minus
     InfLLM's at the same mTokens, interpolated linearly in log2 mTokens and clipped to the measured range;
     ``gap_closed_pct`` its gain over that of token agreement of its K_max and policy; ``beyond_pct`` its gain less that
@@ -84,42 +50,27 @@ def generation(
     resampling documents, and detector seeds, for all points at once; ``gain_p_holm`` is the gain's p after Holm over
     the table.
     """
-    found, about = points(answers, scores, only), _SPLITS[split]
+    found, split = points(answers, scores, only), "validation" if name == "validation" else "test"
     reported = getattr(paper.tables(), split)
     reference = paper.reference_reader(reported, config.reader.name)
     draws = Draws.of(len(found[0].documents), config, split)
     rows = []
     for point, compared in zip(found, compare(found, draws), strict=True):
-        row = _row(point, draws, config) | compared
         known = reported[reference].get(point.key) if point.in_paper else None
-        row |= {"paper_mtokens": known.mtokens if known else NAN, "paper_cas_pct": known.cas if known else NAN}
-        rows.append(row)
-    columns = (
-        Column("Method", plain("method")),
-        Column("Setting", plain("setting")),
-        Column("mTokens", _rounded("mtokens", 1)),
-        Column("Attended", _rounded("attended", 1)),
-        Column("Seconds a token", _rounded("seconds_per_token", 4)),
-        Column("CAS %", figure("cas_pct", 2)),
-        Column(f"paper mTokens ({paper.NAMES[reference]})", _rounded("paper_mtokens", 0)),
-        Column(f"paper CAS % ({paper.NAMES[reference]})", _rounded("paper_cas_pct", 2)),
-        *_compared_columns(rows),
-        Column("Documents", plain("n_documents"), folded=True),
-        Column("Seeds", lambda row: str(row["seeds"] or render.MISSING), folded=True),
-        Column("mTokens with all passes", _rounded("mtokens_with_tentative", 1), folded=True),
-        Column("String match %", _rounded("string_match_pct", 2), folded=True),
-        Column("Rollbacks a token %", _rounded("rollbacks_pct", 1), folded=True),
-        Column("effective %", _rounded("effective_rollbacks_pct", 1), folded=True),
-        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
+        row = _row(point, draws, config) | compared
+        rows.append(row | paper.beside(known, mtokens="mtokens", cas="cas_pct"))
+    clipped, held = any(row["note"] for row in rows), any(row["no_detector"] for row in rows)
+    return build_table(
+        name,
+        rows,
+        config,
+        len(found[0].documents),
+        reader=reference,
+        folded={"CAS gain": not clipped, "Note": not clipped},
+        without=() if held else ("Beyond no detector", "which"),
+        split="validation" if split == "validation" else "long-context test",
+        beyond=_BEYOND if held else "",
     )
-    what = f"{about.what} {_UNITS}"
-    notes = [_COMPARED, *([_BEYOND] if any(row["no_detector"] for row in rows) else []), _PASSES]
-    told = caption_in_words(what, config, "judge", len(found[0].documents), seeds_in_words(config), reference)
-    return Table(split, about.title, told, pd.DataFrame(rows), columns, notes=" ".join(notes))
-
-
-def _rounded(column: str, digits: int) -> Show:
-    return lambda row: render.number(row[column], digits)
 
 
 def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
@@ -205,24 +156,6 @@ def _against_infllm(point: Point, fixed: Sequence[Point], curve: Curve | None, o
     return row
 
 
-def _compared_columns(rows: Sequence[Row]) -> tuple[Column, ...]:
-    clipped, held = any(row["note"] for row in rows), any(row["no_detector"] for row in rows)
-    return (
-        Column("CAS gain", figure("gain_pct", 2), folded=not clipped),
-        Column("Note", plain("note"), folded=not clipped),
-        Column("Holm's p of the gain", _rounded("gain_p_holm", 4), folded=True),
-        Column("InfLLM CAS % at equal mTokens", _rounded("infllm_cas_pct", 2), folded=True),
-        Column("Gap closed %", figure("gap_closed_pct", 0), folded=True),
-        *(
-            [Column("Beyond no detector", figure("beyond_pct", 2)), Column("which", plain("no_detector"))]
-            if held
-            else []
-        ),
-        Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING, folded=True),
-        Column("CAS difference", figure("difference_pct", 2), folded=True),
-    )
-
-
 # The spread over detector seeds
 
 
@@ -243,37 +176,16 @@ def seeds(
             about = {"detector": point.detector, "setting": point.setting}
             compared = compare([*beside, *own], draws)[len(beside) :]
             each = [_row(one, draws, config) | row for one, row in zip(own, compared, strict=True)]
-            rows += [about | {"seed": str(p.seeds[0])} | _seed_figures(row) for p, row in zip(own, each, strict=True)]
-            rows.append(about | {"seed": f"mean ± sd of {len(own)}"} | _over_seeds(rows[-len(own) :]))
-
-    def shown(column: str, digits: int) -> Show:
-        def show(row: Row) -> str:
-            if not np.isnan(row[f"{column}_sd"]):
-                return render.spread(row[column], row[f"{column}_sd"], digits)
-            return figure(column, digits)(row)
-
-        return show
-
-    columns = (
-        Column("Detector", plain("detector")),
-        Column("Setting", plain("setting")),
-        Column("Seed", plain("seed")),
-        Column("CAS %", shown("cas_pct", 2)),
-        Column("mTokens", shown("mtokens", 1)),
-        Column("mTokens with all passes", shown("mtokens_with_tentative", 1), folded=True),
-        Column("Rollbacks a token %", shown("rollbacks_pct", 1), folded=True),
-        Column("effective %", shown("effective_rollbacks_pct", 1), folded=True),
-        Column("Nearest InfLLM", lambda row: row["nearest_infllm"] or render.MISSING, folded=True),
-        Column("CAS difference", shown("difference_pct", 2), folded=True),
-        Column("CAS gain", shown("gain_pct", 2)),
-        Column("Note", plain("note"), folded=not any(row["note"] for row in rows)),
-        Column("Gap closed %", shown("gap_closed_pct", 0)),
+            rows += [about | {"seed": str(one.seeds[0])} | _of_seeds([row]) for one, row in zip(own, each, strict=True)]
+            rows.append(about | {"seed": f"mean ± sd of {len(own)}"} | _of_seeds(each))
+    return build_table(
+        "seeds",
+        rows,
+        config,
+        len(found[0].documents),
+        f"config seed {config.seed}",
+        folded={"Note": not any(row["note"] for row in rows)},
     )
-    what = f"The same operating point with detectors of different seeds. {_UNITS} {_COMPARED}"
-    told = caption_in_words(
-        what, config, "judge", len(found[0].documents), f"config seed {config.seed}", paper.LLAMA, columns=False
-    )
-    return Table("seeds", "Generation, spread over detector seeds", told, pd.DataFrame(rows), columns, notes=_PASSES)
 
 
 _SEED_FIGURES = (
@@ -282,19 +194,14 @@ _SEED_FIGURES = (
 )  # fmt: skip
 
 
-def _seed_figures(row: Row) -> Row:
-    found: Row = {"nearest_infllm": row["nearest_infllm"], "note": row["note"]}
-    for column in _SEED_FIGURES:
-        found |= {f"{column}{end}": row.get(f"{column}{end}", NAN) for end in ("", "_low", "_high")}
-        found[f"{column}_sd"] = NAN
-    return found
-
-
-def _over_seeds(rows: Sequence[Row]) -> Row:
-    found: Row = {"nearest_infllm": "", "note": ""}
+def _of_seeds(rows: Sequence[Row]) -> Row:
+    """The figures of one seed with their intervals, or mean and standard deviation over several."""
+    one = rows[0] if len(rows) == 1 else {}
+    found: Row = {name: one.get(name, "") for name in ("nearest_infllm", "note")}
     for column in _SEED_FIGURES:
         mean, sd = statistics.mean_sd([row[column] for row in rows])
-        found |= {column: mean, f"{column}_low": NAN, f"{column}_high": NAN, f"{column}_sd": sd}
+        found |= {column: mean, **{f"{column}{end}": one.get(f"{column}{end}", NAN) for end in ("_low", "_high")}}
+        found[f"{column}_sd"] = sd
     return found
 
 
@@ -329,23 +236,8 @@ def pareto(
         spread(row, "area", area, 100)
         spread(row, "mean_difference_pct", mean, 100)
         rows.append(row | {"mtokens_from": low, "mtokens_to": high})
-    columns = (
-        Column("Method", lambda row: f"{row['method']} − InfLLM"),
-        Column("Points", plain("n_points")),
-        Column("InfLLM points", plain("n_infllm_points")),
-        Column("from mTokens", _rounded("mtokens_from", 1)),
-        Column("to mTokens", _rounded("mtokens_to", 1)),
-        Column("Area (CAS points x doublings)", figure("area", 2)),
-        Column("Mean CAS difference", figure("mean_difference_pct", 2)),
-    )
-    what = (
-        "Area between the curves of CAS over mTokens, over the range that both cover: curves are linear between points "
-        "in log2 mTokens; positive: above InfLLM; documents are paired. The mean difference is the area by its width."
-    )
-    told = caption_in_words(
-        what, config, "judge", len(found[0].documents), seeds_in_words(config), paper.LLAMA, columns=False
-    )
-    return Table("pareto", "Area between the curves", told, pd.DataFrame(rows), columns)
+    shows = {"method": lambda row: f"{row['method']} − InfLLM"}
+    return build_table("pareto", rows, config, len(found[0].documents), shows=shows)
 
 
 def usual(point: Point, config: schema.Config) -> bool:
@@ -381,33 +273,27 @@ def tradeoff(
         spread(row, "prefill_s", point.estimate("prefill_seconds", "documents", draws))
         spread(row, "seconds_per_token", point.estimate("decode_seconds", "n_generated", draws))
         row["peak_gib"] = point.peak_gib
-        row |= {
-            "paper_cas_pct": known.cas if known else NAN,
-            "paper_mtokens": known.mtokens if known else NAN,
-            "paper_end_to_end_s": known.end_to_end if known else NAN,
-            "paper_peak_gib": known.memory if known else NAN,
-        }
-        rows.append(row)
+        reference_row = paper.beside(
+            known, cas="cas_pct", mtokens="mtokens", end_to_end="end_to_end_s", memory="peak_gib"
+        )
+        rows.append(row | reference_row)
+    return build_table("tradeoff", rows, config, len(found[0].documents), reader=reference)
 
-    columns = (
-        Column("Method", plain("method")),
-        Column("Setting", plain("setting")),
-        Column("Documents", plain("n_documents"), folded=True),
-        Column("CAS %", figure("cas_pct", 2)),
-        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
-        Column("mTok.", figure("mtokens", 1)),
-        Column("E2E s", figure("end_to_end_s", 3)),
-        Column("Prefill s", figure("prefill_s", 3), folded=True),
-        Column("Decoding s/token", figure("seconds_per_token", 4), folded=True),
-        Column("Peak memory GiB", figure("peak_gib", 2)),
-        Column(f"paper CAS % ({paper.NAMES[reference]})", figure("paper_cas_pct", 2), folded=True),
-        Column("paper mTok.", figure("paper_mtokens", 0), folded=True),
-        Column(f"paper E2E s ({paper.NAMES[reference]})", figure("paper_end_to_end_s", 2)),
-        Column("paper GPU GiB", figure("paper_peak_gib", 2)),
+
+def of_suites(
+    make: Callable[..., Table], *purposes: str, split: str = "test", **options: str
+) -> Callable[[Files, schema.Config], Table]:
+    """What makes a table of the points of a split's suites for these purposes."""
+    return lambda files, config: make(
+        files[f"{split}_answers"], files[f"{split}_scores"], config, config.shown(split, *purposes), **options
     )
-    what = (
-        "Quality, latency and memory on the long-context test split. E2E is prefill and decoding of a document; the "
-        "operating points share one prefill a document; times depend on the machine."
-    )
-    told = caption_in_words(what, config, "judge", len(found[0].documents), seeds_in_words(config), reference)
-    return Table("tradeoff", "Quality, latency, memory", told, pd.DataFrame(rows), columns)
+
+
+MAKERS = {
+    "test": of_suites(generation, "generation"),
+    "validation": of_suites(generation, "generation", split="validation", name="validation"),
+    "sweep": of_suites(generation, "generation", "sweep", name="sweep"),
+    "seeds": of_suites(seeds, "generation", "seeds"),
+    "tradeoff": of_suites(tradeoff, "generation"),
+    "pareto": of_suites(pareto, "generation", "sweep"),
+}

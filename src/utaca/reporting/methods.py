@@ -8,34 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.generation import seeds_in_words, usual
+from utaca.reporting.generation import usual
 from utaca.reporting.points import CAS, METHODS, MTOKENS, Curve, Point, difference, points, setting_in_words
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import (
-    NAN,
-    NOT_RUN,
-    Column,
-    Row,
-    Table,
-    caption_in_words,
-    figure,
-    plain,
-    spread,
-)
+from utaca.reporting.tables import NAN, NOT_RUN, Row, Table, build_table, spread
 from utaca.settings import schema
 
 if TYPE_CHECKING:
     from utaca.methods.method import Method
-
-_FAILURES = (
-    "An answer that the machine's memory did not suffice for, or that went in a circle until its end, is scored as it "
-    "is, nothing left out."
-)
-_WHOLE = "CAS without failures leaves these answers out, as the paper does in its dagger rows."
 
 
 def methods(
@@ -56,11 +39,8 @@ def methods(
         name, mtokens = point.key[0], point.ratio(*MTOKENS)
         known = reported.methods.get(reader, {}).get(name) or reported.test[reader].get(point.key)
         known = known if point.in_paper else None
-        reference = {
-            "paper_mtokens": known.mtokens if known else NAN,
-            "paper_cas_pct": known.cas if known else NAN,
-            "paper_excluded": bool(getattr(known, "excluded", False)),
-        }
+        reference = paper.beside(known, mtokens="mtokens", cas="cas_pct")
+        reference["paper_excluded"] = bool(getattr(known, "excluded", False))
         if point.lacks:
             # All figures stay empty.
             counted = {"n_documents": 0, "n_memory": 0, "n_incoherent": 0}
@@ -98,41 +78,9 @@ def methods(
         rows.append(row | reference)
     for row, adjusted in zip(rows, statistics.holm([row.get("difference_p", NAN) for row in rows]), strict=True):
         row["difference_p_holm"] = adjusted
-    columns = (
-        Column("Method", plain("method")),
-        Column("Setting", plain("setting")),
-        Column("Documents", plain("n_documents"), folded=True),
-        Column("Prefill", plain("prefill"), folded=True),
-        Column("Document read %", figure("read_pct", 1), folded=True),
-        Column("Out of memory", plain("n_memory"), folded=True),
-        Column("Incoherent", plain("n_incoherent"), folded=True),
-        Column("mTokens", figure("mtokens", 1)),
-        Column("Attended", figure("attended", 1)),
-        Column("Seconds a token", figure("seconds_per_token", 4)),
-        Column("CAS %", figure("cas_pct", 2)),
-        Column("CAS % without failures", figure("cas_whole_pct", 2), folded=True),
-        Column("CAS difference to UT-ACA", figure("difference_pct", 2), folded=True),
-        Column("its p", figure("difference_p_holm", 4), folded=True),
-        Column("Nearest UT-ACA", lambda row: row["nearest_utaca"] or render.MISSING, folded=True),
-        Column("Prefill s", figure("prefill_s", 2), folded=True),
-        Column("Peak memory GiB", figure("peak_gib", 2), folded=True),
-        Column(f"paper mTokens ({paper.NAMES[reader]})", figure("paper_mtokens", 0)),
-        Column(f"paper CAS % ({paper.NAMES[reader]})", _paper_cas),
-    )
     absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
-    what = (
-        "Context-management methods on the long-context test split, under the settings of their sources and the "
-        "paper's budgets but for those that column Setting names. mTokens is the nominal budget a generated token. "
-        f"{_FAILURES} {' '.join(['†: the paper leaves such samples out.', *_classifier(config), *absent])}"
-    )
-    notes = (
-        "Attended are the keys really attended to, the mean over layers and heads. Document read: methods with true "
-        "positions read documents cut in the middle to the reader's positions, question and answer counted in. "
-        "UT-ACA on another method has that method's budgets, in tokens, and the detector trained on block memory. "
-        "Difference: to the UT-ACA point nearest in mTokens, paired by document; its p is adjusted by Holm over the "
-        f"table. Failures are counted over the answers of every detector seed. {_WHOLE}"
-    )
-    return _table("methods", "Context-management methods", what, rows, columns, found, config, notes)
+    remarks, shows = " ".join([*_classifier(config), *absent]), {"paper_cas_pct": _paper_cas}
+    return build_table("methods", rows, config, len(found[0].documents), shows=shows, reader=reader, remarks=remarks)
 
 
 def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.Config) -> Table:
@@ -177,22 +125,13 @@ def equal_budgets(own: Sequence[Point], blocks: Sequence[Point], config: schema.
             resampled = curve.resampled_at(np.full(len(draws), float(budget)))
             spread(row, f"cas_{budget}_pct", statistics.interval(curve.at(budget), resampled), 100)
         rows.append(row)
-    columns = (
-        Column("Method", plain("method")),
-        *(Column(f"CAS % at {budget}", figure(f"cas_{budget}_pct", 2)) for budget in budgets),
-        Column("UT-ACA above it, mean", figure("utaca_above_pct", 2)),
-        *(Column(f"Attended at {budget}", figure(f"attended_{budget}", 0), folded=True) for budget in budgets),
-    )
     reach = f"{min(map(_tokens, adaptive)):.0f} to {max(map(_tokens, adaptive)):.0f}" if adaptive else "nothing"
-    what = (
-        "Context-management methods on the long-context test split at equal nominal budgets of tokens. UT-ACA's mean "
-        "budget is an outcome: its CAS is interpolated in log2 mTokens between its points, which reach "
-        f"{reach}, beyond them that of the nearest one; UT-ACA above it is its CAS less the method's, mean over "
-        "budgets, paired by document. Other settings are those of table methods. "
-        f"{' '.join([_FAILURES, *_classifier(config), *absent])}"
-    )
-    notes = "Attended are the keys really attended to, the mean over layers and heads."
-    return _table("equal_budgets", "Methods at equal budgets", what, rows, columns, [*own, *blocks], config, notes)
+    columns = {"Method": "method"} | {f"CAS % at {budget}": f"cas_{budget}_pct [2]" for budget in budgets}
+    columns |= {"UT-ACA above it, mean": "utaca_above_pct [2]"}
+    columns |= {f"+Attended at {budget}": f"attended_{budget} 0" for budget in budgets}
+    remarks = " ".join([*_classifier(config), *absent])
+    n_documents = draws.documents.shape[1]
+    return build_table("equal_budgets", rows, config, n_documents, columns=columns, reach=reach, remarks=remarks)
 
 
 def split(
@@ -266,13 +205,13 @@ def _paper_cas(row: Mapping[str, object]) -> str:
     return ("†" if row["paper_excluded"] else "") + render.number(row["paper_cas_pct"], 2)
 
 
-def _table(
-    name: str, title: str, what: str, rows: list[Row], columns: tuple[Column, ...], found: Sequence[Point],
-    config: schema.Config, notes: str,
-) -> Table:  # fmt: skip
-    compared = name == "methods"
-    reader = paper.reference_reader(paper.tables().test, config.reader.name)
-    told = caption_in_words(
-        what, config, "judge", len(found[0].documents), seeds_in_words(config), reader, columns=compared
-    )
-    return Table(name, title, told, pd.DataFrame(rows), columns, notes=notes)
+def _methods(files: Mapping[str, Sequence[str]], config: schema.Config) -> Table:
+    from utaca.methods import METHODS
+
+    return methods(*split(files, ["methods"], config), METHODS, config)
+
+
+MAKERS = {
+    "methods": _methods,
+    "equal_budgets": lambda files, config: equal_budgets(*split(files, ["budgets"], config), config),
+}

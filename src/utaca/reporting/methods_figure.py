@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from utaca.reporting import palette
-from utaca.reporting.figures import SMALL, drawing
-from utaca.reporting.methods import compared
+from utaca.reporting.figures import SMALL, bars, drawing, title
+from utaca.reporting.methods import compared, split
 from utaca.reporting.points import CAS, Point
 from utaca.reporting.statistics import Draws
-from utaca.reporting.tables import corpus_in_words, save_frame
+from utaca.reporting.tables import counted
 from utaca.settings import schema
 
 if TYPE_CHECKING:
@@ -26,16 +25,12 @@ _BESIDE = ("infllm", "utaca")
 _MEASURES = {"attended": "attended keys a token", "seconds": "seconds a token"}
 
 
-def draw(own: Sequence[Point], blocks: Sequence[Point], directory: str | Path, config: schema.Config) -> None:
-    """CAS over attended keys and over time a token, with 95 % intervals; ``compared.csv``, PNG and SVG.
+def draw(frame: pd.DataFrame, directory: str | Path, config: schema.Config) -> None:
+    """CAS over attended keys and over time a token, with 95 % intervals; ``compared.png`` and ``.svg``.
 
     A column a family of methods, a line a method over its nominal budgets, an open marker under the settings of its
-    source; UT-ACA and InfLLM stand in every panel. ``own`` and ``blocks`` are as in :func:`methods`, of all suites.
+    source; UT-ACA and InfLLM stand in every panel. ``frame`` is that of :func:`figures`.
     """
-    shown = [point for point in own if not point.lacks] + compared(blocks, config)
-    documents = len(own[0].documents)
-    frame = figures(shown, Draws.of(documents, config, "test"))
-    save_frame(frame, Path(directory) / "compared.csv")
     families = list(dict.fromkeys(name for name in frame["family"] if name not in _BESIDE))
     # A trigger on another method is UT-ACA's and has a panel of its own.
     triggers = frame["decoder"].str.startswith("utaca-").any()
@@ -45,20 +40,23 @@ def draw(own: Sequence[Point], blocks: Sequence[Point], directory: str | Path, c
         for column, name in enumerate(columns):
             for panel, measure in zip(grid[:, column], _MEASURES, strict=True):
                 _panel(panel, frame, name, measure)
-            grid[0, column].set_title(palette.TITLES[name], fontsize=9, loc="left")
+            grid[0, column].set_title(palette.FAMILIES[name].title, fontsize=9, loc="left")
             handles, labels = grid[0, column].get_legend_handles_labels()
             grid[1, column].legend(
                 handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=SMALL, handlelength=3
             )
         for panel in grid[:, 0]:
             panel.set_ylabel("CAS %")
-        told = f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}, {documents} documents"
-        canvas.suptitle(f"{told}; open: its source's settings", fontsize=SMALL)
+        canvas.suptitle(f"{title(frame, config)}; open: its source's settings", fontsize=SMALL)
 
 
-def figures(shown: Sequence[Point], draws: Draws) -> pd.DataFrame:
-    """A row a point that generated anything: what it attends to, its time a token, its CAS with 95 % interval."""
-    rows = []
+def figures(own: Sequence[Point], blocks: Sequence[Point], config: schema.Config) -> pd.DataFrame:
+    """A row a point that generated anything: what it attends to, its time a token, its CAS with 95 % interval.
+
+    ``own`` and ``blocks`` are as in :func:`utaca.reporting.methods.methods`, of all suites.
+    """
+    shown = [point for point in own if not point.lacks] + compared(blocks, config)
+    draws, rows = Draws.of(len(own[0].documents), config, "test"), []
     for point in shown:
         if not point.sums["n_generated"].sum() > 0:
             continue
@@ -77,7 +75,7 @@ def figures(shown: Sequence[Point], draws: Draws) -> pd.DataFrame:
             }
         )
     names = ["method", "decoder", "family", "budget", *_MEASURES, "cas_pct", "cas_pct_low", "cas_pct_high"]
-    return pd.DataFrame(rows, columns=names)
+    return counted(pd.DataFrame(rows, columns=names), own[0].documents)
 
 
 def _panel(panel: Axes, frame: pd.DataFrame, family: str, measure: str) -> None:
@@ -102,13 +100,9 @@ def _panel(panel: Axes, frame: pd.DataFrame, family: str, measure: str) -> None:
             points = own[(own["budget"] > 0) == budgets].sort_values([measure, "cas_pct"], kind="stable")
             if points.empty:
                 continue
-            # An interval may miss its figure by a rounding error.
-            bars = np.maximum(
-                [points["cas_pct"] - points["cas_pct_low"], points["cas_pct_high"] - points["cas_pct"]], 0
-            )
             # In the legend once, be it with budgets or without.
             name = own["method"].iloc[0] if budgets or not (own["budget"] > 0).any() else None
-            panel.errorbar(points[measure], points["cas_pct"], yerr=bars, label=name, **plain)
+            panel.errorbar(points[measure], points["cas_pct"], yerr=bars(points, "cas_pct"), label=name, **plain)
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -116,3 +110,7 @@ def _panel(panel: Axes, frame: pd.DataFrame, family: str, measure: str) -> None:
     panel.tick_params(axis="x", labelsize=SMALL)
     panel.set_xlabel(_MEASURES[measure], fontsize=9)
     panel.grid()
+
+
+MAKERS = {"compared": lambda files, config: figures(*split(files, ["methods", "budgets"], config), config)}
+DRAW = {"compared": draw}

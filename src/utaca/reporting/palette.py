@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 INK, MUTED, GRID = "#1c2126", "#59636e", "#dcdfe2"
 """Text, what stands behind (zero lines, intervals of the past), and grids."""
-WHITE, DARK = "#ffffff", "#1c2024"
-"""What figures stand on: white, and the pages' dark cards."""
+WHITE = "#ffffff"
 
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
     "#000000",
@@ -25,39 +24,34 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
 )
 """Okabe and Ito's colours but yellow, which no edge makes readable on white."""
 OCHRE, GREY = "#a6761d", "#767676"
+PALE = (ORANGE, SKY)
+"""Those with less than 3:1 of contrast to white."""
 
-FAMILIES: Mapping[str, str] = {
-    "utaca": BLUE,
-    "infllm": VERMILLION,
-    "agreement": GREEN,
-    "selection": PURPLE,
-    "eviction": ORANGE,
-    "compression": SKY,
-    "reference": BLACK,
-    "no_detector": OCHRE,
-    "other": GREY,
+
+class Family(NamedTuple):
+    """A family of methods: its title and colour, the marker of a method from block memory, or the methods it has."""
+
+    title: str
+    color: str
+    marker: str = ""
+    members: tuple[str, ...] = ()
+
+
+FAMILIES: Mapping[str, Family] = {
+    "utaca": Family("UT-ACA", BLUE, "o"),
+    "infllm": Family("InfLLM", VERMILLION, "s"),
+    "agreement": Family("Token agreement", GREEN, "^"),
+    "selection": Family(
+        "Selection of tokens or blocks", PURPLE, "", ("retrieval_attention", "tokenselect", "omnikv", "infllm_v2")
+    ),
+    "eviction": Family("Eviction from the cache", ORANGE, "", ("snapkv", "adakv", "fastkv", "h2o")),
+    "compression": Family("Compression", SKY, "", ("llmlingua2", "freqkv")),
+    "reference": Family("All or the nearest tokens", BLACK, "", ("full", "window", "closed_book")),
+    "no_detector": Family("No detector", OCHRE, "X"),
+    "other": Family("Others", GREY),
 }
-"""Colours by family."""
-TITLES: Mapping[str, str] = {
-    "utaca": "UT-ACA",
-    "infllm": "InfLLM",
-    "agreement": "Token agreement",
-    "selection": "Selection of tokens or blocks",
-    "eviction": "Eviction from the cache",
-    "compression": "Compression",
-    "reference": "All or the nearest tokens",
-    "no_detector": "No detector",
-    "other": "Others",
-}
-_MEMBERS: Mapping[str, tuple[str, ...]] = {
-    "selection": ("retrieval_attention", "tokenselect", "omnikv", "infllm_v2"),
-    "eviction": ("snapkv", "adakv", "fastkv", "h2o"),
-    "compression": ("llmlingua2", "freqkv"),
-    "reference": ("full", "window", "closed_book"),
-}
-MARKERS: Mapping[str, str] = {"utaca": "o", "infllm": "s", "agreement": "^", "no_detector": "X"}
-"""Markers of the methods from block memory; members of another family count through :data:`MEMBER_MARKERS`."""
 MEMBER_MARKERS = "Dv<>Ph"
+"""Markers of the members of a family, in their order."""
 LINES = ("-", "--", ":", "-.")
 """Lines of a method's curves: the main one, then other policies and detectors."""
 
@@ -76,36 +70,25 @@ def family(method: str) -> str:
     >>> family("utaca-retrieval_attention"), family("h2o"), family("my-method")
     ('utaca', 'eviction', 'other')
     """
-    if (trigger := method.partition("-")[0]) in MARKERS:
+    trigger = method.partition("-")[0]
+    if trigger in FAMILIES and FAMILIES[trigger].marker:
         return trigger
-    return next((name for name, members in _MEMBERS.items() if method in members), "other")
+    return next((name for name, own in FAMILIES.items() if method in own.members), "other")
 
 
 def mark(method: str) -> Mark:
     """Colour, edge and marker of a method; pale colours have an edge of ink."""
-    own = family(method)
-    color = FAMILIES[own]
-    members = _MEMBERS.get(own, ())
-    place = members.index(method) if method in members else 0
-    marker = MARKERS.get(own, MEMBER_MARKERS[place % len(MEMBER_MARKERS)])
-    return Mark(color, color if contrast(color, WHITE) >= 3 else INK, marker)
+    own = FAMILIES[family(method)]
+    place = own.members.index(method) if method in own.members else 0
+    return Mark(own.color, edge(own.color), own.marker or MEMBER_MARKERS[place % len(MEMBER_MARKERS)])
+
+
+def edge(color: str) -> str:
+    """The edge of a mark on white: its own colour, ink where that is too pale."""
+    return INK if color in PALE else color
 
 
 def css() -> str:
     """The colours as custom properties of a style sheet, ``--utaca`` and so on; black is the text's colour."""
-    colors = {name: "var(--text)" if color == BLACK else color for name, color in FAMILIES.items()}
+    colors = {name: "var(--text)" if own.color == BLACK else own.color for name, own in FAMILIES.items()}
     return ":root { " + " ".join(f"--{name}: {color};" for name, color in colors.items()) + " }"
-
-
-def contrast(first: str, second: str) -> float:
-    """Ratio of contrast of two ``#rrggbb`` colours, 1 to 21 (WCAG 2.2)."""
-    low, high = sorted((_luminance(first), _luminance(second)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(color: str) -> float:
-    linear = []
-    for place in (1, 3, 5):
-        value = int(color[place : place + 2], 16) / 255
-        linear.append(value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -110,6 +110,11 @@ def tables() -> Tables:
     return read("paper.yaml", Tables)
 
 
+def beside(known: object, **columns: str) -> dict[str, float]:
+    """Columns ``paper_*`` of figures of the paper, by their names there; NaN where it has none."""
+    return {f"paper_{column}": getattr(known, name, float("nan")) for name, column in columns.items()}
+
+
 def reference_reader(table: dict[str, dict], reader: str) -> str:
     """The paper's reader whose figures stand beside ours: the same one where the table has it, else Llama-3.1-8B."""
     return reader if reader in table else LLAMA

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from utaca.biographies.evidence import condition_of, original
-from utaca.judging.sheets import RANDOM, Correction, HumanScore, matched_labels, matched_scores
-from utaca.records import rows
-from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
-from utaca.reporting import render, statistics
-from utaca.reporting.points import label_in_words
-from utaca.reporting.statistics import Estimate, kappa
-from utaca.reporting.tables import (
-    NAN,
-    Column,
-    Row,
-    Show,
-    Table,
-    corpus_in_words,
-    endpoint_in_words,
-    figure,
-    plain,
-    spread,
+from utaca.judging.sheets import (
+    RANDOM,
+    SPLITS,
+    Correction,
+    HumanScore,
+    matched_labels,
+    matched_scores,
+    read_corrections,
+    read_scores,
 )
+from utaca.records import read, rows
+from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
+from utaca.reporting import statistics
+from utaca.reporting.points import point_in_words
+from utaca.reporting.statistics import Estimate, kappa
+from utaca.reporting.tables import NAN, Row, Table, build_table, plain_if, spread
 from utaca.settings import schema
 from utaca.settings.schema import EVIDENCE
 
@@ -36,30 +34,8 @@ NO_CORRECTIONS, NO_SCORES = "no corrections", "no human scores"
 _CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
 ALL = "all"
 
-
-class HumanStudy(NamedTuple):
-    """Means over the paper's 30 samples, in %."""
-
-    cas: float
-    human: float
-    string_match: float
-
-
-# Table "Preliminary human comparison": Llama-3.1-8B, UT-ACA with at most 96 blocks, Sub.16.
-PAPER_POINT, PAPER = "utaca-K96-sub16", HumanStudy(74.6, 76.6, 27.9)
-
-
-def run_in_words(config: schema.Config, role: str) -> str:
-    """Reader, corpus, the endpoint of ``role`` and the scale of a run."""
-    endpoint: schema.Endpoint = getattr(config, role)
-    return (
-        f"Reader {config.reader.name}; padding corpus {corpus_in_words(config)}; {role} {endpoint_in_words(endpoint)}; "
-        f"scale {config.scale.name}."
-    )
-
-
-def _brackets(config: schema.Config) -> str:
-    return f"Brackets: {statistics.LEVEL:.0%} bootstrap over documents ({config.scale.bootstrap} resamples)."
+# Table "Preliminary human comparison": Llama-3.1-8B, UT-ACA with at most 96 blocks, Sub.16; means over 30 samples, %.
+PAPER_POINT, PAPER = "utaca-K96-sub16", {"cas": 74.6, "human": 76.6, "string_match": 27.9}
 
 
 # Labels
@@ -88,16 +64,10 @@ def labels(
             found.append(_labels_row(name, own[conditions == condition], reviewed, sheet is not None, config))
     every = [pair for own in pairs.values() for pair in own]
     found.append(_labels_row(ALL, pd.concat(tokens.values()), every, sheet is not None, config))
-    caption = (
-        "Token labels and who decided them: the answer's template, the labeller, or a person who changed them. "
-        "Values: shares of the tokens that the template does not decide. "
-        "Agreement and Cohen's kappa compare labeller and person on the tokens that the labeller decided, in reviewed "
-        "answers that chance drew; answers reviewed because their labels were in doubt only count as reviewed and "
-        "changed; the person saw the labeller's label in both. "
-        "The paper verified its labels by hand and reports no figure on that.\n"
-        f"{render.RUN}{run_in_words(config, 'labeller')} {_brackets(config)}"
-    )
-    return Table("labels", "Labels and their verification", caption, pd.DataFrame(found), _labels_columns())
+    n_documents = sum(own["document"].nunique() for own in tokens.values())
+    shows = {"n_reviewed": plain_if("sheet", "n_reviewed", NO_CORRECTIONS)}
+    shows |= {column: plain_if("sheet", column) for column in ("n_changed", "n_compared")}
+    return build_table("labels", found, config, n_documents, f"config seed {config.seed}", shows=shows)
 
 
 def _labels_row(
@@ -138,30 +108,6 @@ def _labels_row(
     return row
 
 
-def _labels_columns() -> tuple[Column, ...]:
-    def reviewed(column: str, otherwise: str = render.MISSING) -> Show:
-        return lambda row: str(row[column]) if row["sheet"] else otherwise
-
-    return (
-        Column("Split", plain("split")),
-        Column("Tokens", plain("n_tokens")),
-        Column("Hallucinated %", figure("hallucinated_pct", 1)),
-        Column("Correct %", figure("correct_pct", 1)),
-        Column("Unknown %", figure("unknown_pct", 1)),
-        Column("Values: hallucinated %", figure("value_hallucinated_pct", 1)),
-        Column("Values: unknown %", figure("value_unknown_pct", 1)),
-        Column("By template", plain("n_template"), folded=True),
-        Column("By labeller", plain("n_endpoint"), folded=True),
-        Column("By a person", plain("n_person"), folded=True),
-        Column("Failed", plain("n_failed")),
-        Column("Reviewed", reviewed("n_reviewed", NO_CORRECTIONS)),
-        Column("Changed", reviewed("n_changed"), folded=True),
-        Column("Compared", reviewed("n_compared"), folded=True),
-        Column("Agreement %", figure("agreement_pct", 1)),
-        Column("Cohen's kappa", figure("kappa", 3), folded=True),
-    )
-
-
 # Scores
 
 
@@ -172,57 +118,36 @@ def human(scores: Sequence[str | Path], sheet: Sequence[HumanScore] | None, conf
     Attributes whose judgement failed are counted and left out.
     """
     judged = rows(list(scores), "scores")
-    pairs = matched_scores(judged, sheet or [])
+    columns = ["suite", "point", "document", "cas", "string_match", "human"]
+    pairs = [row | {"human": score.human} for score, row in matched_scores(judged, sheet or [])]
+    scored = pd.DataFrame(pairs, columns=columns).astype(dict.fromkeys(columns[3:], float))
     points = list(dict.fromkeys((row["suite"], row["point"]) for row in judged)) if sheet is not None else []
     found = [
-        _human_row(suite, point, [pair for pair in pairs if (pair[0].suite, pair[0].point) == (suite, point)], config)
+        _human_row(suite, point, scored[(scored["suite"] == suite) & (scored["point"] == point)], config)
         for suite, point in points
     ]
-    found.append(_human_row(ALL, ALL, pairs, config))
-    frame = pd.DataFrame(found)
+    frame = pd.DataFrame([*found, _human_row(ALL, ALL, scored, config)])
     frame.insert(0, "sheet", sheet is not None)
-    caption = (
-        "Conceptual accuracy by the judge (CAS) and by a person, and string match, of the same answers of the test "
-        "split; attributes whose judgement failed are left out. Difference is CAS minus the person's score, distance "
-        "the mean of its absolute value, r Pearson's correlation over attributes. "
-        "Paper: its means over 30 samples of Llama-3.1-8B, UT-ACA K_max=96, Sub.16: other model and data.\n"
-        f"{render.RUN}{run_in_words(config, 'judge')} {_brackets(config)}"
-    )
-    return Table("human", "CAS beside human scores", caption, frame, _human_columns(config))
+    shows = {"point": point_in_words(config), "n_scored": plain_if("sheet", "n_scored", NO_SCORES)}
+    n_documents = len({row["document"] for row in judged})
+    return build_table("human", frame, config, n_documents, f"config seed {config.seed}", shows=shows)
 
 
-def _human_row(
-    suite: str, point: str, pairs: Sequence[tuple[HumanScore, Mapping[str, Any]]], config: schema.Config
-) -> Row:
-    known = PAPER if point == PAPER_POINT else HumanStudy(NAN, NAN, NAN)
-    compared = [(score, row) for score, row in pairs if row["cas"] is not None]
-    names = sorted({score.document for score, _ in compared})
-    out: Row = {
-        "suite": suite,
-        "point": point,
-        "n_documents": len(names),
-        "n_scored": len(compared),
-        "n_failed_judgements": len(pairs) - len(compared),
-    }
-    place = {name: number for number, name in enumerate(names)}
-    at = np.array([place[score.document] for score, _ in compared], dtype=np.int64)
-    person = np.array([score.human for score, _ in compared], dtype=np.float64)
-    judge = np.array([row["cas"] for _, row in compared], dtype=np.float64)
-    strings = np.array([row["string_match"] for _, row in compared], dtype=np.float64)
+def _human_row(suite: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
+    known = scored[scored["cas"].notna()]
+    names, at = np.unique(known["document"].to_numpy(dtype=object), return_inverse=True)
+    row: Row = {"suite": suite, "point": point, "n_documents": len(names), "n_scored": len(known)}
+    row["n_failed_judgements"] = len(scored) - len(known)
+    judge, person, strings = (known[name].to_numpy() for name in ("cas", "human", "string_match"))
     counts = statistics.resamples(len(names), config.scale.bootstrap, config.seed, "human")
-
-    def total(values: np.ndarray) -> np.ndarray:
-        """Sums by document."""
-        return np.bincount(at, weights=values, minlength=len(names))
-
-    size = total(np.ones(len(compared)))
     means = {"cas": judge, "human": person, "string_match": strings, "difference": judge - person}
     for name, values in (means | {"distance": np.abs(judge - person)}).items():
-        spread(out, f"{name}_pct", statistics.ratio_interval(total(values), size, counts), 100)
-    moments = np.stack([total(v) for v in (np.ones(len(compared)), judge, person, judge**2, person**2, judge * person)])
+        spread(row, f"{name}_pct", statistics.mean_interval(values, at, counts), 100)
+    products = (np.ones(len(known)), judge, person, judge**2, person**2, judge * person)
+    moments = np.stack([np.bincount(at, values, len(names)) for values in products])
     value = float(_correlation(moments.sum(1)))
-    spread(out, "correlation", statistics.interval(value, _correlation(moments @ counts.T)))
-    return out | {f"paper_{name}_pct": figure for name, figure in known._asdict().items()}
+    spread(row, "correlation", statistics.interval(value, _correlation(moments @ counts.T)))
+    return row | {f"paper_{name}_pct": x if point == PAPER_POINT else NAN for name, x in PAPER.items()}
 
 
 def _correlation(moments: np.ndarray) -> np.ndarray:
@@ -234,19 +159,15 @@ def _correlation(moments: np.ndarray) -> np.ndarray:
         return np.where(spread > 1e-9 * n**4, (n * xy - x * y) / np.sqrt(spread), np.nan)
 
 
-def _human_columns(config: schema.Config) -> tuple[Column, ...]:
-    return (
-        Column("Point", lambda row: label_in_words(row["point"], config)),
-        Column("Documents", plain("n_documents"), folded=True),
-        Column("Scored", lambda row: str(row["n_scored"]) if row["sheet"] else NO_SCORES),
-        Column("CAS %", figure("cas_pct", 1)),
-        Column("Human %", figure("human_pct", 1)),
-        Column("String match %", figure("string_match_pct", 1)),
-        Column("Difference", figure("difference_pct", 1)),
-        Column("Distance", figure("distance_pct", 1), folded=True),
-        Column("r", figure("correlation", 3)),
-        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
-        Column("paper CAS %", figure("paper_cas_pct", 1), folded=True),
-        Column("paper human %", figure("paper_human_pct", 1)),
-        Column("paper string match %", figure("paper_string_match_pct", 1), folded=True),
-    )
+def _labels(files: Mapping[str, Sequence[str]], config: schema.Config) -> Table:
+    uncorrected = {split: read(files[f"{split}_uncorrected"], "labels") for split in SPLITS}
+    corrected = {split: read(path, "labels") for split, path in zip(SPLITS, files["labels"], strict=True)}
+    sheet = next((read_corrections(Path(path)) for path in files["label_sheet"]), None)
+    return labels(uncorrected, corrected, sheet, config)
+
+
+def _human(files: Mapping[str, Sequence[str]], config: schema.Config) -> Table:
+    return human(files["judged"], next((read_scores(Path(path)) for path in files["score_sheet"]), None), config)
+
+
+MAKERS = {"labels": _labels, "human": _human}

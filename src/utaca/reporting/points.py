@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -200,6 +201,11 @@ def label_in_words(label: str, config: schema.Config) -> str:
     return name_in_words(point, config) if point else label
 
 
+def point_in_words(config: schema.Config) -> Callable[[Mapping[str, Any]], str]:
+    """Shows the name of a row's point, whose label is in its column ``point``."""
+    return lambda row: label_in_words(row["point"], config)
+
+
 def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Collection[str] = ()) -> list[Point]:
     """Operating points in the order of the answer files, those of several suites or seeds once; of labels ``only``.
 
@@ -226,10 +232,7 @@ def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Co
         documents = documents or answering
         if documents != answering:
             raise UserError(f"operating point {name} answers other documents than the first; decode the suite again")
-        first = own.iloc[0]
-        key = first["method"], int(first["budget"]), first["policy"] or ""
-        lacks = next((end.removeprefix(NOT_RUN) for end in own["finish"] if end.startswith(NOT_RUN)), "")
-        found.append(Point(key, first["detector"] or "", seeds_of(first), documents, _sums(own, judged), lacks))
+        found.append(of_answers(own, documents, _sums(own, judged)))
     known = set(zip(answered["suite"], answered["point"], strict=True))
     for suite, name in zip(scored["suite"], scored["point"], strict=True):
         if (suite, name) not in known:
@@ -237,9 +240,13 @@ def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Co
     return pooled(found)
 
 
-def seeds_of(answer: pd.Series) -> tuple[int, ...]:
-    """The seed of a row of schema "answers", if it has one."""
-    return () if pd.isna(answer["seed"]) else (int(answer["seed"]),)
+def of_answers(answered: pd.DataFrame, documents: tuple[str, ...], sums: dict[str, np.ndarray]) -> Point:
+    """The point of rows of schema "answers", all of one point, with these sums by document."""
+    first = answered.iloc[0]
+    key = first["method"], int(first["budget"]), first["policy"] or ""
+    lacks = next((end.removeprefix(NOT_RUN) for end in answered["finish"] if end.startswith(NOT_RUN)), "")
+    seeds = () if pd.isna(first["seed"]) else (int(first["seed"]),)
+    return Point(key, first["detector"] or "", seeds, documents, sums, lacks)
 
 
 def _frame(paths: Sequence[str | Path], kind: str) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 ``python -m utaca.reporting.quote --save RUN`` copies what the pages quote of a run from ``results/{run}`` into
 ``docs/snapshots/{run}``, with the run's config and manifest, and refills the pages. Without ``--save`` it refills them
-from what was saved, with ``--check`` it only says which pages differ.
+from what was saved.
 
 A quotation is text between two comments. The first one holds a YAML mapping that says what the text is made of:
 
@@ -82,13 +82,13 @@ def save(run: str, root: Path) -> list[Path]:
 
     Returns the copies. Raises :class:`UserError` where the run has no such file, or no page quotes it.
     """
-    names = sorted(
-        name.partition("/")[2]
-        for name in set().union(*(quoted(page.read_text(encoding="utf-8")) for page in pages(root)))
-        if name.partition("/")[0] == run
-    )
-    if not names:
-        raise UserError(f"no page quotes the run {run}; name one of {', '.join(_runs(root))}.")
+    every: dict[str, set[str]] = {}
+    for page in pages(root):
+        for name in quoted(page.read_text(encoding="utf-8")):
+            every.setdefault(name.partition("/")[0], set()).add(name.partition("/")[2])
+    if run not in every:
+        raise UserError(f"no page quotes the run {run}; name one of {', '.join(sorted(every))}.")
+    names = sorted(every[run])
     source, copies = root / "results" / run, []
     for name in [*names, *ABOUT]:
         found = next((path for folder in FOLDERS if (path := source / folder / name).is_file()), None)
@@ -99,11 +99,6 @@ def save(run: str, root: Path) -> list[Path]:
         elif name in names:
             raise UserError(f"{source} has no {name}, which the docs quote; make the run first.")
     return copies
-
-
-def _runs(root: Path) -> list[str]:
-    every = set().union(*(quoted(page.read_text(encoding="utf-8")) for page in pages(root)))
-    return sorted({name.partition("/")[0] for name in every})
 
 
 def _settings(match: re.Match[str]) -> dict[str, Any]:
@@ -171,34 +166,26 @@ def _cell(text: str, row: Mapping[str, Any], name: str) -> str:
     return cell.replace(f" [{MISSING}, {MISSING}]", "").replace("|", "\\|")
 
 
-def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:
-    """Entry point: 0, or 1 where ``--check`` found pages that differ."""
+def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> None:
+    """Entry point."""
     print_any_letter()
     parser = argparse.ArgumentParser(prog="python -m utaca.reporting.quote", description=__doc__.partition("\n")[0])
     parser.add_argument("--save", metavar="RUN", help="first copy what the pages quote of a run from results/RUN")
-    parser.add_argument("--check", action="store_true", help="change nothing, say which pages differ")
     asked = parser.parse_args(arguments)
     root = root or Path.cwd()
     if asked.save:
         for path in save(asked.save, root):
             print(f"saved {path.relative_to(root)}")
-    differ = False
     for page in pages(root):
         text = page.read_text(encoding="utf-8")
         anew = refill(text, root / SNAPSHOTS)
-        if anew == text:
-            continue
-        differ = True
-        if asked.check:
-            print(f"{page.relative_to(root)} differs from the saved tables; python -m utaca.reporting.quote refills it")
-        else:
+        if anew != text:
             page.write_text(anew, encoding="utf-8")
             print(f"refilled {page.relative_to(root)}")
-    return int(asked.check and differ)
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        main()
     except UserError as error:
         sys.exit(f"Error: {error}")

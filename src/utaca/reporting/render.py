@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
 
 MISSING = "–"
 RUN = "Run: "
@@ -14,26 +17,28 @@ DETAILS = "<details>"
 
 _NUMBER = re.compile(r"[†<>≤≥]?\s?[-−+]?\d[\d.,]*(?:e[-+]?\d+)?\s?%?(?:\s(?:±|→)\s[-−]?\d[\d.,]*|\s?\[[^\]]*\])?|†?–")
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "–": "--",
-    "−": "$-$",
-    "→": r"$\rightarrow$",
-    "†": r"$\dagger$",
-    "\n": " ",
-}
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "±": r"$\pm$",
+        "–": "--",
+        "−": "$-$",
+        "→": r"$\rightarrow$",
+        "†": r"$\dagger$",
+        "\n": " ",
+    }
+)
 
 
 def number(value: object, digits: int) -> str:
@@ -49,9 +54,11 @@ def bracketed(value: object, low: object, high: object, digits: int) -> str:
     return number(value, digits) if MISSING in limits else f"{number(value, digits)} [{limits[0]}, {limits[1]}]"
 
 
-def spread(value: object, sd: object, digits: int) -> str:
-    """A mean with its standard deviation, ``12.3 ± 0.4``."""
-    return number(value, digits) if number(sd, digits) == MISSING else f"{number(value, digits)} ± {number(sd, digits)}"
+def figure(row: Mapping[str, Any], column: str, digits: int) -> str:
+    """A column of a row with its interval, or with its spread over seeds, ``12.3 ± 0.4``, where it has only that."""
+    text = bracketed(row[column], row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
+    sd = number(row.get(f"{column}_sd"), digits)
+    return text if sd == MISSING or "[" in text else f"{text} ± {sd}"
 
 
 def numeric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
@@ -93,32 +100,19 @@ def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def escape(text: str) -> str:
     """``text`` such that LaTeX prints it."""
-    escaped = "".join(_LATEX.get(character, character) for character in text)
-    return escaped.replace(r"K\_max", r"$K_{\max}$")
+    return text.translate(_LATEX).replace(r"K\_max", r"$K_{\max}$")
 
 
 def latex(name: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A ``table*`` as wide as the text, with booktabs rules, labelled ``tab:name``; needs booktabs and graphicx."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "    " + " & ".join(map(escape, cells)) + r" \\"
-
-    sides = "".join("r" if right else "l" for right in numeric(header, rows))
-    return "\n".join(
-        [
-            r"\begin{table*}",
-            r"  \centering",
-            r"  \resizebox{\textwidth}{!}{%",
-            rf"  \begin{{tabular}}{{{sides}}}",
-            r"    \toprule",
-            line(header),
-            r"    \midrule",
-            *map(line, rows),
-            r"    \bottomrule",
-            r"  \end{tabular}}",
-            rf"  \caption{{{escape(caption)}}}",
-            rf"  \label{{tab:{name}}}",
-            r"\end{table*}",
-            "",
-        ]
+    frame = pd.DataFrame(rows, columns=list(header)).map(escape).rename(columns=escape)
+    text = frame.style.hide(axis="index").to_latex(
+        column_format="".join("r" if right else "l" for right in numeric(header, rows)),
+        hrules=True,
+        caption=escape(caption),
+        label=f"tab:{name}",
+        environment="table*",
+        position_float="centering",
     )
+    wide = text.replace(r"\begin{tabular}", r"\resizebox{\textwidth}{!}{\begin{tabular}")
+    return wide.replace(r"\end{tabular}", r"\end{tabular}}")

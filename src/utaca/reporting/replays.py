@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,27 +15,17 @@ import pandas as pd
 
 from utaca.records import check_source, read, rows
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.generation import seeds_in_words
 from utaca.reporting.points import label_in_words
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws
-from utaca.reporting.tables import Column, Row, Show, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.tables import Row, Show, Table, build_table, plain_if, spread
 from utaca.settings import schema
 
 _EQUAL = 1e-6
-_FIGURES = [f"{whose}_{what}" for what in ("cas", "selected", "all_passes", "rollbacks") for whose in ("own", "turned")]
+_SUMS = {"selected": "selected", "all_passes": "selected_with_tentative", "rollbacks": "rollbacks"}
+"""What a decision may change of an answer beside its quality, and the columns of it."""
 KINDS = {"expanded": True, "kept": False}
 CLASSES = ("all", "token differs", "token the same", "helpful", "neutral", "harmful")
-
-
-@dataclass(frozen=True)
-class Files:
-    """Answers with their scores, replays with the scores of changed answers, and the label of the replayed point."""
-
-    answers: Sequence[str | Path]
-    scores: str | Path
-    replays: Sequence[str | Path]
-    replay_scores: str | Path
-    point: str
 
 
 @dataclass(frozen=True)
@@ -55,41 +44,35 @@ class Replayed:
     n_failed: int
 
 
-def replayed(files: Files) -> Replayed:
-    """Replays beside the answers that they were made from.
+def replayed(files: Files, point: str) -> Replayed:
+    """Replays of a point beside the answers that they were made from.
 
+    ``files`` are ``test_answers`` with ``test_scores``, and ``replays`` with the ``replay_scores`` of changed answers.
     Raises :class:`UserError` where files of different runs would be mixed.
     """
-    check_source(files.scores, files.answers)
-    check_source(files.replay_scores, [*files.replays, *files.answers])
-    answers = {row["document"]: row for row in _of(files.point, rows(list(files.answers), "answers"))}
-    own = _by_attribute(_of(files.point, rows(files.scores, "scores")), lambda row: row["document"])
-    changed = _by_attribute(rows(files.replay_scores, "scores"), lambda row: (row["document"], row["point"]))
-    frame = read(files.replays, "replays").to_pandas()
-    found, turned = [], []
-    for row in frame.to_dict("records"):
-        answer, before = answers[row["document"]], own[row["document"]]
-        after = before if row["text"] == answer["text"] else changed[row["document"], str(row["step"])]
-        turned.append(after)
-        found.append(
-            {
-                "own_cas": _quality(before),
-                "turned_cas": _quality(after),
-                "own_selected": answer["selected"],
-                "turned_selected": row["selected"],
-                "own_all_passes": answer["selected_with_tentative"],
-                "turned_all_passes": row["selected_with_tentative"],
-                "own_rollbacks": answer["rollbacks"],
-                "turned_rollbacks": row["rollbacks"],
-                "differs": row["compact_token"] != row["expanded_token"],
-            }
-        )
-    both = frame.join(pd.DataFrame(found, columns=[*_FIGURES, "differs"]).astype({"differs": bool}))
-    known = both[["own_cas", "turned_cas"]].notna().all(axis=1)
+    (scores,), (replay_scores,) = files["test_scores"], files["replay_scores"]
+    check_source(scores, files["test_answers"])
+    check_source(replay_scores, [*files["replays"], *files["test_answers"]])
+    answers = {row["document"]: row for row in _of(point, rows(files["test_answers"], "answers"))}
+    own = _by_attribute(_of(point, rows(scores, "scores")), lambda row: row["document"])
+    changed = _by_attribute(rows(replay_scores, "scores"), lambda row: (row["document"], row["point"]))
+    frame = read(files["replays"], "replays").to_pandas()
+    turned = [
+        own[row["document"]] if row["text"] == answers[row["document"]]["text"]
+        else changed[row["document"], str(row["step"])]
+        for row in frame.to_dict("records")
+    ]  # fmt: skip
+    frame["own_cas"] = pd.Series([_quality(own[name]) for name in frame["document"]], dtype=float)
+    frame["turned_cas"] = pd.Series(list(map(_quality, turned)), dtype=float)
+    for name, column in _SUMS.items():
+        frame[f"own_{name}"] = pd.Series([answers[document][column] for document in frame["document"]], dtype=float)
+        frame[f"turned_{name}"] = frame[column]
+    frame["differs"] = frame["compact_token"] != frame["expanded_token"]
+    known = frame[["own_cas", "turned_cas"]].notna().all(axis=1)
     kept = [after for after, good in zip(turned, known, strict=True) if good]
-    both = both[known].reset_index(drop=True)
-    both["weight"] = both["of"] / both.groupby(["document", "expanded"])["step"].transform("size")
-    return Replayed(both, own, kept, tuple(sorted(answers)), int((~known).sum()))
+    frame = frame[known].reset_index(drop=True)
+    frame["weight"] = frame["of"] / frame.groupby(["document", "expanded"])["step"].transform("size")
+    return Replayed(frame, own, kept, tuple(sorted(answers)), int((~known).sum()))
 
 
 def _of(point: str, found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -119,36 +102,21 @@ def replay(files: Files, config: schema.Config) -> Table:
     was minus the answer with the decision turned; helpful decisions raised CAS, harmful ones lowered it. A replayed
     decision counts for all of its kind in its document that it was drawn from.
     """
-    data = replayed(files)
+    data = replayed(files, config.replays_of)
     counts = statistics.resamples(len(data.documents), config.scale.bootstrap, config.seed, "test")
     table: list[Row] = []
     for kind, expanded in KINDS.items():
         own = data.frame[data.frame["expanded"] == expanded]
         for name in CLASSES:
             table.append({"decision": kind, "class": name, **_effect(own, _member(own, name), data.documents, counts)})
-    columns = (
-        Column("Decision", plain("decision")),
-        Column("Class", plain("class")),
-        Column("Replayed", plain("n_replayed")),
-        Column("Share of its kind %", figure("share_pct", 1)),
-        Column("CAS change", figure("cas_change", 2)),
-        Column("mTokens change", figure("mtokens_change", 1)),
-        Column("with all passes", figure("all_passes_change", 1), folded=True),
-        Column("Rollbacks change", figure("rollbacks_change", 2)),
-    )
-    what = (
-        f"Single-decision counterfactual replay of {label_in_words(config.replays_of, config)} on the test split: one "
-        "decision of the detector is turned, everything else runs on. Changes are what the decision did to its "
-        "answer: the answer as it was minus the answer with the decision turned, means over decisions (CAS in points "
-        "of the answer). Token: whether compact and expanded pass give different tokens. Helpful decisions raised "
-        f"CAS, harmful ones lowered it. Replayed are at most {config.scale.replays} decisions of each kind a document, "
-        f"drawn by chance; each counts for all that it was drawn from. {data.n_failed} replays with failed judgements "
-        "are left out."
-    )
-    told = caption_in_words(
-        what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA, columns=False
-    )
-    return Table("replay", "What the detector's decisions did", told, pd.DataFrame(table), columns)
+    return _made("replay", table, config, len(data.documents), failed=data.n_failed)
+
+
+def _made(
+    name: str, rows: Sequence[Row] | pd.DataFrame, config: schema.Config, n_documents: int, **words: Any
+) -> Table:
+    point = label_in_words(config.replays_of, config)
+    return build_table(name, rows, config, n_documents, point=point, replays=config.scale.replays, **words)
 
 
 def _member(decisions: pd.DataFrame, name: str) -> np.ndarray:
@@ -170,12 +138,7 @@ def _effect(kind: pd.DataFrame, member: np.ndarray, documents: Sequence[str], co
     place = {name: number for number, name in enumerate(documents)}
     at = np.array([place[name] for name in kind["document"]], dtype=np.int64)
     weight = kind["weight"].to_numpy(dtype=np.float64)
-
-    def total(values: np.ndarray) -> np.ndarray:
-        return np.bincount(at, weights=values, minlength=len(documents))
-
-    every, own = total(weight), total(weight * member)
-    spread(row, "share_pct", statistics.ratio_interval(own, every, counts), 100)
+    spread(row, "share_pct", statistics.mean_interval(member.astype(np.float64), at, counts, weight), 100)
     for column, name, factor in (
         ("cas_change", "cas", 100),
         ("mtokens_change", "selected", 1),
@@ -183,7 +146,7 @@ def _effect(kind: pd.DataFrame, member: np.ndarray, documents: Sequence[str], co
         ("rollbacks_change", "rollbacks", 1),
     ):
         change = (kind[f"own_{name}"] - kind[f"turned_{name}"]).to_numpy(dtype=np.float64)
-        spread(row, column, statistics.ratio_interval(total(weight * member * change), own, counts), factor)
+        spread(row, column, statistics.mean_interval(change, at, counts, weight * member), factor)
     return row
 
 
@@ -196,10 +159,12 @@ def bound(files: Files, config: schema.Config) -> Table:
     Any of the replayed decisions may be turned, or none: towards the highest CAS, and towards the fewest selected
     tokens at no lower CAS. What a detector could reach with all decisions right lies beyond either.
     """
-    data = replayed(files)
+    data = replayed(files, config.replays_of)
     documents = [name for name in data.documents if not np.isnan(_quality(data.own[name]))]
     draws = Draws.of(len(documents), config, "test")
-    tokens = {row["document"]: row["selected"] for row in _of(files.point, rows(list(files.answers), "answers"))}
+    tokens = {
+        row["document"]: row["selected"] for row in _of(config.replays_of, rows(files["test_answers"], "answers"))
+    }
     options = {
         name: [(_quality(data.own[name]), tokens[name]), *zip(own["turned_cas"], own["turned_selected"], strict=True)]
         for name, own in ((name, data.frame[data.frame["document"] == name]) for name in documents)
@@ -225,23 +190,7 @@ def bound(files: Files, config: schema.Config) -> Table:
         spread(row, "cas_gain", statistics.ratio_interval(gained[:, 0], ones, draws.documents), 100)
         spread(row, "mtokens_gain", statistics.ratio_interval(gained[:, 1], ones, draws.documents))
         table.append(row)
-    columns = (
-        Column("Decisions", plain("decisions")),
-        Column("CAS %", figure("cas_pct", 2)),
-        Column("mTokens", figure("mtokens", 1)),
-        Column("CAS, to the first row", figure("cas_gain", 2)),
-        Column("mTokens, to the first row", figure("mtokens_gain", 1)),
-        Column("Documents changed", plain("n_changed")),
-        Column("Documents", plain("n_documents"), folded=True),
-    )
-    what = (
-        f"What one better decision of {label_in_words(config.replays_of, config)} a document is worth, with hindsight: "
-        f"of at most {config.scale.replays} replayed decisions of each kind, none is turned or the best one. This is "
-        "reached, not imitated: perfect decisions would reach at least as much. Means over documents; an answer with "
-        "a failed judgement is no option."
-    )
-    told = caption_in_words(what, config, "judge", len(documents), seeds_in_words(config), paper.LLAMA, columns=False)
-    return Table("bound", "What one better decision is worth", told, pd.DataFrame(table), columns)
+    return _made("bound", table, config, len(documents))
 
 
 # Two false positives, two false negatives
@@ -253,56 +202,39 @@ def failures(files: Files, config: schema.Config) -> Table:
     False positives: expansions that left the token as it was, those first whose suppression saves most mTokens. False
     negatives: missed expansions that give another token, those first that raise CAS most when forced. One a document.
     """
-    data = replayed(files)
+    data = replayed(files, config.replays_of)
     frame = data.frame
     gain, saved = frame["turned_cas"] - frame["own_cas"], frame["own_selected"] - frame["turned_selected"]
     wrong = frame.assign(gain=gain.round(6), saved=saved.round(6))
-    found = {
-        "FP": wrong[wrong["expanded"] & ~wrong["differs"]].sort_values(
-            ["saved", "document", "step"], ascending=[False, True, True]
-        ),
-        "FN": wrong[~wrong["expanded"] & wrong["differs"] & (wrong["gain"] > _EQUAL)].sort_values(
-            ["gain", "document", "step"], ascending=[False, True, True]
-        ),
+    kinds = {
+        "FP": (wrong["expanded"] & ~wrong["differs"], "saved"),
+        "FN": (~wrong["expanded"] & wrong["differs"] & (wrong["gain"] > _EQUAL), "gain"),
     }
-    table = [
-        _failure(f"{kind}-{number}", one)
-        for kind, own in found.items()
-        for number, one in enumerate(own.drop_duplicates("document").head(2).to_dict("records"), start=1)
-    ]
-    known = {row["case"]: row for row in table}
-    table = [known.get(name) or _failure(name, None) for name in paper.tables().failures]
+    found: dict[str, Mapping[str, Any]] = {}
+    for kind, (chosen, by) in kinds.items():
+        own = wrong[chosen].sort_values([by, "document", "step"], ascending=[False, True, True])
+        first = own.drop_duplicates("document").head(2).to_dict("records")
+        found |= {f"{kind}-{number}": one for number, one in enumerate(first, start=1)}
+    table = [_failure(name, found.get(name)) for name in paper.tables().failures]
+    shows = {
+        "document": lambda row: row["document"] or "none found",
+        "step": plain_if("found", "step"),
+        **{column: _quoted(column) for column in ("compact_token", "expanded_token")},
+        **{
+            column: _turned(column, digits) for column, digits in (("quality_pct", 1), ("mtokens", 1), ("rollbacks", 0))
+        },
+    }
+    return _made("failures", table, config, len(data.documents), shows=shows)
 
-    def turned(column: str, digits: int) -> Show:
-        def show(row: Mapping[str, Any]) -> str:
-            before, after = (render.number(row[f"{column}_{when}"], digits) for when in ("before", "after"))
-            return render.MISSING if not row["found"] else f"{before} → {after}"
 
-        return show
+def _turned(column: str, digits: int) -> Show:
+    """Shows a figure before and after."""
 
-    columns = (
-        Column("Case", plain("case")),
-        Column("Intervention", plain("intervention"), folded=True),
-        Column("Document", lambda row: row["document"] or "none found"),
-        Column("Step", lambda row: str(row["step"]) if row["found"] else render.MISSING, folded=True),
-        Column("Token, compact", _quoted("compact_token")),
-        Column("Token, expanded", _quoted("expanded_token")),
-        Column("Quality %", turned("quality_pct", 1)),
-        Column("mTokens", turned("mtokens", 1)),
-        Column("Rollbacks", turned("rollbacks", 0)),
-        Column("paper quality %", lambda row: row["paper_quality"]),
-        Column("paper mTokens", lambda row: row["paper_mtokens"], folded=True),
-        Column("paper rollbacks", lambda row: row["paper_rollbacks"], folded=True),
-    )
-    what = (
-        f"False positives and false negatives of {label_in_words(config.replays_of, config)}, each replayed with the "
-        "one decision turned, found among the replayed decisions: expansions that left the token as it was, of which "
-        "those come first whose suppression saves most mTokens; missed expansions that give another token and raise "
-        "CAS, of which those come "
-        "first that raise it most; one a document. They are extremes: table replay tells of all decisions."
-    )
-    told = caption_in_words(what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA)
-    return Table("failures", "False positives and false negatives", told, pd.DataFrame(table), columns)
+    def show(row: Mapping[str, Any]) -> str:
+        before, after = (render.number(row[f"{column}_{when}"], digits) for when in ("before", "after"))
+        return render.MISSING if not row["found"] else f"{before} → {after}"
+
+    return show
 
 
 def _quoted(column: str) -> Show:
@@ -337,8 +269,8 @@ def cases(files: Files, fixed: str, config: schema.Config, count: int = 3) -> Ta
     ``fixed`` is the label of a compact fixed budget, "" where there is none. Those expansions come first without which
     the attribute loses most CAS, of these the ones that raise their token's log-probability most; one a document.
     """
-    data = replayed(files)
-    compact = _by_attribute(_of(fixed, rows(files.scores, "scores")), lambda row: row["document"])
+    data = replayed(files, config.replays_of)
+    compact = _by_attribute(_of(fixed, rows(files["test_scores"], "scores")), lambda row: row["document"])
     found: list[Row] = []
     for one, after in zip(data.frame.to_dict("records"), data.turned, strict=True):
         if not (one["expanded"] and one["differs"]):
@@ -374,40 +306,35 @@ def cases(files: Files, fixed: str, config: schema.Config, count: int = 3) -> Ta
         )
         table = table.drop_duplicates("document").head(count).drop(columns=["lost", "raised"])
 
-    def answered(when: str) -> Show:
-        def show(row: Mapping[str, Any]) -> str:
-            scores = ", ".join(render.number(row[f"{when}_{column}"], 2) for column in ("cas", "string_match"))
-            return f"{row[f'{when}_prediction']} ({scores})"
-
-        return show
-
-    columns = (
-        Column("Document", plain("document")),
-        Column("Attribute", plain("attribute")),
-        Column("Reference", plain("reference")),
-        Column("Rejected token", _quoted("rejected")),
-        Column("Replacement", _quoted("replacement")),
-        Column(
-            "Its rank before",
-            lambda row: "> 10" if pd.isna(row["rank_before"]) else f"{row['rank_before']:.0f}",
-            folded=True,
-        ),
-        Column("log p before", figure("logprob_before", 2), folded=True),
-        Column("log p after", figure("logprob_after", 2), folded=True),
-        Column("UT-ACA (CAS, string match)", answered("adaptive")),
-        Column("without this expansion", answered("suppressed")),
-        Column("under the compact fixed budget", answered("compact")),
-    )
+    shows = {
+        "rank_before": lambda row: "> 10" if pd.isna(row["rank_before"]) else f"{row['rank_before']:.0f}",
+        **{column: _quoted(column) for column in ("rejected", "replacement")},
+        **{when: _answered(when) for when in ("adaptive", "suppressed", "compact")},
+    }
     n_turned = int((data.frame["expanded"] & data.frame["differs"]).sum())
-    what = (
-        f"Expansions of {label_in_words(config.replays_of, config)} that replaced a token and by it changed the score "
-        "of an attribute: "
-        f"{len(found)} of the {n_turned} replayed expansions that replaced a token; those come first without which the "
-        "attribute loses most CAS, one a document. Rank and log-probability are the replacement's under the compact "
-        "and under the expanded budget (paper, one case: rank 3 and -5.13 before, rank 1 and -4.56 after). The compact "
-        "fixed budget is InfLLM's smallest."
-    )
-    told = caption_in_words(
-        what, config, "judge", len(data.documents), seeds_in_words(config), paper.LLAMA, columns=False
-    )
-    return Table("cases", "What an expansion does to a token", told, table, columns)
+    return _made("cases", table, config, len(data.documents), shows=shows, found=len(found), turned=n_turned)
+
+
+def _answered(when: str) -> Show:
+    """Shows an answer with its scores."""
+
+    def show(row: Mapping[str, Any]) -> str:
+        scores = ", ".join(render.number(row[f"{when}_{column}"], 2) for column in ("cas", "string_match"))
+        return f"{row[f'{when}_prediction']} ({scores})"
+
+    return show
+
+
+def _smallest(config: schema.Config) -> str:
+    """The label of the smallest fixed budget on the test split, "" where there is none."""
+    tested = [point for suite in config.suites.values() if suite.split == "test" for point in suite.points]
+    fixed = [point for point in tested if point.method == "infllm"]
+    return min(fixed, key=lambda point: point.budget).label if fixed else ""
+
+
+MAKERS = {
+    "replay": replay,
+    "bound": bound,
+    "failures": failures,
+    "cases": lambda files, config: cases(files, _smallest(config), config),
+}

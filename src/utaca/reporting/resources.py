@@ -6,60 +6,27 @@ from its journal, it is the last part. These figures alone differ between two ru
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow.compute as pc
 
 from utaca.records import read
-from utaca.reporting import render
-from utaca.reporting.tables import NAN, Column, Table
+from utaca.reporting.tables import Table, build_table
 from utaca.settings import schema
 
 TOTAL = "all"
+_MEASURED = ["s", "cpu_time", "max_rss"]
+"""Of a measurement: seconds, processor seconds, MiB."""
+_LARGEST = ("longest_s", "peak_gib")
+"""Columns of which a whole has the largest, not the sum."""
 _USAGE = {"write_biographies": "writer_usage", "label": "labeller_usage", "score": "judge_usage"}
 # In the order of the pipeline; others follow.
 _STAGES = (
     "draw_biographies", "write_biographies", "corpus", "pad", "decode_trajectories", "label", "correct_labels",
     "train_detector", "fit_baselines", "detect", "generate", "label_traces", "score", "score_replays",
 )  # fmt: skip
-
-
-@dataclass
-class Stage:
-    """What the jobs of a stage took: seconds, bytes of the largest, tokens, requests."""
-
-    jobs: int = 0
-    wall: float = 0.0
-    cpu: float = 0.0
-    peak: float = NAN
-    requests: int | None = None
-    tokens: tuple[int, int] | None = None
-    longest: float = 0.0
-
-    def add(self, benchmark: Path) -> None:
-        """Count a job in by its benchmark file."""
-        self.jobs += 1
-        with benchmark.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file, delimiter="\t"):
-                seconds = _number(row["s"])
-                self.wall += seconds
-                self.longest = max(self.longest, seconds)
-                # Short jobs end before their processes are looked at.
-                cpu, peak = _number(row["cpu_time"]), _number(row["max_rss"]) * 2**20
-                self.cpu += 0 if cpu != cpu else cpu
-                self.peak = peak if self.peak != self.peak else max(self.peak, peak if peak == peak else 0)
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return NAN
 
 
 def decoded(trajectories: Mapping[str, Sequence[str]], documents: Mapping[str, str]) -> tuple[int, int]:
@@ -110,25 +77,28 @@ def resources(measured: str | Path, files: Mapping[str, Sequence[str]], config: 
     trajectories, answers, traces, replays and usage, as :attr:`utaca.plan.Plan.named` has them.
     """
     root = Path(measured)
-    stages: dict[str, Stage] = {}
+    parts = [pd.DataFrame(columns=["stage", "job", *_MEASURED])]
     for path in sorted(root.rglob("*.tsv")):
-        stages.setdefault(path.relative_to(root).parts[0].removesuffix(".tsv"), Stage()).add(path)
-    for rule, counted in _tokens(files).items():
-        stages.setdefault(rule, Stage()).tokens = counted
-    for rule, usage in _USAGE.items():
-        if files[usage]:
-            stages.setdefault(rule, Stage()).requests = len(read(files[usage], "usage", ["answers"]))
-    rows = [_row(name, stages[name]) for name in sorted(stages, key=_order)]
-    rows.append(_row(TOTAL, _total(list(stages.values()))))
-    caption = (
-        f"What each stage took, as measured on this machine; run {config.run}. Wall and CPU seconds are sums over a "
-        "stage's jobs, several of which may have run at once; longest: its longest job; peak memory: the largest job's "
-        "resident set. Snakemake samples CPU and memory, every 30 s in jobs longer than that. Tokens read are "
-        "prefilled, once a document; tokens generated include those of passes that were rolled back, or run by "
-        "token agreement to compare with, and those of replays. Requests are those that an endpoint was needed for; "
-        "several may share an answer. Tables and figures are those that were made before this one."
+        stage = path.relative_to(root).parts[0].removesuffix(".tsv")
+        # Short jobs end before their processes are looked at.
+        figures = pd.read_csv(path, sep="\t")[_MEASURED].apply(pd.to_numeric, errors="coerce")
+        parts.append(figures.assign(stage=stage, job=str(path)))
+    jobs = pd.concat(parts).astype(dict.fromkeys(_MEASURED, float)).groupby("stage")
+    frame = jobs.agg(
+        n_jobs=("job", "nunique"),
+        wall_s=("s", "sum"),
+        longest_s=("s", "max"),
+        cpu_s=("cpu_time", "sum"),
+        peak_gib=("max_rss", "max"),
     )
-    return Table("resources", "Time, memory, tokens by stage", caption, pd.DataFrame(rows), _columns())
+    frame["peak_gib"] /= 2**10
+    tokens = pd.DataFrame.from_dict(_tokens(files), orient="index", columns=["tokens_read", "tokens_generated"])
+    requests = {rule: len(read(files[usage], "usage", ["answers"])) for rule, usage in _USAGE.items() if files[usage]}
+    frame = frame.join(tokens, how="outer").join(pd.Series(requests, name="n_requests", dtype=float), how="outer")
+    frame = frame.loc[sorted(frame.index, key=_order)]
+    frame.loc[TOTAL] = frame.agg(lambda column: column.max() if column.name in _LARGEST else column.sum(min_count=1))
+    frame["n_jobs"] = frame["n_jobs"].fillna(0).astype(int)
+    return build_table("resources", frame.rename_axis("stage").reset_index(), config)
 
 
 def _tokens(files: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, int]]:
@@ -152,50 +122,6 @@ def _order(stage: str) -> tuple[int, str]:
     return (_STAGES.index(stage) if stage in _STAGES else len(_STAGES)), stage
 
 
-def _total(stages: Sequence[Stage]) -> Stage:
-    def known(values: Sequence[int | None]) -> int | None:
-        given = [value for value in values if value is not None]
-        return sum(given) if given else None
-
-    tokens = [stage.tokens for stage in stages if stage.tokens]
-    return Stage(
-        jobs=sum(stage.jobs for stage in stages),
-        wall=sum(stage.wall for stage in stages),
-        cpu=sum(stage.cpu for stage in stages),
-        peak=max((stage.peak for stage in stages if stage.peak == stage.peak), default=NAN),
-        requests=known([stage.requests for stage in stages]),
-        tokens=(sum(t[0] for t in tokens), sum(t[1] for t in tokens)) if tokens else None,
-        longest=max((stage.longest for stage in stages), default=0.0),
-    )
-
-
-def _row(name: str, stage: Stage) -> dict[str, Any]:
-    known = stage.jobs > 0
-    return {
-        "stage": name,
-        "n_jobs": stage.jobs,
-        "wall_s": stage.wall if known else NAN,
-        "longest_s": stage.longest if known else NAN,
-        "cpu_s": stage.cpu if known else NAN,
-        "peak_gib": stage.peak / 2**30,
-        "tokens_read": stage.tokens[0] if stage.tokens else NAN,
-        "tokens_generated": stage.tokens[1] if stage.tokens else NAN,
-        "n_requests": NAN if stage.requests is None else stage.requests,
-    }
-
-
-def _columns() -> tuple[Column, ...]:
-    def figure(column: str, digits: int = 0) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: render.number(row[column], digits)
-
-    return (
-        Column("Stage", lambda row: row["stage"]),
-        Column("Jobs", figure("n_jobs")),
-        Column("Wall s", figure("wall_s", 1)),
-        Column("Longest s", figure("longest_s", 1), folded=True),
-        Column("CPU s", figure("cpu_s", 1)),
-        Column("Peak memory GiB", figure("peak_gib", 2)),
-        Column("Tokens read", figure("tokens_read")),
-        Column("Tokens generated", figure("tokens_generated")),
-        Column("Requests", figure("n_requests"), folded=True),
-    )
+MAKERS = {
+    "resources": lambda files, config: resources(Path("results") / config.run / "benchmarks", files, config),
+}

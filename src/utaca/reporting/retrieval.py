@@ -28,11 +28,11 @@ from utaca.layout import Layout
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import check_source, read, rows
-from utaca.reporting import paper, render, statistics
-from utaca.reporting.generation import seeds_in_words
-from utaca.reporting.points import label_in_words
+from utaca.reporting import render, statistics
+from utaca.reporting.points import point_in_words
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Estimate
-from utaca.reporting.tables import Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.tables import Row, Table, build_table, spread
 from utaca.settings import schema
 
 NEIGHBOURS = 1
@@ -61,16 +61,6 @@ def shown(config: schema.Config) -> dict[str, schema.Point]:
     return {label: known[label] for label in labels}
 
 
-@dataclass(frozen=True)
-class Files:
-    """Documents of the test split, and the answers, scores and traces of its points from block memory."""
-
-    documents: Sequence[str | Path]
-    answers: Sequence[str | Path]
-    scores: Sequence[str | Path]
-    traces: Sequence[str | Path]
-
-
 def prompts(config: schema.Config) -> Prompts:
     """How the config's reader is given documents and questions."""
     return Prompts(load_tokenizer(config.reader.path, config.reader.revision))
@@ -95,33 +85,34 @@ class Fact:
 def facts(files: Files, reader: Prompts, config: schema.Config) -> list[Fact]:
     """Every fact that the points of :func:`shown` were asked for; ``reader`` is from :func:`prompts`.
 
+    ``files`` are ``test_documents``, ``test_answers``, ``test_scores`` and ``test_traces``.
     Raises :class:`UserError` where files of different runs would be mixed, where a document was decoded with other
     tokens, and where evidence is not in its document.
     """
-    for path in files.scores:
-        check_source(path, files.answers)
+    for path in files["test_scores"]:
+        check_source(path, files["test_answers"])
     labels = set(shown(config))
     columns = ["document", "point", "question", "n_context"]
     answers = {
         (row["point"], row["document"]): row
-        for row in rows(files.answers, "answers", columns)
+        for row in rows(files["test_answers"], "answers", columns)
         if row["point"] in labels
     }
     if not answers:
-        raise UserError(f"{files.answers[0]} holds no answers; make it again with at least one document")
-    scores = read(files.scores, "scores", ["document", "point", "attribute", "cas"]).to_pandas()
+        raise UserError(f"{files['test_answers'][0]} holds no answers; make it again with at least one document")
+    scores = read(files["test_scores"], "scores", ["document", "point", "attribute", "cas"]).to_pandas()
     judged = scores.set_index(["point", "document", "attribute"])["cas"].astype(float).to_dict()
-    documents = _documents(files.documents, {name for _, name in answers}, reader)
+    documents = _documents(files["test_documents"], {name for _, name in answers}, reader)
     found: dict[tuple[str, str, str], Fact] = {}
     for point, name in answers:
         if name not in documents:
-            raise UserError(f"{files.documents[0]} lacks document {name}, which has answers; make both again")
+            raise UserError(f"{files['test_documents'][0]} lacks document {name}, which has answers; make both again")
         for attribute, spans in documents[name].spans.items():
             aside = NOT_SAID if spans else NO_EVIDENCE
             found[point, name, attribute] = Fact(point, name, judged[point, name, attribute], aside)
     memory = config.reader.memory
     layout = Layout(memory.n_init, memory.n_local, memory.block_size)
-    for path in files.traces:
+    for path in files["test_traces"]:
         _retrieved(path, answers, documents, found, layout, reader)
     return list(found.values())
 
@@ -266,11 +257,12 @@ class Recall:
     def mean(self, values: np.ndarray, of: np.ndarray | None = None) -> Estimate:
         """Mean of ``values`` [n] over the facts, or over those ``of`` [n] that are true, with its interval."""
         chosen = np.ones(len(values), dtype=bool) if of is None else of
-        above, below = (
-            np.bincount(self.document[chosen], weights=x[chosen], minlength=self.counts.shape[1])
-            for x in (values, np.ones(len(values)))
-        )
-        return statistics.ratio_interval(above, below, self.counts)
+        return statistics.mean_interval(values[chosen], self.document[chosen], self.counts)
+
+    def of(self, points: Mapping[str, schema.Point]) -> Row:
+        """What names the point, of those of :func:`shown`."""
+        point = points[self.label]
+        return {"point": self.label, "adaptive": point.method != FIXED, "k": point.budget}
 
     def given(self, row: Row, layer: int | None) -> None:
         """Put recall of a layer, and CAS where it recalled a fact and where not, into a row; NaN without a layer."""
@@ -289,10 +281,10 @@ def recalls(found: Sequence[Fact], config: schema.Config) -> list[Recall]:
     by_point: dict[str, list[Fact]] = {label: [] for label in shown(config)}
     for fact in found:
         by_point[fact.point].append(fact)
-    made = []
+    recalled = []
     for label, own in by_point.items():
         counted = [fact for fact in own if not fact.aside]
-        made.append(
+        recalled.append(
             Recall(
                 label,
                 np.array([documents[fact.document] for fact in counted], dtype=np.int64),
@@ -303,7 +295,7 @@ def recalls(found: Sequence[Fact], config: schema.Config) -> list[Recall]:
                 counts,
             )
         )
-    return made
+    return recalled
 
 
 def by_layer(found: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
@@ -311,10 +303,7 @@ def by_layer(found: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
     points, table = shown(config), []
     for recall in recalls(found, config):
         for layer in range(recall.recalled.shape[1]):
-            row: Row = {
-                "point": recall.label,
-                "adaptive": points[recall.label].method != FIXED,
-                "k": points[recall.label].budget,
+            row = recall.of(points) | {
                 "layer": layer + 1,
                 "best": layer == recall.best,
                 "n_facts": len(recall.recalled),
@@ -330,10 +319,7 @@ def retrieval(found: Sequence[Fact], config: schema.Config) -> Table:
     points, table = shown(config), []
     for recall in recalls(found, config):
         best, every = recall.best, recall.recalled
-        row: Row = {
-            "point": recall.label,
-            "adaptive": points[recall.label].method != FIXED,
-            "k": points[recall.label].budget,
+        row = recall.of(points) | {
             "n_documents": recall.counts.shape[1],
             "n_asked": recall.aside.total(),
             **{why: recall.aside[why] for why in (NO_EVIDENCE, NOT_SAID, IN_VIEW)},
@@ -348,37 +334,14 @@ def retrieval(found: Sequence[Fact], config: schema.Config) -> Table:
         spread(row, "any_recall_pct", recall.mean(every.any(1).astype(float)), 100)
         table.append(row)
     frame = pd.DataFrame(table).astype({"best_layer": "Int64"})
-    columns = (
-        Column("Point", lambda row: label_in_words(row["point"], config)),
-        Column("Facts", plain("n_facts")),
-        Column("Best layer", lambda row: render.MISSING if pd.isna(row["best_layer"]) else str(row["best_layer"])),
-        Column("Recall %, best layer", figure("recall_pct", 1)),
-        Column("mean of layers", figure("mean_recall_pct", 1)),
-        Column("any layer", figure("any_recall_pct", 1)),
-        Column("by chance", lambda row: render.number(row["chance_pct"], 1)),
-        Column("CAS %, recalled", figure("cas_recalled_pct", 1)),
-        Column("CAS %, not recalled", figure("cas_missed_pct", 1)),
-        Column("Recalled", plain("n_recalled"), folded=True),
-        Column("Not recalled", plain("n_missed"), folded=True),
-        Column("Asked", plain("n_asked"), folded=True),
-        Column("Evidence not known", plain(NO_EVIDENCE), folded=True),
-        Column("Not answered in words", plain(NOT_SAID), folded=True),
-        Column("In view anyway", plain(IN_VIEW), folded=True),
-        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
-    )
-    what = (
-        "Whether retrieval finds the block that states a fact, on the test split. A layer recalls a fact where the "
-        "step that begins its value in the answer retrieves there a block that holds tokens of the value in the "
-        "document, or a block beside one. The best layer, counted from 1, is the one that recalls most of these same "
-        "facts; by chance: as many blocks drawn at random. CAS is the judge's, of the facts that the best layer "
-        "recalled and of those that it did not."
-    )
-    notes = (
-        "Left out of recall are facts of which it is not known where the document states them, facts that the answer "
-        "has no sentence on, and facts in view anyway: a whole statement of the value is among the initial tokens or "
-        "in the window. A point with an adaptive budget counts with the blocks of the accepted pass. Figure recall "
-        "has every layer."
-    )
     n_documents = int(frame["n_documents"].max())
-    told = caption_in_words(what, config, "judge", n_documents, seeds_in_words(config), paper.LLAMA, columns=False)
-    return Table("retrieval", "Recall of the gold block", told, frame, columns, notes=notes)
+    return build_table(
+        "retrieval", frame, config, n_documents, shows={"point": point_in_words(config), "best_layer": _layer}
+    )
+
+
+def _layer(row: Mapping[str, Any]) -> str:
+    return render.MISSING if pd.isna(row["best_layer"]) else str(row["best_layer"])
+
+
+MAKERS = {"retrieval": lambda files, config: retrieval(facts(files, prompts(config), config), config)}

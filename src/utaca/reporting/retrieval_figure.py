@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from utaca.reporting import palette
-from utaca.reporting.figures import SMALL, drawing
-from utaca.reporting.tables import corpus_in_words
+from utaca.reporting.figures import SMALL, bars, drawing, title
+from utaca.reporting.retrieval import by_layer, facts, prompts
 from utaca.settings import schema
 
 if TYPE_CHECKING:
@@ -41,21 +41,16 @@ def draw(frame: pd.DataFrame, directory: str | Path, config: schema.Config) -> l
             panel.grid(axis="y")
             if len(fixed):
                 panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns, fontsize=SMALL)
-        run = f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}"
-        canvas.suptitle(f"{run}{'' if len(fixed) else ': no facts to count'}", fontsize=SMALL)
+        canvas.suptitle(title(frame, config) + ("" if len(fixed) else ": no facts to count"), fontsize=SMALL)
     return paths
 
 
 def _recall(panel: Axes, fixed: pd.DataFrame) -> None:
     for number, (k, own) in enumerate(fixed.groupby("k")):
-        color, edge = _look(number)
-        bars = [
-            (own["recall_pct"] - own["recall_pct_low"]).clip(0),
-            (own["recall_pct_high"] - own["recall_pct"]).clip(0),
-        ]
+        color = _COLORS[number % len(_COLORS)]
         panel.errorbar(
-            own["layer"], own["recall_pct"], yerr=bars, label=f"K={k}", color=color, markeredgecolor=edge, capsize=2,
-            marker=_MARKERS[number % len(_MARKERS)], markersize=5, elinewidth=0.7,
+            own["layer"], own["recall_pct"], yerr=bars(own, "recall_pct"), label=f"K={k}", color=color, capsize=2,
+            markeredgecolor=palette.edge(color), marker=_MARKERS[number % len(_MARKERS)], markersize=5, elinewidth=0.7,
             linestyle=palette.LINES[number // len(_COLORS) % len(palette.LINES)],
         )  # fmt: skip
         panel.axhline(own["chance_pct"].iloc[0], color=color, linewidth=0.9, linestyle=":")
@@ -65,18 +60,12 @@ def _recall(panel: Axes, fixed: pd.DataFrame) -> None:
     panel.set_title("Recall by layer; dotted: by chance", fontsize=9, loc="left")
 
 
-def _look(number: int) -> tuple[str, str]:
-    """Colour and edge of the line of a K."""
-    color = _COLORS[number % len(_COLORS)]
-    return color, color if palette.contrast(color, palette.WHITE) >= 3 else palette.INK
-
-
 def _given(panel: Axes, best: pd.DataFrame) -> None:
     best = best.sort_values("k", kind="stable").reset_index(drop=True)
     for name, (label, color, face, marker, aside) in _GIVEN.items():
-        cas, low, high = (best[f"cas_{name}_pct{end}"] for end in ("", "_low", "_high"))
+        cas = f"cas_{name}_pct"
         panel.errorbar(
-            best.index + aside, cas, yerr=[(cas - low).clip(0), (high - cas).clip(0)], label=label, color=color,
+            best.index + aside, best[cas], yerr=bars(best, cas), label=label, color=color,
             markerfacecolor=face, marker=marker, markersize=5, elinewidth=0.7, capsize=2,
         )  # fmt: skip
     panel.set_xticks(range(len(best)), [str(k) for k in best["k"]])
@@ -84,3 +73,7 @@ def _given(panel: Axes, best: pd.DataFrame) -> None:
     panel.set_xlabel("K (blocks)")
     panel.set_ylabel("CAS %")
     panel.set_title("CAS given recall", fontsize=9, loc="left")
+
+
+MAKERS = {"recall": lambda files, config: by_layer(facts(files, prompts(config), config), config)}
+DRAW = {"recall": draw}

@@ -11,9 +11,9 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.records import read
-from utaca.reporting import paper, statistics
-from utaca.reporting.points import fragment, label_in_words, of_label
-from utaca.reporting.tables import VIEWER, Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.reporting import statistics
+from utaca.reporting.points import fragment, of_label, point_in_words
+from utaca.reporting.tables import VIEWER, Row, Table, build_table, spread
 from utaca.settings import schema
 from utaca.settings.schema import BLOCK_METHODS
 
@@ -55,26 +55,8 @@ def scorers(scores: Sequence[str | Path], config: schema.Config) -> Table:
     counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "test")
     groups = [(ALL, judged), *judged.groupby("point", sort=False)]
     rows = [_row(name, own, documents, counts) for name, own in groups]
-    columns = (
-        Column("Point", lambda row: label_in_words(row["point"], config)),
-        Column("Judged attributes", plain("n_judged")),
-        Column("CAS %", figure("cas_pct", 1)),
-        Column("String match %", figure("string_match_pct", 1)),
-        Column("Spearman's rho", figure("spearman", 3)),
-        Column("CAS above by 0.5 %", figure("cas_only_pct", 1)),
-        Column("String match above by 0.5 %", figure("string_only_pct", 1)),
-        Column("Failed judgements", plain("n_failed_judgements"), folded=True),
-    )
-    what = (
-        "Conceptual accuracy by the judge (CAS) beside string match (token F1), attribute by attribute, over all "
-        "judged answers of the test split; points of several suites count once. Spearman's rho over attributes, "
-        "ties sharing their rank. The last columns are attributes of which one of the two is above the other by 0.5 or "
-        "more."
-    )
-    told = caption_in_words(
-        what, config, "judge", len(documents), f"config seed {config.seed}", paper.LLAMA, columns=False
-    )
-    return Table("scorers", "CAS beside string match", told, pd.DataFrame(rows), columns)
+    shows, seed = {"point": point_in_words(config)}, f"config seed {config.seed}"
+    return build_table("scorers", rows, config, len(documents), seed, shows=shows)
 
 
 def disagreements(scores: Sequence[str | Path], config: schema.Config) -> Table:
@@ -90,24 +72,8 @@ def disagreements(scores: Sequence[str | Path], config: schema.Config) -> Table:
     answers = order.groupby(texts, sort=False).size().rename("n_answers")
     frame = order.drop_duplicates(texts).head(SHOWN).join(answers, on=texts)
     keep = ["document", "point", *texts, "cas", "string_match", "difference", "n_answers", "reason"]
-    columns = (
-        Column("Attribute", plain("attribute")),
-        Column("Reference", plain("reference")),
-        Column("Prediction", plain("prediction")),
-        Column("CAS", figure("cas", 2)),
-        Column("String match", figure("string_match", 2)),
-        Column("Answers", plain("n_answers")),
-        Column("First document", lambda row: _linked(row, config), folded=True),
-        Column("First point", lambda row: label_in_words(row["point"], config), folded=True),
-    )
-    what = (
-        "The answers of the test split on which conceptual accuracy (CAS) and string match differ most, the widest "
-        "apart first; answers: how many gave this text."
-    )
-    told = caption_in_words(
-        what, config, "judge", n_documents, f"config seed {config.seed}", paper.LLAMA, columns=False
-    )
-    return Table("disagreements", "Where CAS and string match disagree", told, frame[keep], columns)
+    shows = {"document": lambda row: _linked(row, config), "point": point_in_words(config)}
+    return build_table("disagreements", frame[keep], config, n_documents, f"config seed {config.seed}", shows=shows)
 
 
 def _linked(row: Mapping[str, Any], config: schema.Config) -> str:
@@ -131,11 +97,6 @@ def _row(name: str, judged: pd.DataFrame, documents: np.ndarray, counts: np.ndar
     at = np.searchsorted(documents, known["document"].to_numpy(dtype=object))
     cas, strings = (known[column].to_numpy(dtype=np.float64) for column in ("cas", "string_match"))
     row: Row = {"point": name, "n_judged": len(known), "n_failed_judgements": len(judged) - len(known)}
-
-    def total(values: np.ndarray) -> np.ndarray:
-        return np.bincount(at, weights=values, minlength=len(documents))
-
-    size = total(np.ones(len(known)))
     means = {
         "cas": cas,
         "string_match": strings,
@@ -143,8 +104,14 @@ def _row(name: str, judged: pd.DataFrame, documents: np.ndarray, counts: np.ndar
         "string_only": (strings - cas >= APART).astype(np.float64),
     }
     for column, values in means.items():
-        spread(row, f"{column}_pct", statistics.ratio_interval(total(values), size, counts), 100)
+        spread(row, f"{column}_pct", statistics.mean_interval(values, at, counts), 100)
     resampled = np.array([spearman(cas, strings, weights[at]) for weights in counts])
     value = spearman(cas, strings, np.ones(len(known)))
     spread(row, "spearman", statistics.interval(value, resampled))
     return row
+
+
+MAKERS = {
+    "scorers": lambda files, config: scorers(files["judged"], config),
+    "disagreements": lambda files, config: disagreements(files["judged"], config),
+}

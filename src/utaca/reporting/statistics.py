@@ -109,6 +109,15 @@ def ratio_interval(numerator: np.ndarray, denominator: np.ndarray, counts: np.nd
     return interval(float(ratio(numerator, denominator)), ratio(numerator, denominator, counts))
 
 
+def mean_interval(
+    values: np.ndarray, document: np.ndarray, counts: np.ndarray, weights: np.ndarray | None = None
+) -> Estimate:
+    """The mean of ``values`` [n], of documents that are columns ``document`` [n] of ``counts``, with its interval."""
+    each = np.ones(len(values)) if weights is None else weights
+    above, below = (np.bincount(document, weights=x, minlength=counts.shape[1]) for x in (values * each, each))
+    return ratio_interval(above, below, counts)
+
+
 def paired_difference(
     first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray], counts: np.ndarray
 ) -> Estimate:

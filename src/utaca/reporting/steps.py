@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from utaca.records import read
-from utaca.reporting.generation import seeds_in_words
 from utaca.reporting.points import Point, name_in_words, of_label, pooled
 from utaca.reporting.statistics import Draws
-from utaca.reporting.tables import Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.tables import Row, Table, build_table, spread
 from utaca.settings import schema
 
 FROM = (0, 6, 12, 24, 40, 60, 90)
@@ -50,12 +48,9 @@ def steps(traces: Sequence[str | Path], config: schema.Config, only: Collection[
         for span, first in enumerate(FROM):
             spread(row, f"from_{first}_pct", point.estimate(f"sum {span}", f"count {span}", draws), 100)
         rows.append(row)
-    named = [f"{first} to {last - 1}" for first, last in pairwise(FROM)] + [f"{FROM[-1]} on"]
-    shown = (
-        Column("Point", plain("point")),
-        Column("Seeds", plain("seeds"), folded=True),
-        *(Column(name, figure(f"from_{first}_pct", 1)) for name, first in zip(named, FROM, strict=True)),
-    )
-    what = "Share of tokens, in percent, that were rolled back and generated again, by their step in the answer."
-    told = caption_in_words(what, config, "labeller", len(documents), seeds_in_words(config), "", columns=False)
-    return Table("steps", "Expansions by step", told, pd.DataFrame(rows), shown)
+    return build_table("steps", rows, config, len(documents))
+
+
+MAKERS = {
+    "steps": lambda files, config: steps(files["test_traces"], config, config.shown("test", "generation")),
+}

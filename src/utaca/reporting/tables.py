@@ -6,16 +6,17 @@ standard deviation over detector seeds, ``paper_*`` the paper's figures; tokens,
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from utaca.records import atomic_path, read
+from utaca.records import atomic_path
 from utaca.reporting import paper, render, statistics
+from utaca.reporting.registry import ENTRIES, Files
 from utaca.reporting.statistics import Estimate
 from utaca.settings import schema
 from utaca.settings.machine import chosen_dtype
@@ -63,6 +64,17 @@ class Table:
         return [column.header for column in shown], [[column.show(row) for column in shown] for row in rows]
 
 
+def make(name: str, files: Files, config: schema.Config, folder: str | Path) -> None:
+    """Make a table or figure of the registry from ``files`` and leave its files in ``folder``."""
+    module = import_module(f"{__package__}.{ENTRIES[name].module}")
+    result = module.MAKERS[name](files, config)
+    if isinstance(result, Table):
+        save(result, folder)
+    else:
+        save_frame(result, Path(folder) / f"{name}.csv")
+        module.DRAW[name](result, folder, config)
+
+
 def save(table: Table, directory: str | Path) -> list[Path]:
     """Write ``{name}.csv``, ``.md`` and ``.tex`` into a folder."""
     header, rows = table.cells(folded=False)
@@ -81,6 +93,19 @@ def save(table: Table, directory: str | Path) -> list[Path]:
 def save_frame(frame: pd.DataFrame, path: str | Path) -> None:
     """Write figures that no table is made of as CSV."""
     _write(Path(path), _csv(frame))
+
+
+def counted(frame: pd.DataFrame, documents: Sequence[str]) -> pd.DataFrame:
+    """A figure's numbers with the number of documents, which is no column, for its title."""
+    frame.attrs["n_documents"] = len(documents)
+    return frame
+
+
+def read_frame(path: str | Path) -> pd.DataFrame:
+    """A table's CSV as :func:`save` left it; texts are empty where they were."""
+    # Empty in every row, they would be taken for numbers.
+    frame = pd.read_csv(path, dtype={"note": object, "over": object})
+    return frame.fillna({column: "" for column in frame.select_dtypes(exclude=["number", "bool"])})
 
 
 def _csv(frame: pd.DataFrame) -> str:
@@ -124,17 +149,11 @@ def what_is_synthetic(config: schema.Config) -> str:
     return " ".join(synthetic)
 
 
-def caption_in_words(
-    what: str, config: schema.Config, role: str, n_documents: int, seeds: str, reference: str, *, columns: bool = True
-) -> str:
-    """``what`` a table shows and whose figures stand beside; then, as a paragraph of its own, what it was made with.
-
-    ``reference`` is a reader of the paper; ``columns`` says whether the table has columns of the paper's figures.
-    """
-    same = "same reader model, other data" if reference == config.reader.name else "other model and data"
-    beside = f" Paper: its figure with {paper.NAMES[reference]}, {same}." if columns else ""
-    seen = f"{n_documents} documents; {seeds}; {intervals_in_words(config)}"
-    return f"{what}{beside}\n{run_in_words(config, role)}; {seen}"
+def seeds_in_words(config: schema.Config) -> str:
+    """The seeds that the operating points of a config use where they name none."""
+    number = config.generation.seeds or config.scale.detector_seeds
+    detector = f"{number} detector seeds" if number > 1 else f"detector seed {config.detector_seed}"
+    return f"config seed {config.seed}, {detector}"
 
 
 def run_in_words(config: schema.Config, role: str) -> str:
@@ -166,64 +185,73 @@ def spread(row: Row, column: str, estimate: Estimate, factor: float = 1) -> None
     row[f"{column}_low"], row[f"{column}_high"] = factor * estimate.low, factor * estimate.high
 
 
+# What people see of a table
+
+
+def build_table(
+    name: str,
+    rows: Sequence[Row] | pd.DataFrame,
+    config: schema.Config,
+    n_documents: int = 0,
+    seeds: str = "",
+    *,
+    shows: Mapping[str, Show] | None = None,
+    columns: Mapping[str, str] | None = None,
+    folded: Mapping[str, bool] | None = None,
+    without: Collection[str] = (),
+    reader: str = paper.LLAMA,
+    lead: str = "",
+    **words: object,
+) -> Table:
+    """The table ``name`` of ``tables.yaml``, of ``n_documents`` and ``seeds``, those of the config where not named.
+
+    ``shows`` are cells that its columns do not describe, by column of the frame. ``columns`` stand in place of those
+    in the file; ``folded`` changes the columns of these headers, those ``without`` are left out. ``reader`` is the
+    paper's reader whose figures stand beside; ``words`` fill in the texts.
+    """
+    about, words = ENTRIES[name], {"reader": paper.NAMES[reader], "run": config.run} | words
+    shown = []
+    for key, spec in (columns or about.columns).items():
+        header = key.removeprefix("+")
+        if header not in without:
+            hidden = (folded or {}).get(header, header != key)
+            shown.append(Column(header.format(**words), _cell(spec, shows or {}), hidden))
+    caption = _filled(about.caption, words)
+    if any(column.header.startswith("paper") for column in shown):
+        same = "same reader model, other data" if reader == config.reader.name else "other model and data"
+        caption += f" Paper: its figure with {paper.NAMES[reader]}, {same}."
+    if about.role:
+        caption += (
+            f"\n{run_in_words(config, about.role)}; {n_documents} documents; {seeds or seeds_in_words(config)}; "
+            f"{intervals_in_words(config)}"
+        )
+    notes = _filled(about.notes, words)
+    return Table(name, about.title, caption, pd.DataFrame(rows), tuple(shown), lead, notes)
+
+
+def _filled(text: str, words: Mapping[str, object]) -> str:
+    return " ".join(text.format(**words).split())
+
+
 def plain(column: str) -> Show:
     """Shows a column as it is."""
     return lambda row: str(row[column])
 
 
-def figure(column: str, digits: int) -> Show:
-    """Shows a number rounded, with its interval where it has one."""
-    return lambda row: render.bracketed(row[column], row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
+def plain_if(condition: str, column: str, otherwise: str = render.MISSING) -> Show:
+    """Shows a column as it is where another one is true."""
+    return lambda row: str(row[column]) if row[condition] else otherwise
 
 
-# Endpoints
-
-
-def endpoints(usage: Mapping[str, str | Path | Sequence[str | Path]], config: schema.Config) -> Table:
-    """What each endpoint was needed for, by role: from files of schema "usage".
-
-    Answers are counted once however many items share them, and whether they were sent for in this run or came from the
-    answer store: the table is the same either way. The cost is theirs, at the prices in the config.
-    """
-    rows: list[Row] = []
-    for role, paths in usage.items():
-        endpoint: schema.Endpoint = getattr(config, role)
-        items = read(paths, "usage").to_pylist()
-        answers = {answer["request"]: answer for item in items for answer in item["answers"]}
-        again = {answer["request"] for item in items for answer in item["answers"][1:]}
-        kinds = Counter(item["failure"] for item in items if item["failure"] is not None)
-        tokens = [sum(answer[f"{part}_tokens"] for answer in answers.values()) for part in ("prompt", "completion")]
-        rows.append(
-            {
-                "role": role,
-                "endpoint": endpoint.name,
-                "model": endpoint.model,
-                "n_items": len(items),
-                "n_answers": len(answers),
-                "n_asked_again": len(again),
-                "n_failed": kinds.total(),
-                "failures": ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
-                "prompt_tokens": tokens[0],
-                "completion_tokens": tokens[1],
-                "cost_usd": endpoint.cost(*tokens),
-            }
-        )
-    columns = (
-        Column("Role", lambda row: row["role"]),
-        Column("Endpoint", lambda row: endpoint_in_words(getattr(config, row["role"]))),
-        Column("Items", lambda row: str(row["n_items"])),
-        Column("Answers needed", lambda row: str(row["n_answers"])),
-        Column("Asked again", lambda row: str(row["n_asked_again"]), folded=True),
-        Column("Failed", lambda row: f"{row['n_failed']} ({row['failures']})" if row["n_failed"] else "0"),
-        Column("Prompt tokens", lambda row: str(row["prompt_tokens"]), folded=True),
-        Column("Completion tokens", lambda row: str(row["completion_tokens"])),
-        Column("Cost USD", lambda row: render.number(row["cost_usd"], 2)),
-    )
-    caption = (
-        "What the endpoints were needed for. An item is a "
-        "biography, a stated fact to label or an attribute to score; items that ask the same share an answer. Asked "
-        "again: answers sent for because the one before could not be used. Answers count the same whether they were "
-        "sent for or found in the answer store; the cost is theirs, at the prices in the config (0: none given).\n"
-        f"{render.RUN}reader {config.reader.name}; scale {config.scale.name}."
-    )
-    return Table("endpoints", "Endpoints", caption, pd.DataFrame(rows), columns)
+def _cell(spec: str, shows: Mapping[str, Show]) -> Show:
+    """How ``tables.yaml`` describes a cell, and no more: "column", "column?", "column 1" or "column [1]"."""
+    column, _, digits = spec.partition(" ")
+    column, dash = column.removesuffix("?"), column.endswith("?")
+    if column in shows:
+        return shows[column]
+    if not digits:
+        return (lambda row: str(row[column] or render.MISSING)) if dash else plain(column)
+    places = int(digits.strip("[]"))
+    if digits.startswith("["):
+        return lambda row: render.figure(row, column, places)
+    return lambda row: render.number(row[column], places)

@@ -10,24 +10,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from utaca.detection.training.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.detection import Detections, resampled_metrics
-from utaca.reporting.generation import seeds_in_words
-from utaca.reporting.points import Point, pooled, seeds_of, setting_in_words, totals
+from utaca.reporting.detection import Detections, loaded, measured
+from utaca.reporting.points import Point, of_answers, pooled, setting_in_words, totals
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import NAN, Column, Row, Table, caption_in_words, figure, plain, spread
+from utaca.reporting.tables import NAN, Row, Table, build_table, spread
 from utaca.settings import schema
-from utaca.settings.schema import NOT_RUN
 from utaca.tasks.registry import TASKS
-
-_UNITS = (
-    "Score is the task's official one, the mean over rows. mTokens is the nominal budget a generated token, in the "
-    "accepted pass; of full attention and without a document, all tokens. Intervals are drawn over what rows share: "
-    "paragraphs, meetings, books."
-)
 
 
 @dataclass(frozen=True)
@@ -46,24 +38,16 @@ class Asked:
         return Draws.of(len(self.points[0].documents), self.config, f"tasks/{self.name}")
 
 
-@dataclass(frozen=True)
-class Files:
-    """Rows, answers and scores of sets, a file of each a set."""
-
-    examples: Sequence[str]
-    answers: Sequence[str]
-    scores: Sequence[str]
-
-
 def asked(files: Files, config: schema.Config) -> list[Asked]:
-    """The sets that were asked. Raises :class:`UserError` where scores are those of other answers, or rows lack one."""
+    """The sets that were asked, from ``task_examples``, ``task_answers`` and ``task_scores``, a file of each a set.
+
+    Raises :class:`UserError` where scores are those of other answers, or rows lack one.
+    """
     found = []
-    for paths in zip(files.examples, files.answers, files.scores, strict=True):
+    for paths in zip(*(files[f"task_{what}"] for what in ("examples", "answers", "scores")), strict=True):
         name = Path(paths[0]).parent.name
-        examples, answers, scores = (
-            read(path, kind).to_pandas()
-            for path, kind in zip(paths, ("examples", "answers", "task_scores"), strict=True)
-        )
+        kinds = ("examples", "answers", "task_scores")
+        examples, answers, scores = (read(path, kind).to_pandas() for path, kind in zip(paths, kinds, strict=True))
         check_source(paths[2], [paths[1]])
         table = answers.rename(columns={"document": "example"}).merge(
             scores, on=["example", "suite", "point"], validate="one_to_one"
@@ -79,14 +63,10 @@ def asked(files: Files, config: schema.Config) -> list[Asked]:
 
 
 def _point(own: pd.DataFrame) -> Point:
-    first = own.iloc[0]
-    lacks = next((end.removeprefix(NOT_RUN) for end in own["finish"] if end.startswith(NOT_RUN)), "")
     sums = pd.DataFrame(totals(own)).assign(score=own["score"].to_numpy(), examples=1.0)
     sums["n_document"] = sums["n_context"] + sums["dropped"]
     grouped = sums.groupby(own["document"].to_numpy(), sort=True).sum(min_count=1)
-    key = first["method"], int(first["budget"]), first["policy"] or ""
-    summed = {column: grouped[column].to_numpy() for column in grouped}
-    return Point(key, first["detector"] or "", seeds_of(first), tuple(grouped.index), summed, lacks)
+    return of_answers(own, tuple(grouped.index), {column: grouped[column].to_numpy() for column in grouped})
 
 
 Identity = tuple[paper.Point, str]
@@ -138,38 +118,8 @@ def ood(files: Files, config: schema.Config) -> Table:
     """Every point of every set under its official score (paper, table of three benchmarks)."""
     sets = asked(files, config)
     rows = [_row(group, identity, config) for group in groups(sets) for identity in group.points]
-    columns = (
-        Column("Set", plain("set")),
-        Column("Rows are", plain("source")),
-        Column("Method", plain("method")),
-        Column("Setting", plain("setting")),
-        Column("mTokens", figure("mtokens", 1)),
-        Column("Score", figure("score", 2)),
-        Column(f"paper mTokens ({paper.NAMES[paper.LLAMA]})", figure("paper_mtokens", 0)),
-        Column(f"paper score ({paper.NAMES[paper.LLAMA]})", figure("paper_score", 2)),
-        Column("To full attention", figure("difference", 2), folded=True),
-        Column("Metric", plain("metric"), folded=True),
-        Column("Rows", plain("n_rows"), folded=True),
-        Column("Documents", plain("n_documents"), folded=True),
-        Column("Tokens a document", figure("tokens", 0), folded=True),
-        Column("Read %", figure("read_pct", 1), folded=True),
-        Column("Failed", plain("n_failed"), folded=True),
-        Column("Attended", figure("attended", 1), folded=True),
-        Column("Rollbacks a token %", figure("rollbacks_pct", 1), folded=True),
-        Column("Tokens an answer", figure("answered", 1), folded=True),
-        Column("Seconds a token", figure("seconds_per_token", 4), folded=True),
-    )
     absent = [f"{row['method']} was not run on {row['set']}: {row['lacks']}." for row in rows if row["lacks"]]
-    what = f"Benchmarks of other domains, detectors trained on biographies. {' '.join([_UNITS, *absent])}"
-    caption = caption_in_words(what, config, "labeller", _documents(sets), seeds_in_words(config), paper.LLAMA)
-    notes = (
-        "Rows are official where the files have as many rows as the benchmark's own; protocol: its prompts, lengths "
-        "and score on other questions of its kind, which no reader of the project was trained on. Read: methods with "
-        "true positions read documents cut in the middle to the reader's positions. Failed: answers that memory did "
-        "not suffice for, scored 0. QA-8k and the like are the mean of RULER's two tasks, for which the paper gives "
-        "one figure. It names the budgets, and no policy but in the calibration."
-    )
-    return Table("ood", "Benchmarks of other domains", caption, pd.DataFrame(rows), columns, notes=notes)
+    return build_table("ood", rows, config, _documents(sets), absent=" ".join(absent))
 
 
 def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Table:
@@ -197,37 +147,16 @@ def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Ta
             spread(row, "balanced_accuracy_pct", kept[detector], 100)
             row["learned_from"] = ", ".join(_sources(config.detectors[detector]))
             known = paper.tables().calibration.get(group.name, {}).get(key)
-            reference = known[detector in started] if known else paper.Generation(NAN, NAN)
-            rows.append(row | {"paper_mtokens": reference.mtokens, "paper_score": reference.cas})
-    columns = (
-        Column("Set", plain("set")),
-        Column("Setting", plain("setting")),
-        Column("Detector", plain("detector")),
-        Column("mTokens", figure("mtokens", 1)),
-        Column("Score", figure("score", 2)),
-        Column("Gain", figure("gain", 2)),
-        Column("Balanced accuracy on biographies %", figure("balanced_accuracy_pct", 1)),
-        Column(f"paper mTokens ({paper.NAMES[paper.LLAMA]})", figure("paper_mtokens", 2)),
-        Column(f"paper score ({paper.NAMES[paper.LLAMA]})", figure("paper_score", 2)),
-        Column("Learned from", plain("learned_from"), folded=True),
-        Column("Rows are", plain("source"), folded=True),
-        Column("Rows", plain("n_rows"), folded=True),
-        Column("Rollbacks a token %", figure("rollbacks_pct", 1), folded=True),
-    )
-    what = (
-        "Detectors that go on learning from answers to a benchmark's own questions, beside the one that they start "
-        f"from; gain: its score to that one's. {_UNITS}"
-    )
-    caption = caption_in_words(what, config, "labeller", _documents(sets), seeds_in_words(config), paper.LLAMA)
-    return Table("calibration", "Calibration on benchmarks", caption, pd.DataFrame(rows), columns)
+            rows.append(row | paper.beside(known and known[detector in started], mtokens="mtokens", cas="score"))
+    return build_table("calibration", rows, config, _documents(sets))
 
 
 def _balanced(name: str, verdicts: Detections, config: schema.Config) -> Estimate:
     """A detector's balanced accuracy on the tokens of biographies, the mean over its seeds."""
     draws = Draws.of(len(verdicts.documents), config, "detection")
-    measured = [detection_metrics(run.uncertain, verdicts.label)["balanced_accuracy"] for run in verdicts.runs[name]]
-    drawn = resampled_metrics(verdicts, name, draws)["balanced_accuracy"]
-    return statistics.interval(float(np.mean(measured)), drawn)
+    metrics, resampled = measured([verdicts], name, draws)
+    value = float(np.mean([one["balanced_accuracy"] for one in metrics]))
+    return statistics.interval(value, resampled["balanced_accuracy"])
 
 
 def _sources(detector: schema.Detector) -> list[str]:
@@ -256,9 +185,7 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
         "n_failed": int(group.total(identity, "memory")),
         "tokens": float(np.mean([one.tokens for one in group.sets])),
         "lacks": lacks,
-        "paper_mtokens": known.mtokens if known else NAN,
-        "paper_score": known.cas if known else NAN,
-    }
+    } | paper.beside(known, mtokens="mtokens", cas="score")
     figures = {
         "mtokens": ("selected", "n_generated", 1),
         "score": ("score", "examples", 1),
@@ -279,3 +206,9 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
     difference = group.estimate(identity, "score", "examples", minus=full) if compared else Estimate(NAN)
     spread(row, "difference", difference)
     return row
+
+
+MAKERS = {
+    "ood": ood,
+    "calibration": lambda files, config: calibration(files, loaded(files), config),
+}

@@ -35,8 +35,8 @@ from utaca.records import SCHEMAS, read
 from utaca.records.schemas import CORRECT
 from utaca.records.trace_labels import KIND, TRACE_LABELS
 from utaca.reporting import palette
-from utaca.reporting.people import run_in_words
 from utaca.reporting.points import Point, fragment, name_in_words
+from utaca.reporting.tables import run_in_words
 from utaca.settings import schema
 
 # Documents beyond this size of the page are left out, and the page says so.
@@ -118,10 +118,10 @@ def page(
         "traces.html",
         {
             "title": f"Answers of the {split.name} split, token by token",
-            "about": f"{_chosen(len(shown), len(split.ordered()))} {run_in_words(config, 'judge')} "
+            "about": f"{_chosen(len(shown), len(split.ordered()))} {run_in_words(config, 'judge')}. "
             "All people and facts are fictitious.",
             "colours": {
-                name: palette.FAMILIES[name]
+                name: palette.FAMILIES[name].color
                 for name in dict.fromkeys(palette.family(row["method"]) for row in split.points.values())
             },
             "points": [

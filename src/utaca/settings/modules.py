@@ -10,34 +10,32 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 PACKAGE = "utaca"
 _DATA = ("*.txt", "*.json", "*.html", "*.css")
 
 
-def code(script: Path, source: Path, only: tuple[str, str] | None = None) -> str:
+def code(script: Path, source: Path, *more: str) -> str:
     """16 hex digits of the SHA-256 of what :func:`closure` lists, names and contents."""
     digest = hashlib.sha256()
-    for path in closure(script, source, only):
+    for path in closure(script, source, *more):
         digest.update(f"{os.path.relpath(path, source)}\n".encode() + _content(path))
     return digest.hexdigest()[:16]
 
 
-def closure(script: Path, source: Path, only: tuple[str, str] | None = None) -> list[str]:
-    """Source files of the package that ``script`` imports, directly or not, now or inside a function; sorted.
+def closure(script: Path, source: Path, *more: str) -> list[str]:
+    """Source files of the package that ``script`` and ``more`` modules import, directly or not, now or later; sorted.
 
     ``source`` is the folder that holds the package. A package that is reached only because a module inside it
     is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text, JSON, HTML
     and CSS files of reached packages are included; one named like a module (its prompt) with that module alone. So
     are the YAML files under ``data/``, beside ``source``, that a reached module names.
-    ``only`` is a module and the one function of it that the script calls, "" for none: what the module's other
-    functions import is left out.
     """
     full: set[str] = set()
     eager: set[str] = set()
-    _follow(_imports(script, "", source, lazy=True), full, eager, source, only)
+    _follow(_imports(script, "", source, lazy=True).union(more), full, eager, source)
     files = {path for name in full | eager if (path := _file(name, source)).is_file()}
     files.update(*(_texts(path, source) for path in files))
     for folder in {path.parent for path in files if path.suffix == ".py"}:
@@ -62,21 +60,17 @@ def _wanted(data: Path, files: set[Path]) -> bool:
     return module in files or not module.is_file()
 
 
-def _follow(names: frozenset[str], full: set[str], eager: set[str], source: Path, only: tuple[str, str] | None) -> None:
+def _follow(names: frozenset[str], full: set[str], eager: set[str], source: Path) -> None:
     for name in sorted(names):
         if name not in full:
             full.add(name)
-            path, partly = _file(name, source), only is not None and name == only[0]
-            found = _imports(path, name, source, lazy=not partly)
-            if only is not None and partly and only[1]:
-                found |= _imports(path, name, source, lazy=True, function=only[1])
-            _follow(found, full, eager, source, only)
+            _follow(_imports(_file(name, source), name, source, lazy=True), full, eager, source)
         parts = name.split(".")
         for depth in range(1, len(parts)):
             parent = ".".join(parts[:depth])
             if parent not in eager and parent not in full:
                 eager.add(parent)
-                _follow(_imports(_file(parent, source), parent, source, lazy=False), full, eager, source, only)
+                _follow(_imports(_file(parent, source), parent, source, lazy=False), full, eager, source)
 
 
 @cache
@@ -90,13 +84,11 @@ def _exists(name: str, source: Path) -> bool:
 
 
 @cache
-def _imports(path: Path, module: str, source: Path, *, lazy: bool, function: str = "") -> frozenset[str]:
+def _imports(path: Path, module: str, source: Path, *, lazy: bool) -> frozenset[str]:
     if not path.is_file():
         # a folder without __init__
         return frozenset()
     tree, named = _parsed(path)
-    if function:
-        (tree,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found: set[str] = set()
     for node in _statements(tree, lazy, named):
@@ -126,9 +118,6 @@ def _imports(path: Path, module: str, source: Path, *, lazy: bool, function: str
     return frozenset(found - {module})
 
 
-# The trees of all modules, kept, are so many objects that they slow down every collection of garbage
-# and the end of the process. A few are kept: of the registry, function after function is looked at.
-@lru_cache(maxsize=8)
 def _parsed(path: Path) -> tuple[ast.AST, bool]:
     """A module, and whether its expressions may name others: texts that begin so, or f-strings on its own name."""
     text = path.read_text(encoding="utf-8")
