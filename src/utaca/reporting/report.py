@@ -17,7 +17,6 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from markupsafe import Markup
 
 from utaca.errors import UserError
 from utaca.pages import style
@@ -64,10 +63,10 @@ class Part:
         brief, _, folded = text.partition(f"\n{DETAILS}")
         blocks = list(_blocks(brief))
         place = next((number for number, block in enumerate(blocks) if block.startswith("<div")), len(blocks))
-        self.lead, self.table = (Markup("".join(part)) for part in (blocks[:place], blocks[place:]))
+        self.lead, self.table = ("".join(part) for part in (blocks[:place], blocks[place:]))
         summary, _, rest = folded.partition("\n")
         self.summary = summary.removeprefix("<summary>").removesuffix("</summary>")
-        self.whole = Markup("".join(_blocks(rest.replace("\n</details>", ""))))
+        self.whole = "".join(_blocks(rest.replace("\n</details>", "")))
         self.is_empty = bool(self.table) and _says_nothing(brief)
 
 
@@ -100,7 +99,7 @@ def page(
     template = environment.from_string((files(__package__) / "report.html").read_text(encoding="ascii"))
     html = template.render(
         run=run,
-        style=Markup(f"{style()}\n{palette.css()}"),
+        style=f"{style()}\n{palette.css()}",
         first=FIRST,
         verdict=parts.get("verdict"),
         drawn=[parts[name] for name in FIRST if name in parts and parts[name].image],
