@@ -603,8 +603,8 @@ class Config:
         "and a digest where single keys are set",
     )
     seed: int = setting(0, "seed of people, facts, padding and bootstrap")
-    scale: Scale = setting(Scale(), "sizes")
-    reader: Reader = setting(Reader(), "the language model")
+    scale: Scale = setting(Scale(), "sizes of a run")
+    reader: Reader = setting(Reader(), "the language model that answers")
     corpus: Corpus = setting(Corpus(), "padding prose")
     documents: str = setting(
         "paper",
@@ -617,7 +617,9 @@ class Config:
     labeller: Endpoint = setting(Endpoint(), "endpoint that labels factual tokens")
     judge: Endpoint = setting(Endpoint(), "endpoint that scores answers")
     trajectories: Trajectories = setting(Trajectories(), "what detectors learn from")
-    detectors: dict[str, Detector] = setting({}, "variants of the uncertainty detector, by name")
+    detectors: dict[str, Detector] = setting(
+        {}, "variants of the uncertainty detector, by name; scale=paper brings all of the paper's"
+    )
     detector: str = setting("utaca", "variant that the adaptive operating points use")
     detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
     methods: dict[str, dict[str, Any]] = setting(
@@ -625,7 +627,7 @@ class Config:
         "settings of the context-management methods, by name: those of `config/methods`, the reader's, and what a run "
         "says of them; docs/methods.md lists them",
     )
-    suites: dict[str, Suite] = setting({}, "operating points, by suite")
+    suites: dict[str, Suite] = setting({}, "operating points, by suite; each reader brings its own choice")
     tasks: Tasks = setting(Tasks(), "benchmarks of other domains")
     replayed: str = setting(
         "",
