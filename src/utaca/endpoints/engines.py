@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import (
@@ -29,7 +27,7 @@ from sqlalchemy.schema import CreateTable
 
 from utaca.errors import UserError
 from utaca.settings import machine
-from utaca.settings.database import FORM, Database
+from utaca.settings.database import FORM
 
 PATIENCE_SECONDS = 60.0
 """How long a busy file, or a server that went away, is waited for."""
@@ -40,8 +38,6 @@ _NETWORK = {
     "fuse.beegfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.davfs2", "fuse.gcsfuse", "fuse.glusterfs", "fuse.juicefs",
     "fuse.mfs", "fuse.rclone", "fuse.s3fs", "fuse.smbnetfs", "fuse.sshfs",
 }  # fmt: skip
-# What two processes that find no table agree on; any number would do.
-_LOCK = 0x75746163
 
 
 def table(dialect: str) -> Table:
@@ -65,7 +61,7 @@ def table(dialect: str) -> Table:
 
 
 def open_file(path: Path) -> Engine:
-    """The store in an SQLite file, which is made, or brought up to date, where need be.
+    """The store in an SQLite file, which is made where need be.
 
     Raises :class:`UserError` where it lies on a network file system, or is none.
     """
@@ -109,17 +105,17 @@ def check_local(path: Path) -> None:
         )
 
 
-def open_server(database: Database) -> Engine:
+def open_server(database: URL) -> Engine:
     """The store in a PostgreSQL database, in which the table is made where need be.
 
     Raises :class:`UserError` where the driver is missing, or the database cannot be reached or used.
     """
     try:
         engine = create_engine(
-            URL.create("postgresql+psycopg", database.user, None, database.host, database.port, database.name),
+            database.set(drivername="postgresql+psycopg", query={}),
             isolation_level="AUTOCOMMIT",
             hide_parameters=True,
-            connect_args={"connect_timeout": _CONNECT_SECONDS, "application_name": "utaca", **database.options},
+            connect_args={"connect_timeout": _CONNECT_SECONDS, "application_name": "utaca", **database.query},
         )
     except ImportError as fault:
         raise UserError(
@@ -143,7 +139,7 @@ def open_server(database: Database) -> Engine:
         if "password" in said:
             mend = "put the password into the environment variable PGPASSWORD or into ~/.pgpass"
         elif "does not exist" in said:
-            mend = f"make it on the server (createuser, createdb {database.name}), or correct the URL"
+            mend = f"make it on the server (createuser, createdb {database.database}), or correct the URL"
         elif "permission denied" in said:
             mend = "let an owner of the schema GRANT it"
         raise UserError(f"{database} cannot be used as the answer store ({said}); {mend}") from fault
@@ -155,41 +151,14 @@ def in_words(fault: BaseException) -> str:
 
 
 def _lay_out(connection: Connection, name: str) -> None:
-    """Make the table, or give one of before the requests were kept that column; a foreign one is refused."""
+    """Make the table where there is none; a foreign one is refused."""
     answers = table(connection.dialect.name)
-    if not _missing(connection, answers):
-        return
-    with _alone(connection):
-        # Another process may have been first.
-        missing = _missing(connection, answers)
-        if missing == set(answers.columns.keys()):
-            connection.execute(CreateTable(answers))
-        elif missing == {"request"}:
-            connection.exec_driver_sql("ALTER TABLE answers ADD COLUMN request TEXT NOT NULL DEFAULT ''")
-        elif missing:
-            raise UserError(f"{name} has a table answers of another program's; name another file or database")
-
-
-def _missing(connection: Connection, answers: Table) -> set[str]:
-    """Columns that the table in the database lacks: all of them where there is no table."""
-    wanted = set(answers.columns.keys())
-    found = inspect(connection)
-    if not found.has_table(answers.name):
-        return wanted
-    there = {str(column["name"]) for column in found.get_columns(answers.name)}
-    return wanted - there - {column.name for column in answers.columns if column.system}
-
-
-@contextmanager
-def _alone(connection: Connection) -> Iterator[None]:
-    """A transaction that no other process lays the table out beside."""
-    sqlite = connection.dialect.name == "sqlite"
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if sqlite else "BEGIN")
     try:
-        if not sqlite:
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        yield
-    except BaseException:
-        connection.exec_driver_sql("ROLLBACK")
-        raise
-    connection.exec_driver_sql("COMMIT")
+        connection.execute(CreateTable(answers, if_not_exists=True))
+    except DBAPIError:
+        # A server lets but one of several processes make it, and asks for a right to even where it is there.
+        if not inspect(connection).has_table(answers.name):
+            raise
+    wanted = {column.name for column in answers.columns if not column.system}
+    if not wanted <= {str(column["name"]) for column in inspect(connection).get_columns(answers.name)}:
+        raise UserError(f"{name} has a table answers of another program's; name another file or database")

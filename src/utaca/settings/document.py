@@ -37,7 +37,7 @@ _KEYS = """
 
 
 def page(root: Path) -> str:
-    """The whole page, as Markdown; what it says before its tables stays. ``root`` is the folder that holds ``config/``."""
+    """The whole page, as Markdown, what it says before its tables as it is; ``root`` is the folder of ``config/``."""
     introduction = (root / PAGE).read_text(encoding="utf-8").partition(_GROUPS)[0]
     options = groups(root)
     lines = []
