@@ -35,6 +35,9 @@ def _list(store: Store, _: argparse.Namespace) -> None:
         ],
         columns=["model", "prompt", "shape", "answered", *_SUMS],
     )
+    if rows.empty:
+        print(f"no answers in {store.place}")
+        return
     groups = rows.groupby(["model", "prompt", "shape"])
     answered = groups["answered"].agg(answers="count", first="min", last="max")
     shown = groups[_SUMS].sum().round({"seconds": 1}).join(answered).reset_index()
