@@ -24,7 +24,8 @@ from utaca.methods import METHODS
 from utaca.methods import build as build_method
 from utaca.settings import runs, schema
 from utaca.settings.checks import build, digest, identity, load, validate
-from utaca.settings.command import check_config, config_entries, is_dry_run, targets
+from utaca.settings.command import check_config
+from utaca.settings.command import read as read_command
 from utaca.settings.compose import compose, groups
 from utaca.settings.document import PAGE, SCHEMA, json_text, page
 from utaca.settings.machine import free_memory, gpus, processor, prose_files, take_gpu, visible_gpus
@@ -700,8 +701,8 @@ def test_settings_of_methods_are_those_of_their_classes(root: Path) -> None:
 )
 def test_a_command_line_is_read_as_snakemake_reads_it(line: str, wanted: list[str], dry: bool) -> None:
     argv = ["/usr/bin/snakemake", *line.split()]
-    assert targets(argv) == wanted
-    assert is_dry_run(argv) == dry
+    command = read_command(argv)
+    assert (list(command.targets), command.dryrun) == (wanted, dry)
 
 
 # The machine
@@ -709,7 +710,7 @@ def test_a_command_line_is_read_as_snakemake_reads_it(line: str, wanted: list[st
 
 @pytest.mark.parametrize("entry", ["run=a #1", "corpus=/data/my #2/a.jsonl", "corpus=/data/a: b.jsonl", "run=&x y"])
 def test_a_text_that_yaml_reads_otherwise_is_refused(entry: str) -> None:
-    (given,) = config_entries(["snakemake", "biographies", "--config", entry, "--cores", "1"])
+    (given,) = read_command(["snakemake", "biographies", "--config", entry, "--cores", "1"]).config
     with pytest.raises(UserError, match=rf"^--config {re.escape(entry)} is YAML for .*; write it in a config file"):
         check_config([given])
 
@@ -717,7 +718,7 @@ def test_a_text_that_yaml_reads_otherwise_is_refused(entry: str) -> None:
 def test_what_yaml_reads_as_it_is_typed_is_taken() -> None:
     entries = ["run=a", "run='a b'", "run=", "seed=3", "corpus=/a b/it's.jsonl", "judge={use: x}", "corpus=[x]/a.jsonl"]
     check_config(entries)
-    assert config_entries(["snakemake", "--config", *entries]) == entries
+    assert read_command(["snakemake", "--config", *entries]).config == entries
 
 
 def test_gpus_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
