@@ -50,7 +50,7 @@ def results(step: Step) -> list[Tensor]:
 
 @pytest.mark.parametrize(
     ("representatives", "far_positions"),
-    [("attention_mass", "clipped"), ("prefix_sum", "packed"), ("tokens", "packed")],
+    [("attention_mass", "clipped"), ("mean", "packed"), ("tokens", "packed")],
 )
 @pytest.mark.parametrize(
     ("kind", "length", "clipped"),

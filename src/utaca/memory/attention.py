@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from utaca.settings.schema import Memory
 from utaca.sizes import TILE
@@ -116,6 +115,8 @@ def _in_tiles(segments: Sequence[Segment], watched: int, scaling: float) -> tupl
 def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal: bool = False) -> Tensor:
     """Attention mass [B, G, n] that each key [B, G, n, D] gets from all queries [B, H, T, D] together.
 
+    A block's tokens with most of it represent the block (InfLLM).
+
     ``lse`` [B, H, T] is what :func:`attention` gave. The mass of a key is the sum over queries of
     exp(q·k scaling - lse): the softmax denominator of an attention in which the keys ask, the queries answer, and
     -lse / scaling is one more coordinate of each query. That coordinate is split over three, whose sum keeps float32's
@@ -197,26 +198,6 @@ def best(scores: Tensor, count: int) -> Tensor:
 def ranked(scores: Tensor, chosen: Tensor) -> Tensor:
     """The places ``chosen`` [..., k], ascending, best first by ``scores`` [..., n]; of equals the lower place first."""
     return chosen.gather(-1, scores.gather(-1, chosen).argsort(dim=-1, descending=True, stable=True))
-
-
-def relevance(
-    m: Memory, query: Tensor, keys: Tensor, first: int | Tensor, lse: Tensor, scaling: float, *, causal: bool = False
-) -> Tensor:
-    """What the queries [B, H, T, D] give each key [B, G, n, D]: [B, G, n]. A block's best tokens represent it.
-
-    By ``m.representatives``: the attention mass of InfLLM's code, or the linear form of its paper, a key's dot product
-    with the sum of the queries that follow it within the window. ``first`` is the first key's position relative to the
-    first query's. With ``causal`` the keys are the queries' own tokens.
-    """
-    if not keys.shape[2]:
-        return lse.new_zeros(*keys.shape[:3])
-    if m.representatives == "attention_mass":
-        return received(query, keys, lse, scaling, causal=causal)
-    grouped = query.to(lse.dtype).unflatten(1, (keys.shape[1], -1)).sum(2)
-    sums = pad(grouped.cumsum(2), (0, 0, 1, 0))
-    position, length = first + torch.arange(keys.shape[2], device=keys.device), query.shape[2]
-    followers = sums[:, :, (position + 1 + m.n_local).clamp(0, length)] - sums[:, :, (position + 1).clamp(0, length)]
-    return (keys.to(lse.dtype) * followers).sum(-1)
 
 
 def represented(m: Memory, keys: Tensor, given: Tensor) -> Tensor:

@@ -31,14 +31,14 @@ from utaca.memory.attention import (
     fused,
     merged,
     ranked,
-    relevance,
+    received,
     represented,
     token_scores,
 )
 from utaca.memory.store import Store
 from utaca.readers.attention import Rotation
 from utaca.readers.load import Reader
-from utaca.settings.schema import OWN, PACKED, TOKENS, UNWEIGHTED, Memory
+from utaca.settings.schema import MASS, OWN, PACKED, TOKENS, Memory
 
 Capture = Callable[[Tensor, "int | Tensor", float], Tensor]
 """What a signal keeps of a layer's retrieval, see :class:`utaca.detection.signal.Signal`."""
@@ -51,8 +51,8 @@ class BlockMemory:
     ``settings`` are those that it was read with. Of each layer it keeps keys and values (``stores``) and the
     representative keys of the far blocks (``representatives`` [G * D, blocks], in float32 at least; along the blocks,
     scores of a long document are found fastest; none where every token represents its block). ``given`` [G, n] is the
-    relevance of the window's tokens so far, by which the window's blocks will be represented once they have left it
-    (:func:`utaca.memory.attention.relevance`).
+    attention mass (:func:`utaca.memory.attention.received`) of the window's tokens so far, by which the window's blocks
+    will be represented once they have left it.
     ``clipped``: far keys are at one distance, as InfLLM has it; otherwise every key is at its true position, and
     attention to all blocks is full attention. ``branches`` is the class of its branches.
     """
@@ -267,10 +267,10 @@ class Branch:
 
         Those are tokens of the window; where blocks are not the document's alone, they are those of the one step too.
         """
-        step, m, offset, end = self._pending[0], self.memory.settings, self.offset, self.offset + self.given.shape[2]
+        step, offset, end = self._pending[0], self.offset, self.offset + self.given.shape[2]
         query, lse = (torch.cat([getattr(each, name) for each in self._pending], 2) for name in ("query", "lse"))
         self._pending = []
-        if m.representatives in UNWEIGHTED:
+        if self.memory.settings.representatives != MASS:
             return
         # A single token sees itself; several see each other in part.
         before, after = step.behind + (step.size == 1), step.behind + step.size
@@ -279,8 +279,7 @@ class Branch:
             (max(before, offset), min(after, end), slice(before, after), True),
         ):
             if first < last:
-                own, at = self.window[:, 0, :, keys], keys.start - step.behind
-                given = relevance(m, query, own, at, lse, step.scaling, causal=causal)
+                given = received(query, self.window[:, 0, :, keys], lse, step.scaling, causal=causal)
                 self.given[:, :, first - offset : last - offset] += given[:, :, first - keys.start : last - keys.start]
 
     def _represent(self) -> None:

@@ -25,7 +25,6 @@ from utaca.memory.attention import (
     attention,
     attention_and_mass,
     best,
-    relevance,
     represented,
 )
 from utaca.memory.branch import BlockMemory, Branch
@@ -34,7 +33,7 @@ from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
 from utaca.settings.machine import in_turn, return_freed_memory
-from utaca.settings.schema import TOKENS, UNWEIGHTED, Memory
+from utaca.settings.schema import MASS, TOKENS, Memory
 from utaca.sizes import Sizes, chunks, document_bytes
 
 
@@ -123,12 +122,10 @@ class Chunks:
         segments += [Segment(local, old_keys, old_values), Segment(local, own_keys, own_values, causal=True)]
         segments = [segment for segment in segments if segment.keys.shape[2]]
         total = memory.given[layer] = pad(memory.given[layer], (0, count * size))
-        if m.representatives == "attention_mass":
+        if m.representatives == MASS:
             out, given = attention_and_mass(segments, 1 + bool(before), scaling)
         else:
-            out, lse = attention(segments, scaling)
-            near = [] if m.representatives in UNWEIGHTED else [(old_keys, -before), (own_keys, 0)]
-            given = [relevance(m, local, keys, first, lse, scaling) for keys, first in near]
+            out, given = attention(segments, scaling)[0], []
         for chunk, part in enumerate(torch.cat(given, -1) if given else ()):
             total[:, chunk * size : (chunk + 1) * size + before] += part
         self._leave(layer)

@@ -31,8 +31,8 @@ OWN = -1
 
 TOKENS = "tokens"
 """As ``representatives``: every token of a block represents it."""
-UNWEIGHTED = ("mean", TOKENS)
-"""Those ``representatives`` for which it does not matter what a block's tokens were given."""
+MASS = "attention_mass"
+"""As ``representatives``: those tokens of a block that the following window gives most."""
 
 CLIPPED, PACKED = "clipped", "packed"
 """As ``far_positions``: keys at one distance, or side by side before the window."""
@@ -121,13 +121,13 @@ class Memory:
     n_init: int = setting(128, "initial tokens that every step attends to", minimum=0)
     n_local: int = setting(4096, "tokens of the local window", minimum=1)
     representatives: str = setting(
-        "attention_mass",
-        "how a block's representative key is found: the keys most attended by the following window, by "
-        "InfLLM's attention mass or by its linear prefix-sum form, or the mean of all keys; or tokens: every token "
+        MASS,
+        "how a block's representative key is found: the keys most attended by the following window (InfLLM's attention "
+        "mass), or the mean of all keys; or tokens: every token "
         "represents its block, which is ranked by the share that its tokens get of every head's softmax over those of "
         "all far blocks (TokenSelect's votes; each step reads all keys, which must lie on the device: "
         "memory.storage=device)",
-        choices=["attention_mass", "prefix_sum", "mean", TOKENS],
+        choices=[MASS, "mean", TOKENS],
     )
     far_positions: str = setting(
         CLIPPED,
