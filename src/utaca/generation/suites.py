@@ -20,8 +20,7 @@ from utaca.memory.kept import Kept
 from utaca.methods.method import Method
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, progress
-from utaca.records.fingerprint import fingerprint
-from utaca.records.journal import Journal
+from utaca.records.journal import Journal, fingerprint
 from utaca.settings.checks import digest
 from utaca.settings.schema import NOT_RUN, Point
 from utaca.trace import Generation, NotFiniteError, Token
