@@ -481,17 +481,16 @@ def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
     check("device", "cpu")
 
 
-def whole_rule(m: Memory, kind: str, seed: int, length: int, text: int, budgets: list[int], graphs: bool) -> None:
+def whole_rule(m: Memory, kind: str, seed: int, length: int, text: int, budgets: list[int]) -> None:
     """Hold every token of a continuation, hidden states and selected blocks, against the brute-force statement."""
     reader = make_reader(kind, m, seed)
-    reader.settings = replace(reader.settings, graphs=graphs)
     in_float64(reader)
     tokens = some_tokens(length, text)
     continuation = list(zip(some_tokens(len(budgets), 7).tolist(), budgets, strict=True))
     with torch.no_grad():
         expected = infllm(reader.model, m, tokens, continuation)
     document = prefill(reader, tokens)
-    branch = document.branches(document, len(budgets), max(budgets))
+    branch = Branch(document, len(budgets))
     for (token, budget), (hidden, selected) in zip(continuation, expected, strict=True):
         step = branch.step(torch.tensor([token]), budget)
         branch.commit(step)
@@ -518,8 +517,7 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
     kind, seed = data.draw(st.sampled_from(["llama", "llama-wide"])), data.draw(st.integers(0, 3))
     length = data.draw(st.one_of(st.integers(1, 8), st.integers(20, 70)))
     budgets = [data.draw(st.integers(1, 9)) for _ in range(data.draw(st.sampled_from([3, 30])))]
-    graphs = m.storage == "device" and data.draw(st.booleans())
-    whole_rule(m, kind, seed, length, data.draw(st.integers(0, 99)), budgets, graphs)
+    whole_rule(m, kind, seed, length, data.draw(st.integers(0, 99)), budgets)
 
 
 @pytest.mark.parametrize(
@@ -549,7 +547,7 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(
     ]
     with torch.no_grad():
         expected = [infllm(reader.model, m, document.tokens, text) for text in texts]
-    branches = [document.branches(document, length, 11) for _ in texts]
+    branches = [Branch(document, length) for _ in texts]
     shared = 0
     for at in range(-3, length - 3):
         going = [n for n, first in enumerate(ahead) if at + first >= 0]
@@ -576,7 +574,7 @@ def test_a_long_answer_goes_on_making_blocks(representatives: str) -> None:
     m = Memory(n_init=4, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
                representatives=representatives)  # fmt: skip
     rng = random.Random(0)
-    whole_rule(m, "llama", 0, 40, 3, [rng.randint(1, 6) for _ in range(500)], graphs=False)
+    whole_rule(m, "llama", 0, 40, 3, [rng.randint(1, 6) for _ in range(500)])
     reader = make_reader("llama", m)
     branch = Branch(prefill(reader, some_tokens(40)), 500)
     for token in some_tokens(500, 7).split(1):

@@ -223,18 +223,17 @@ def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
 
-def token_scores(query: Tensor, size: int, *keys: Tensor, far: Tensor | None = None) -> Tensor:
+def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
     """Retrieval scores [R, blocks] for queries [R, H, T, D], by what the tokens of each block are given.
 
-    Every query of every head spreads a softmax over all tokens of the ``far`` blocks (bool [blocks]; None: all). So a
-    token that one head looks for outweighs a block that all heads pass over. These are the votes of TokenSelect (arXiv
+    Every query of every head spreads a softmax over all tokens of the blocks. So a token that one head looks for
+    outweighs a block that all heads pass over. These are the votes of TokenSelect (arXiv
     2411.02886) for whole blocks, of each query by itself and not of their mean. A block's score is the logarithm of its
     ``size`` tokens' share, times H sqrt(D), which makes its units those of :func:`block_scores`. ``keys``
     [G, blocks * size, D] may come in parts.
     """
     rows, heads, length, width = query.shape
     groups, total = len(keys[0]), sum(part.shape[1] for part in keys)
-    hidden = None if far is None else ~far.repeat_interleave(size)
     share: Tensor | float = 0.0
     for tile in query.split(max(1, _TOGETHER // (rows * heads * total)), 2):
         grouped = tile.unflatten(1, (groups, -1)).transpose(0, 1).reshape(groups, -1, width).to(keys[0].dtype)
@@ -242,8 +241,6 @@ def token_scores(query: Tensor, size: int, *keys: Tensor, far: Tensor | None = N
         # Head by head, as a batched product copies keys that are a part of a document's.
         logits = [torch.stack([own @ each.mT for own, each in zip(grouped, part, strict=True)]) for part in keys]
         logits = (logits[0] if len(logits) == 1 else torch.cat(logits, -1)) * width**-0.5
-        if hidden is not None:
-            logits.masked_fill_(hidden, -torch.inf)
         given = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
         share = share + given.unflatten(-1, (-1, size)).sum(-1).view(groups, rows, -1, total // size).sum((0, 2))
     share = share / (heads * length)

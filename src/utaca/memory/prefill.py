@@ -27,8 +27,7 @@ from utaca.memory.attention import (
     best,
     represented,
 )
-from utaca.memory.branch import BlockMemory, Branch
-from utaca.memory.graph import GraphBranch
+from utaca.memory.branch import BlockMemory
 from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
@@ -82,7 +81,7 @@ def begun(reader: Reader, tokens: Tensor, clipped: bool = True) -> BlockMemory:
     like = torch.empty(0, dtype=reader.dtype, device=reader.device)
     precise = torch.promote_types(like.dtype, torch.float32)
     blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
-    memory = BlockMemory(reader, m, tokens, clipped, layout, GraphBranch if reader.settings.graphs else Branch)
+    memory = BlockMemory(reader, m, tokens, clipped, layout)
     for _ in range(layers):
         memory.stores.append(Store(layout, length, heads, width, like, host=m.storage == "host"))
         memory.representatives.append(like.new_zeros(heads * width, blocks, dtype=precise))

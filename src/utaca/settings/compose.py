@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from utaca.errors import UserError
-from utaca.settings import schema
+from utaca.settings import runs, schema
 from utaca.settings.checks import ROLES, load
 
 _CORPUS_FILE = (".jsonl", ".parquet")
@@ -50,7 +50,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     options still go on top of it. ``root`` is the folder that holds ``config/``. Raises :class:`UserError` naming all
     faulty keys.
     """
-    from utaca.settings import models, runs
+    from utaca.settings import models
 
     models.refuse_misread(overrides)
     said = _read(overrides, groups(root))
@@ -117,7 +117,7 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
             rest = dict(value)
             chosen = rest.pop(CHOICE_KEY, "")
             if isinstance(chosen, Mapping):
-                said.whole[key] = dict(chosen)
+                said.whole[key] = {name: each for name, each in chosen.items() if name not in runs.GONE.get(key, ())}
             elif chosen not in ("", None):
                 _choose(said, key, chosen, options)
             if rest:

@@ -179,12 +179,6 @@ class Reader:
     logit_bias: dict[str, float] = setting(
         {}, "added to the logits of tokens, each named by its text, before anything else sees them"
     )
-    graphs: bool = setting(
-        False,
-        "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph of each answer, captured "
-        "at its first token (not yet tried on one); elsewhere uncaptured, which is slower; "
-        "blocks must lie on the device (memory.storage=device); the same tokens, up to rounding",
-    )
     memory: Memory = setting(Memory(), "block memory of this reader")
     positions: int = setting(
         0,
