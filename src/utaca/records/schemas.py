@@ -1,4 +1,4 @@
-"""Parquet schemas of the stages, which ``data/records.yaml`` lists and describes.
+"""Parquet schemas of the stages, which ``schemas.yaml`` beside this module lists and describes.
 
 Every file carries its schema's name and the digest of the config it was made with as metadata
 (:mod:`utaca.records.tables`), and is checked against the schema when read.
@@ -7,12 +7,12 @@ Every file carries its schema's name and the digest of the config it was made wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from importlib.resources import files
+from typing import Any
 
 import pyarrow as pa
-from pydantic import AfterValidator
+import yaml
 
-from utaca.data_files import Text, read
 from utaca.settings.schema import SIGNALS
 
 # Labels of generated tokens, in the order of the detector's classes (paper, section 3.1).
@@ -31,14 +31,9 @@ def _arrow(kind: Any) -> pa.DataType:
     return pa.type_for_alias(kind)
 
 
-class Records(Text):
-    """Columns and their types, by kind of file."""
-
-    kinds: dict[str, dict[str, Annotated[Any, AfterValidator(_arrow)]]]
-
-
 SCHEMAS: dict[str, pa.Schema] = {
-    kind: pa.schema(columns) for kind, columns in read("records.yaml", Records).kinds.items()
+    kind: pa.schema({name: _arrow(column) for name, column in columns.items()})
+    for kind, columns in yaml.safe_load((files(__package__) / "schemas.yaml").read_text(encoding="utf-8")).items()
 }
 
 

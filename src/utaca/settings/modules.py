@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 PACKAGE = "utaca"
-_DATA = ("*.txt", "*.json", "*.html", "*.css")
+_DATA = ("*.txt", "*.json", "*.html", "*.css", "*.yaml")
 
 
 def code(script: Path, source: Path, only: tuple[str, str] | None = None) -> str:
@@ -29,8 +29,8 @@ def closure(script: Path, source: Path, only: tuple[str, str] | None = None) -> 
     """Source files of the package that ``script`` imports, directly or not, now or inside a function; sorted.
 
     ``source`` is the folder that holds the package. A package that is reached only because a module inside it
-    is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text, JSON, HTML
-    and CSS files of reached packages are included; one named like a module (its prompt) with that module alone. So
+    is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text, JSON, HTML,
+    CSS and YAML files of reached packages are included; one named like a module (its prompt) with that module alone. So
     are the YAML files under ``data/``, beside ``source``, that a reached module names.
     ``only`` is a module and the one function of it that the script calls, "" for none: what the module's other
     functions import is left out.
