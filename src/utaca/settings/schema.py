@@ -7,7 +7,9 @@ Standard library only, so that the core can use these classes wherever it runs. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,16 +60,8 @@ def setting(default: Any, help: str, **checks: Any) -> Any:
     # What is resumed by an object's repr goes on under another transport.
     shown = not checks.get("transport", False)
     if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
-        return field(default_factory=lambda: _copy(default), metadata=metadata, repr=shown)
+        return field(default_factory=partial(deepcopy, default), metadata=metadata, repr=shown)
     return field(default=default, metadata=metadata, repr=shown)
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, list):
-        return list(value)
-    if isinstance(value, dict):
-        return dict(value)
-    return type(value)(**{f.name: getattr(value, f.name) for f in fields(value)})
 
 
 EVIDENCE = ("complete", "partial", "missing")
