@@ -348,17 +348,17 @@ def test_urls_are_taken_apart() -> None:
         assert database(path) is None
     found = database("postgresql+psycopg://a%40b@db1:5433/uta%20ca?sslmode=require")
     assert found is not None
-    assert (found.username, found.host, found.port, found.database) == ("a@b", "db1", 5433, "uta ca")
-    assert found.query == {"sslmode": "require"}
+    assert (found.user, found.host, found.port, found.name) == ("a@b", "db1", 5433, "uta ca")
+    assert found.options == {"sslmode": "require"}
     found = database("postgresql:///utaca?host=/run/postgresql")
     assert found is not None
-    assert (found.username, found.host, found.port, found.query) == (None, None, None, {"host": "/run/postgresql"})
+    assert (found.user, found.host, found.port, found.options) == (None, None, None, {"host": "/run/postgresql"})
 
 
 def test_a_password_comes_from_the_environment_alone(
     postgres: Postgres, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    name = database(postgres.make()).database
+    name = database(postgres.make()).name
     place = postgres.url(name, GUARDED)
     monkeypatch.delenv("PGPASSWORD", raising=False)
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
@@ -409,7 +409,7 @@ def test_faults_of_a_server_are_one_sentence_each(postgres: Postgres) -> None:
 
 def test_a_user_who_may_make_no_table_is_told(postgres: Postgres) -> None:
     place = postgres.make()
-    name = database(place).database
+    name = database(place).name
     postgres.say("DROP ROLE IF EXISTS guest")
     postgres.say("CREATE ROLE guest LOGIN")
     postgres.say("REVOKE CREATE ON SCHEMA public FROM PUBLIC", name)

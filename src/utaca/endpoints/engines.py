@@ -27,7 +27,7 @@ from sqlalchemy.schema import CreateTable
 
 from utaca.errors import UserError
 from utaca.settings import machine
-from utaca.settings.database import FORM
+from utaca.settings.database import FORM, Database
 
 PATIENCE_SECONDS = 60.0
 """How long a busy file, or a server that went away, is waited for."""
@@ -105,17 +105,17 @@ def check_local(path: Path) -> None:
         )
 
 
-def open_server(database: URL) -> Engine:
+def open_server(database: Database) -> Engine:
     """The store in a PostgreSQL database, in which the table is made where need be.
 
     Raises :class:`UserError` where the driver is missing, or the database cannot be reached or used.
     """
     try:
         engine = create_engine(
-            database.set(drivername="postgresql+psycopg", query={}),
+            URL.create("postgresql+psycopg", database.user, None, database.host, database.port, database.name),
             isolation_level="AUTOCOMMIT",
             hide_parameters=True,
-            connect_args={"connect_timeout": _CONNECT_SECONDS, "application_name": "utaca", **database.query},
+            connect_args={"connect_timeout": _CONNECT_SECONDS, "application_name": "utaca", **database.options},
         )
     except ImportError as fault:
         raise UserError(
@@ -139,7 +139,7 @@ def open_server(database: URL) -> Engine:
         if "password" in said:
             mend = "put the password into the environment variable PGPASSWORD or into ~/.pgpass"
         elif "does not exist" in said:
-            mend = f"make it on the server (createuser, createdb {database.database}), or correct the URL"
+            mend = f"make it on the server (createuser, createdb {database.name}), or correct the URL"
         elif "permission denied" in said:
             mend = "let an owner of the schema GRANT it"
         raise UserError(f"{database} cannot be used as the answer store ({said}); {mend}") from fault
