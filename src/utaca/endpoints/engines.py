@@ -161,4 +161,6 @@ def _lay_out(connection: Connection, name: str) -> None:
             raise
     wanted = {column.name for column in answers.columns if not column.system}
     if not wanted <= {str(column["name"]) for column in inspect(connection).get_columns(answers.name)}:
-        raise UserError(f"{name} has a table answers of another program's, or of an early version; name another file or database")
+        raise UserError(
+            f"{name} has a table answers of another program's, or of an early version; name another file or database"
+        )
