@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from utaca.layout import Layout
-from utaca.settings.schema import MASS, TOKENS, Memory, Reader
+from utaca.settings.schema import TOKENS, Memory, Reader
 
 TILE = 256
 """Queries whose probabilities are materialised at once."""
@@ -71,7 +71,7 @@ def document_bytes(sizes: Sizes, m: Memory, length: int, item: int, device: str,
     token, passing = sizes.token * item, min(together * m.prefill_chunk, length)
     far = m.n_init + m.prefill_budget * m.block_size
     attending = 6 * passing * heads * width * item + 3 * (far + m.n_local + passing) * token
-    if device == "cpu" and m.representatives == MASS:
+    if device == "cpu" and m.representatives == "attention_mass":
         attending += 2 * 4 * heads * min(passing, together * TILE) * (far + m.n_local + m.block_size + m.prefill_chunk)
     layout = Layout(m.n_init, m.n_local, m.block_size)
     blocks = 0 if m.representatives == TOKENS else layout.n_far(length)

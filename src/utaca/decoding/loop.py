@@ -35,6 +35,8 @@ TOP = 10
 class Step(Protocol):
     """A pass of ``tokens`` [T] behind a state, not committed; what it gives is there once it has run."""
 
+    tokens: Tensor
+    budget: int
     size: int
     hidden: Tensor  # last hidden states [T, D]
     logits: Tensor  # the last token's, [V], set by who runs it

@@ -37,7 +37,7 @@ from utaca.memory.attention import (
 )
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
-from utaca.settings.schema import MASS, OWN, PACKED, TOKENS, Memory
+from utaca.settings.schema import OWN, PACKED, TOKENS, UNWEIGHTED, Memory
 
 Capture = Callable[[Tensor, int, float], Tensor]
 """What a signal keeps of a layer's retrieval, see :class:`utaca.detection.signal.Signal`."""
@@ -258,7 +258,7 @@ class Branch:
         step, offset, end = self._pending[0], self.offset, self.offset + self.given.shape[2]
         query, lse = (torch.cat([getattr(each, name) for each in self._pending], 2) for name in ("query", "lse"))
         self._pending = []
-        if self.memory.settings.representatives != MASS:
+        if self.memory.settings.representatives in UNWEIGHTED:
             return
         # A single token sees itself; several see each other in part.
         before, after = step.behind + (step.size == 1), step.behind + step.size

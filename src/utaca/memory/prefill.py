@@ -32,7 +32,7 @@ from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
 from utaca.settings.machine import in_turn, return_freed_memory
-from utaca.settings.schema import MASS, TOKENS, Memory
+from utaca.settings.schema import TOKENS, Memory
 from utaca.sizes import Sizes, chunks, document_bytes
 
 
@@ -121,7 +121,7 @@ class Chunks:
         segments += [Segment(local, old_keys, old_values), Segment(local, own_keys, own_values, causal=True)]
         segments = [segment for segment in segments if segment.keys.shape[2]]
         total = memory.given[layer] = pad(memory.given[layer], (0, count * size))
-        if m.representatives == MASS:
+        if m.representatives == "attention_mass":
             out, given = attention_and_mass(segments, 1 + bool(before), scaling)
         else:
             out, given = attention(segments, scaling)[0], []

@@ -33,8 +33,8 @@ OWN = -1
 
 TOKENS = "tokens"
 """As ``representatives``: every token of a block represents it."""
-MASS = "attention_mass"
-"""As ``representatives``: those tokens of a block that the following window gives most."""
+UNWEIGHTED = ("mean", TOKENS)
+"""Those ``representatives`` for which it does not matter what a block's tokens were given."""
 
 CLIPPED, PACKED = "clipped", "packed"
 """As ``far_positions``: keys at one distance, or side by side before the window."""
@@ -104,7 +104,7 @@ class Memory:
     block_size: int = setting(16, minimum=1)
     n_init: int = setting(128, minimum=0)
     n_local: int = setting(4096, minimum=1)
-    representatives: str = setting(MASS, choices=[MASS, "mean", TOKENS])
+    representatives: str = setting("attention_mass", choices=["attention_mass", "mean", TOKENS])
     far_positions: str = setting(CLIPPED, choices=[CLIPPED, PACKED])
     n_representatives: int = setting(4, minimum=1)
     prefill_chunk: int = setting(2048, minimum=1)
