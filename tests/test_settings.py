@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import yaml
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
 
-from utaca.data_files import read
 from utaca.errors import UserError
 from utaca.methods import METHODS
 from utaca.methods import build as build_method
@@ -28,7 +27,7 @@ from utaca.settings.checks import build, digest, identity, load, validate
 from utaca.settings.command import check_config
 from utaca.settings.command import read as read_command
 from utaca.settings.compose import compose, groups
-from utaca.settings.document import PAGE, SCHEMA, Meanings, json_text, page
+from utaca.settings.document import PAGE, SCHEMA, json_text, page
 from utaca.settings.machine import free_memory, gpus, processor, prose_files, take_gpu, visible_gpus
 from utaca.settings.modules import closure
 
@@ -431,15 +430,6 @@ def test_single_keys_tell_runs_apart(root: Path) -> None:
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"(quick|quick-folder|paper-other)-[0-9a-f]{6}", name) for name in names), names
     assert compose({"seed": "3"}, root)["run"] == names[0]
-
-
-def test_every_key_has_a_meaning_and_every_meaning_a_key() -> None:
-    meanings = read("config_keys.yaml", Meanings).meanings
-    kinds = {name: getattr(schema, name) for name in meanings}
-    assert {name for name, kind in vars(schema).items() if is_dataclass(kind)} == set(kinds)
-    assert {name: [f.name for f in fields(kind)] for name, kind in kinds.items()} == {
-        name: list(keys) for name, keys in meanings.items()
-    }
 
 
 def test_a_readers_settings_of_methods_are_said_once(root: Path) -> None:

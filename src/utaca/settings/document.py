@@ -12,7 +12,6 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from utaca.data_files import Text, read
 from utaca.settings import schema
 from utaca.settings.compose import groups
 from utaca.settings.models import model
@@ -37,16 +36,6 @@ _KEYS = """
 """
 
 
-class Meanings(Text):
-    """What each key means, by the dataclass that has it."""
-
-    meanings: dict[str, dict[str, str]]
-
-
-def _meanings() -> dict[str, dict[str, str]]:
-    return read("config_keys.yaml", Meanings).meanings
-
-
 def page(root: Path) -> str:
     """The whole page, as Markdown, what it says before its tables as it is; ``root`` is the folder of ``config/``."""
     introduction = (root / PAGE).read_text(encoding="utf-8").partition(_GROUPS)[0]
@@ -55,7 +44,7 @@ def page(root: Path) -> str:
     for group in fields(schema.Config):
         if group.name in options:
             named = ", ".join(f"`{option}`" for option in options[group.name])
-            lines.append(f"| `{group.name}` | {named} | {_meanings()['Config'][group.name]} |\n")
+            lines.append(f"| `{group.name}` | {named} | {group.metadata['help']} |\n")
     return introduction + _GROUPS + "".join(lines) + _KEYS + "\n".join(_rows(schema.Config, "")) + "\n"
 
 
@@ -64,13 +53,12 @@ def json_schema(root: Path) -> dict[str, Any]:
     options = groups(root)
     made = model(schema.Config).model_json_schema()
     kinds = made["$defs"]
-    for name, kind in {"Config": made, **kinds}.items():
+    for kind in (made, *kinds.values()):
         # An option may hold what a file leaves out.
         kind.pop("required", None)
         kind.pop("title", None)
-        for key, about in kind["properties"].items():
+        for about in kind["properties"].values():
             about.pop("title", None)
-            about["description"] = _meanings()[name][key]
     for key in (*options, "methods"):
         whole = made["properties"][key]
         about = whole.pop("description")
@@ -100,8 +88,7 @@ def _rows(kind: type, where: str) -> Iterator[str]:
         if is_dataclass(inner) and isinstance(inner, type):
             yield from _rows(inner, path + suffix)
             continue
-        meaning = _meanings()[kind.__name__][declared.name]
-        meaning += " (*transport*)" if declared.metadata.get("transport") else ""
+        meaning = str(declared.metadata["help"]) + (" (*transport*)" if declared.metadata.get("transport") else "")
         row = (f"`{path}`", _type(hint), _default(declared), _allowed(declared.metadata), meaning)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
 

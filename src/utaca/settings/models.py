@@ -65,7 +65,7 @@ def model(kind: type) -> type[pydantic.BaseModel]:
     declared: dict[str, Any] = {}
     for each in fields(kind):
         about = each.metadata
-        checks = {"ge": about.get("minimum"), "le": about.get("maximum")}
+        checks = {"ge": about.get("minimum"), "le": about.get("maximum"), "description": about.get("help")}
         field = partial(pydantic.Field, **{name: value for name, value in checks.items() if value is not None})
         hint = Literal[tuple(about["choices"])] if "choices" in about else _annotation(hints[each.name])
         if _needed(each, hints[each.name]):

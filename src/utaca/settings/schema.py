@@ -1,8 +1,8 @@
-"""The typed config: every key, its type, its default and its bounds.
+"""The typed config: every key, its type, its default and its meaning.
 
 Standard library only, so that the core can use these classes wherever it runs. Pydantic checks a config against them
-(:mod:`utaca.settings.checks`); ``config/README.md`` and ``config/schema.json`` are generated from them and from
-``data/config_keys.yaml``, which says what each key means (:mod:`utaca.settings.document`).
+(:mod:`utaca.settings.checks`); ``config/README.md`` and ``config/schema.json`` are generated from them and their
+``help`` texts (:mod:`utaca.settings.document`).
 """
 
 from __future__ import annotations
@@ -49,18 +49,19 @@ CLASSIFIER = "results/training/llmlingua_classifier"
 """The token classifier for LLMLingua-2 that the project trains, apart from every run (``training/Snakefile``)."""
 
 
-def setting(default: Any, **checks: Any) -> Any:
-    """A config key, whose meaning is in ``data/config_keys.yaml``.
+def setting(default: Any, help: str, **checks: Any) -> Any:
+    """A documented config key.
 
     ``checks`` may name ``minimum``, ``maximum`` (inclusive, numbers) and ``choices`` (allowed values);
     ``transport=True`` marks keys that never change a result (addresses, limits) and so trigger no rerun;
     ``hidden=True`` marks keys whose value no message may show.
     """
+    metadata = {"help": help, **checks}
     # What is resumed by an object's repr goes on under another transport.
     shown = not checks.get("transport", False)
     if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
-        return field(default_factory=partial(deepcopy, default), metadata=checks, repr=shown)
-    return field(default=default, metadata=checks, repr=shown)
+        return field(default_factory=partial(deepcopy, default), metadata=metadata, repr=shown)
+    return field(default=default, metadata=metadata, repr=shown)
 
 
 EVIDENCE = ("complete", "partial", "missing")
@@ -71,11 +72,15 @@ EVIDENCE = ("complete", "partial", "missing")
 class SplitSize:
     """How much of one split is made."""
 
-    biographies: int = setting(MISSING, minimum=1)
-    tokens: list[int] = setting(MISSING)
-    shards: int = setting(1, minimum=1)
-    budgets: list[int] = setting(MISSING)
-    evidence: list[str] = setting(["complete"])
+    biographies: int = setting(MISSING, "number of biographies", minimum=1)
+    tokens: list[int] = setting(MISSING, "shortest and longest document, in the reader's tokens")
+    shards: int = setting(1, "parts that the documents are decoded in", minimum=1)
+    budgets: list[int] = setting(MISSING, "compact budgets (blocks) under which trajectories are decoded")
+    evidence: list[str] = setting(
+        ["complete"],
+        "what is left of the sentences that state the facts asked for, a trajectory each: complete, partial (half of "
+        "the facts, or of the only one), missing; operating points are decoded under complete evidence alone",
+    )
 
     @property
     def trajectories(self) -> int:
@@ -87,85 +92,163 @@ class SplitSize:
 class Scale:
     """Sizes of a run."""
 
-    name: str = setting(MISSING)
-    train: SplitSize = setting(SplitSize())
-    validation: SplitSize = setting(SplitSize())
-    test: SplitSize = setting(SplitSize())
-    detector_steps: int = setting(MISSING, minimum=1)
-    detector_seeds: int = setting(8, minimum=1)
-    replays: int = setting(0, minimum=0)
-    bootstrap: int = setting(2000, minimum=100)
+    name: str = setting(MISSING, "name of the scale")
+    train: SplitSize = setting(SplitSize(), "the detector's training split")
+    validation: SplitSize = setting(SplitSize(), "validation split, six held-out attributes")
+    test: SplitSize = setting(SplitSize(), "long-context test split, six attributes a person")
+    detector_steps: int = setting(MISSING, "optimisation steps of a detector", minimum=1)
+    detector_seeds: int = setting(8, "independent training runs of a detector", minimum=1)
+    replays: int = setting(
+        0,
+        "decisions of each kind, expanded and kept, that are replayed the other way in each test document, drawn by "
+        "the seed where there are more; 0: none",
+        minimum=0,
+    )
+    bootstrap: int = setting(2000, "bootstrap resamples of documents behind every interval", minimum=100)
 
 
 @dataclass
 class Memory:
     """InfLLM's block memory."""
 
-    block_size: int = setting(16, minimum=1)
-    n_init: int = setting(128, minimum=0)
-    n_local: int = setting(4096, minimum=1)
-    representatives: str = setting("attention_mass", choices=["attention_mass", "mean", TOKENS])
-    far_positions: str = setting(CLIPPED, choices=[CLIPPED, PACKED])
-    n_representatives: int = setting(4, minimum=1)
-    prefill_chunk: int = setting(2048, minimum=1)
-    prefill_budget: int = setting(16, minimum=0)
-    question_budget: int = setting(0, minimum=OWN)
-    question_chunk: int = setting(0, minimum=0)
-    storage: str = setting("device", choices=["device", "host"], transport=True)
+    block_size: int = setting(16, "tokens in a block", minimum=1)
+    n_init: int = setting(128, "initial tokens that every step attends to", minimum=0)
+    n_local: int = setting(4096, "tokens of the local window", minimum=1)
+    representatives: str = setting(
+        "attention_mass",
+        "how a block's representative key is found: the keys most attended by the following window (InfLLM's attention "
+        "mass), or the mean of all keys; or tokens: every token "
+        "represents its block, which is ranked by the share that its tokens get of every head's softmax over those of "
+        "all far blocks (TokenSelect's votes; each step reads all keys, which must lie on the device: "
+        "memory.storage=device)",
+        choices=["attention_mass", "mean", TOKENS],
+    )
+    far_positions: str = setting(
+        CLIPPED,
+        "where a question and its answer meet far keys: clipped, all at the window's length (InfLLM), or packed, "
+        "initial tokens and retrieved blocks side by side, in their order, directly before the window "
+        "(TokenSelect, ReAttention); a document is read with them clipped",
+        choices=[CLIPPED, PACKED],
+    )
+    n_representatives: int = setting(4, "tokens averaged into a block's representative key", minimum=1)
+    prefill_chunk: int = setting(2048, "tokens of one prefill pass", minimum=1)
+    prefill_budget: int = setting(16, "blocks retrieved by each prefill chunk, whatever the decoding budget", minimum=0)
+    question_budget: int = setting(
+        0,
+        "blocks retrieved by each chunk of a question before its last token, which the first step of decoding passes; "
+        "0: as prefill_budget; -1: the answer's own budget, K_max of an adaptive one, as InfLLM has it",
+        minimum=OWN,
+    )
+    question_chunk: int = setting(
+        0, "tokens of a question that retrieve together, by their mean query; 0: as prefill_chunk", minimum=0
+    )
+    storage: str = setting(
+        "device",
+        "where keys and values of a document lie: on the reader's device, or in host memory, from which retrieved "
+        "blocks alone are brought to a GPU; answers are the same",
+        choices=["device", "host"],
+        transport=True,
+    )
 
 
 @dataclass
 class Reader:
     """The language model that answers."""
 
-    name: str = setting(MISSING)
-    path: str = setting(MISSING)
-    revision: str = setting("")
-    adapter: str = setting("")
-    dtype: str = setting("auto", choices=["auto", "float32", "bfloat16"])
-    device: str = setting("auto", choices=["auto", "cpu", "cuda"])
-    prompt: str = setting("compact", choices=["compact", "instruct"])
-    max_new_tokens: int = setting(64, minimum=1)
-    logit_bias: dict[str, float] = setting({})
-    memory: Memory = setting(Memory())
-    positions: int = setting(0, minimum=0)
-    methods: dict[str, dict[str, Any]] = setting({})
+    name: str = setting(MISSING, "name used in result paths")
+    path: str = setting(MISSING, "Hugging Face id or local folder")
+    revision: str = setting("", "revision on the hub; empty: default branch")
+    adapter: str = setting(
+        "", "folder of a LoRA adapter (peft) that is merged into the weights when they are loaded; empty: none"
+    )
+    dtype: str = setting(
+        "auto",
+        "compute type: float32, bfloat16, or auto: bfloat16 where the device multiplies it natively (a GPU, or a CPU "
+        "with avx512_bf16 or the like), else float32",
+        choices=["auto", "float32", "bfloat16"],
+    )
+    device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one", choices=["auto", "cpu", "cuda"])
+    prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
+    max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
+    logit_bias: dict[str, float] = setting(
+        {}, "added to the logits of tokens, each named by its text, before anything else sees them"
+    )
+    memory: Memory = setting(Memory(), "block memory of this reader")
+    positions: int = setting(
+        0,
+        "longest input, answer included, that `methods` give it at true positions; 0: the model's "
+        "max_position_embeddings",
+        minimum=0,
+    )
+    methods: dict[str, dict[str, Any]] = setting({}, "settings of `methods` that are others for this reader")
 
 
 @dataclass
 class Corpus:
     """Where padding prose comes from."""
 
-    name: str = setting(MISSING)
-    source: str = setting(MISSING, choices=["embedded", "folder", "wikipedia"])
-    path: str = setting("")
-    user_agent: str = setting("utaca (research pipeline)", transport=True)
-    requests_per_second: float = setting(1.0, minimum=0.01, transport=True)
+    name: str = setting(MISSING, "name used in result paths")
+    source: str = setting(MISSING, "kind of source", choices=["embedded", "folder", "wikipedia"])
+    path: str = setting("", "folder of text files, or a JSONL or Parquet file with title and text (source=folder)")
+    user_agent: str = setting(
+        "utaca (research pipeline)",
+        "how the pipeline names itself to the MediaWiki API (source=wikipedia)",
+        transport=True,
+    )
+    requests_per_second: float = setting(1.0, "polite rate (source=wikipedia)", minimum=0.01, transport=True)
 
 
 @dataclass
 class Endpoint:
     """An OpenAI-compatible endpoint in one of the roles writer, labeller, judge."""
 
-    name: str = setting(MISSING)
-    kind: str = setting("remote", choices=["reference", "remote"])
-    base_url: str = setting("", transport=True)
-    model: str = setting(MISSING)
-    api_key_env: str = setting("", transport=True, hidden=True)
-    temperature: float = setting(0.0, minimum=0.0, maximum=2.0)
-    top_p: float = setting(1.0, minimum=0.0, maximum=1.0)
-    seed: int = setting(0)
-    max_tokens: int = setting(2048, minimum=1)
-    reasoning_effort: str = setting("", choices=["", "low", "medium", "high"])
-    concurrency: int = setting(64, minimum=1, transport=True)
-    timeout_s: float = setting(120.0, minimum=0.1, transport=True)
-    backoff_s: float = setting(0.5, minimum=0.001, transport=True)
-    patience_s: float = setting(300.0, minimum=0.0, transport=True)
-    run_timeout_s: float = setting(0.0, minimum=0.0, transport=True)
-    prompt_price: float = setting(0.0, minimum=0.0, transport=True)
-    completion_price: float = setting(0.0, minimum=0.0, transport=True)
-    attempts: int = setting(3, minimum=1)
-    max_failed: float = setting(0.05, minimum=0.0, maximum=1.0)
+    name: str = setting(MISSING, "name used in result paths")
+    kind: str = setting("remote", "embedded reference, in process, or a server", choices=["reference", "remote"])
+    base_url: str = setting("", "address of the server, ending in /v1 (kind=remote)", transport=True)
+    model: str = setting(MISSING, "model name that the server lists")
+    api_key_env: str = setting(
+        "", "name of the environment variable that holds the key; empty: none needed", transport=True, hidden=True
+    )
+    temperature: float = setting(0.0, "sampling temperature", minimum=0.0, maximum=2.0)
+    top_p: float = setting(1.0, "nucleus", minimum=0.0, maximum=1.0)
+    seed: int = setting(0, "sampling seed sent to the server")
+    max_tokens: int = setting(2048, "longest answer, reasoning included", minimum=1)
+    reasoning_effort: str = setting("", "low, medium or high; empty: not sent", choices=["", "low", "medium", "high"])
+    concurrency: int = setting(
+        64,
+        "most requests in flight, fewer while the server answers HTTP 429 or too late; as many as a server of your "
+        "own takes side by side (vLLM: --max-num-seqs)",
+        minimum=1,
+        transport=True,
+    )
+    timeout_s: float = setting(
+        120.0,
+        "deadline of a request, seconds; twice as long each time that it was missed",
+        minimum=0.1,
+        transport=True,
+    )
+    backoff_s: float = setting(
+        0.5,
+        "pause before a request is sent again after HTTP 429, 5xx or a broken connection, seconds; doubled each time, "
+        "up to 32-fold; a pause that the server asks for takes its place",
+        minimum=0.001,
+        transport=True,
+    )
+    patience_s: float = setting(
+        300.0, "seconds of such pauses after which a request counts as failed", minimum=0.0, transport=True
+    )
+    run_timeout_s: float = setting(
+        0.0,
+        "deadline of a job's requests together, in each try of the job, seconds; 0: none",
+        minimum=0.0,
+        transport=True,
+    )
+    prompt_price: float = setting(0.0, "price of a million prompt tokens, USD", minimum=0.0, transport=True)
+    completion_price: float = setting(0.0, "price of a million completion tokens, USD", minimum=0.0, transport=True)
+    attempts: int = setting(
+        3, "times an answer is asked for before one that cannot be used counts as failed", minimum=1
+    )
+    max_failed: float = setting(0.05, "share of failed requests above which a stage stops", minimum=0.0, maximum=1.0)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
         """What tokens cost, USD."""
@@ -180,47 +263,83 @@ POLICY = r"(set|sub)\.([1-9]\d*)(\.prop)?"
 class Trajectories:
     """What is recorded of the compact-budget answers that detectors learn from and are measured on."""
 
-    sites: list[str] = setting(["attention"])
-    expanded: int = setting(0, minimum=0)
+    sites: list[str] = setting(
+        ["attention"],
+        "where in the last layer embeddings are read: attention (output of its sub-layer), mlp, residual (stream); "
+        "those that the detectors use, or more",
+    )
+    expanded: int = setting(
+        0,
+        "budget (blocks) under which every token is tried too, which tells where an expansion changes it and doubles "
+        "the decoding; 0: not tried",
+        minimum=0,
+    )
 
 
 @dataclass
 class Target:
     """The mean budget that a decision threshold is chosen for."""
 
-    budget: float = setting(16.0, minimum=1.0)
-    k_max: int = setting(64, minimum=1)
-    policy: str = setting("sub.16")
+    budget: float = setting(16.0, "mean budget of accepted tokens on the validation traces, blocks", minimum=1.0)
+    k_max: int = setting(64, "budget of an expansion, blocks", minimum=1)
+    policy: str = setting("sub.16", "update policy: set.N or sub.N")
 
 
 @dataclass
 class Detector:
     """A variant of the uncertainty detector and its training (paper, appendix B)."""
 
-    kind: str = setting("softmax", choices=["softmax", "evidential"])
-    classes: int = setting(3, choices=[2, 3])
-    label: str = setting("judged", choices=["judged", "needed"])
-    signals: list[str] = setting(["margin"])
-    embedding: bool = setting(True)
-    site: str = setting("attention", choices=list(SITES))
-    lstm: bool = setting(True)
-    chain: int = setting(1, minimum=1)
-    decision: str = setting("argmax", choices=["argmax", "youden", "budget"])
-    target: Target = setting(Target())
-    width: int = setting(64, minimum=1)
-    signal_width: int = setting(32, minimum=1)
-    blocks: int = setting(3, minimum=0)
-    expansion: int = setting(2, minimum=1)
-    embedding_dropout: float = setting(0.5, minimum=0.0, maximum=0.99)
-    dropout: float = setting(0.1, minimum=0.0, maximum=0.99)
-    class_weights: list[float] = setting([1.0, 0.05, 1.0])
-    learning_rate: float = setting(1e-3, minimum=1e-8)
-    batch_size: int = setting(16, minimum=1)
-    evaluate_every: int = setting(100, minimum=1)
-    start: str = setting("")
-    taken: str = setting("")
-    sets: list[str] = setting([])
-    mixed: bool = setting(False)
+    kind: str = setting(
+        "softmax",
+        "softmax: class probabilities; evidential: a Dirichlet distribution over two classes",
+        choices=["softmax", "evidential"],
+    )
+    classes: int = setting(3, "3: hallucinated, correct, unknown; 2: uncertain, correct", choices=[2, 3])
+    label: str = setting(
+        "judged",
+        "what it learns to tell: the labeller's classes, or, without any judge, which tokens change under the expanded "
+        "budget (classes 2, trajectories.expanded above 0)",
+        choices=["judged", "needed"],
+    )
+    signals: list[str] = setting(["margin"], "signals that it looks at: margin (of logits), retrieval")
+    embedding: bool = setting(True, "use the semantic embedding")
+    site: str = setting("attention", "where in the last layer the embedding is read", choices=list(SITES))
+    lstm: bool = setting(True, "accumulate over steps with an LSTM")
+    chain: int = setting(
+        1,
+        "training answers that follow one another as if one, so that the LSTM has seen answers as long as those it is "
+        "to judge; 1: each alone (the paper's)",
+        minimum=1,
+    )
+    decision: str = setting(
+        "argmax",
+        "when it distrusts a token: argmax, a failure is likelier than correct (the paper's); or the failures' odds "
+        "pass a threshold chosen on validation: youden, for the best balanced accuracy; budget, for target",
+        choices=["argmax", "youden", "budget"],
+    )
+    target: Target = setting(Target(), "mean budget aimed at (decision=budget)")
+    width: int = setting(64, "d_model", minimum=1)
+    signal_width: int = setting(32, "inner width of a signal's encoder", minimum=1)
+    blocks: int = setting(3, "residual blocks of the head", minimum=0)
+    expansion: int = setting(2, "expansion of a residual block", minimum=1)
+    embedding_dropout: float = setting(0.5, "dropout of the embedding encoder", minimum=0.0, maximum=0.99)
+    dropout: float = setting(0.1, "dropout of signal encoders and residual blocks", minimum=0.0, maximum=0.99)
+    class_weights: list[float] = setting([1.0, 0.05, 1.0], "loss weights of hallucinated, correct, unknown")
+    learning_rate: float = setting(1e-3, "Adam's initial rate, annealed to 0 by a cosine", minimum=1e-8)
+    batch_size: int = setting(16, "trajectories a step", minimum=1)
+    evaluate_every: int = setting(100, "steps between validations; the best validation F1 is kept", minimum=1)
+    start: str = setting("", "variant whose weights of the same seed it starts from; empty: random weights")
+    taken: str = setting(
+        "",
+        "folder whose detectors, seedN/model.safetensors, are taken as they are in place of training, as "
+        "results/RUN/detectors/VARIANT; those of another reader must read no embedding; empty: trained",
+    )
+    sets: list[str] = setting(
+        [], "sets of tasks (tasks.sets) whose trajectories it learns from; empty: the biographies' training split"
+    )
+    mixed: bool = setting(
+        False, "learn from the biographies' training split too, half of each batch (detectors.*.sets not empty)"
+    )
 
     def differing(self, other: Detector) -> str:
         """The first key, by name, in which two variants differ such that the weights of one mean nothing to the other;
@@ -244,14 +363,35 @@ class Detector:
 class Point:
     """One operating point of a suite."""
 
-    method: str = setting(MISSING)
-    budget: int = setting(0, minimum=0)
-    policy: str = setting("")
-    detector: str = setting("")
-    seed: int = setting(-1, minimum=-1)
-    base: str = setting("")
-    every: int = setting(0, minimum=0)
-    witness: int = setting(0, minimum=0)
+    method: str = setting(
+        MISSING,
+        "infllm: a fixed budget; utaca: a detector expands it; agreement: it expands exactly where the token would be "
+        "another; no_detector: it expands every so many tokens, whatever they are; or one of `methods`",
+    )
+    budget: int = setting(
+        0,
+        "K of a fixed budget, K_max of an adaptive one, in blocks; of one of `methods`, its nominal tokens, 0: as many "
+        "as its settings say",
+        minimum=0,
+    )
+    policy: str = setting(
+        "",
+        "update policy of an adaptive budget: set.N or sub.N; with .prop (method utaca) an expansion is in proportion "
+        "to the distrust, and not to K_max",
+    )
+    detector: str = setting("", "detector variant (method utaca); empty: the config's")
+    seed: int = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
+    base: str = setting(
+        "",
+        "the one of `methods` whose steps an adaptive budget is given to, in its tokens; empty: infllm, in blocks",
+    )
+    every: int = setting(0, "expand every so many tokens (method no_detector); 0: never", minimum=0)
+    witness: int = setting(
+        0,
+        "blocks under which a token is tried too (method agreement), and expanded where that gives another; 0: K_max "
+        "itself is tried",
+        minimum=0,
+    )
 
     @property
     def in_blocks(self) -> bool:
@@ -285,44 +425,91 @@ class Point:
 class TaskSet:
     """Rows of a task of a benchmark, as they are asked."""
 
-    task: str = setting(MISSING)
-    files: dict[str, str] = setting({})
-    pool: list[str] = setting([])
-    sha256: dict[str, str] = setting({}, transport=True)
-    articles: list[str] = setting([])
-    length: int = setting(0, minimum=0)
-    examples: int = setting(0, minimum=0)
-    mended: bool = setting(False)
-    evidence: list[str] = setting(["complete"])
-    block_size: int = setting(0, minimum=0)
-    budgets: list[int] = setting([])
+    task: str = setting(
+        MISSING,
+        "its task: longbook_sum_eng, longbook_qa_eng (InfiniteBench), narrativeqa, qmsum (LongBench), qa_1, qa_2 "
+        "(RULER), or meetings (QMSum's own files in LongBench's way)",
+    )
+    files: dict[str, str] = setting(
+        {}, "files in place of the task's own, below tasks.path; docs/benchmarks.md names them"
+    )
+    pool: list[str] = setting([], "files with further paragraphs to distract (RULER), below tasks.path")
+    sha256: dict[str, str] = setting(
+        {},
+        "expected SHA-256 of its files, by name (those of pool by what pool calls them); others are not checked",
+        transport=True,
+    )
+    articles: list[str] = setting([], "articles whose questions are asked, in this order (qa_1); empty: all")
+    length: int = setting(
+        0,
+        "most tokens: of prompt and answer together (RULER), of the prompt without the chat template (others; 0: all)",
+        minimum=0,
+    )
+    examples: int = setting(0, "rows, the first so many; 0: all", minimum=0)
+    mended: bool = setting(
+        False,
+        "RULER: questions drawn from all that there are, and documents of each sample shuffled in its own way, where "
+        "the official generator takes the first questions and shuffles all samples alike",
+    )
+    evidence: list[str] = setting(
+        ["complete"],
+        "RULER: what is left of the paragraphs that answer a question, one prompt each: complete, partial (half of "
+        "them, or of the sentences of a single one), missing",
+    )
+    block_size: int = setting(0, "tokens of a block of the reader's memory; 0: the reader's", minimum=0)
+    budgets: list[int] = setting(
+        [], "calibration: compact budgets (blocks) under which its trajectories are decoded; detectors.*.sets uses them"
+    )
 
 
 @dataclass
 class Tasks:
     """Benchmarks of other domains (docs/benchmarks.md)."""
 
-    path: str = setting("data/benchmarks")
-    sets: dict[str, TaskSet] = setting({})
+    path: str = setting("data/benchmarks", "folder that holds their files")
+    sets: dict[str, TaskSet] = setting({}, "what is asked, by name; suites and detectors name it")
 
 
 @dataclass
 class Suite:
     """Operating points decoded side by side from one prefill a document."""
 
-    split: str = setting(MISSING, choices=["validation", "test", TASKS])
-    points: list[Point] = setting([])
-    table: str = setting("generation", choices=["generation", "seeds", "sweep", "methods", "budgets"])
-    sets: list[str] = setting([])
+    split: str = setting(
+        MISSING, "documents that it runs on; tasks: benchmarks of other domains", choices=["validation", "test", TASKS]
+    )
+    points: list[Point] = setting([], "its operating points")
+    table: str = setting(
+        "generation",
+        "where its points are shown: generation, the table of its split; seeds (test split), the spread over detector "
+        "seeds, points that name none being run with every one; sweep (test split), the curves of CAS over selected "
+        "tokens; methods, budgets (test split), context-management methods under their sources' settings, and under "
+        "equal budgets",
+        choices=["generation", "seeds", "sweep", "methods", "budgets"],
+    )
+    sets: list[str] = setting([], "tasks.sets that it runs on (split: tasks)")
 
 
 @dataclass
 class Generation:
     """How the suites' answers are decoded."""
 
-    paired: bool = setting(False)
-    together: bool = setting(True)
-    seeds: int = setting(1, minimum=0)
+    paired: bool = setting(
+        False,
+        "run the compact and the expanded pass of an adaptive step as one pass of the model, which pays where reading "
+        "the weights costs more than a second row, as on a GPU; the same tokens, up to rounding",
+    )
+    together: bool = setting(
+        True,
+        "decode a suite's points in block memory side by side in shared passes, which is faster; the seconds "
+        "and the memory of an answer are then not its own and not told, and another choice of points changes low bits; "
+        "a point that is replayed is decoded by itself",
+    )
+    seeds: int = setting(
+        1,
+        "detector seeds under which a point of method utaca is run where it names none, the first so many; their "
+        "answers are one row of a table; 1: detector_seed alone; 0: all of scale.detector_seeds",
+        minimum=0,
+    )
 
 
 class Comparison(NamedTuple):
@@ -336,8 +523,12 @@ class Comparison(NamedTuple):
 class Planned:
     """Comparisons that were chosen before a test document was read (docs/plan.md)."""
 
-    primary: str = setting("")
-    secondary: list[str] = setting([])
+    primary: str = setting(
+        "",
+        "what decides, detector seeds together: the label of a point, which is compared with InfLLM at equal tokens, "
+        "or 'LABEL over LABEL', which compares what two points gain on InfLLM; empty: nothing was planned",
+    )
+    secondary: list[str] = setting([], "further comparisons, in the same form; their p are adjusted together by Holm")
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -349,16 +540,32 @@ class Planned:
 class Card:
     """The reader card: how well the reader reads what its training never contained."""
 
-    questions: int = setting(500, minimum=1)
-    lengths: list[int] = setting([32768, 131072, 250000])
-    budgets: list[int] = setting([2, 8, 32, 96])
-    biographies: str = setting("data/biographies/handwritten.jsonl")
-    written_lengths: list[int] = setting([16384])
-    written_asked: int = setting(1, minimum=1)
-    written_questions: int = setting(0, minimum=0)
-    xquad: str = setting("")
-    prefill_length: int = setting(0, minimum=0)
-    prefill_budgets: list[int] = setting([])
+    questions: int = setting(500, "fewest questions of a cell, a question being one attribute asked", minimum=1)
+    lengths: list[int] = setting(
+        [32768, 131072, 250000],
+        "documents of generated narratives, read through block memory, in the reader's tokens; none where empty",
+    )
+    budgets: list[int] = setting([2, 8, 32, 96], "budgets (blocks) under which they are read")
+    biographies: str = setting(
+        "data/biographies/handwritten.jsonl",
+        "biographies written by hand, a JSONL file, read alone and in longer documents, all of them; empty: none",
+    )
+    written_lengths: list[int] = setting(
+        [16384],
+        "documents around them, in the reader's tokens: read with full attention where the reader has as many "
+        "positions, and through block memory where the largest budget leaves something out",
+    )
+    written_asked: int = setting(1, "attributes of a person that one question about them asks, at most", minimum=1)
+    written_questions: int = setting(
+        0, "fewest questions about them in each of these lengths; 0: all that there are", minimum=0
+    )
+    xquad: str = setting("", "XQuAD's or SQuAD's file of questions about paragraphs, read alone; empty: not asked")
+    prefill_length: int = setting(
+        0, "documents read under each of prefill_budgets, in the reader's tokens; 0: none", minimum=0
+    )
+    prefill_budgets: list[int] = setting(
+        [], "blocks that each prefill chunk retrieves in them, in place of reader.memory.prefill_budget"
+    )
 
     @property
     def longest(self) -> int:
@@ -378,27 +585,53 @@ class Card:
 class Config:
     """The whole config."""
 
-    run: str = setting("")
-    seed: int = setting(0)
-    scale: Scale = setting(Scale())
-    reader: Reader = setting(Reader())
-    corpus: Corpus = setting(Corpus())
-    documents: str = setting("paper", choices=["paper", "hard"])
-    writer: Endpoint = setting(Endpoint())
-    labeller: Endpoint = setting(Endpoint())
-    judge: Endpoint = setting(Endpoint())
-    trajectories: Trajectories = setting(Trajectories())
-    detectors: dict[str, Detector] = setting({})
-    detector: str = setting("utaca")
-    detector_seed: int = setting(0, minimum=0)
-    methods: dict[str, dict[str, Any]] = setting({})
-    suites: dict[str, Suite] = setting({})
-    tasks: Tasks = setting(Tasks())
-    replayed: str = setting("")
-    generation: Generation = setting(Generation())
-    plan: Planned = setting(Planned())
-    card: Card = setting(Card())
-    answers: str = setting("results/answers.sqlite", transport=True)
+    run: str = setting(
+        "",
+        "name of the run, whose results are in `results/NAME`; empty: after its scale, what else is not the default, "
+        "and a digest where single keys are set",
+    )
+    seed: int = setting(0, "seed of people, facts, padding and bootstrap")
+    scale: Scale = setting(Scale(), "sizes of a run")
+    reader: Reader = setting(Reader(), "the language model that answers")
+    corpus: Corpus = setting(Corpus(), "padding prose")
+    documents: str = setting(
+        "paper",
+        "how documents tell of their person: in two to four groups of sentences, as the paper's; hard ones have each "
+        "sentence at a depth of its own, people of like names, numbers for names, corrections, and values in other "
+        "forms than the reference",
+        choices=["paper", "hard"],
+    )
+    writer: Endpoint = setting(Endpoint(), "endpoint that writes test narratives")
+    labeller: Endpoint = setting(Endpoint(), "endpoint that labels factual tokens")
+    judge: Endpoint = setting(Endpoint(), "endpoint that scores answers")
+    trajectories: Trajectories = setting(Trajectories(), "what detectors learn from")
+    detectors: dict[str, Detector] = setting(
+        {}, "variants of the uncertainty detector, by name; scale=paper brings all of the paper's"
+    )
+    detector: str = setting("utaca", "variant that the adaptive operating points use")
+    detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
+    methods: dict[str, dict[str, Any]] = setting(
+        {},
+        "settings of the context-management methods, by name: those of `config/methods`, the reader's, and what a run "
+        "says of them; docs/methods.md lists them",
+    )
+    suites: dict[str, Suite] = setting({}, "operating points, by suite; each reader brings its own choice")
+    tasks: Tasks = setting(Tasks(), "benchmarks of other domains")
+    replayed: str = setting(
+        "",
+        "operating point of method utaca of the test split whose decisions are replayed (scale.replays), by label; "
+        "empty: the first one whose K_max is nearest to 64",
+    )
+    generation: Generation = setting(Generation(), "decoding of the suites")
+    plan: Planned = setting(Planned(), "comparisons chosen in advance; all others are called exploratory")
+    card: Card = setting(Card(), "the reader card")
+    answers: str = setting(
+        "results/answers.sqlite",
+        "what keeps every endpoint's answers, shared by runs: an SQLite file, on a disk of one machine, or for many "
+        "nodes a PostgreSQL database, postgresql://USER@HOST/DATABASE; its password comes from PGPASSWORD or ~/.pgpass "
+        "alone",
+        transport=True,
+    )
 
     def ran(self, suite: Suite) -> list[Point]:
         """The points of a suite that are run: one whose detector has no seed named, under each that is wanted."""
