@@ -18,18 +18,18 @@ from utaca import preflight
 from utaca.errors import UserError
 from utaca.plan import KINDS, SPLITS, Plan, plain
 from utaca.settings import command, runs
-from utaca.settings.command import is_dry_run, is_touch, runs_here, targets
 from utaca.settings.compose import compose
 from utaca.settings.machine import check_paths, share_source
 
 # Scripts run in processes of their own, which Snakemake calls by a shell without quoting the interpreter's path.
 sys.executable = shlex.quote(sys.executable)
 share_source(SOURCE)
-TARGETS = targets(sys.argv)
+COMMAND = command.read(sys.argv)
+TARGETS, HERE = list(COMMAND.targets), command.runs_here(COMMAND)
 try:
-    command.check_config(command.config_entries(sys.argv))
+    command.check_config(COMMAND.config or [])
     config.update(compose(config, ROOT))
-    PLAN = Plan(config, SOURCE, here=runs_here(sys.argv))
+    PLAN = Plan(config, SOURCE, here=HERE)
     check_paths([ROOT, *PLAN.inputs, *PLAN.card_files])
     runs.check(config, Path(PLAN.folder))
     PLAN.check_targets(TARGETS)
@@ -86,12 +86,12 @@ for alias in ["results/tables", "results/tables/"]:
 
 
 onstart:
-    if not is_touch(sys.argv):
+    if not COMMAND.touch:
         try:
             preflight.check(
                 SETTINGS,
                 PLAN.pending(TARGETS),
-                here=runs_here(sys.argv),
+                here=HERE,
                 sets=PLAN.sets(TARGETS),
             )
             # Whatever part of the run is made first, its name is taken.
@@ -100,7 +100,7 @@ onstart:
             sys.exit(f"Error: {error}")
 
 
-if is_dry_run(sys.argv):
+if COMMAND.dryrun:
     atexit.register(print, preflight.NOT_IN_A_DRY_RUN, file=sys.stderr, flush=True)
 
 

@@ -45,7 +45,7 @@ class Bench:
         self.reader = random_8b() if options.reader == RANDOM_8B else utaca.load_reader(options.reader)
         settings = self.reader.settings
         memory = replace(settings.memory, storage="host") if options.host else settings.memory
-        self.reader.settings = replace(settings, memory=memory, graphs=options.graphs or settings.graphs)
+        self.reader.settings = replace(settings, memory=memory)
         # Answers are to be of one length.
         self.reader.stop_tokens = frozenset()
         torch.manual_seed(0)
@@ -227,9 +227,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("questions", nargs="*", metavar="QUESTION", help="one of those below (default: all)")
     parser.add_argument("--reader", default="tiny", help=f"name, folder or hub id, or {RANDOM_8B} (default: tiny)")
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--host", action="store_true", help="keep documents in host memory")
-    kind.add_argument("--graphs", action="store_true", help="decode by CUDA graphs")
+    parser.add_argument("--host", action="store_true", help="keep documents in host memory")
     two = {"nargs": 2, "type": int, "metavar": ("SHORT", "LONG")}
     parser.add_argument("--decode", **two, default=[8192, 131072], help="contexts to decode behind (%(default)s)")
     parser.add_argument("--prefill", **two, default=[32768, 262144], help="documents to read (%(default)s)")

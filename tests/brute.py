@@ -111,10 +111,7 @@ def infllm(
                     given = (torch.stack(logits) / size**0.5).softmax(0)
                     row.append(sum(p * layer.values[t][g] for p, t in zip(given, [*distant, *near], strict=True)))
                     for p, t in zip(given[len(distant) :], near, strict=True):
-                        if m.representatives == "attention_mass":
-                            layer.mass[t][g] += p
-                        elif 0 < at - t <= m.n_local:
-                            layer.mass[t][g] += near_query @ rotate(layer.keys[t][g], t - window)
+                        layer.mass[t][g] += p
                 outputs.append(torch.cat(row))
             hidden = hidden + module.self_attn.o_proj(torch.stack(outputs))
             hidden = hidden + module.mlp(module.post_attention_layernorm(hidden))

@@ -61,7 +61,7 @@ def test_embedded_prose_is_varied_and_complete(tmp_path: Path) -> None:
 def test_every_slot_of_the_grammar_is_filled() -> None:
     prose = embedded._Prose("Jazz", random.Random(0), embedded.USUAL)
     prose.paragraph()
-    assert {*embedded.SLOTS.split()} == {*prose.draws, *prose.fixed}
+    assert {*embedded.SLOTS.split()} == {*prose.draws, *prose.fixed} - {"adjective"}
 
 
 def test_embedded_prose_depends_on_topic_and_seed_alone() -> None:

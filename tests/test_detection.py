@@ -24,14 +24,23 @@ from utaca.decoding.policies import Set, Sub, parse
 from utaca.detection.detector import Detector, load
 from utaca.detection.training.data import Sequences, columns, joined
 from utaca.detection.training.data import sequences as shown
-from utaca.detection.training.heuristics import fit_heuristics, load_heuristics, save_heuristics
 from utaca.detection.training.layers import Noise, lstm
 from utaca.detection.training.losses import bayes_risk, cross_entropy, divergence, evidential
 from utaca.detection.training.metrics import calibration_error, caught, detection_metrics, reliability
 from utaca.detection.training.network import Network
-from utaca.detection.training.thresholds import for_budget, mean_budget, youden
 from utaca.detection.training.training import train
-from utaca.detection.training.verdicts import detections, token_logits, vacuity, verdicts
+from utaca.detection.training.verdicts import (
+    detections,
+    fit_heuristics,
+    for_budget,
+    load_heuristics,
+    mean_budget,
+    save_heuristics,
+    token_logits,
+    vacuity,
+    verdicts,
+    youden,
+)
 from utaca.errors import UserError
 from utaca.memory import prefill
 from utaca.readers.load import Reader

@@ -297,10 +297,8 @@ def lead(scores: Tensor, reader: Reader) -> float:
     return sum(leads) / len(leads)
 
 
-@pytest.mark.parametrize("graphs", [False, True])
-def test_a_signal_is_measured_by_its_own_hook(signal: None, graphs: bool) -> None:
+def test_a_signal_is_measured_by_its_own_hook(signal: None) -> None:
     reader = make_reader()
-    reader.settings.graphs = graphs
     # While a short document is answered, no block is far, then one, then several.
     for length in (300, 18):
         document = prefill(reader, some_tokens(length))

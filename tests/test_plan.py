@@ -13,7 +13,7 @@ import pytest
 from utaca.errors import UserError
 from utaca.plan import KINDS, SPLITS, STAGES, Plan
 from utaca.reporting.registry import ENTRIES, WHEN, Entry
-from utaca.settings.command import is_dry_run, is_touch, runs_here, targets
+from utaca.settings.command import read, runs_here
 from utaca.settings.compose import compose
 from utaca.settings.modules import closure, code
 from utaca.sizes import Model, Sizes
@@ -197,12 +197,12 @@ def test_splits_and_stages_are_known() -> None:
 
 def test_what_a_command_line_says_beside_its_targets() -> None:
     line = ["snakemake", "--cores", "2", "results/tables", "--config", "scale=smoke"]
-    assert targets(line) == ["results/tables"]
-    assert (is_dry_run(line), is_touch(line), runs_here(line)) == (False, False, True)
-    assert is_dry_run([*line, "-n"])
-    assert is_touch([*line, "--touch"])
-    assert not runs_here([*line, "--workflow-profile", "slurm"]), "a cluster's nodes have another memory"
-    assert runs_here([*line, "--workflow-profile", "default"])
+    said = read(line)
+    assert (list(said.targets), said.dryrun, said.touch, runs_here(said)) == (["results/tables"], False, False, True)
+    assert read([*line, "-n"]).dryrun
+    assert read([*line, "--touch"]).touch
+    assert not runs_here(read([*line, "--workflow-profile", "slurm"])), "a cluster's nodes have another memory"
+    assert runs_here(read([*line, "--workflow-profile", "default"]))
 
 
 # What jobs ask of a cluster

@@ -376,11 +376,9 @@ def test_a_processor_computes_in_the_narrowest_type_that_it_multiplies(
 
 def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:
     memory = utaca.Memory(n_local=64, block_size=4)
-    reader = utaca.load_reader(
-        str(folder), dtype=torch.bfloat16, device=torch.device("cpu"), memory=memory, graphs=True
-    )
+    reader = utaca.load_reader(str(folder), dtype=torch.bfloat16, device=torch.device("cpu"), memory=memory)
     assert (reader.device.type, reader.dtype) == ("cpu", torch.bfloat16)
-    assert (reader.settings.memory, reader.settings.graphs) == (memory, True)
+    assert reader.settings.memory == memory
     assert utaca.load_reader("tiny", device="cpu").dtype == torch.float32, "as its config says"
     assert utaca.load_reader("tiny", dtype="float32").dtype == torch.float32
 
@@ -391,14 +389,12 @@ def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:
         ({"dtype": "float8"}, 'reader.dtype is \'float8\' but must be one of "auto", "float32", "bfloat16"'),
         ({"dtype": torch.float16}, "reader.dtype is 'float16'"),
         ({"device": "tpu"}, "reader.device is 'tpu'"),
-        ({"graphs": "yes"}, "reader.graphs must be true or false"),
         ({"memory": utaca.Memory(block_size=0)}, "reader.memory.block_size is 0"),
         ({"memory": utaca.Memory(n_representatives=17)}, "reader.memory.n_representatives is 17"),
         (
             {"memory": {"n_local": 64}},
             "memory must be a utaca.Memory, as utaca.Memory(n_local=256), not {'n_local': 64}",
         ),
-        ({"memory": utaca.Memory(storage="host"), "graphs": True}, "reader.graphs=true cannot decode with"),
     ],
 )
 @pytest.mark.parametrize("name", ["tiny", "folder"])

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from utaca.memory import prefill
+from utaca.memory import Branch, prefill
 from utaca.methods.full import FullAttention
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
@@ -78,7 +78,7 @@ def test_bytes_of_a_document_are_those_that_its_prefill_holds(storage: str, rule
         stays = held.bytes
         assert 0.85 < held.peak / needed < 1.1
         assert stays > SMALL.cache_bytes(length, 4) == sum(store.tokens.nbytes for store in memory.stores)
-        branch = memory.branches(memory, 100, 20)
+        branch = Branch(memory, 100)
         for token in some_tokens(30).split(1):
             branch.commit(branch.step(token, 20))
         window = SMALL.cache_bytes(m.n_local + m.block_size + 100, 4)

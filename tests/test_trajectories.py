@@ -28,8 +28,7 @@ from utaca.methods.method import Method
 from utaca.methods.registry import method_of
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
-from utaca.records.fingerprint import fingerprint
-from utaca.records.journal import Journal
+from utaca.records.journal import Journal, fingerprint
 from utaca.settings import schema
 from utaca.settings.schema import Memory, Point
 

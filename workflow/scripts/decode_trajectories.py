@@ -11,8 +11,7 @@ from utaca.generation.answers import ask
 from utaca.generation.trajectories import trajectories
 from utaca.memory.kept import Kept
 from utaca.readers.load import load as load_reader
-from utaca.records.fingerprint import fingerprint
-from utaca.records.journal import Journal
+from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log
 from utaca.records.schemas import trajectory_schema
 from utaca.records.tables import Origin, rows, write

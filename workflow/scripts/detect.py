@@ -8,8 +8,7 @@ import torch
 
 from utaca.detection.detector import load
 from utaca.detection.training.data import Sequences, columns, sequences
-from utaca.detection.training.heuristics import load_heuristics
-from utaca.detection.training.verdicts import detections, verdicts
+from utaca.detection.training.verdicts import detections, load_heuristics, verdicts
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, reader_of, write
 from utaca.settings import schema

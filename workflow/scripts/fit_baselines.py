@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from utaca.detection.training.data import columns, sequences
-from utaca.detection.training.heuristics import fit_heuristics, save_heuristics
+from utaca.detection.training.verdicts import fit_heuristics, save_heuristics
 from utaca.records.logs import stage_log
 from utaca.records.tables import read
 from utaca.settings import schema

@@ -13,8 +13,7 @@ from utaca.generation.suites import Trigger, decode_suites
 from utaca.memory.kept import Kept
 from utaca.methods.registry import method_of
 from utaca.readers.load import load as load_reader
-from utaca.records.fingerprint import fingerprint
-from utaca.records.journal import Journal
+from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log
 from utaca.records.tables import Origin, rows, write
 from utaca.settings import schema

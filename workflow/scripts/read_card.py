@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from utaca.readers.load import load as load_reader
-from utaca.records.fingerprint import fingerprint
-from utaca.records.journal import Journal
+from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
 from utaca.settings import schema

@@ -9,8 +9,7 @@ from utaca.detection.detector import load as load_detector
 from utaca.generation.suites import Trigger, decode_suites
 from utaca.methods.registry import method_of
 from utaca.readers.load import load as load_reader
-from utaca.records.fingerprint import fingerprint
-from utaca.records.journal import Journal
+from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
 from utaca.settings import schema

@@ -14,32 +14,7 @@ from utaca.biographies.people import LOCALES, faker
 from utaca.data_files import Entries, Text, read, slots
 from utaca.errors import UserError
 
-TRAINING_ATTRIBUTES: tuple[str, ...] = (
-    "marriage date",
-    "job title",
-    "current city",
-    "email address",
-    "phone number",
-    "favorite color",
-    "user agent",
-    "credit card provider",
-    "currency used",
-    "catch phrase",
-    "street address",
-    "vehicle license plate",
-    "favorite file extension",
-    "domain name",
-    "cryptocurrency",
-    "timezone",
-    "isbn code",
-    "lucky number",
-    "hobby",
-    "marital status",
-    "personality type",
-)
 HELD_OUT_ATTRIBUTES: tuple[str, ...] = ("birth date", "birth place", "university", "major", "company", "work place")
-
-Attribute = Literal[TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES]
 
 MAX_LENGTH = 100
 """Characters of a value, at most."""
@@ -198,6 +173,8 @@ _DRAWS: dict[str, Callable[[random.Random, str], str]] = {
     "company": _company,
     "work place": _place,
 }
+TRAINING_ATTRIBUTES: tuple[str, ...] = tuple(attribute for attribute in _DRAWS if attribute not in HELD_OUT_ATTRIBUTES)
+Attribute = Literal[TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES]
 
 
 def draw_value(attribute: str, rng: random.Random, locale: str) -> str:

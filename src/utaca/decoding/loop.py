@@ -35,6 +35,8 @@ TOP = 10
 class Step(Protocol):
     """A pass of ``tokens`` [T] behind a state, not committed; what it gives is there once it has run."""
 
+    tokens: Tensor
+    budget: int
     size: int
     hidden: Tensor  # last hidden states [T, D]
     logits: Tensor  # the last token's, [V], set by who runs it
@@ -56,9 +58,6 @@ class State(Protocol):
 
     def commit(self, step: Any) -> None: ...
 
-    def recompute(self, step: Any) -> None:
-        """Run a step once more by the modules of the model, so that hooks on them are called."""
-
     def fork(self) -> State:
         """A state that goes on from here by itself and leaves this one as it is."""
 
@@ -76,9 +75,9 @@ class Reading(Protocol):
     budget: int | None
 
     def begin(
-        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Any], *, tried: int = 0
+        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Any]
     ) -> tuple[State, list[tuple[Tensor, int]], Tensor]:
-        """A state for a ``prompt`` [T] and ``new`` tokens after it, under ``budget`` blocks at most, or ``tried``.
+        """A state for a ``prompt`` [T] and ``new`` tokens after it, under ``budget`` blocks at most.
 
         Also the pieces of the prompt that must be committed first, each with its budget, and the tokens that the first
         step of decoding passes.
@@ -316,7 +315,7 @@ def _run(reader: Reader, state: State, steps: Sequence[Step]) -> None:
 def _begin(d: Decoding) -> Generator[tuple[State, list[Step]], None, tuple[State, Tensor]]:
     """The steps that read a question; the state behind it, and the tokens that the first step of its answer passes."""
     prompt = d.reading.reader.encode_question(d.question, d.prefix)
-    state, pieces, rest = d.reading.begin(prompt, d.max_new_tokens, max(d.budgets), d.captures, tried=d.expanded)
+    state, pieces, rest = d.reading.begin(prompt, d.max_new_tokens, max(d.budgets), d.captures)
     for piece, budget in pieces:
         step = state.plan(piece, budget)
         yield state, [step]
@@ -422,7 +421,7 @@ class _Judge:
         token, logprob = take(2)
         measured = dict(zip(signals, take(len(signals)), strict=True))
         if not (math.isfinite(logprob) and math.isfinite(measured["margin"])):
-            layer = self.reader.first_not_finite(lambda: state.recompute(step))
+            layer = self.reader.first_not_finite(lambda: state.run([state.plan(step.tokens, step.budget)]))
             raise NotFiniteError(
                 f"reader {self.reader.settings.name} gave logits that are not finite at step {len(trace)} of an "
                 f"answer, first in layer {layer}; try reader.dtype=float32, or check the weights",

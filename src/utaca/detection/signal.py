@@ -26,13 +26,13 @@ class Signal:
     """How a signal is measured; on the device, without waiting for it.
 
     ``value`` gives the number [] of a token. ``capture``, where there is one, is called in every layer that retrieves:
-    ``capture(scores [R, blocks], n_far, scale)`` gives [R] numbers to keep. The first ``n_far`` blocks (an int, or a
-    tensor [1]) are far, all others score -inf. ``scale`` is the number of query heads times the square root of their
-    width: a score over it is the mean head's, scaled as attention scales it.
+    ``capture(scores [R, blocks], n_far, scale)`` gives [R] numbers to keep of the ``n_far`` blocks that are far.
+    ``scale`` is the number of query heads times the square root of their width: a score over it is the mean head's,
+    scaled as attention scales it.
     """
 
     value: Callable[[Seen], Tensor]
-    capture: Callable[[Tensor, int | Tensor, float], Tensor] | None = None
+    capture: Callable[[Tensor, int, float], Tensor] | None = None
 
 
 def mean_of_layers(seen: Seen) -> Tensor:

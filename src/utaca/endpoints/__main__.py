@@ -10,33 +10,39 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pandas as pd
+
 from utaca.endpoints.store import Store
 from utaca.errors import UserError
 from utaca.settings.database import database
 from utaca.terminal import print_any_letter
 
-_HEADER = ("model", "prompt", "shape", "answers", "prompt tokens", "completion tokens", "seconds", "first", "last")
 _UNKNOWN = "unknown"
+_SUMS = ["prompt_tokens", "completion_tokens", "seconds"]
 
 
 def _list(store: Store, _: argparse.Namespace) -> None:
-    rows = [_HEADER] + [
-        (
-            group.model,
-            group.version or _UNKNOWN,
-            group.shape or _UNKNOWN,
-            str(group.answers),
-            str(group.prompt_tokens),
-            str(group.completion_tokens),
-            f"{group.seconds:.1f}",
-            group.first,
-            group.last,
-        )
-        for group in store.groups()
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    rows = pd.DataFrame(
+        [
+            {
+                "model": row["model"],
+                "prompt": row["version"] or _UNKNOWN,
+                "shape": (row["schema"] or {}).get("title", _UNKNOWN),
+                "answered": row["answered"],
+                **{name: row[name] for name in _SUMS},
+            }
+            for row in store.export()
+        ],
+        columns=["model", "prompt", "shape", "answered", *_SUMS],
+    )
+    if rows.empty:
+        print(f"no answers in {store.place}")
+        return
+    groups = rows.groupby(["model", "prompt", "shape"])
+    answered = groups["answered"].agg(answers="count", first="min", last="max")
+    shown = groups[_SUMS].sum().round({"seconds": 1}).join(answered).reset_index()
+    shown = shown[["model", "prompt", "shape", "answers", *_SUMS, "first", "last"]]
+    print(shown.rename(columns=lambda name: name.replace("_", " ")).to_string(index=False))
 
 
 def _export(store: Store, arguments: argparse.Namespace) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import (
@@ -40,8 +38,6 @@ _NETWORK = {
     "fuse.beegfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.davfs2", "fuse.gcsfuse", "fuse.glusterfs", "fuse.juicefs",
     "fuse.mfs", "fuse.rclone", "fuse.s3fs", "fuse.smbnetfs", "fuse.sshfs",
 }  # fmt: skip
-# What two processes that find no table agree on; any number would do.
-_LOCK = 0x75746163
 
 
 def table(dialect: str) -> Table:
@@ -65,7 +61,7 @@ def table(dialect: str) -> Table:
 
 
 def open_file(path: Path) -> Engine:
-    """The store in an SQLite file, which is made, or brought up to date, where need be.
+    """The store in an SQLite file, which is made where need be.
 
     Raises :class:`UserError` where it lies on a network file system, or is none.
     """
@@ -155,41 +151,16 @@ def in_words(fault: BaseException) -> str:
 
 
 def _lay_out(connection: Connection, name: str) -> None:
-    """Make the table, or give one of before the requests were kept that column; a foreign one is refused."""
+    """Make the table where there is none; a foreign one is refused."""
     answers = table(connection.dialect.name)
-    if not _missing(connection, answers):
-        return
-    with _alone(connection):
-        # Another process may have been first.
-        missing = _missing(connection, answers)
-        if missing == set(answers.columns.keys()):
-            connection.execute(CreateTable(answers))
-        elif missing == {"request"}:
-            connection.exec_driver_sql("ALTER TABLE answers ADD COLUMN request TEXT NOT NULL DEFAULT ''")
-        elif missing:
-            raise UserError(f"{name} has a table answers of another program's; name another file or database")
-
-
-def _missing(connection: Connection, answers: Table) -> set[str]:
-    """Columns that the table in the database lacks: all of them where there is no table."""
-    wanted = set(answers.columns.keys())
-    found = inspect(connection)
-    if not found.has_table(answers.name):
-        return wanted
-    there = {str(column["name"]) for column in found.get_columns(answers.name)}
-    return wanted - there - {column.name for column in answers.columns if column.system}
-
-
-@contextmanager
-def _alone(connection: Connection) -> Iterator[None]:
-    """A transaction that no other process lays the table out beside."""
-    sqlite = connection.dialect.name == "sqlite"
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if sqlite else "BEGIN")
     try:
-        if not sqlite:
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        yield
-    except BaseException:
-        connection.exec_driver_sql("ROLLBACK")
-        raise
-    connection.exec_driver_sql("COMMIT")
+        connection.execute(CreateTable(answers, if_not_exists=True))
+    except DBAPIError:
+        # A server lets but one of several processes make it, and asks for a right to even where it is there.
+        if not inspect(connection).has_table(answers.name):
+            raise
+    wanted = {column.name for column in answers.columns if not column.system}
+    if not wanted <= {str(column["name"]) for column in inspect(connection).get_columns(answers.name)}:
+        raise UserError(
+            f"{name} has a table answers of another program's, or of an early version; name another file or database"
+        )

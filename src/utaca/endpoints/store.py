@@ -8,20 +8,9 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Executable,
-    Text,
-    bindparam,
-    cast,
-    delete,
-    func,
-    literal_column,
-    select,
-)
+from sqlalchemy import Connection, Executable, Text, bindparam, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -66,23 +55,6 @@ def identity(
 def digest(request: str) -> str:
     """The name of a request, given by :func:`identity`, in the store: its SHA-256."""
     return hashlib.sha256(request.encode()).hexdigest()
-
-
-class Group(NamedTuple):
-    """Answers of one kind: how many, their tokens, the seconds they took in all, when the first and last arrived.
-
-    Version and shape are None for answers of before they were kept.
-    """
-
-    model: str
-    version: str | None
-    shape: str | None
-    answers: int
-    prompt_tokens: int
-    completion_tokens: int
-    seconds: float
-    first: str
-    last: str
 
 
 class Store:
@@ -137,34 +109,6 @@ class Store:
             "request": request,
         }
         self._run(lambda connection: connection.exec_driver_sql(self._insert, row))
-
-    def groups(self) -> list[Group]:
-        """What is kept, by model, version of the prompt and shape of the answer, in their order."""
-        kept = self._answers.c
-        statement = select(
-            kept.model,
-            *self._version_and_shape(),
-            func.count(),
-            # PostgreSQL makes other types of sums.
-            cast(func.sum(kept.prompt_tokens), kept.prompt_tokens.type),
-            cast(func.sum(kept.completion_tokens), kept.completion_tokens.type),
-            func.sum(kept.seconds),
-            func.min(kept.answered),
-            func.max(kept.answered),
-        ).group_by(literal_column("1"), literal_column("2"), literal_column("3"))
-        rows = self._run(lambda connection: connection.execute(statement).all())
-        # Databases differ in how they order texts.
-        return sorted((Group(*row) for row in rows), key=lambda group: [str(part or "") for part in group[:3]])
-
-    def _version_and_shape(self) -> tuple[ColumnElement[str], ColumnElement[str]]:
-        """Expressions of what :func:`identity` put into a request."""
-        request = func.nullif(self._answers.c.request, "")
-        if self._engine.dialect.name == "sqlite":
-            return func.json_extract(request, "$[4]"), func.json_extract(request, "$[3].title")
-        # A text of PostgreSQL's cannot hold the character 0, and it reads all of the JSON to take a part of it.
-        parts = cast(func.replace(request, r"\u0000", r"\u0001"), postgresql.JSON)
-        path = [func.json_extract_path_text(parts, *keys, type_=Text) for keys in (("4",), ("3", "title"))]
-        return path[0], path[1]
 
     def export(self) -> Iterator[dict[str, Any]]:
         """The answers, each as a plain dict with its request and what it cost, in the order of their arrival."""

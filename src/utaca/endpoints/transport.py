@@ -150,9 +150,13 @@ def address(endpoint: Endpoint) -> str:
 def _transport(endpoint: Endpoint) -> httpx2.AsyncBaseTransport | None:
     if endpoint.kind != "reference":
         return None
-    from utaca.reference.app import application
+    from utaca.reference.app import respond
 
-    return httpx2.ASGITransport(app=application)
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        status, body = respond(request.method, request.url.path, request.content)
+        return httpx2.Response(status, json=body)
+
+    return httpx2.MockTransport(answer)
 
 
 class Pace:

@@ -20,8 +20,7 @@ from utaca.memory.kept import Kept
 from utaca.methods.method import Method
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, progress
-from utaca.records.fingerprint import fingerprint
-from utaca.records.journal import Journal
+from utaca.records.journal import Journal, fingerprint
 from utaca.settings.checks import digest
 from utaca.settings.schema import NOT_RUN, Point
 from utaca.trace import Generation, NotFiniteError, Token
@@ -277,6 +276,10 @@ def on_host(tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
     return rows
 
 
+_OF_A_PASS = ("token", "k", "margin", "logprob", "top_tokens", "top_logits")
+"""What a trace has of the accepted pass and of the one that was tried first."""
+
+
 def _trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]]:
     retrieved = [token for token in generation.trace if token.selected is not None]
     selected, scores = (on_host([getattr(token, name) for token in retrieved]) for name in ("selected", "scores"))
@@ -289,25 +292,11 @@ def _trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any
             "document": document,
             "point": "",
             "step": step,
-            "token": token.token,
-            "text": token.text,
-            "k": token.k,
-            "margin": token.margin,
-            "logprob": token.logprob,
-            "rolled_back": token.rolled_back,
-            "intervened": token.intervened,
-            "tentative_token": first.token,
-            "tentative_k": first.k,
-            "tentative_margin": first.margin,
-            "tentative_logprob": first.logprob,
+            **{name: getattr(token, name) for name in (*_OF_A_PASS, "text", "rolled_back", "intervened", "attended")},
+            **{f"tentative_{name}": getattr(first, name) for name in _OF_A_PASS},
             "p_hallucinated": hallucinated,
             "p_correct": correct,
             "p_unknown": unknown,
-            "attended": token.attended,
-            "top_tokens": token.top_tokens,
-            "top_logits": token.top_logits,
-            "tentative_top_tokens": first.top_tokens,
-            "tentative_top_logits": first.top_logits,
             "selected": blocks,
             "scores": block_scores,
         }

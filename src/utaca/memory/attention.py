@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from utaca.settings.schema import Memory
 from utaca.sizes import TILE
@@ -116,6 +115,8 @@ def _in_tiles(segments: Sequence[Segment], watched: int, scaling: float) -> tupl
 def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal: bool = False) -> Tensor:
     """Attention mass [B, G, n] that each key [B, G, n, D] gets from all queries [B, H, T, D] together.
 
+    A block's tokens with most of it represent the block (InfLLM).
+
     ``lse`` [B, H, T] is what :func:`attention` gave. The mass of a key is the sum over queries of
     exp(q·k scaling - lse): the softmax denominator of an attention in which the keys ask, the queries answer, and
     -lse / scaling is one more coordinate of each query. That coordinate is split over three, whose sum keeps float32's
@@ -199,26 +200,6 @@ def ranked(scores: Tensor, chosen: Tensor) -> Tensor:
     return chosen.gather(-1, scores.gather(-1, chosen).argsort(dim=-1, descending=True, stable=True))
 
 
-def relevance(
-    m: Memory, query: Tensor, keys: Tensor, first: int | Tensor, lse: Tensor, scaling: float, *, causal: bool = False
-) -> Tensor:
-    """What the queries [B, H, T, D] give each key [B, G, n, D]: [B, G, n]. A block's best tokens represent it.
-
-    By ``m.representatives``: the attention mass of InfLLM's code, or the linear form of its paper, a key's dot product
-    with the sum of the queries that follow it within the window. ``first`` is the first key's position relative to the
-    first query's. With ``causal`` the keys are the queries' own tokens.
-    """
-    if not keys.shape[2]:
-        return lse.new_zeros(*keys.shape[:3])
-    if m.representatives == "attention_mass":
-        return received(query, keys, lse, scaling, causal=causal)
-    grouped = query.to(lse.dtype).unflatten(1, (keys.shape[1], -1)).sum(2)
-    sums = pad(grouped.cumsum(2), (0, 0, 1, 0))
-    position, length = first + torch.arange(keys.shape[2], device=keys.device), query.shape[2]
-    followers = sums[:, :, (position + 1 + m.n_local).clamp(0, length)] - sums[:, :, (position + 1).clamp(0, length)]
-    return (keys.to(lse.dtype) * followers).sum(-1)
-
-
 def represented(m: Memory, keys: Tensor, given: Tensor) -> Tensor:
     """Representative keys [..., blocks, D] of blocks' keys [..., blocks, size, D], in float32 at least.
 
@@ -242,18 +223,17 @@ def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
 
-def token_scores(query: Tensor, size: int, *keys: Tensor, far: Tensor | None = None) -> Tensor:
+def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
     """Retrieval scores [R, blocks] for queries [R, H, T, D], by what the tokens of each block are given.
 
-    Every query of every head spreads a softmax over all tokens of the ``far`` blocks (bool [blocks]; None: all). So a
-    token that one head looks for outweighs a block that all heads pass over. These are the votes of TokenSelect (arXiv
+    Every query of every head spreads a softmax over all tokens of the blocks. So a token that one head looks for
+    outweighs a block that all heads pass over. These are the votes of TokenSelect (arXiv
     2411.02886) for whole blocks, of each query by itself and not of their mean. A block's score is the logarithm of its
     ``size`` tokens' share, times H sqrt(D), which makes its units those of :func:`block_scores`. ``keys``
     [G, blocks * size, D] may come in parts.
     """
     rows, heads, length, width = query.shape
     groups, total = len(keys[0]), sum(part.shape[1] for part in keys)
-    hidden = None if far is None else ~far.repeat_interleave(size)
     share: Tensor | float = 0.0
     for tile in query.split(max(1, _TOGETHER // (rows * heads * total)), 2):
         grouped = tile.unflatten(1, (groups, -1)).transpose(0, 1).reshape(groups, -1, width).to(keys[0].dtype)
@@ -261,8 +241,6 @@ def token_scores(query: Tensor, size: int, *keys: Tensor, far: Tensor | None = N
         # Head by head, as a batched product copies keys that are a part of a document's.
         logits = [torch.stack([own @ each.mT for own, each in zip(grouped, part, strict=True)]) for part in keys]
         logits = (logits[0] if len(logits) == 1 else torch.cat(logits, -1)) * width**-0.5
-        if hidden is not None:
-            logits.masked_fill_(hidden, -torch.inf)
         given = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
         share = share + given.unflatten(-1, (-1, size)).sum(-1).view(groups, rows, -1, total // size).sum((0, 2))
     share = share / (heads * length)

@@ -12,11 +12,11 @@ their own, and share what goes before: rotations, scores, the choice of blocks a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,16 +31,15 @@ from utaca.memory.attention import (
     fused,
     merged,
     ranked,
-    relevance,
+    received,
     represented,
     token_scores,
 )
 from utaca.memory.store import Store
-from utaca.readers.attention import Rotation
 from utaca.readers.load import Reader
 from utaca.settings.schema import OWN, PACKED, TOKENS, UNWEIGHTED, Memory
 
-Capture = Callable[[Tensor, "int | Tensor", float], Tensor]
+Capture = Callable[[Tensor, int, float], Tensor]
 """What a signal keeps of a layer's retrieval, see :class:`utaca.detection.signal.Signal`."""
 
 
@@ -51,10 +50,10 @@ class BlockMemory:
     ``settings`` are those that it was read with. Of each layer it keeps keys and values (``stores``) and the
     representative keys of the far blocks (``representatives`` [G * D, blocks], in float32 at least; along the blocks,
     scores of a long document are found fastest; none where every token represents its block). ``given`` [G, n] is the
-    relevance of the window's tokens so far, by which the window's blocks will be represented once they have left it
-    (:func:`utaca.memory.attention.relevance`).
+    attention mass (:func:`utaca.memory.attention.received`) of the window's tokens so far, by which the window's blocks
+    will be represented once they have left it.
     ``clipped``: far keys are at one distance, as InfLLM has it; otherwise every key is at its true position, and
-    attention to all blocks is full attention. ``branches`` is the class of its branches.
+    attention to all blocks is full attention.
     """
 
     reader: Reader
@@ -62,7 +61,6 @@ class BlockMemory:
     tokens: Tensor
     clipped: bool
     layout: Layout
-    branches: type[Branch]
     stores: list[Store] = field(default_factory=list)
     representatives: list[Tensor] = field(default_factory=list)
     given: list[Tensor] = field(default_factory=list)
@@ -79,9 +77,9 @@ class BlockMemory:
         return self.layout.block_size
 
     def begin(
-        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Capture], *, tried: int = 0
+        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Capture]
     ) -> tuple[Branch, list[tuple[Tensor, int]], Tensor]:
-        """A branch for a ``prompt`` [T] and ``new`` tokens after it, under ``budget`` blocks at most, or ``tried``.
+        """A branch for a ``prompt`` [T] and ``new`` tokens after it, under ``budget`` blocks at most.
 
         Also the pieces of the prompt that it must read first, each with its budget, and the last token, which the first
         step of decoding passes: it is decoded under K_max (paper, algorithm 1). ``captures`` are those of
@@ -92,21 +90,20 @@ class BlockMemory:
         if not self.clipped:
             # At true positions it stands for full attention, to which the question belongs.
             asked = self.layout.blocks(len(self) + len(prompt))
-        branch = self.branches(self, len(prompt) + new, max(budget, tried, asked), captures)
+        branch = Branch(self, len(prompt) + new, captures)
         pieces = prompt[:-1].split(m.question_chunk or m.prefill_chunk) if len(prompt) > 1 else ()
         return branch, [(piece, asked) for piece in pieces], prompt[-1:]
 
-    def scores(self, layer: int, query: Tensor, n_far: int, *own: Tensor, far: Tensor | None = None) -> Tensor:
+    def scores(self, layer: int, query: Tensor, n_far: int, *own: Tensor) -> Tensor:
         """Retrieval scores [R, blocks] for queries [R, H, T, D] at the clipped distance, the T of a row together.
 
         Of the document's first ``n_far`` blocks, and of a branch's ``own`` behind them: their representatives as
-        :func:`block_scores` takes them, or their keys as :func:`token_scores` does. Only ``far`` blocks count where
-        every token represents its block (bool [blocks]; None: all).
+        :func:`block_scores` takes them, or their keys as :func:`token_scores` does.
         """
         if self.settings.representatives != TOKENS:
             return block_scores(query.mean(2), self.representatives[layer][:, :n_far], *own)
         keys = self.stores[layer].tokens[0][:, self.layout.n_init : self.layout.first_token(n_far)]
-        return token_scores(query, self.block_size, keys, *own, far=far)
+        return token_scores(query, self.block_size, keys, *own)
 
     def placed(self, pairs: Tensor, tokens: Tensor) -> Tensor:
         """Keys and values [2, G, n, D] of far ``tokens`` [n] as queries meet them.
@@ -131,7 +128,7 @@ class Branch:
     tokens, from token ``start`` of the text on. No key is rotated twice: only distances count, so that they are placed
     from ``start`` on and stay there while the local window moves over them. Far keys are ``packed`` before the window,
     or as the document has them. What lies behind the committed tokens is
-    finite. Steps may retrieve ``most`` blocks. ``captures`` are what signals keep of the layers' retrieval, by name.
+    finite. ``captures`` are what signals keep of the layers' retrieval, by name.
     ``past`` stands for all that was committed: of forks, those that have the same one hold the same.
 
     Blocks that leave the window here are the branch's own: their ``representatives`` [layers, G * D, blocks], what
@@ -139,10 +136,8 @@ class Branch:
     those that are not whole blocks of the document.
     """
 
-    def __init__(
-        self, memory: BlockMemory, capacity: int, most: int = 0, captures: Mapping[str, Capture] | None = None
-    ) -> None:
-        self.memory, self.capacity, self.length, self.most, self.captures = memory, capacity, 0, most, captures or {}
+    def __init__(self, memory: BlockMemory, capacity: int, captures: Mapping[str, Capture] | None = None) -> None:
+        self.memory, self.capacity, self.length, self.captures = memory, capacity, 0, captures or {}
         layout, n = memory.layout, len(memory)
         layers, heads, groups, width = memory.reader.shape
         self.start, self.scale = layout.window_start(n), heads * width**0.5
@@ -209,10 +204,6 @@ class Branch:
         for step, one in others:
             step.take(one)
 
-    def recompute(self, step: Step) -> None:
-        """Run a step once more by the modules of the model, whatever runs it otherwise."""
-        Branch.run([self.plan(step.tokens, step.budget)])
-
     @torch.inference_mode()
     def commit(self, step: Step) -> None:
         """Make a step part of the branch."""
@@ -232,16 +223,13 @@ class Branch:
             self._give()
             self._represent()
 
-    def scores(self, layer: int, query: Tensor, n_far: int, far: Tensor | None = None) -> Tensor:
-        """Retrieval scores [R, n_far] of the first blocks for queries [R, H, T, D] at the clipped distance.
-
-        Of those, only ``far`` ones count where every token represents its block (bool [n_far]; None: all).
-        """
+    def scores(self, layer: int, query: Tensor, n_far: int) -> Tensor:
+        """Retrieval scores [R, n_far] of the first blocks for queries [R, H, T, D] at the clipped distance."""
         if self.memory.settings.representatives == TOKENS:
             held, own = self.whole, self.tail[layer, 0, :, : max(0, n_far - self.whole)].flatten(1, 2)
         else:
             held, own = self.sealed, self.representatives[layer][:, : max(0, n_far - self.sealed)]
-        return self.memory.scores(layer, query, min(n_far, held), own, far=far)
+        return self.memory.scores(layer, query, min(n_far, held), own)
 
     def fetch(self, layer: int, ids: Tensor) -> Tensor:
         """Keys and values [2, G, k * block_size, D] of the blocks ``ids`` [k], as queries meet them."""
@@ -270,10 +258,10 @@ class Branch:
 
         Those are tokens of the window; where blocks are not the document's alone, they are those of the one step too.
         """
-        step, m, offset, end = self._pending[0], self.memory.settings, self.offset, self.offset + self.given.shape[2]
+        step, offset, end = self._pending[0], self.offset, self.offset + self.given.shape[2]
         query, lse = (torch.cat([getattr(each, name) for each in self._pending], 2) for name in ("query", "lse"))
         self._pending = []
-        if m.representatives in UNWEIGHTED:
+        if self.memory.settings.representatives in UNWEIGHTED:
             return
         # A single token sees itself; several see each other in part.
         before, after = step.behind + (step.size == 1), step.behind + step.size
@@ -282,8 +270,7 @@ class Branch:
             (max(before, offset), min(after, end), slice(before, after), True),
         ):
             if first < last:
-                own, at = self.window[:, 0, :, keys], keys.start - step.behind
-                given = relevance(m, query, own, at, lse, step.scaling, causal=causal)
+                given = received(query, self.window[:, 0, :, keys], lse, step.scaling, causal=causal)
                 self.given[:, :, first - offset : last - offset] += given[:, :, first - keys.start : last - keys.start]
 
     def _represent(self) -> None:
@@ -351,37 +338,6 @@ class Step:
         return initial + self.k * layout.block_size + self.behind - self.start + self.size
 
 
-class Outcome(NamedTuple):
-    """What R steps give, their layers in one tensor each.
-
-    ``hidden`` [R, T, D]; ``embeddings`` [R, D] a site; ``keys``, those ``rotated``, and ``values`` [layers, R, G, T,
-    D]; ``query`` [layers, R, H, T, D] and ``lse`` [layers, R, H, T]; ``chosen`` [layers, R, K] blocks, of
-    which a row saw its first k, and their ``scores``; ``captured`` [layers, R] a signal.
-    """
-
-    hidden: Tensor
-    embeddings: dict[str, Tensor]
-    keys: Tensor
-    rotated: Tensor
-    values: Tensor
-    query: Tensor
-    lse: Tensor
-    chosen: Tensor
-    scores: Tensor
-    captured: dict[str, Tensor]
-    scaling: float
-
-    def deal(self, steps: Sequence[Step]) -> None:
-        """Hand each step its row."""
-        for row, step in enumerate(steps):
-            step.hidden, step.embeddings = self.hidden[row], {site: x[row] for site, x in self.embeddings.items()}
-            step.keys, step.rotated, step.values = self.keys[:, row], self.rotated[:, row], self.values[:, row]
-            step.query, step.lse, step.scaling = self.query[:, row], self.lse[:, row], self.scaling
-            step.selected, order = self.chosen[:, row, : step.k].sort(-1)
-            step.scores = self.scores[:, row].gather(1, order)
-            step.captured = {name: x[:, row] for name, x in self.captured.items()} if step.n_far else {}
-
-
 class Tries:
     """Steps of one branch that share a pass, a batch row each: from the same position, each under its own budget.
 
@@ -389,26 +345,15 @@ class Tries:
     are beyond its own.
     """
 
-    window_place: Tensor | int
-    """Place where the window that is seen begins."""
-    in_window: Tensor | None = None
-    """Which tokens of the branch's window are seen, of those in ``span``; None: all."""
-    has_far: Tensor | bool = True
-    """Whether any block is far, without which the initial tokens are tokens of the window."""
-
     def __init__(self, steps: list[Step]) -> None:
         step, branch, self.steps, self.branch = steps[0], steps[0].branch, steps, steps[0].branch
-        self.blocks, self.n_far, self.most = step.n_far, step.n_far, max(one.k for one in steps)
+        self.n_far, self.most = step.n_far, max(one.k for one in steps)
         self.span, self.behind, place = slice(step.start, step.behind), step.behind, branch.base + step.behind
         self.window_place = branch.base + step.start
         rotary, dtype, edge = branch.memory.reader.rotary, branch.window.dtype, branch.memory.settings.n_local - 1
         self.to_place = rotary.at(range(place, place + step.size), dtype)
         self.to_edge = rotary.at(range(edge, edge + 1), dtype)
         self.layers: list[tuple[Tensor | None, ...]] = []
-
-    def places(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
-        """The rotation to ``positions``."""
-        return self.branch.memory.reader.rotary.at(positions, dtype)
 
     def _packed(self, chosen: Tensor, seen: Tensor | None) -> Tensor:
         """Positions [R, n] of the initial tokens and of the blocks ``chosen`` [R, K], of which a row has ``seen`` some.
@@ -423,10 +368,6 @@ class Tries:
         places = torch.cat((first + torch.arange(initial, device=chosen.device), blocks.flatten(1)), 1)
         # Those of blocks that a row does not see may be anywhere.
         return places.clamp(min=0)
-
-    def scores(self, layer: int, query: Tensor) -> Tensor:
-        """Retrieval scores [R, blocks] for queries [R, H, T, D]."""
-        return self.branch.scores(layer, query, self.blocks)
 
     def choose(self, scores: Tensor) -> tuple[Tensor, Tensor | None]:
         """The best blocks [R, K] by ``scores`` [R, blocks], and which of them each row sees; None: all.
@@ -444,34 +385,30 @@ class Tries:
         branch, memory, rows = self.branch, self.branch.memory, len(query)
         local, rotated = self.to_place(torch.cat((query, key), 1)).split((query.shape[1], key.shape[1]), 1)
         window = branch.window[layer, :, None, :, self.span].expand(-1, rows, -1, -1, -1)
-        segments = [Segment(local, *window, self.in_window), Segment(local, rotated, value, causal=True)]
+        segments = [Segment(local, *window), Segment(local, rotated, value, causal=True)]
         captured: list[Tensor] = []
-        if not self.blocks:
+        if not self.n_far:
             chosen, scores = memory.tokens.new_zeros(rows, 0), branch.given.new_zeros(rows, 0)
         else:
             edge = self.to_edge(query)
-            scores = self.scores(layer, edge)
+            scores = branch.scores(layer, edge, self.n_far)
             chosen, seen = self.choose(scores)
             captured = [capture(scores, self.n_far, branch.scale) for capture in branch.captures.values()]
             distant = edge if memory.clipped and not branch.packed else local
             pairs = branch.fetch(layer, chosen.flatten()).unflatten(2, (rows, -1)).transpose(1, 2)
             pairs = torch.cat((branch.initial[layer, :, None].expand(-1, rows, -1, -1, -1), pairs), 3)
             if branch.packed:
-                to_pack = self.places(self._packed(chosen, seen)[:, None], pairs.dtype)
+                to_pack = memory.reader.rotary.at(self._packed(chosen, seen)[:, None], pairs.dtype)
                 pairs = torch.stack((to_pack(pairs[0]), pairs[1]))
             if seen is not None:
                 seen = pad(seen.repeat_interleave(memory.block_size, 1), (branch.initial.shape[3], 0), value=True)
-                seen = (seen & self.has_far)[:, None, None]
+                seen = seen[:, None, None]
             segments.append(Segment(distant, *pairs, seen))
             scores = scores.gather(1, chosen)
         out, lse = attention(segments, scaling)
         self.layers.append((key, rotated, value, local, lse, chosen, scores, *captured))
         self.scaling = scaling
         return out
-
-    def outcome(self, hidden: Tensor, embeddings: dict[str, Tensor]) -> Outcome:
-        """What the pass gave, once all layers have attended."""
-        return _outcome(hidden, embeddings, self.layers, self.branch.captures, self.scaling)
 
 
 class Points:
@@ -560,10 +497,6 @@ class Points:
             return []
         return [torch.stack([step.branch.representatives[layer][:, : self.own] for step in self.steps])]
 
-    def outcome(self, hidden: Tensor, embeddings: dict[str, Tensor]) -> Outcome:
-        """What the pass gave, once all layers have attended."""
-        return _outcome(hidden, embeddings, self.layers, self.captures, self.scaling)
-
 
 class Rows:
     """All rows of a pass: ``steps`` of one size, in the order of their rows."""
@@ -589,7 +522,7 @@ class Rows:
         """Hand each step what its row of the last hidden states [R, T, D] and of the embeddings [R, D] a site gives."""
         split = {site: own.split(self._sizes) for site, own in embeddings.items()}
         for place, (group, own) in enumerate(zip(self._groups, hidden.split(self._sizes), strict=True)):
-            group.outcome(own, {site: parts[place] for site, parts in split.items()}).deal(group.steps)
+            _deal(group, own, {site: parts[place] for site, parts in split.items()})
 
 
 def _distinct(steps: Sequence[Step]) -> tuple[list[Step], list[tuple[Step, Step]]]:
@@ -608,11 +541,23 @@ def _distinct(steps: Sequence[Step]) -> tuple[list[Step], list[tuple[Step, Step]
     return own, others
 
 
-def _outcome(
-    hidden: Tensor, embeddings: dict[str, Tensor], layers: Iterable[tuple], captures: Iterable[str], scaling: float
-) -> Outcome:
-    columns = [torch.stack(column) for column in zip(*layers, strict=True)]
-    return Outcome(hidden, embeddings, *columns[:7], dict(zip(captures, columns[7:], strict=False)), scaling)
+def _deal(group: Tries | Points, hidden: Tensor, embeddings: Mapping[str, Tensor]) -> None:
+    """Hand each step of a group its row of what the pass gave, once all layers have attended.
+
+    That is the last hidden states [R, T, D] and the embeddings [R, D] a site; and of each layer the keys, those
+    rotated, and the values [R, G, T, D], the queries [R, H, T, D], the log-sum-exps [R, H, T], the blocks [R, K], of
+    which a row saw its first k, their scores, and what each signal captured [R].
+    """
+    columns = [torch.stack(column) for column in zip(*group.layers, strict=True)]
+    keys, rotated, values, query, lse, chosen, scores, *captured = columns
+    for row, step in enumerate(group.steps):
+        step.hidden, step.embeddings = hidden[row], {site: x[row] for site, x in embeddings.items()}
+        step.keys, step.rotated, step.values = keys[:, row], rotated[:, row], values[:, row]
+        step.query, step.lse, step.scaling = query[:, row], lse[:, row], group.scaling
+        step.selected, order = chosen[:, row, : step.k].sort(-1)
+        step.scores = scores[:, row].gather(1, order)
+        kept = zip(step.branch.captures, captured, strict=True) if step.n_far else ()
+        step.captured = {name: x[:, row] for name, x in kept}
 
 
 def _each(query: Tensor, pairs: Tensor, sizes: Sequence[int], scaling: float) -> tuple[Tensor, Tensor]:

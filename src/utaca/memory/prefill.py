@@ -25,16 +25,14 @@ from utaca.memory.attention import (
     attention,
     attention_and_mass,
     best,
-    relevance,
     represented,
 )
-from utaca.memory.branch import BlockMemory, Branch
-from utaca.memory.graph import GraphBranch
+from utaca.memory.branch import BlockMemory
 from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
 from utaca.settings.machine import in_turn, return_freed_memory
-from utaca.settings.schema import TOKENS, UNWEIGHTED, Memory
+from utaca.settings.schema import TOKENS, Memory
 from utaca.sizes import Sizes, chunks, document_bytes
 
 
@@ -83,7 +81,7 @@ def begun(reader: Reader, tokens: Tensor, clipped: bool = True) -> BlockMemory:
     like = torch.empty(0, dtype=reader.dtype, device=reader.device)
     precise = torch.promote_types(like.dtype, torch.float32)
     blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
-    memory = BlockMemory(reader, m, tokens, clipped, layout, GraphBranch if reader.settings.graphs else Branch)
+    memory = BlockMemory(reader, m, tokens, clipped, layout)
     for _ in range(layers):
         memory.stores.append(Store(layout, length, heads, width, like, host=m.storage == "host"))
         memory.representatives.append(like.new_zeros(heads * width, blocks, dtype=precise))
@@ -126,9 +124,7 @@ class Chunks:
         if m.representatives == "attention_mass":
             out, given = attention_and_mass(segments, 1 + bool(before), scaling)
         else:
-            out, lse = attention(segments, scaling)
-            near = [] if m.representatives in UNWEIGHTED else [(old_keys, -before), (own_keys, 0)]
-            given = [relevance(m, local, keys, first, lse, scaling) for keys, first in near]
+            out, given = attention(segments, scaling)[0], []
         for chunk, part in enumerate(torch.cat(given, -1) if given else ()):
             total[:, chunk * size : (chunk + 1) * size + before] += part
         self._leave(layer)

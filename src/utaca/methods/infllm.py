@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from utaca.detection.detector import Detector
-from utaca.memory import BlockMemory, prefill
+from utaca.memory import BlockMemory, Branch, prefill
 from utaca.methods.method import Method, State
 from utaca.readers.load import Reader
 
@@ -43,4 +43,4 @@ class InfLLM(Method):
         return prefill(reader, document)
 
     def state(self, reading: BlockMemory, repeated: int, room: int) -> State:
-        return reading.branches(reading, room, self.budget)
+        return Branch(reading, room)

@@ -77,7 +77,7 @@ class Reading:
         return self.method.budget
 
     def begin(
-        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Any], *, tried: int = 0
+        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Any]
     ) -> tuple[State, list[tuple[Tensor, int]], Tensor]:
         """See :class:`utaca.decoding.loop.Reading`."""
         method = self.method
@@ -125,9 +125,6 @@ class State(ABC):
         """Run steps one after another: their states need not be alike."""
         for step in steps:
             step.run()
-
-    def recompute(self, step: Step) -> None:
-        self.run([self.plan(step.tokens, step.budget)])
 
     def commit(self, step: Step) -> None:
         vars(self).update(vars(step.after))

@@ -120,10 +120,6 @@ class Rotation:
     def __init__(self, cos: Tensor, sin: Tensor) -> None:
         self._cos, self._sin = cos, sin
 
-    def take(self, places: Tensor) -> Rotation:
-        """The rotation to the positions at ``places`` [..., n], integers, among its own."""
-        return Rotation(self._cos[places], self._sin[places])
-
     def __call__(self, x: Tensor) -> Tensor:
         """Rotate ``x`` [..., T, D]: its first R dimensions turn, the others stay."""
         turning = self._cos.shape[-1]

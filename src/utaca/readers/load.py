@@ -241,11 +241,6 @@ def _biases(prompts: Prompts, settings: ReaderSettings, device: torch.device) ->
 
 def check_settings(settings: ReaderSettings) -> None:
     """Raise :class:`UserError` where a reader cannot be loaded here whatever its model is."""
-    if settings.graphs and settings.memory.storage == "host":
-        raise UserError(
-            "reader.graphs=true cannot decode with reader.memory.storage=host, for which every pass waits; set "
-            "reader.graphs=false, or reader.memory.storage=device"
-        )
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UserError("reader.device=cuda, but no CUDA device is visible; set reader.device=auto or cpu")
     if settings.device == "auto" and promised_gpu() and not torch.cuda.is_available():

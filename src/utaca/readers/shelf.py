@@ -23,16 +23,14 @@ def load_reader(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
     memory: schema.Memory | None = None,
-    graphs: bool | None = None,
 ) -> Reader:
     """Load a reader by the name of its config (``tiny``, ``llama31_8b``, ...), Hugging Face id, folder or GGUF file.
 
-    ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory,
-    ``graphs`` whether it decodes by CUDA graphs. What is left out is as the config says; a bare id or path is loaded
-    onto CUDA where there is one, else the CPU, in the type of :func:`utaca.settings.machine.natural_dtype`, with
-    InfLLM's block memory. ``python -m utaca.readers NAME`` fetches a public reader before. Raises
-    :class:`utaca.errors.UserError`, before weights are read, where the reader cannot be had or is not supported, and
-    for values out of range.
+    ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory. What
+    is left out is as the config says; a bare id or path is loaded onto CUDA where there is one, else the CPU, in the
+    type of :func:`utaca.settings.machine.natural_dtype`, with InfLLM's block memory. ``python -m utaca.readers NAME``
+    fetches a public reader before. Raises :class:`utaca.errors.UserError`, before weights are read, where the reader
+    cannot be had or is not supported, and for values out of range.
     """
     if not isinstance(name_or_path, str | Path):
         raise UserError(f"a reader has a name, a Hugging Face id or a folder, and {name_or_path!r} is none of these")
@@ -47,6 +45,5 @@ def load_reader(
         "dtype": dtype if dtype is None else str(dtype).removeprefix("torch."),
         "device": device if device is None else str(device),
         "memory": memory if memory is None else asdict(memory),
-        "graphs": graphs,
     }
     return load(build_reader(settings | {key: value for key, value in overrides.items() if value is not None}))

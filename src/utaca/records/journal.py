@@ -1,19 +1,45 @@
 """Finished pieces of an unfinished stage, so that a killed run loses at most the piece in hand.
 
 Snakemake removes the outputs of a job that did not finish; what a stage has journaled survives, and the next run
-takes it up. Pieces are kept under the digest of all they depend on, so a stale one is never found.
+takes it up. Pieces are kept under the digest of all they depend on (:func:`fingerprint`), so a stale one is never
+found.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from utaca.records.tables import atomic_path
+
+_LARGEST = 1 << 26
+
+
+def fingerprint(settings: str, files: Iterable[str | Path]) -> str:
+    """Digest of ``settings`` (a digest itself) and of the files' contents; of tables, the rows alone.
+
+    Files beyond 64 MiB count with size and modification time, since reading them would take as long as the work.
+    """
+    digest = hashlib.sha256(settings.encode())
+    for path in map(Path, files):
+        digest.update(f"\n{path.name} {hashlib.sha256(_content(path)).hexdigest()}".encode())
+    return digest.hexdigest()
+
+
+def _content(path: Path) -> bytes | pa.Buffer:
+    state = path.stat()
+    if state.st_size > _LARGEST:
+        return f"{state.st_size} {state.st_mtime_ns}".encode()
+    if path.suffix != ".parquet":
+        return path.read_bytes()
+    table, sink = pq.read_table(path).replace_schema_metadata(None).combine_chunks(), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue()
 
 
 class Journal:

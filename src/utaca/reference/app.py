@@ -1,4 +1,4 @@
-"""The reference model behind ``/v1/chat/completions`` and ``/v1/models``, as an ASGI application.
+"""The reference model behind ``/v1/chat/completions`` and ``/v1/models``.
 
 A request names its task in the last fenced ``json`` block of the user's messages; everything around it is
 for models that read prose. Sampling parameters are accepted and change nothing.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from utaca.biographies import templates
@@ -103,23 +103,3 @@ def _completion(body: bytes, messages: list[tuple[str, str]], content: str) -> d
 
 def _error(status: int, message: str) -> tuple[int, dict[str, Any]]:
     return status, {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
-
-
-async def application(
-    scope: Mapping[str, Any],
-    receive: Callable[[], Awaitable[Mapping[str, Any]]],
-    send: Callable[[dict[str, Any]], Awaitable[None]],
-) -> None:
-    """The ASGI application."""
-    if scope["type"] == "lifespan":
-        while (await receive())["type"] == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        await send({"type": "lifespan.shutdown.complete"})
-        return
-    body, more = b"", True
-    while more:
-        part = await receive()
-        body, more = body + part.get("body", b""), part.get("more_body", False)
-    status, answer = respond(scope["method"], scope["path"], body)
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]})
-    await send({"type": "http.response.body", "body": json.dumps(answer, ensure_ascii=False).encode()})

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from typing import Any
 import yaml
 
 from utaca.errors import UserError
-from utaca.settings import schema
+from utaca.settings import runs, schema
 from utaca.settings.checks import ROLES, load
-from utaca.settings.methods import settings_of
 
 _CORPUS_FILE = (".jsonl", ".parquet")
 CHOICE_KEY = "use"
@@ -51,7 +50,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     options still go on top of it. ``root`` is the folder that holds ``config/``. Raises :class:`UserError` naming all
     faulty keys.
     """
-    from utaca.settings import models, runs
+    from utaca.settings import models
 
     models.refuse_misread(overrides)
     said = _read(overrides, groups(root))
@@ -118,7 +117,7 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
             rest = dict(value)
             chosen = rest.pop(CHOICE_KEY, "")
             if isinstance(chosen, Mapping):
-                said.whole[key] = dict(chosen)
+                said.whole[key] = {name: each for name, each in chosen.items() if name not in runs.GONE.get(key, ())}
             elif chosen not in ("", None):
                 _choose(said, key, chosen, options)
             if rest:
@@ -253,17 +252,18 @@ def _methods(root: Path, reader: Any, said: _Said, swapped: bool, found: list[st
     """
     from utaca.settings import models
 
-    settings: dict[str, Any] = {}
-    for path in sorted((root / "config" / "methods").glob("*.yaml")):
-        settings[path.stem] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    shipped: dict[str, dict[str, Any]] = {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        for path in sorted((root / "config" / "methods").glob("*.yaml"))
+    }
     whole = said.whole.get("methods")
-    if whole is not None:
-        settings = {name: dict(each) for name, each in whole.items()}
-        if swapped:
-            found.append(
-                "methods come from a saved run and are set for its reader; with another reader, add "
-                f"methods={SHIPPED} for those of config/methods."
-            )
+    settings = {name: dict(each) for name, each in (shipped if whole is None else whole).items()}
+    if whole is not None and swapped:
+        found.append(
+            "methods come from a saved run and are set for its reader; with another reader, add "
+            f"methods={SHIPPED} for those of config/methods."
+        )
+    kinds = {name: _kind(name, {**each, **shipped.get(name, {})}) for name, each in settings.items()}
     own = reader.pop("methods", {}) if isinstance(reader, dict) else {}
     for where, change in (("reader.methods", own), ("methods", said.keys.get("methods", {}))):
         if not isinstance(change, Mapping):
@@ -275,18 +275,23 @@ def _methods(root: Path, reader: Any, said: _Said, swapped: bool, found: list[st
             elif not isinstance(changed, Mapping):
                 found.append(f"{where}.{name} must be a mapping of keys to values, not {changed!r}.")
             else:
-                # The command line gives texts.
-                read = {k: yaml.safe_load(v) if isinstance(v, str) and v else v for k, v in changed.items()}
-                kinds = settings_of(str(name))
-                settings[name] |= read if kinds is None else models.typed(kinds, dict(changed))
+                settings[name] |= models.typed(kinds[name], dict(changed))
     for name, each in settings.items():
-        kinds = settings_of(name)
-        if kinds is not None:
-            try:
-                models.build(kinds, each, f"methods.{name}")
-            except models.Faults as error:
-                found += error.faults
+        try:
+            models.build(kinds[name], each, f"methods.{name}")
+        except models.Faults as error:
+            found += error.faults
     return settings
+
+
+def _kind(name: str, listed: Mapping[str, Any]) -> type:
+    """A dataclass with the settings that a method's file lists, all optional, of the types that their values have.
+
+    Which values go together, and with which reader, is told by the method itself, before the first job.
+    """
+    types: dict[str, Any] = {key: type(value) for key, value in listed.items()}
+    types |= {key: tuple[type(value[0]), ...] for key, value in listed.items() if isinstance(value, list)}
+    return make_dataclass(name, [(key, kind, field(default=None)) for key, kind in types.items()])
 
 
 def _brought(root: Path) -> dict[str, list[str]]:

@@ -1,4 +1,7 @@
-"""The page and the JSON Schema of the config, made from the dataclasses: ``python -m utaca.settings.document``."""
+"""The tables of the config's page, and its JSON Schema, made from the dataclasses.
+
+``python -m utaca.settings.document`` writes them anew.
+"""
 
 from __future__ import annotations
 
@@ -16,74 +19,7 @@ from utaca.settings.models import model
 PAGE = Path("config") / "README.md"
 SCHEMA = Path("config") / "schema.json"
 
-_GROUP_HELP = {
-    "scale": "sizes of a run",
-    "reader": "the language model that answers",
-    "corpus": "padding prose",
-    "writer": "endpoint that writes test narratives",
-    "labeller": "endpoint that labels factual tokens",
-    "judge": "endpoint that scores answers",
-    "tasks": "benchmarks of other domains",
-    "suites": "operating points; each reader brings its own choice",
-    "detectors": "variants of the detector; scale=paper brings all of the paper's",
-}
-
-_INTRODUCTION = """\
-# Config
-
-This page and [schema.json](schema.json), by which editors check and complete a config file, are generated from the
-typed config (`src/utaca/settings/schema.py`); `python -m utaca.settings.document` writes them anew.
-
-Every entry of `snakemake --config`, and every file given by `--configfile`, changes the config for one run:
-
-```
-snakemake --cores all results/tables --config scale=paper judge=gpt_oss_120b     # options of groups
-snakemake --cores all results/tables --config 'scale={bootstrap: 500}'            # single keys
-snakemake --cores all results/tables --config 'judge={use: gpt_oss_120b, base_url: http://gpu7:8000/v1}'    # both
-snakemake --cores all results/tables --config corpus=/data/articles.jsonl         # a path as corpus
-```
-
-Targets come first: Snakemake takes what follows `--config` for entries.
-
-A file beside an option, say `config/reader/mine.yaml`, is a new option: `reader=mine`. Unknown keys, wrong types and
-impossible values stop the run before its first job, all of them named at once; `python -m utaca.preflight` also checks
-weights, memory, disk and endpoints, and runs nothing. Keys marked *transport* never change a result: a change of them
-reruns nothing.
-
-## Runs
-
-All that a run makes lies in `results/NAME`. The name is `run`, or else follows from the config: the scale, what else of
-reader, corpus, documents, writer and labeller is not the default, and a digest where single keys tell it apart
-(`quick`, `paper-llama31_8b`, `quick-3fa92c`). Suites, detectors, judges, replays and tables are added to a run of that
-name; a config with other documents, another reader or other trajectories is refused there and wants a name of its own.
-
-```
-snakemake --cores all results/tables --configfile config/runs/paper.yaml          # a shipped run
-snakemake --cores all results/tables --configfile results/quick/run.yaml          # a run as it was, repeated
-snakemake --cores all results/tables --configfile results/quick/run.yaml --config judge=gpt_oss_120b run=again
-```
-
-A saved run holds whole groups under `use`, where an option's name may stand. So what `--config` says goes on top: an
-option takes the place of a group, keys change it.
-
-`judge={base_url: ...}` makes an endpoint remote and wants `name` and `model`, its own or an option's. Another
-`reader.path` than the option's wants a `name`, and then all other keys of `reader` start from the defaults below, or
-from those of an option that `use` names, as in `reader={use: tiny, name: mine, path: ...}` for a tiny reader of one's
-own.
-
-## Detectors
-
-A variant of the detector is an entry of `detectors`, in an option's file or for one run; it tells what differs from the
-defaults, or from the variant of that name. It is trained and measured beside the others, and used by the adaptive
-operating points where `detector` names it:
-
-```
-snakemake --cores all results/tables --config 'detectors={mine: {signals: [margin, retrieval], lstm: false}}'
-snakemake --cores all results/tables --config 'detectors={mine: {decision: youden}}' detector=mine
-```
-
-A signal of one's own is a file in `src/utaca/detection/signals`, named like the signal; `docs/extending.md` shows one.
-
+_GROUPS = """\
 ## Groups
 
 | group | options | what it chooses |
@@ -101,13 +37,15 @@ _KEYS = """
 
 
 def page(root: Path) -> str:
-    """The whole page, as Markdown; ``root`` is the folder that holds ``config/``."""
+    """The whole page, as Markdown, what it says before its tables as it is; ``root`` is the folder of ``config/``."""
+    introduction = (root / PAGE).read_text(encoding="utf-8").partition(_GROUPS)[0]
     options = groups(root)
-    lines = [
-        f"| `{name}` | {', '.join(f'`{option}`' for option in options[name])} | {meaning} |"
-        for name, meaning in _GROUP_HELP.items()
-    ]
-    return _INTRODUCTION + "\n".join(lines) + "\n" + _KEYS + "\n".join(_rows(schema.Config, "")) + "\n"
+    lines = []
+    for group in fields(schema.Config):
+        if group.name in options:
+            named = ", ".join(f"`{option}`" for option in options[group.name])
+            lines.append(f"| `{group.name}` | {named} | {group.metadata['help']} |\n")
+    return introduction + _GROUPS + "".join(lines) + _KEYS + "\n".join(_rows(schema.Config, "")) + "\n"
 
 
 def json_schema(root: Path) -> dict[str, Any]:

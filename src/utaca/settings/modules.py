@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = "utaca"
-_DATA = ("*.txt", "*.json", "*.html", "*.css")
+_DATA = ("*.txt", "*.json", "*.html", "*.css", "*.yaml")
 
 
 def code(script: Path, source: Path, *more: str) -> str:
@@ -29,8 +29,8 @@ def closure(script: Path, source: Path, *more: str) -> list[str]:
     """Source files of the package that ``script`` and ``more`` modules import, directly or not, now or later; sorted.
 
     ``source`` is the folder that holds the package. A package that is reached only because a module inside it
-    is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text, JSON, HTML
-    and CSS files of reached packages are included; one named like a module (its prompt) with that module alone. So
+    is imported counts with what its ``__init__`` imports at once, not with what it offers lazily. Text, JSON, HTML,
+    CSS and YAML files of reached packages are included; one named like a module (its prompt) with that module alone. So
     are the YAML files under ``data/``, beside ``source``, that a reached module names.
     """
     full: set[str] = set()

@@ -29,6 +29,8 @@ PARTS = ("seed", "scale", "reader", "corpus", "documents", "writer", "labeller",
 _NAMED = ("reader", "corpus", "documents", "writer", "labeller")
 _ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",), "generation": ("seeds",)}
 _GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "suites", "methods")
+GONE = {"reader": ("training", "graphs")}
+"""Keys of a group that runs of earlier versions have saved, and on which no result depends."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
 _SHOWN = 3
@@ -118,8 +120,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
         config = {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
-        # Earlier versions had how the tiny reader is trained among a reader's settings; nothing of a run depends on it.
-        config.get("reader", {}).pop("training", None)
+        for group, gone in GONE.items():
+            config[group] = {key: value for key, value in config[group].items() if key not in gone}
         return config
     except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no saved config.") from error

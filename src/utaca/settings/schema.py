@@ -7,7 +7,9 @@ Standard library only, so that the core can use these classes wherever it runs. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,16 +60,8 @@ def setting(default: Any, help: str, **checks: Any) -> Any:
     # What is resumed by an object's repr goes on under another transport.
     shown = not checks.get("transport", False)
     if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
-        return field(default_factory=lambda: _copy(default), metadata=metadata, repr=shown)
+        return field(default_factory=partial(deepcopy, default), metadata=metadata, repr=shown)
     return field(default=default, metadata=metadata, repr=shown)
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, list):
-        return list(value)
-    if isinstance(value, dict):
-        return dict(value)
-    return type(value)(**{f.name: getattr(value, f.name) for f in fields(value)})
 
 
 EVIDENCE = ("complete", "partial", "missing")
@@ -122,12 +116,12 @@ class Memory:
     n_local: int = setting(4096, "tokens of the local window", minimum=1)
     representatives: str = setting(
         "attention_mass",
-        "how a block's representative key is found: the keys most attended by the following window, by "
-        "InfLLM's attention mass or by its linear prefix-sum form, or the mean of all keys; or tokens: every token "
+        "how a block's representative key is found: the keys most attended by the following window (InfLLM's attention "
+        "mass), or the mean of all keys; or tokens: every token "
         "represents its block, which is ranked by the share that its tokens get of every head's softmax over those of "
         "all far blocks (TokenSelect's votes; each step reads all keys, which must lie on the device: "
         "memory.storage=device)",
-        choices=["attention_mass", "prefix_sum", "mean", TOKENS],
+        choices=["attention_mass", "mean", TOKENS],
     )
     far_positions: str = setting(
         CLIPPED,
@@ -199,12 +193,6 @@ class Reader:
     max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
     logit_bias: dict[str, float] = setting(
         {}, "added to the logits of tokens, each named by its text, before anything else sees them"
-    )
-    graphs: bool = setting(
-        False,
-        "decode by passes of fixed shapes, one answer after another: on a GPU by a CUDA graph of each answer, captured "
-        "at its first token (not yet tried on one); elsewhere uncaptured, which is slower; "
-        "blocks must lie on the device (memory.storage=device); the same tokens, up to rounding",
     )
     memory: Memory = setting(Memory(), "block memory of this reader")
     positions: int = setting(
@@ -622,8 +610,8 @@ class Config:
         "and a digest where single keys are set",
     )
     seed: int = setting(0, "seed of people, facts, padding and bootstrap")
-    scale: Scale = setting(Scale(), "sizes")
-    reader: Reader = setting(Reader(), "the language model")
+    scale: Scale = setting(Scale(), "sizes of a run")
+    reader: Reader = setting(Reader(), "the language model that answers")
     corpus: Corpus = setting(Corpus(), "padding prose")
     documents: str = setting(
         "paper",
@@ -636,7 +624,9 @@ class Config:
     labeller: Endpoint = setting(Endpoint(), "endpoint that labels factual tokens")
     judge: Endpoint = setting(Endpoint(), "endpoint that scores answers")
     trajectories: Trajectories = setting(Trajectories(), "what detectors learn from")
-    detectors: dict[str, Detector] = setting({}, "variants of the uncertainty detector, by name")
+    detectors: dict[str, Detector] = setting(
+        {}, "variants of the uncertainty detector, by name; scale=paper brings all of the paper's"
+    )
     detector: str = setting("utaca", "variant that the adaptive operating points use")
     detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
     methods: dict[str, dict[str, Any]] = setting(
@@ -644,7 +634,7 @@ class Config:
         "settings of the context-management methods, by name: those of `config/methods`, the reader's, and what a run "
         "says of them; docs/methods.md lists them",
     )
-    suites: dict[str, Suite] = setting({}, "operating points, by suite")
+    suites: dict[str, Suite] = setting({}, "operating points, by suite; each reader brings its own choice")
     tasks: Tasks = setting(Tasks(), "benchmarks of other domains")
     replayed: str = setting(
         "",

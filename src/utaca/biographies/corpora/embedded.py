@@ -10,8 +10,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Annotated, Any
+from functools import cache, partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from utaca.biographies.corpora.topics import DOMAINS, ByDomain, domain_of, phrase_of
 from utaca.data_files import Entries, Text, read, slots
@@ -49,20 +51,14 @@ def _plural(noun: str) -> str:
     return noun + "s"
 
 
-class Domain(Text):
-    """Words of a domain by their part in a sentence."""
-
-    thing: Words
-    adjective: Words
-    role: Words
-    process: Words
-    verb: Words
-    material: Words
-    field: Words
+SHARED = ("region", "month", "ordinal", "century", "small", "adverb", "evaluation", "unit", "kilo")
+"""Slots that are filled alike in all domains."""
+PARTS = ("thing", "adjective", "role", "process", "verb", "material", "field")
+"""Words of a domain by their part in a sentence."""
 
 
 class Vocabulary(Text):
-    """Words that fill slots, and parts of invented names; words and parts that all domains share."""
+    """Parts of invented names, and words that fill slots: those that all domains share, and each domain's."""
 
     given_names: Words
     surname_starts: Words
@@ -71,19 +67,12 @@ class Vocabulary(Text):
     place_starts: Words
     place_ends: Words
     country_ends: Words
-    regions: Words
-    months: Words
-    ordinals: Words
-    centuries: Words
-    small_numbers: Words
     adjectives: Words
-    adverbs: Words
-    evaluations: Words
     publication_heads: Words
     company_ends: Words
     institutions: Words
-    units: Words
-    domains: ByDomain[Domain]
+    slots: Annotated[dict[Literal[SHARED], Words], Field(min_length=len(SHARED))]
+    domains: ByDomain[Annotated[dict[Literal[PARTS], Words], Field(min_length=len(PARTS))]]
 
 
 class Grammar(Text):
@@ -111,6 +100,7 @@ class _Prose:
         self.rng, self.about_people = rng, about_people
         self.words = words = read("biographies/vocabulary.yaml", Vocabulary)
         domain = words.domains[domain_of(topic) or rng.choice(DOMAINS)]
+        listed = words.slots | domain
         self.phrase = phrase_of(topic)
         self.fixed: dict[str, str] = {}
         # Places, people and houses that an article comes back to.
@@ -118,35 +108,21 @@ class _Prose:
         self.countries = [self._country() for _ in range(6)]
         self.cast = [self._person() for _ in range(18)]
         self.decks: dict[str, list[int]] = {}
-        self.draws: dict[str, Callable[[], str]] = {
+        self.draws: dict[str, Callable[[], str]] = {slot: partial(rng.choice, each) for slot, each in listed.items()}
+        self.draws |= {
             "person": lambda: rng.choice(self.cast) if rng.random() < 0.3 else self._person(),
             "place": lambda: rng.choice(self.places) if rng.random() < 0.5 else self._place(),
             "city": lambda: rng.choice(self.places) if rng.random() < 0.5 else self._place(),
             "country": lambda: rng.choice(self.countries),
-            "region": lambda: rng.choice(words.regions),
             "year": lambda: str(rng.randint(1100, 1999) if rng.random() < 0.4 else rng.randint(1780, 2015)),
             "decade": lambda: str(rng.randrange(1600, 2010, 10)),
-            "century": lambda: rng.choice(words.centuries),
-            "month": lambda: rng.choice(words.months),
             "date": self._date,
-            "ordinal": lambda: rng.choice(words.ordinals),
-            "small": lambda: rng.choice(words.small_numbers),
             "n": lambda: str(rng.randint(21, 980)),
             "bignum": lambda: f"{rng.randint(1, 9) * 10 ** rng.randint(3, 5) + rng.randint(1, 999):,}",
             "pct": lambda: str(rng.randint(3, 96)),
             "age": lambda: str(rng.randint(19, 81)),
-            "kilo": lambda: rng.choice(("kilometres", "leagues", "miles")),
-            "unit": lambda: rng.choice(words.units),
-            "adj": lambda: rng.choice(domain.adjective if rng.random() < 0.6 else words.adjectives),
-            "adverb": lambda: rng.choice(words.adverbs),
-            "evaluation": lambda: rng.choice(words.evaluations),
-            "thing": lambda: rng.choice(domain.thing),
-            "things": lambda: _plural(rng.choice(domain.thing)),
-            "role": lambda: rng.choice(domain.role),
-            "process": lambda: rng.choice(domain.process),
-            "verb": lambda: rng.choice(domain.verb),
-            "material": lambda: rng.choice(domain.material),
-            "field": lambda: rng.choice(domain.field),
+            "adj": lambda: rng.choice(domain["adjective"] if rng.random() < 0.6 else words.adjectives),
+            "things": lambda: _plural(rng.choice(domain["thing"])),
             "name": self._place,
             "university": self._university,
             "company": self._company,
@@ -154,7 +130,7 @@ class _Prose:
             "title": self._title,
             "quote": lambda: self._fill("quote"),
             "evaluations_clause": lambda: self._fill("clause"),
-            "topic_noun": lambda: rng.choice(domain.process),
+            "topic_noun": lambda: rng.choice(domain["process"]),
         }
 
     def _surname(self) -> str:

@@ -11,8 +11,8 @@ from torch import Tensor
 from utaca.detection.signal import Signal, mean_of_layers
 
 
-def lead(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
-    """Of a layer's scores [R, blocks], of which those beyond ``n_far`` are -inf: [R]."""
+def lead(scores: Tensor, n_far: int, scale: float) -> Tensor:
+    """Of a layer's scores [R, blocks] of ``n_far`` blocks: [R]."""
     if scores.shape[1] < 2:
         return scores.new_zeros(len(scores))
     first, second = (scores / scale).softmax(-1).topk(2).values.unbind(1)

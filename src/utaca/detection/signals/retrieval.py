@@ -12,8 +12,8 @@ from torch import Tensor
 from utaca.detection.signal import Signal, mean_of_layers
 
 
-def diffuseness(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
-    """Of a layer's scores [R, blocks] of the first ``n_far`` blocks: [R]."""
+def diffuseness(scores: Tensor, n_far: int, scale: float) -> Tensor:
+    """Of a layer's scores [R, blocks] of ``n_far`` blocks: [R]."""
     logs = (scores / scale).log_softmax(-1)
     entropy = -(logs.exp() * logs.clamp(min=torch.finfo(logs.dtype).min)).sum(-1)
     count = torch.as_tensor(n_far, dtype=logs.dtype, device=logs.device)

@@ -16,8 +16,7 @@ from utaca.detection.training.layers import Noise
 from utaca.detection.training.losses import cross_entropy, evidential
 from utaca.detection.training.metrics import detection_metrics
 from utaca.detection.training.network import Network
-from utaca.detection.training.thresholds import Update, for_budget, youden
-from utaca.detection.training.verdicts import token_logits, vacuity
+from utaca.detection.training.verdicts import Update, for_budget, token_logits, vacuity, youden
 from utaca.errors import UserError
 from utaca.records import Origin, progress
 from utaca.records.schemas import CORRECT
@@ -44,7 +43,7 @@ def train(
     gone through again and again, each time in a new random order; a batch may hold the end of one pass and the start of
     the next. Validation, in chains too, takes place every ``settings.evaluate_every`` steps and after the last. A seed
     keeps its weights with the best validation F1 of the uncertain class, the earliest of equals; for these, thresholds
-    are chosen on the validation set (:mod:`utaca.detection.training.thresholds`).
+    are chosen on the validation set (:mod:`utaca.detection.training.verdicts`).
 
     ``initial`` has a detector for each seed whose weights training starts from, in place of random ones; all else about
     it is as ever, its rate included, and of the weights only those after a validation are kept. ``beside`` are further
