@@ -793,7 +793,7 @@ def test_foreign_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="no thresholds"):
         load_heuristics(tmp_path / "text")
     (tmp_path / "text").write_text('{"x": {"statistic": "x", "threshold": 1, "validation": {}}}')
-    with pytest.raises(UserError, match="no thresholds"):
+    with pytest.raises(UserError, match="unknown statistic x"):
         load_heuristics(tmp_path / "text")
 
 

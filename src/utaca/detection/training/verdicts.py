@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -117,7 +117,7 @@ STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 class Heuristic:
     """Distrust a token where its statistic lies strictly below the threshold, both in logits."""
 
-    statistic: Literal["top10_std", "logit_margin"]
+    statistic: str
     threshold: float
     validation: dict[str, Any]  # detection_metrics on the tokens that the threshold was chosen on
 
@@ -153,9 +153,12 @@ def load_heuristics(path: str | Path) -> dict[str, Heuristic]:
     if not Path(path).is_file():
         raise UserError(f"{path} does not exist; fit the baselines first")
     try:
-        return TypeAdapter(dict[str, Heuristic]).validate_json(Path(path).read_bytes())
+        found = TypeAdapter(dict[str, Heuristic]).validate_json(Path(path).read_bytes())
     except ValidationError as error:
         raise UserError(f"{path} holds no thresholds of this version of utaca; fit the baselines again") from error
+    if unknown := sorted({heuristic.statistic for heuristic in found.values()} - set(STATISTICS)):
+        raise UserError(f"{path} names the unknown statistic {unknown[0]}; fit the baselines again")
+    return found
 
 
 # Thresholds
