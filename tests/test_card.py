@@ -278,6 +278,7 @@ def test_answers_are_the_same_in_another_run(
 def test_a_killed_reading_goes_on_from_its_journal(
     reader: Reader, material: Drawn, config: schema.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("utaca.tasks.card.answers.TOGETHER", 2)
     journal, documents = Journal(tmp_path, ""), material.documents(LONG, 12)
     cut = [documents[0], replace(documents[1], text=lambda: 1 / 0)]
     with pytest.raises(ZeroDivisionError):
