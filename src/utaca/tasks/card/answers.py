@@ -111,7 +111,8 @@ def _decoded(
 def _read(reader: Reader, prefill_budget: int | None, document: Document, whole: bool) -> BlockMemory:
     """The document's memory; that of full attention is a window that holds everything."""
     tokens, settings = reader.encode_document(document.text()), reader.settings
-    changed = {"n_local": len(tokens) + ROOM} if whole else {}
+    # Where nothing is ever retrieved, what represents a block need not be found.
+    changed: dict[str, Any] = {"n_local": len(tokens) + ROOM, "representatives": "mean"} if whole else {}
     if prefill_budget is not None:
         changed["prefill_budget"] = prefill_budget
     reader.settings = replace(settings, memory=replace(settings.memory, **changed))
