@@ -177,6 +177,8 @@ def test_documents_of_biographies(rows: list[dict]) -> None:
         assert {question.person for question in first.questions} == {row["person"] for row in rows[:people]}
         assert all(fact.value is not None for question in first.questions for fact in question.facts)
         assert written.long(rows, length, 1, padder, 0)[0].text() == text
+    with pytest.raises(UserError, match=r"does not fit .* of 90; raise card\.lengths or card\.written_lengths$"):
+        written.long(rows, 90, 1, padder, 0)[0].text()
 
 
 def test_attributes_of_a_person_are_asked_at_once(rows: list[dict]) -> None:

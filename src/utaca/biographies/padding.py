@@ -15,6 +15,7 @@ from utaca.biographies.corpora.text import paragraphs
 from utaca.biographies.passages import Passage, Piece, dealt, joined
 from utaca.biographies.source import SENTENCE_END
 from utaca.errors import UserError
+from utaca.sizes import FACTS
 
 SEPARATOR = "\n\n"
 TOLERANCE = 0.01
@@ -106,7 +107,8 @@ class Padder:
         raise self._too_short(f"no cut brings {document} within 1 %", biography["split"])
 
     def _too_short(self, what: str, split: str) -> UserError:
-        return UserError(f"{what}; raise scale.{split}.tokens{' or take documents=paper' if self._hard else ''}")
+        keys = f"scale.{split}.tokens" if split in FACTS else "card.lengths or card.written_lengths"
+        return UserError(f"{what}; raise {keys}{' or take documents=paper' if self._hard else ''}")
 
     def _row(
         self, biography: Mapping[str, Any], parts: Sequence[Passage | Piece], n_tokens: int | None = None
