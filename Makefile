@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: tables smoke snapshot test slurm lint format docs ship-reader ship-adapter ship-card environment oracle
+.PHONY: tables smoke snapshot test slurm lint format docs ship-reader ship-adapter environment oracle
 .DEFAULT_GOAL := tables
 
 tables: environment
@@ -44,18 +44,12 @@ format: environment
 docs: environment
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs -d .sphinx . site
 
-# Put what training/Snakefile trained in the place of what is shipped. A card that was measured by
-# `snakemake results/{run}/reader/card.md` comes into the model card: make ship-card RUN=tuned READER=smollm2-tuned
-READER ?= tiny
+# Put what training/Snakefile trained in the place of what is shipped.
 ship-reader:
 	cp results/training/tiny/* data/readers/tiny/
 
 ship-adapter:
 	cp results/training/adapter/* data/readers/smollm2-tuned/
-
-ship-card:
-	sed -i '/^<!-- measured -->$$/,$$d' data/readers/$(READER)/README.md
-	{ echo '<!-- measured -->'; cat results/$(RUN)/reader/card.md; } >> data/readers/$(READER)/README.md
 
 # kvpress, with which the tests compare the methods, wants an older transformers and so lives by itself.
 oracle: environment .venv-oracle/installed

@@ -30,7 +30,7 @@ try:
     command.check_config(COMMAND.config or [])
     config.update(compose(config, ROOT))
     PLAN = Plan(config, SOURCE, here=HERE)
-    check_paths([ROOT, *PLAN.inputs, *PLAN.card_files])
+    check_paths([ROOT, *PLAN.inputs])
     runs.check(config, Path(PLAN.folder))
     PLAN.check_targets(TARGETS)
 except UserError as error:

@@ -119,16 +119,6 @@ def test_measured_figures_are_quoted(name: str) -> None:
     assert set(found) <= LEVELS
 
 
-def test_the_shipped_card_is_the_quoted_one() -> None:
-    """The model card of the tuned SmolLM2 and the page of readers tell of one run."""
-    card = (ROOT / "data" / "readers" / "smollm2-tuned" / "README.md").read_text(encoding="utf-8")
-    figures = pd.read_csv(ROOT / quote.SNAPSHOTS / "card-tuned" / "card.csv")
-    figures = figures[figures["cell"].str.match("written|xquad")]
-    assert len(figures) > 30
-    for one in figures.itertuples():
-        assert f"| {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] | {one.n} |" in card, one
-
-
 def test_agreement_figures_are_those_of_the_commands() -> None:
     """What the pipeline's page tells of labeller and judge, computed anew from the pairs and the second reading."""
     read = rules.table_of_reading(rules.read_answers())
@@ -321,8 +311,7 @@ def files(plan: Plan) -> set[str]:
     known = {path for stage in STAGES for path in plan.stage(stage)} | set(plan.results) | set(plan.links.values())
     known |= {path for paths in plan.named.values() for path in paths} | {plan.report}
     known |= {f"{plan.folder}/{name}" for name in ("run.yaml", "manifest.json")}
-    known |= {f"{plan.folder}/reader/{name}" for name in ("card.md", "card.csv")}
-    known |= {f"results/training/{name}" for name in ("tiny", "adapter", "llmlingua_classifier")}
+    known |= {f"results/training/{name}" for name in ("tiny", "validation", "adapter", "llmlingua_classifier")}
     known |= {path for stage in STAGES for path in [f"{plan.folder}/{stage}"]}
     return known | {*STAGES, "readers", "results/tables"}
 

@@ -10,6 +10,8 @@ from utaca.errors import UserError
 from utaca.records import write
 from utaca.reporting import detection, tasks
 from utaca.settings import schema
+from utaca.settings.checks import identity, load, validate
+from utaca.settings.compose import compose
 from utaca.settings.schema import NOT_RUN, Point, TaskSet
 from utaca.tasks import asking
 from utaca.tasks.registry import TASKS
@@ -171,5 +173,54 @@ def test_every_answer_has_a_score_also_where_nothing_was_answered() -> None:
 
 def test_a_task_is_asked_with_its_own_prefix_and_length() -> None:
     row = {"id": "a", "document": "d", "text": "t", "question": "q", "references": ["r"]}
-    (one,) = asking.ask(TASKS["qa_2"], [row])
+    (one,) = asking.ask(TASKS["qa_2"](), [row])
     assert (one.document, one.text, one.question, one.longest, one.prefix) == ("a", "t", "q", 32, " Answer:")
+
+
+# Bars
+
+
+def test_verdicts() -> None:
+    least, most = schema.Bar("qa_1-8k", 90), schema.Bar("qa_1-8k", 3, most=True)
+    assert [str(least), str(most)] == [">= 90", "<= 3"]
+    assert tasks.verdict(90, least) == "met"
+    assert tasks.verdict(89.99, least) == "missed by 0.1"
+    assert tasks.verdict(2, most) == "met"
+    assert tasks.verdict(5, most) == "missed by 2.0"
+    assert tasks.verdict(float("nan"), least) == "not measured"
+
+
+def test_scores_are_beside_the_readers_bars(tmp_path) -> None:
+    bars = [
+        schema.Bar("qa_1-8k", 90),
+        schema.Bar("qa_1-8k", 30, point="infllm-K8"),
+        schema.Bar("qa_1-8k", 70, minus="infllm-K8", most=True),
+        schema.Bar("qa_1-8k", 50, point="infllm-K99"),
+        schema.Bar("another set", 50),
+    ]
+    held = config()
+    held.reader.bars = bars
+    table = tasks.bars(files(tmp_path), held).frame
+    assert table["score"].tolist()[:3] == [100, 25, 75]
+    assert table["verdict"].tolist() == ["met", "missed by 5.0", "missed by 5.0", "not measured"]
+    assert (table["score_low"][1:3] < table["score"][1:3]).all()
+
+
+def test_another_bar_decodes_nothing_anew(root) -> None:
+    other = load(compose({"reader": {"use": "tiny", "bars": [{"set": "biographies", "limit": 50}]}}, root)).reader
+    usual = load(compose({}, root)).reader
+    assert other.bars != usual.bars
+    assert identity(other) == identity(usual)
+
+
+@pytest.mark.parametrize(
+    ("bar", "said"),
+    [
+        ({"limit": 800}, r"reader.bars\[0\].limit is 800 but must be a number at least -100.0 and at most 100.0"),
+        ({"lowest": 0.1}, r"unknown config key reader.bars\[0\].lowest"),
+    ],
+)
+def test_an_impossible_bar_is_named(root, bar: dict[str, object], said: str) -> None:
+    plain = compose({}, root)
+    with pytest.raises(UserError, match=said):
+        validate({**plain, "reader": {**plain["reader"], "bars": [{"set": "biographies", "limit": 50, **bar}]}})

@@ -58,11 +58,11 @@ def test_every_option_of_every_group_composes(root: Path) -> None:
                 continue  # needs a path
             # The big readers' windows hold the documents of smaller scales whole.
             composed = compose({"scale": "paper", group: option} | COMPANY.get((group, option), {}), root)
-            assert group in ("suites", "detectors", "card", "tasks") or composed[group]["name"] == option
+            assert group in ("suites", "detectors", "tasks") or composed[group]["name"] == option
 
 
 def test_groups_know_the_three_roles(root: Path) -> None:
-    others = {"scale", "reader", "corpus", "suites", "detectors", "card", "tasks"}
+    others = {"scale", "reader", "corpus", "suites", "detectors", "tasks"}
     assert set(groups(root)) == others | {"writer", "labeller", "judge"}
 
 
@@ -404,7 +404,7 @@ def test_page_is_current(root: Path) -> None:
         ({}, "quick"),
         ({"scale": "smoke"}, "smoke"),
         ({"scale": {"use": "smoke", "bootstrap": "500", "replays": "0"}}, "smoke"),
-        ({"judge": "gpt_oss_120b", "suites": "methods", "card": {"questions": "9"}}, "quick"),
+        ({"judge": "gpt_oss_120b", "suites": "methods", "generation": {"seeds": "1"}}, "quick"),
         ({"methods": {"h2o": {"heavy": "0.25"}}, "reader": {"memory": {"storage": "host"}}}, "quick"),
         ({"scale": "paper", "reader": "llama31_8b", "corpus": "wikipedia"}, "paper-llama31_8b-wikipedia"),
         ({"labeller": "gpt_oss_120b"}, "quick-gpt_oss_120b"),

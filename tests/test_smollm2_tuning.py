@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import random
 import re
 from dataclasses import replace
@@ -19,6 +20,7 @@ from training.settings import load
 from training.smollm2 import recipe, tuning
 from training.smollm2.examples import (
     ABSTAINED,
+    APART,
     DOUBTS,
     FACTS,
     UNKNOWN,
@@ -29,11 +31,12 @@ from training.smollm2.examples import (
     _without_a_sentence,
     date,
     lines,
+    squad,
 )
 from training.smollm2.tuning import Stage, loss_of, tune
 from utaca.errors import UserError
 from utaca.readers.attention import Rotary
-from utaca.readers.prompts import Prompts, natural, question
+from utaca.readers.prompts import Prompts, question
 
 WORDINGS = Path(__file__).parents[1] / "data" / "readers" / "smollm2-tuned"
 TINY = Path(__file__).parents[1] / "data" / "readers" / "tiny"
@@ -283,9 +286,7 @@ def test_loss_counts_answers_alone() -> None:
     assert weight.item() == pytest.approx(sum(w for asked in example.asked for w in asked.weights))
 
 
-def test_questions_as_people_ask() -> None:
-    assert natural("Where?", "compact") == "Where?"
-    assert natural("Where?", "instruct").endswith("Where?")
+def test_questions_are_asked_in_the_pattern() -> None:
     assert question(["major"], "Ann", "compact") == "Summarize the major of Ann."
 
 
@@ -303,3 +304,24 @@ def test_the_shipped_adapter_is_small_and_says_what_it_was_trained_on() -> None:
     assert weights.stat().st_size <= 25e6
     assert re.fullmatch(r"[0-9a-f]{16}", json.loads((WORDINGS / "base.json").read_text())["identity"])
     assert "full attention alone" in (WORDINGS / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def shared() -> Path:
+    """A folder with SQuAD's and XQuAD's files in `qa`."""
+    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not (folder / "qa" / "xquad_en.json").is_file():
+        pytest.skip("needs SQuAD's and XQuAD's files; UTACA_DATA names the folder that has them in qa")
+    return folder
+
+
+def test_training_leaves_out_what_benchmarks_ask(shared: Path) -> None:
+    qa = shared / "qa"
+    plain = lambda text: " ".join(text.split())  # noqa: E731
+    kept = squad(qa / "squad_dev_v2_cs224n.json", qa / "xquad_en.json")
+    assert kept
+    assert not {article["title"] for article in kept} & set(APART)
+    asked = {
+        plain(p["context"]) for a in json.loads((qa / "xquad_en.json").read_text())["data"] for p in a["paragraphs"]
+    }
+    assert not {plain(p["context"]) for article in kept for p in article["paragraphs"]} & asked

@@ -278,7 +278,7 @@ def test_the_real_meetings(prompts: Prompts) -> None:
 
 
 def test_every_task_is_registered() -> None:
-    assert set(TASKS) == {*ROWS, "qa_1", "qa_2"}
+    assert set(TASKS) == {*ROWS, "qa_1", "qa_2", "biographies"}
     assert all(type(task_of(TaskSet(name))) is task for name, task in TASKS.items())
     with pytest.raises(UserError, match=r"no task is called 'squad'; name one of longbook_sum_eng, "):
         task_of(TaskSet("squad"))

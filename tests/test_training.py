@@ -16,7 +16,7 @@ from training.settings import load
 from training.tiny.training import SCHEDULE
 from utaca.errors import UserError
 
-TRAININGS = ("tiny", "adapter", "llmlingua_classifier")
+TRAININGS = ("tiny", "validation", "adapter", "llmlingua_classifier")
 
 
 def train(folder: Path, *arguments: str) -> str:

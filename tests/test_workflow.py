@@ -121,11 +121,10 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         assert sum(planned(checkout, alias).values()) == sum(jobs.values())
 
 
-def test_a_card_may_be_without_longer_documents(checkout: Path) -> None:
-    jobs = planned(checkout, "results/quick/reader/card.csv", "--config", "card={lengths: [], written_lengths: []}")
-    assert {name for name in jobs if name.startswith("read_card")} == {
-        f"read_card {cell}" for cell in ("summary", "natural", "absent", "written")
-    }
+def test_a_set_is_padded_with_the_corpus_where_it_has_a_length(checkout: Path) -> None:
+    asked = ["--config", "tasks=biographies", "suites=reading"]
+    assert "corpus" in planned(checkout, "results/quick-reading/tasks/biographies-4k/scores.parquet", *asked)
+    assert "corpus" not in planned(checkout, "results/quick-reading/tasks/biographies/scores.parquet", *asked)
 
 
 def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> None:
@@ -142,8 +141,6 @@ def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> N
         ("documents", "documents", "decode_trajectories train"),
         ("scores", "scores", "report"),
         ("readers", "readers", "corpus"),
-        ("results/quick/reader/card.md", "card", "train_detector utaca"),
-        ("results/quick/reader/readings/blocks-32768.parquet", "read_card blocks-32768", "label train"),
         ("results/quick/tables/detection.csv", "table detection", "generate test blocks"),
         ("results/quick/labels/reference/traces/test.parquet", "label_traces test", "generate validation blocks"),
         ("results/quick/labels/reference/review.html", "review_labels", "correct_labels train"),

@@ -23,7 +23,6 @@ TARGETS = {
     "traces": "answers token by token, as pages",
     "tables": "as results/tables",
     "readers": "the run's reader, fetched to this machine before jobs need it",
-    "results/{run}/reader/card.md": "the reader card: how well the run's reader reads",
     "results/{run}/tables/{table}.csv": "one table, and what it needs",
 }
 """What ``snakemake --cores all`` makes."""

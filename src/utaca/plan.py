@@ -176,11 +176,6 @@ class Plan:
         whole = len({point.base or point.method for point in points if not point.in_blocks})
         return Work(documents, length, tokens, max(1, len(points)), whole)
 
-    def card_work(self) -> Work:
-        """A cell of the reader's card, whichever it is."""
-        card = self.settings.card
-        return Work(card.questions, card.longest, self.settings.reader.max_new_tokens, len(card.budgets))
-
     def retries(self, role: str) -> int:
         """How often a stage is tried again: twice where a network may have failed; the reference endpoint has none."""
         return 2 if getattr(self.settings, role).kind == "remote" else 0
@@ -209,11 +204,6 @@ class Plan:
     @cached_property
     def corpus_files(self) -> list[str]:
         return prose_files(self.settings.corpus.path)
-
-    @property
-    def card_files(self) -> list[str]:
-        """What people wrote that the reader card asks about."""
-        return list(filter(os.path.isfile, (self.settings.card.biographies, self.settings.card.xquad)))
 
     def sheet(self, kind: str) -> list[str]:
         """The sheet of "labels" or "scores" that people filled in, if any."""
@@ -421,6 +411,11 @@ class Plan:
         """The files that a set is made from."""
         return [str(path) for path in files_of(self.settings.tasks.sets[name], self.settings.tasks.path).values()]
 
+    def task_corpus(self, name: str) -> list[str]:
+        """The corpus where a set's documents are padded with it."""
+        about = self.settings.tasks.sets[name]
+        return [self.corpus] if about.length and TASKS[about.task].padded else []
+
     def task_reader(self, name: str) -> dict[str, Any]:
         """The reader's settings for a set."""
         size = self.settings.tasks.sets[name].block_size
@@ -613,8 +608,6 @@ class Plan:
             names = ENTRIES[found[1]].files if found[1] in ENTRIES else ()
             return [stage for stage in _MARKS if _needs(stage, names)] or ["tables"]
         parts = Path(target).parts
-        if "reader" in parts:
-            return ["card"]
         # The folder below the run's is the stage; a name further down, as of labels of traces, is not.
         within = parts[2:] if parts[0] == "results" else parts
         named = within[0].removesuffix(".parquet") if within else "tables"
@@ -636,7 +629,6 @@ class Plan:
             "traces": list(self.views.values()),
             "tasks": self.scored,
             "tables": [*self.results, self.report],
-            "card": [f"{self.folder}/reader/card.md"],
         }
         return files[stage]
 
@@ -659,7 +651,7 @@ def _model_files(folder: str) -> list[str]:
 def _upstream(stage: str, found: set[str]) -> None:
     if stage not in found:
         found.add(stage)
-        for other in {**STAGES, "card": ("corpus",)}[stage]:
+        for other in STAGES[stage]:
             _upstream(other, found)
 
 

@@ -31,8 +31,8 @@ STAGES = (
     "tasks",
 )  # fmt: skip
 """Stages of a run that need something; ``card`` is one more, which is made where a target names it."""
-_DECODING = {"trajectories", "generations", "methods", "card", "tasks"}
-_ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge", "card": "judge"}
+_DECODING = {"trajectories", "generations", "methods", "tasks"}
+_ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge"}
 _SAMPLE = 200
 
 
@@ -71,6 +71,8 @@ def findings(
     wanted = wanted | {"tasks"} if asked else wanted - {"tasks"}
     if "detectors" in wanted and _judged(settings):
         wanted.add("labels")
+    if any(map(partial(_padded, settings.tasks), asked)):
+        wanted.add("corpus")
     checks: list[tuple[str, Callable[[], str]]] = []
     if "corpus" in wanted:
         checks.append(("corpus", lambda: _corpus(settings)))
@@ -80,8 +82,6 @@ def findings(
         checks.append(("tasks", lambda: _tasks(settings.tasks, asked)))
     if wanted & {"generations", "methods", "tasks"}:
         checks.append(("methods", lambda: _methods(settings)))
-    if "card" in wanted:
-        checks.append(("card", lambda: _card(settings.card)))
     if "documents" in wanted:
         checks.append(("lengths", lambda: _lengths(settings)))
     if wanted & _DECODING and here:
@@ -118,20 +118,20 @@ def _corpus(settings: schema.Config) -> str:
     return settings.corpus.path or settings.corpus.name
 
 
-def _card(card: schema.Card) -> str:
-    from utaca.tasks.card import written
-
-    biographies = written.biographies(card.biographies) if card.biographies else []
-    asked = written.squad(card.xquad) if card.xquad else []
-    return f"{len(biographies)} handwritten biographies, {len(asked)} paragraphs of questions"
-
-
 def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:
     """The sets of tasks that the stages ask or learn from."""
     found = {name for name in settings.tasks.sets if "tasks" in stages and settings.asked_of(name)}
     if "detectors" in stages:
         found |= {name for detector in settings.detectors.values() for name in detector.sets}
     return [name for name in settings.tasks.sets if name in found]
+
+
+def _padded(tasks: schema.Tasks, name: str) -> bool:
+    """Whether a set's documents are padded with the corpus."""
+    from utaca.tasks.registry import TASKS
+
+    about = tasks.sets[name]
+    return about.length > 0 and about.task in TASKS and TASKS[about.task].padded
 
 
 def _judged(settings: schema.Config) -> bool:
@@ -288,8 +288,6 @@ def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[st
         found += [scale.train.tokens[-1], scale.validation.tokens[-1], scale.test.tokens[-1]]
     if {"generations", "methods"} & set(stages):
         found += [scale.validation.tokens[-1], scale.test.tokens[-1]]
-    if "card" in stages:
-        found.append(settings.card.longest)
     return max(found)
 
 

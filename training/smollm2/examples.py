@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from training.narratives import narrative
+from training.squad import articles
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.people import Person, faker, people
 from utaca.biographies.sentences import abstention, summary
 from utaca.readers.prompts import SEPARATOR, Prompts, question
-from utaca.records.squad import articles
 from utaca.records.texts import records
 
 APART = (

@@ -1,4 +1,4 @@
-"""Benchmarks of other domains: their rows, answers, official scores, and trajectories that detectors learn from."""
+"""Sets of tasks: their rows, answers, official scores, and trajectories that detectors learn from."""
 
 
 wildcard_constraints:
@@ -15,6 +15,7 @@ rule task_examples:
     input:
         files=lambda wildcards: PLAN.task_files(wildcards.task),
         tokenizer=PLAN.tokenizer_files,
+        corpus=lambda wildcards: PLAN.task_corpus(wildcards.task),
     output:
         f"{PLAN.tasks}/{{task}}/examples.parquet",
     log:

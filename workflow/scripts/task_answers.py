@@ -31,7 +31,7 @@ with stage_log(snakemake.log[0]):
         label: Trigger(load_detector(path), fingerprint("", [path]), variant, seed)
         for label, (variant, seed, path) in params.triggers.items()
     }
-    asked = ask(TASKS[params.task], rows(files.examples, "examples"))
+    asked = ask(TASKS[params.task](), rows(files.examples, "examples"))
     # Operating points and rows that are added or asked for again find the others in the journal. It outlives an
     # edit of the code: answers take hours, and a folder that is deleted is only work to be done.
     how = {"paired": params.paired, "together": params.together}

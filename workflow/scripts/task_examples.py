@@ -1,6 +1,7 @@
 """Rows of a task of a benchmark, as the reader is asked them."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from utaca.readers.prompts import Prompts
@@ -20,7 +21,9 @@ with stage_log(snakemake.log[0]):
     settings = build(schema.TaskSet, snakemake.config["tasks"]["sets"][snakemake.wildcards.task], "tasks.sets")
     task, files = task_of(settings), files_of(settings, params.path)
     check_digests(settings, files)
-    prompts = Prompts(load_tokenizer(params.reader["path"], params.reader["revision"]))
+    # One file or none.
+    files["corpus"] = Path(str(snakemake.input.corpus))
+    prompts = Prompts(load_tokenizer(params.reader["path"], params.reader["revision"]), params.reader["prompt"])
     official = task.is_official(files)
     examples = [asdict(example) | {"official": official} for example in task.examples(settings, files, prompts)]
     write(snakemake.output[0], "examples", examples, config=digest(dict(params.items())))

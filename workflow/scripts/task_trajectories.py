@@ -25,7 +25,7 @@ with stage_log(snakemake.log[0]):
     params = snakemake.params
     settings = snakemake.config["reader"] | {"memory": params.reader["memory"]}
     reader = load_reader(build(schema.Reader, settings, "reader"))
-    asked = ask(TASKS[params.task], rows(snakemake.input.examples, "examples"))
+    asked = ask(TASKS[params.task](), rows(snakemake.input.examples, "examples"))
     # What is journaled outlives an edit of the code, as in task_answers.py.
     common = digest({key: value for key, value in params.items() if key != "code"})
     folder = Path(params.journal) / snakemake.wildcards.task

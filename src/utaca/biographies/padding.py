@@ -107,7 +107,7 @@ class Padder:
         raise self._too_short(f"no cut brings {document} within 1 %", biography["split"])
 
     def _too_short(self, what: str, split: str) -> UserError:
-        keys = f"scale.{split}.tokens" if split in FACTS else "card.lengths or card.written_lengths"
+        keys = f"scale.{split}.tokens" if split in FACTS else "the set's length"
         return UserError(f"{what}; raise {keys}{' or take documents=paper' if self._hard else ''}")
 
     def _row(

@@ -17,6 +17,7 @@ from utaca.errors import UserError
 from utaca.generation.peak import PeakMemory
 from utaca.memory.kept import Kept
 from utaca.memory.store import NoRoomError
+from utaca.methods.infllm import BLOCKS
 from utaca.methods.method import Method
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question
@@ -65,7 +66,7 @@ class Answers:
     """
 
     def __init__(self, reader: Reader, document: str | Tensor, kept: Kept | None = None) -> None:
-        self._reader, self._document, self._documents = reader, document, kept
+        self.reader, self._document, self._documents = reader, document, kept
         self._kept: tuple[Hashable, Reading, float, int] | None = None
 
     def answer(
@@ -76,13 +77,13 @@ class Answers:
         Adaptive methods need a ``detector``; ``options`` are further fields of :class:`utaca.decoding.loop.Decoding`,
         and go before the method's own.
         """
-        method.check(self._reader)
+        method.check(self.reader)
         options = {**method.options(detector), **options, "max_new_tokens": max_new_tokens}
         reading, seconds, peak = None, 0.0, 0
         try:
-            room = len(self._reader.encode_question(question, options.get("prefix", ""))) + max_new_tokens
+            room = self.room(question, max_new_tokens, options.get("prefix", ""))
             reading, seconds, peak = self._read(method, room)
-            with PeakMemory(self._reader.device) as decoding:
+            with PeakMemory(self.reader.device) as decoding:
                 generation = generate(method.bind(reading), question, **options)
             peak = max(peak, decoding.bytes)
             _name_loops(generation)
@@ -93,57 +94,63 @@ class Answers:
         n_context, dropped = (len(reading), reading.dropped) if reading else (0, 0)
         return Answer(generation, n_context, dropped, seconds, peak)
 
-    def answer_together(
-        self, asked: Sequence[tuple[Method, Detector | None]], question: str, max_new_tokens: int, **options: Any
-    ) -> list[Answer]:
-        """As :meth:`answer`, by methods that share one reading (:attr:`Method.reading`), in shared passes.
+    def room(self, question: str, longest: int, prefix: str = "") -> int:
+        """Tokens of a question and of the longest answer to it."""
+        return len(self.reader.encode_question(question, prefix)) + longest
 
-        Raises :class:`UserError` where memory does not suffice for them side by side.
-        """
-        for method, _ in asked:
-            method.check(self._reader)
-        try:
-            room = len(self._reader.encode_question(question, options.get("prefix", ""))) + max_new_tokens
-            reading, seconds, _ = self._read(asked[0][0], room, self._documents)
-            own = [
-                {**method.options(detector), **options, "max_new_tokens": max_new_tokens} for method, detector in asked
-            ]
-            bound = [method.bind(reading) for method, _ in asked]
-            generations = generate_together(
-                [Decoding(where, question, **of) for where, of in zip(bound, own, strict=True)]
-            )
-        except (MemoryError, RuntimeError, NoRoomError) as error:
-            if not _out_of_memory(error):
-                raise
-            raise UserError(
-                f"{len(asked)} answers about one document do not fit into memory side by side; set "
-                "generation.together=false"
-            ) from error
-        for generation in generations:
-            generation.seconds = float("nan")
-            _name_loops(generation)
-        return [Answer(generation, len(reading), reading.dropped, seconds, None) for generation in generations]
+    def shared(self, method: Method, room: int) -> tuple[Reading, float]:
+        """The document as a method reads it for answers in shared passes, and the seconds that reading it took."""
+        return self._read(method, room, self._documents if method.reading == BLOCKS else None)[:2]
 
     @cached_property
     def _length(self) -> int:
         document = self._document
-        return len(self._reader.encode_document(document) if isinstance(document, str) else document)
+        return len(self.reader.encode_document(document) if isinstance(document, str) else document)
 
     def _read(self, method: Method, room: int, documents: Kept | None = None) -> tuple[Reading, float, int]:
         # A document that is cut to leave room for a question is another one for a longer question.
-        key = method.reading, min(self._length, method.longest(self._reader, room) or self._length)
+        key = method.reading, min(self._length, method.longest(self.reader, room) or self._length)
         if self._kept is None or self._kept[0] != key:
             self._kept = None
             return_freed_memory()
             started = time.perf_counter()
-            with PeakMemory(self._reader.device) as peak:
+            with PeakMemory(self.reader.device) as peak:
                 if documents:
-                    reading, seconds = documents.read(self._reader, self._document)
+                    reading, seconds = documents.read(self.reader, self._document)
                 else:
-                    reading = method.read(self._reader, self._document, room)
+                    reading = method.read(self.reader, self._document, room)
                     seconds = time.perf_counter() - started
             self._kept = key, reading, seconds, peak.bytes
         return self._kept[1:]
+
+
+def answer_together(wanted: Sequence[tuple[Answers, Asked, Method, Detector | None]], **options: Any) -> list[Answer]:
+    """As :meth:`Answers.answer`, in shared passes, by methods of one kind of reading; documents may differ.
+
+    Raises :class:`UserError` where memory does not suffice for the answers side by side.
+    """
+    decodings, read = [], []
+    try:
+        for answers, asked, method, detector in wanted:
+            method.check(answers.reader)
+            own = {**method.options(detector), **options, "prefix": asked.prefix, "max_new_tokens": asked.longest}
+            room = answers.room(asked.question, asked.longest, asked.prefix)
+            reading, seconds = answers.shared(method, room)
+            decodings.append(Decoding(method.bind(reading), asked.question, **own))
+            read.append(seconds)
+        generations = generate_together(decodings)
+    except (MemoryError, RuntimeError, NoRoomError) as error:
+        if not _out_of_memory(error):
+            raise
+        raise UserError(
+            f"{len(wanted)} answers do not fit into memory side by side; set generation.together=false"
+        ) from error
+    found = []
+    for decoding, seconds, generation in zip(decodings, read, generations, strict=True):
+        generation.seconds = float("nan")
+        _name_loops(generation)
+        found.append(Answer(generation, len(decoding.reading), decoding.reading.dropped, seconds, None))
+    return found
 
 
 def _name_loops(generation: Generation) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import cache, partial
+from itertools import chain, groupby
 from typing import Any
 
 import pyarrow as pa
@@ -14,16 +15,22 @@ from torch import Tensor
 
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
-from utaca.generation.answers import Answer, Answers, Asked
+from utaca.generation.answers import Answer, Answers, Asked, answer_together
 from utaca.generation.replays import Replays, replay_row
 from utaca.memory.kept import Kept
 from utaca.methods.method import Method
 from utaca.readers.load import Reader
-from utaca.records import SCHEMAS, progress
+from utaca.records import SCHEMAS
 from utaca.records.journal import Journal, fingerprint
+from utaca.records.progress import counter
 from utaca.settings.checks import digest
 from utaca.settings.schema import NOT_RUN, Point
 from utaca.trace import Generation, NotFiniteError, Token
+
+TOGETHER = 32
+"""Most answers that share passes, be they about one document or about several."""
+SHORT = 1 << 17
+"""Most characters of documents, together, of which more than one question's answers share passes."""
 
 
 @dataclass(frozen=True)
@@ -77,29 +84,58 @@ def decode_suites(
     found: dict[tuple[str, str], list[Answered]] = {key: [] for key in points}
     replayed = [SCHEMAS["replays"].empty_table()]
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
-    for group in progress(documents, total=len(documents), unit="document", description=f"suites {', '.join(suites)}"):
-        answers = Answers(reader, group[0].text, kept)
-        questions = [_Question(reader, one, answers, journal, paired) for one in group]
-        for own in suites.values() if together else ():
-            shared = [point for point in own if point.in_blocks and not (replays and point.label == replays.label)]
-            blocks = [(point, methods[point.label], triggers.get(point.label)) for point in shared]
-            for one in questions:
-                one.answer_together(blocks)
-        for suite, label in order:
-            for one in questions:
-                answer = one.answer(points[suite, label], methods[label], triggers.get(label), suite)
-                found[suite, label].append(answer)
-        if replays is not None:
-            (key, point), *_ = ((key, point) for key, point in points.items() if point.label == replays.label)
-            for one, answered in zip(questions, found[key][-len(questions) :], strict=True):
-                trace, trigger = answered.trace.to_pylist(), triggers[replays.label]
-                for step, of in replays.drawn(trace, point, one.asked.document):
-                    replayed.append(one.replay(point, methods[replays.label], trigger, trace, step, of))
+    bar = counter(total=len(documents), done=0, unit="document", description=f"suites {', '.join(suites)}")
+    for group in _side_by_side(documents, len(points) if together else 0):
+        questions = [
+            [_Question(one, answers, journal, paired) for one in document]
+            for document in group
+            for answers in [Answers(reader, document[0].text, kept)]
+        ]
+        for suite in suites if together else ():
+            shared: dict[Hashable, list[tuple[Point, Method, Trigger | None]]] = {}
+            for own, label in order:
+                point, method = points[own, label], methods[label]
+                if own == suite and point.together and not (replays and label == replays.label):
+                    shared.setdefault(method.reading, []).append((point, method, triggers.get(label)))
+            for of_reading in shared.values():
+                # Each answer about a long document has a long window of its own.
+                size = max(1, TOGETHER // len(of_reading)) if len(group[0][0].text) <= SHORT else 1
+                every = list(chain(*questions))
+                for first in range(0, len(every), size):
+                    _answer_together(every[first : first + size], of_reading)
+        for document in questions:
+            for suite, label in order:
+                for one in document:
+                    answer = one.answer(points[suite, label], methods[label], triggers.get(label), suite)
+                    found[suite, label].append(answer)
+            if replays is not None:
+                (key, point), *_ = ((key, point) for key, point in points.items() if point.label == replays.label)
+                for one, answered in zip(document, found[key][-len(document) :], strict=True):
+                    trace, trigger = answered.trace.to_pylist(), triggers[replays.label]
+                    for step, of in replays.drawn(trace, point, one.asked.document):
+                        replayed.append(one.replay(point, methods[replays.label], trigger, trace, step, of))
+        bar.update(len(group))
+    bar.close()
     return Decoded(
         {key: pa.concat_tables(one.answer for one in own) for key, own in found.items()},
         {key: pa.concat_tables(one.trace for one in own) for key, own in found.items()},
         pa.concat_tables(replayed),
     )
+
+
+def _side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list[list[Asked]]]:
+    """Documents in groups: of no more than :data:`TOGETHER` answers and :data:`SHORT` characters, one at least."""
+    group: list[list[Asked]] = []
+    answers = characters = 0
+    for document in documents:
+        more, longer = len(document) * points, len(document[0].text)
+        if group and (not points or answers + more > TOGETHER or characters + longer > SHORT):
+            yield group
+            group, answers, characters = [], 0, 0
+        group.append(document)
+        answers, characters = answers + more, characters + longer
+    if group:
+        yield group
 
 
 @dataclass(frozen=True)
@@ -113,31 +149,10 @@ class Answered:
 class _Question:
     """Answers to a question, journaled; its document is read for the first one that is not journaled yet."""
 
-    def __init__(self, reader: Reader, asked: Asked, answers: Answers, journal: Journal, paired: bool) -> None:
-        self.asked, self._reader, self._answers = asked, reader, answers
-        self._journal, self._paired, self._what = journal, paired, f"{asked.document}/{digest(asked)}"
-        self._together: dict[str, pa.Table] = {}
-
-    def answer_together(self, points: Sequence[tuple[Point, Method, Trigger | None]]) -> None:
-        """Decode those of the points that were not yet, all of block memory, in shared passes, for :meth:`answer`."""
-        new = {point.label: (point, *how) for point, *how in points if point.label not in self._together}
-        if not new:
-            return
-
-        def make() -> pa.Table:
-            asked = [(method, trigger.detector if trigger else None) for _, method, trigger in new.values()]
-            answers = self._answers.answer_together(
-                asked, self.asked.question, self.asked.longest, paired=self._paired, prefix=self.asked.prefix
-            )
-            pairs = [self._packed(answer, point) for answer, (point, *_) in zip(answers, new.values(), strict=True)]
-            places = [pa.array([place] * len(pair), pa.int32()) for place, pair in enumerate(pairs)]
-            return pa.concat_tables(pair.append_column("place", own) for pair, own in zip(pairs, places, strict=True))
-
-        # What is decoded side by side rounds alike; so it is found again together, or not at all.
-        identity = digest([self._identity(method, trigger) for _, method, trigger in new.values()])
-        found = self._journal.table(f"answers/{identity}/{self._what}", make)
-        for place, label in enumerate(new):
-            self._together[label] = found.filter(pc.equal(found["place"], place)).drop_columns("place")
+    def __init__(self, asked: Asked, answers: Answers, journal: Journal, paired: bool) -> None:
+        self.asked, self.answers = asked, answers
+        self.journal, self.paired, self.what = journal, paired, f"{asked.document}/{digest(asked)}"
+        self.together: dict[str, pa.Table] = {}
 
     def answer(self, point: Point, method: Method, trigger: Trigger | None, suite: str) -> Answered:
         about: dict[str, str | int] = {"suite": suite, "point": point.label, "budget": point.budget}
@@ -145,12 +160,12 @@ class _Question:
             about |= {"detector": trigger.variant, "seed": trigger.seed}
         elif point.trigger:
             about["detector"] = point.trigger
-        if point.label in self._together:
-            return unpacked(self._together[point.label], about)
-        lacking = _lacking(method, self._reader)
+        if point.label in self.together:
+            return unpacked(self.together[point.label], about)
+        lacking = _lacking(method, self.answers.reader)
         # What is missing now may be there next time.
         pair = (
-            self._packed(_not_run(lacking), point)
+            self.packed(_not_run(lacking), point)
             if lacking
             else self._table("answer", method, trigger, lambda: self._decode(point, method, trigger))
         )
@@ -169,16 +184,11 @@ class _Question:
         return with_columns(table, document=self.asked.document, point=point.label, of=of)
 
     def _table(self, what: str, method: Method, trigger: Trigger | None, make: Any) -> pa.Table:
-        return self._journal.table(f"{what}/{self._identity(method, trigger)}/{self._what}", make)
-
-    def _identity(self, method: Method, trigger: Trigger | None) -> str:
-        # Suites and names of detectors are no part of an answer.
-        identity = fingerprint(digest(repr(method)), method.files())
-        return f"{identity}/{trigger.digest if trigger else ''}"
+        return self.journal.table(f"{what}/{_identity(method, trigger)}/{self.what}", make)
 
     def _generate(self, method: Method, trigger: Trigger | None, interventions: Mapping[int, bool]) -> Answer:
-        options = {"interventions": interventions, "paired": self._paired, "prefix": self.asked.prefix}
-        return self._answers.answer(
+        options = {"interventions": interventions, "paired": self.paired, "prefix": self.asked.prefix}
+        return self.answers.answer(
             method, self.asked.question, self.asked.longest, trigger.detector if trigger else None, **options
         )
 
@@ -190,9 +200,9 @@ class _Question:
                 raise
             # What a method cannot do with this document, as LLMLingua-2 with a budget far below its length.
             answer = _not_run(str(error))
-        return self._packed(answer, point)
+        return self.packed(answer, point)
 
-    def _packed(self, answer: Answer, point: Point) -> pa.Table:
+    def packed(self, answer: Answer, point: Point) -> pa.Table:
         return packed(
             answer.generation,
             point,
@@ -203,6 +213,44 @@ class _Question:
             prefill_seconds=answer.prefill_seconds,
             peak_bytes=answer.peak_bytes,
         )
+
+
+def _answer_together(questions: Sequence[_Question], points: Sequence[tuple[Point, Method, Trigger | None]]) -> None:
+    """Decode those of the points that were not yet, all of one kind of reading, in shared passes.
+
+    :meth:`_Question.answer` finds them. What is decoded side by side rounds alike, so that all of a question's points
+    are journaled as one, and questions are decoded anew beside those that are missing.
+    """
+    reader = questions[0].answers.reader
+    new = [how for how in points if how[0].label not in questions[0].together and not _lacking(how[1], reader)]
+    if not new:
+        return
+    wanted = [(one, *how) for one in questions for how in new]
+
+    @cache
+    def decoded() -> dict[int, list[pa.Table]]:
+        asked = [(one.answers, one.asked, method, of and of.detector) for one, _, method, of in wanted]
+        found: dict[int, list[pa.Table]] = {}
+        for answer, (one, point, *_) in zip(answer_together(asked, paired=questions[0].paired), wanted, strict=True):
+            found.setdefault(id(one), []).append(one.packed(answer, point))
+        return found
+
+    def make(one: _Question) -> pa.Table:
+        pairs = decoded()[id(one)]
+        places = [pa.array([place] * len(pair), pa.int32()) for place, pair in enumerate(pairs)]
+        return pa.concat_tables(pair.append_column("place", own) for pair, own in zip(pairs, places, strict=True))
+
+    identity = digest([_identity(method, trigger) for _, method, trigger in new])
+    for one in questions:
+        found = one.journal.table(f"answers/{identity}/{one.what}", partial(make, one))
+        for place, (point, *_) in enumerate(new):
+            one.together[point.label] = found.filter(pc.equal(found["place"], place)).drop_columns("place")
+
+
+def _identity(method: Method, trigger: Trigger | None) -> str:
+    # Suites and names of detectors are no part of an answer.
+    identity = fingerprint(digest(repr(method)), method.files())
+    return f"{identity}/{trigger.digest if trigger else ''}"
 
 
 def _lacking(method: Method, reader: Reader) -> str:

@@ -13,6 +13,9 @@ from utaca.memory import BlockMemory, Branch, prefill
 from utaca.methods.method import Method, State
 from utaca.readers.load import Reader
 
+BLOCKS = "blocks"
+"""What methods have in common that answer from block memory (:attr:`Method.reading`)."""
+
 
 @dataclass(frozen=True)
 class InfLLM(Method):
@@ -31,7 +34,7 @@ class InfLLM(Method):
 
     @property
     def reading(self) -> Hashable:
-        return "blocks"
+        return BLOCKS
 
     def bind(self, reading: BlockMemory) -> BlockMemory:
         return reading

@@ -122,9 +122,24 @@ class State(ABC):
     @staticmethod
     @torch.inference_mode()
     def run(steps: Sequence[Step]) -> None:
-        """Run steps one after another: their states need not be alike."""
+        """Run steps of one size, each on a copy of its state, in one pass of the model.
+
+        States whose passes go through the model in a way of their own (:meth:`advance`) run one after another.
+        """
         for step in steps:
-            step.run()
+            step.after = step.state.fork()
+            step.after.budget, step.after.attended = step.budget, []
+        if type(steps[0].state).advance is State.advance:
+            reader = steps[0].after.reader
+            hidden = reader.forward(torch.stack([step.tokens for step in steps]), _Rows([x.after for x in steps]))
+            embeddings = reader.embeddings()
+            for row, step in enumerate(steps):
+                step.after.length += step.size
+                step.take(hidden[row], {site: rows[row] for site, rows in embeddings.items()})
+        else:
+            for step in steps:
+                hidden = step.after.advance(step.tokens)
+                step.take(hidden, {site: rows[0] for site, rows in step.after.reader.embeddings().items()})
 
     def commit(self, step: Step) -> None:
         vars(self).update(vars(step.after))
@@ -137,6 +152,7 @@ class State(ABC):
 class Step:
     """A pass of ``tokens`` [T] behind a state under a ``budget``; see :class:`utaca.decoding.loop.Step`."""
 
+    after: State
     hidden: Tensor
     embeddings: dict[str, Tensor]
     k: int
@@ -147,13 +163,22 @@ class Step:
     def __init__(self, state: State, tokens: Tensor, budget: int) -> None:
         self.state, self.tokens, self.budget, self.size = state, tokens, budget, len(tokens)
 
-    def run(self) -> None:
-        after = self.after = self.state.fork()
-        after.budget = self.budget
-        self.hidden = after.advance(self.tokens)
-        self.embeddings = {site: rows[0] for site, rows in after.reader.embeddings().items()}
-        self.k = round(after.method.nominal(after))
-        self.attended = sum(after.attended) / len(after.attended)
+    def take(self, hidden: Tensor, embeddings: dict[str, Tensor]) -> None:
+        """Take what the pass of ``after`` gave: the last hidden states [T, D], the last token's embeddings [D]."""
+        self.hidden, self.embeddings = hidden, embeddings
+        self.k = round(self.after.method.nominal(self.after))
+        self.attended = sum(self.after.attended) / len(self.after.attended)
+
+
+class _Rows:
+    """A row of a pass for each of several states."""
+
+    def __init__(self, states: Sequence[State]) -> None:
+        self._states = states
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        rows = zip(self._states, *(x.split(1) for x in (query, key, value)), strict=True)
+        return torch.cat([state.attend(layer, *own, scaling) for state, *own in rows])
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,6 @@ _INSTRUCT = (
     'Where the text does not give the value, write "unknown" in its place.'
 )
 
-_NATURAL = {
-    "compact": "{question}",
-    "instruct": "Using only the text above, answer with its own words, as few as answer the question: {question}",
-}
-
 _NOW = datetime(2024, 7, 26)
 _FORMS = (
     *"AaBbdejmYyHIMSpfZzwuUWVGDFTRxXc", "-d", "-e", "-j", "-m", "-y", "-H", "-I", "-M", "-S", "%"
@@ -51,11 +46,6 @@ def question(attributes: Sequence[str], person: str, style: str) -> str:
     *head, last = attributes
     listed = f"{', '.join(head)} and {last}" if head else last
     return {"compact": _COMPACT, "instruct": _INSTRUCT}[style].format(attributes=listed, person=person)
-
-
-def natural(question: str, style: str) -> str:
-    """A question as people ask it, to be answered with a few words of the text; ``style`` as of :func:`question`."""
-    return _NATURAL[style].format(question=question)
 
 
 def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
@@ -114,12 +104,14 @@ class Prompts:
     under these names, a text gets the tokens that Hugging Face gives for the joint string, and whatever it says is
     encoded as the characters that it is.
 
-    ``before`` and ``after`` are those of :func:`frame`; ``end`` is the control token that the template writes after an
-    assistant's message, else the tokenizer's end token; ``stop_tokens`` are these two. Raises :class:`UserError` as
-    :func:`frame` does, and for a tokenizer that is not one of the library ``tokenizers``.
+    ``style`` is the wording of questions about attributes (:func:`question`). ``before`` and ``after`` are those of
+    :func:`frame`; ``end`` is the control token that the template writes after an assistant's message, else the
+    tokenizer's end token; ``stop_tokens`` are these two. Raises :class:`UserError` as :func:`frame` does, and for a
+    tokenizer that is not one of the library ``tokenizers``.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, style: str = "compact") -> None:
+        self.style = style
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise UserError(

@@ -49,6 +49,10 @@ def _asked(config: schema.Config) -> bool:
     return any(map(config.asked_of, config.tasks.sets))
 
 
+def _held(config: schema.Config) -> bool:
+    return any(config.asked_of(bar.set) for bar in config.reader.bars)
+
+
 def _calibrated(config: schema.Config) -> bool:
     return _asked(config) and any(detector.sets for detector in config.detectors.values())
 
@@ -69,6 +73,7 @@ WHEN = {
         lambda c: c.trajectories.expanded > 0, "trajectories that try every token expanded", "detectors=paper"
     ),
     "ood": When(_asked, "benchmarks that suites ask", "tasks=paper suites=ood"),
+    "bars": When(_held, "a set that the reader's bars name", "tasks=biographies suites=reading"),
     "calibrated": When(
         _calibrated, "detectors that learn from benchmarks", "tasks=paper suites=ood detectors=calibrated"
     ),

@@ -208,7 +208,43 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
     return row
 
 
+def bars(files: Files, config: schema.Config) -> Table:
+    """What the reader's scores are held to (:class:`schema.Bar`), of the sets that were asked."""
+    sets = {one.name: Group(one.name, [one]) for one in asked(files, config)}
+    rows = []
+    for bar in config.reader.bars:
+        if bar.set in sets:
+            rows.append(_held(sets[bar.set], bar))
+    return build_table("bars", rows, config, _documents([group.sets[0] for group in sets.values()]))
+
+
+def _held(group: Group, bar: schema.Bar) -> Row:
+    by_label = {_label(identity): identity for identity, own in group.points.items() if not own[0].lacks}
+    found, n = Estimate(NAN), 0
+    if {bar.point, bar.minus} <= {*by_label, ""}:
+        of, minus = by_label[bar.point], by_label.get(bar.minus)
+        found, n = group.estimate(of, "score", "examples", minus=minus), int(group.total(of, "examples"))
+    row: Row = {"set": group.name, "point": bar.point, "minus": bar.minus, "bar": str(bar), "n_rows": n}
+    spread(row, "score", found)
+    return row | {"verdict": verdict(found.value, bar)}
+
+
+def _label(identity: Identity) -> str:
+    (method, budget, policy), detector = identity
+    return schema.Point(method=method, budget=budget or 0, policy=policy or "", detector=detector).label
+
+
+def verdict(value: float, bar: schema.Bar) -> str:
+    """ "met", by how much a score misses its bar, or that there is none."""
+    if np.isnan(value):
+        return "not measured"
+    missed = value - bar.limit if bar.most else bar.limit - value
+    # No miss reads as one of 0.0.
+    return f"missed by {max(missed, 0.1):.1f}" if missed > 0 else "met"
+
+
 MAKERS = {
     "ood": ood,
+    "bars": bars,
     "calibration": lambda files, config: calibration(files, loaded(files), config),
 }

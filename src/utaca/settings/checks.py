@@ -111,7 +111,6 @@ def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
     yield from _detectors_faults(config)
     yield from _suites_faults(config, brought)
     yield from _plan_faults(config)
-    yield from _card_faults(config)
     yield from _answers_faults(config.answers)
 
 
@@ -328,26 +327,6 @@ def _start_faults(detector: schema.Detector, path: str, config: schema.Config) -
             f"{path}.{key} is {getattr(detector, key)} but must be {getattr(first, key)}, as in the variant that it "
             f"starts from, {detector.start}."
         )
-
-
-def _card_faults(config: schema.Config) -> Iterator[str]:
-    card = config.card
-    lists = {"lengths": 1, "budgets": 1, "written_lengths": 1, "prefill_budgets": 0}
-    for key, least in lists.items():
-        values = getattr(card, key)
-        if values and (values[0] < least or sorted(set(values)) != values):
-            yield f"card.{key} is {values} but must be ascending, distinct, and at least {least} each."
-    if not card.budgets:
-        yield "card.budgets is [] but must name at least one budget."
-    if bool(card.prefill_length) != bool(card.prefill_budgets):
-        yield "card.prefill_length and card.prefill_budgets belong together; set both, or neither."
-    # The shortest one must also hold a biography.
-    least = max(1024, _window(config.reader.memory))
-    lengths = {"lengths": card.lengths[:1], "written_lengths": card.written_lengths[:1],
-               "prefill_length": [card.prefill_length] if card.prefill_length else []}  # fmt: skip
-    for key, values in lengths.items():
-        if values and values[0] < least:
-            yield f"card.{key} starts at {values[0]} but must start at {least} or more."
 
 
 def _suites_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> Iterator[str]:

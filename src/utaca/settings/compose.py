@@ -82,7 +82,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     return _shipped(named, root.absolute())
 
 
-_SHIPPED_PATHS = (("reader", "path"), ("reader", "adapter"), ("card", "biographies"), ("tasks", "path"))
+_SHIPPED_PATHS = (("reader", "path"), ("reader", "adapter"), ("tasks", "path"))
 
 
 def _shipped(config: dict[str, Any], root: Path) -> dict[str, Any]:

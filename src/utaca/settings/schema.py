@@ -153,23 +153,16 @@ class Memory:
 
 @dataclass
 class Bar:
-    """What a figure of the reader card is to reach or, with ``most``, not to exceed."""
+    """What a score of a set of `tasks` is to reach or, with ``most``, not to exceed."""
 
-    cell: str = setting(MISSING, "cell of card.csv")
-    measure: str = setting(
-        MISSING,
-        "measure of card.csv",
-        choices=[
-            "exact value", "abstained", "another value", "value found", "F1", "exact match", "CAS", "rise of CAS",
-            "rise of values found", "full attention less blocks",
-        ],
-    )  # fmt: skip
-    limit: float = setting(MISSING, "the least that the figure may be", minimum=-1.0, maximum=1.0)
+    set: str = setting(MISSING, "the set's name in tasks.sets")
+    limit: float = setting(MISSING, "the least that the score may be, 0 to 100", minimum=-100.0, maximum=100.0)
     most: bool = setting(False, "the limit is the most that it may be")
-    setting: str = setting("full attention", "setting of card.csv")
+    point: str = setting("full", "label of an operating point, as in infllm-K8")
+    minus: str = setting("", "label of a point whose score is taken off; empty: none")
 
     def __str__(self) -> str:
-        return f"{'<=' if self.most else '>='} {self.limit:.2f}"
+        return f"{'<=' if self.most else '>='} {self.limit:g}"
 
 
 @dataclass
@@ -202,7 +195,7 @@ class Reader:
         minimum=0,
     )
     methods: dict[str, dict[str, Any]] = setting({}, "settings of `methods` that are others for this reader")
-    bars: list[Bar] = setting([], "what the figures of its card are held to", transport=True)
+    bars: list[Bar] = setting([], "what its scores are held to, where a run asks these sets", transport=True)
 
 
 @dataclass
@@ -421,6 +414,11 @@ class Point:
         return self.method in BLOCK_METHODS and not self.base
 
     @property
+    def together(self) -> bool:
+        """Whether its answers may share passes with others (:attr:`Generation.together`)."""
+        return self.in_blocks or self.method == "full"
+
+    @property
     def adaptive(self) -> bool:
         """Whether it has a policy, and something that expands its budget."""
         return self.method in ADAPTIVE
@@ -450,7 +448,7 @@ class TaskSet:
     task: str = setting(
         MISSING,
         "its task: longbook_sum_eng, longbook_qa_eng (InfiniteBench), narrativeqa, qmsum (LongBench), qa_1, qa_2 "
-        "(RULER), or meetings (QMSum's own files in LongBench's way)",
+        "(RULER), meetings (QMSum's own files in LongBench's way), or biographies (written by hand; docs/reader.md)",
     )
     files: dict[str, str] = setting(
         {}, "files in place of the task's own, below tasks.path; docs/benchmarks.md names them"
@@ -464,7 +462,8 @@ class TaskSet:
     articles: list[str] = setting([], "articles whose questions are asked, in this order (qa_1); empty: all")
     length: int = setting(
         0,
-        "most tokens: of prompt and answer together (RULER), of the prompt without the chat template (others; 0: all)",
+        "most tokens: of prompt and answer together (RULER), of the prompt without the chat template (others; 0: all); "
+        "of biographies, the tokens of documents that they are padded to (0: each stands alone)",
         minimum=0,
     )
     examples: int = setting(0, "rows, the first so many; 0: all", minimum=0)
@@ -476,8 +475,10 @@ class TaskSet:
     evidence: list[str] = setting(
         ["complete"],
         "RULER: what is left of the paragraphs that answer a question, one prompt each: complete, partial (half of "
-        "them, or of the sentences of a single one), missing",
+        "them, or of the sentences of a single one), missing; biographies: attributes that they state are asked for "
+        "(complete), or others (missing)",
     )
+    asked: int = setting(1, "biographies: attributes that one question asks for, at most", minimum=1)
     block_size: int = setting(0, "tokens of a block of the reader's memory; 0: the reader's", minimum=0)
     budgets: list[int] = setting(
         [], "calibration: compact budgets (blocks) under which its trajectories are decoded; detectors.*.sets uses them"
@@ -522,9 +523,9 @@ class Generation:
     )
     together: bool = setting(
         True,
-        "decode a suite's points in block memory side by side in shared passes, which is faster; the seconds "
-        "and the memory of an answer are then not its own and not told, and another choice of points changes low bits; "
-        "a point that is replayed is decoded by itself",
+        "decode a suite's points in block memory, and those of full attention, side by side in shared passes, those of "
+        "several short documents too, which is faster; the seconds and the memory of an answer are then not its own "
+        "and not told, and another choice of points changes low bits; a point that is replayed is decoded by itself",
     )
     seeds: int = setting(
         1,
@@ -556,48 +557,6 @@ class Planned:
     def comparisons(self) -> list[Comparison]:
         """All of them, the primary one first."""
         return [Comparison(*one.split(" over ", 1)) for one in filter(None, [self.primary, *self.secondary])]
-
-
-@dataclass
-class Card:
-    """The reader card: how well the reader reads what its training never contained."""
-
-    questions: int = setting(500, "fewest questions of a cell, a question being one attribute asked", minimum=1)
-    lengths: list[int] = setting(
-        [32768, 131072, 250000],
-        "documents of generated narratives, read through block memory, in the reader's tokens; none where empty",
-    )
-    budgets: list[int] = setting([2, 8, 32, 96], "budgets (blocks) under which they are read")
-    biographies: str = setting(
-        "data/biographies/handwritten.jsonl",
-        "biographies written by hand, a JSONL file, read alone and in longer documents, all of them; empty: none",
-    )
-    written_lengths: list[int] = setting(
-        [16384],
-        "documents around them, in the reader's tokens: read with full attention where the reader has as many "
-        "positions, and through block memory where the largest budget leaves something out",
-    )
-    written_asked: int = setting(1, "attributes of a person that one question about them asks, at most", minimum=1)
-    xquad: str = setting("", "XQuAD's or SQuAD's file of questions about paragraphs, read alone; empty: not asked")
-    prefill_length: int = setting(
-        0, "documents read under each of prefill_budgets, in the reader's tokens; 0: none", minimum=0
-    )
-    prefill_budgets: list[int] = setting(
-        [], "blocks that each prefill chunk retrieves in them, in place of reader.memory.prefill_budget"
-    )
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest document."""
-        return max([*self.lengths, *self.written_lengths, self.prefill_length])
-
-    @property
-    def cells(self) -> list[str]:
-        """Names of what is read, one a job."""
-        written = ["written", *(f"written-{n}" for n in self.written_lengths)] if self.biographies else []
-        generated = ["summary", "natural", "absent", *(f"blocks-{n}" for n in self.lengths)]
-        prefilled = [f"prefill-{self.prefill_length}"] if self.prefill_length else []
-        return [*generated, *written, *(["xquad"] if self.xquad else []), *prefilled]
 
 
 @dataclass
@@ -643,7 +602,6 @@ class Config:
     )
     generation: Generation = setting(Generation(), "decoding of the suites")
     plan: Planned = setting(Planned(), "comparisons chosen in advance; all others are called exploratory")
-    card: Card = setting(Card(), "the reader card")
     answers: str = setting(
         "results/answers.sqlite",
         "what keeps every endpoint's answers, shared by runs: an SQLite file, on a disk of one machine, or for many "

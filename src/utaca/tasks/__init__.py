@@ -1,1 +1,1 @@
-"""Benchmarks of other domains than the biographies, task by task, under their own prompts, lengths and scores."""
+"""Benchmarks, task by task, under their own prompts, lengths and scores, and biographies that people wrote."""

@@ -11,9 +11,11 @@ from utaca.tasks.task import Task
 VALIDATION_EVERY = 8
 
 
-def ask(task: type[Task], examples: Iterable[Mapping[str, Any]]) -> list[Asked]:
+def ask(task: Task, examples: Iterable[Mapping[str, Any]]) -> list[Asked]:
     """The questions of rows of schema "examples"."""
-    return [Asked(row["id"], row["text"], row["question"], task.new_tokens, task.prefix) for row in examples]
+    return [
+        Asked(row["id"], row["text"], row["question"], task.longest(row["references"]), task.prefix) for row in examples
+    ]
 
 
 def learned(examples: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:

@@ -9,6 +9,7 @@ from utaca.data_files import sha256
 from utaca.errors import UserError
 from utaca.settings.schema import TaskSet
 from utaca.tasks import infinitebench, longbench
+from utaca.tasks.biographies import Biographies
 from utaca.tasks.meetings import Meetings
 from utaca.tasks.ruler import QA1, QA2
 from utaca.tasks.task import Task
@@ -21,6 +22,7 @@ _ALL: tuple[type[Task], ...] = (
     QA1,
     QA2,
     Meetings,
+    Biographies,
 )
 TASKS = {task.name: task for task in _ALL}
 

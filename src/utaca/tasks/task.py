@@ -36,9 +36,9 @@ class Task(ABC):
 
     Class constants say how both are called, how many tokens an answer may have, which text its answers begin with
     behind the assistant's header, which files it is made from (a name for each, and where below ``tasks.path`` it lies
-    unless the set says otherwise), how many rows the official files have, and which packages the metric needs of
-    :data:`utaca.tasks.metrics.VERSIONS`. Answers end at a stop token or at ``new_tokens``: no task here has another
-    stop rule.
+    unless the set says otherwise), how many rows the official files have, which packages the metric needs of
+    :data:`utaca.tasks.metrics.VERSIONS`, and whether its documents are padded with the run's corpus. Answers end at a
+    stop token or at ``new_tokens``: no task here has another stop rule.
     """
 
     benchmark: ClassVar[str]
@@ -49,6 +49,7 @@ class Task(ABC):
     rows: ClassVar[int]
     metric: ClassVar[str]
     packages: ClassVar[tuple[str, ...]] = ()
+    padded: ClassVar[bool] = False
 
     def check(self, settings: TaskSet) -> None:
         """Raise :class:`UserError` where a package of the metric is missing, or the set asks what the task has not."""
@@ -58,14 +59,19 @@ class Task(ABC):
     def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         """The rows of a set, as a reader with these prompts is asked them.
 
-        ``files`` has a path for each of the class's, all of them there. Raises :class:`UserError` in one sentence where
-        :meth:`check` does, for a file of another layout, for a row without an answer, and where the shortest prompt is
-        longer than ``settings.length``.
+        ``files`` has a path for each of the class's, all of them there, and under "corpus" that of the run's corpus
+        (schema "corpus") where the task is padded and the set has a length. Raises :class:`UserError` in one sentence
+        where :meth:`check` does, for a file of another layout, for a row without an answer, and where the shortest
+        prompt is longer than ``settings.length``.
         """
 
     @abstractmethod
     def score(self, prediction: str, references: Sequence[str]) -> float:
         """The official score of an answer, 0 to 100."""
+
+    def longest(self, references: Sequence[str]) -> int:
+        """Tokens that the answer to a row may have."""
+        return self.new_tokens
 
     @abstractmethod
     def is_official(self, files: Mapping[str, Path]) -> bool:

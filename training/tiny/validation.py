@@ -1,26 +1,35 @@
-"""Documents about drawn people, who with their values, wordings and articles are no part of the tiny reader's training.
+"""Biographies of drawn people, no part of the tiny reader's training, as files that task ``biographies`` asks.
 
-Natural prose is worded by the rules of :mod:`utaca.biographies.templates`, the prose around comes from the configured
-corpus. A document depends on seed, corpus, tokenizer, cell and its own number alone: a larger card starts with the
-documents of a smaller one.
+Natural prose is worded by the rules of :mod:`utaca.biographies.templates`, the prose around is the trainings'. A
+document depends on seed, prose, tokenizer, file and its own number alone: a larger file starts with a smaller one.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
 
+from training.prose import paragraphs
+from training.settings import Settings
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
-from utaca.biographies.corpora.text import paragraphs
-from utaca.biographies.padding import SEPARATOR, Padder
+from utaca.biographies.padding import SEPARATOR, counter
 from utaca.biographies.people import Person, people
 from utaca.biographies.sentences import summary
 from utaca.biographies.templates import write
-from utaca.tasks.card.material import SPLIT, Document, Fact, Question, padded
+from utaca.data_files import root
+from utaca.readers.prompts import frame
+from utaca.readers.tokenizer import load_tokenizer
+from utaca.records.tables import atomic_path
 
+SPLIT = "reader_validation"
+"""The split of drawn people, which is no part of any training."""
+QUESTIONS = 500
+"""Fewest attributes that the documents of a file are asked together."""
 ATTRIBUTES = (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES)
 SHORTEST, LONGEST = 256, 1024
 """Lengths of short documents, in tokens."""
@@ -32,59 +41,67 @@ _SENTENCES = re.compile(r"(?<=[.!?])\s+")
 
 Told = dict[Person, dict[str, str]]
 """What a document tells of people: value by attribute."""
+About = dict[Person, tuple[dict[str, str], list[str]]]
+"""What is asked of people: value by attribute, and attributes that the document does not tell."""
+
+
+def make(settings: Settings, output: Path) -> None:
+    """Write the files ``summary``, ``natural`` and ``absent``, a row a person, into ``output``."""
+    tokenizer = load_tokenizer(str(root() / "data" / "readers" / "tiny"), "")
+    drawn = Drawn(paragraphs(settings), counter(tokenizer), frame(tokenizer)[0], settings.seed)
+    output.mkdir(parents=True, exist_ok=True)
+    for kind in Drawn.KINDS:
+        with atomic_path(output / f"{kind}.jsonl") as scratch:
+            rows = drawn.rows(kind, settings.steps(QUESTIONS))
+            scratch.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 class Drawn:
-    """Documents of the cells "summary", "natural", "absent", "blocks-N" and "prefill-N".
+    """Documents of three kinds, each asked of several people.
 
-    ``articles`` are rows of schema "corpus" and ``corpus`` their name, ``size`` gives the tokens of a text, ``before``
-    is what the chat template puts before a document. Raises :class:`UserError` for a corpus without usable paragraphs.
+    "summary": facts in the summary pattern of people who share attributes. "natural": narratives. "absent": documents
+    of both kinds in turn, asked for attributes that others in the document have and the person lacks. ``size`` gives
+    the tokens of a text, ``before`` is what the chat template puts before a document.
     """
 
-    def __init__(
-        self, articles: Sequence[Mapping[str, str]], corpus: str, size: Callable[[str], int], before: str, seed: int
-    ) -> None:
-        self._padder = Padder(articles, size, corpus)
-        self._paragraphs = list(dict.fromkeys(p for article in articles for p in paragraphs(article["text"])))
-        self._size, self._before, self._seed = size, before, seed
+    KINDS = ("summary", "natural", "absent")
 
-    def documents(self, cell: str, questions: int) -> list[Document]:
-        """The first documents of a cell that ask for at least ``questions`` attributes together.
+    def __init__(self, prose: Sequence[str], size: Callable[[str], int], before: str, seed: int) -> None:
+        self._paragraphs, self._size, self._before, self._seed = list(prose), size, before, seed
 
-        "summary": facts in the summary pattern of people who share attributes, asked one by one. "natural": narratives,
-        six attributes a question. "absent": documents of both kinds in turn, asked for attributes that others in the
-        document have and the person lacks. "blocks-N", "prefill-N": documents of N tokens as those of the pipeline's
-        test split.
-        """
+    def rows(self, kind: str, questions: int) -> list[dict[str, Any]]:
+        """Rows as of :class:`utaca.tasks.biographies.Biography`, which are asked ``questions`` attributes or more."""
         makers = {"summary": self._summary, "natural": self._natural, "absent": self._absent}
         crowd, found, asked = people(SPLIT, self._seed), [], 0
         for number in count():
-            name, rng = f"{cell}-{number:04}", random.Random(f"{self._seed}:card:{cell}:{number}")
-            if cell in makers:
-                text, asking = makers[cell](number, crowd, rng)
-                found.append(Document(name, partial(str, text), tuple(asking)))
-            else:
-                found.append(self._long(name, int(cell.rpartition("-")[2]), next(crowd), rng))
-            asked += sum(len(question.facts) for question in found[-1].questions)
+            rng = random.Random(f"{self._seed}:card:{kind}:{number}")
+            text, about = makers[kind](number, crowd, rng)
+            for person, (told, lacking) in about.items():
+                facts = [{"attribute": attribute, "value": value, "also": []} for attribute, value in told.items()]
+                name = f"{kind}-{number:04} {person.name}"
+                row = {"id": name, "person": person.name, "text": text, "facts": facts, "absent": lacking}
+                found.append(row)
+                asked += len(facts) + len(lacking)
             if asked >= questions:
-                break
-        return found
+                return found
 
-    def _summary(self, number: int, crowd: Iterator[Person], rng: random.Random) -> tuple[str, list[Question]]:
+    def _summary(self, number: int, crowd: Iterator[Person], rng: random.Random) -> tuple[str, About]:
         text, told = self._patterned(number, crowd, rng, share=0.75)
-        facts = [(person, Fact(*fact)) for person, known in told.items() for fact in known.items()]
-        chosen = rng.sample(facts, min(_MOST_QUESTIONS, len(facts)))
-        return text, [Question(person.name, (fact,)) for person, fact in chosen]
+        facts = [(person, *fact) for person, known in told.items() for fact in known.items()]
+        about: About = {}
+        for person, attribute, value in rng.sample(facts, min(_MOST_QUESTIONS, len(facts))):
+            about.setdefault(person, ({}, []))[0][attribute] = value
+        return text, about
 
-    def _natural(self, number: int, crowd: Iterator[Person], rng: random.Random) -> tuple[str, list[Question]]:
+    def _natural(self, number: int, crowd: Iterator[Person], rng: random.Random) -> tuple[str, About]:
         told: Told = {}
         for _ in range(rng.randint(*_NATURAL_PEOPLE)):
             person = next(crowd)
             told[person] = _values(HELD_OUT_ATTRIBUTES, person, rng)
         text, told = self._narrated(told, 1, rng)
-        return text, [_question(person, known) for person, known in told.items()]
+        return text, {person: (known, []) for person, known in told.items()}
 
-    def _absent(self, number: int, crowd: Iterator[Person], rng: random.Random) -> tuple[str, list[Question]]:
+    def _absent(self, number: int, crowd: Iterator[Person], rng: random.Random) -> tuple[str, About]:
         if number % 2 == 0:
             text, told = self._patterned(number // 2, crowd, rng, share=0.5)
         else:
@@ -100,14 +117,10 @@ class Drawn:
         lacking = [
             (person, attribute) for person, known in told.items() for attribute in stated if attribute not in known
         ]
-        chosen = rng.sample(lacking, min(_MOST_QUESTIONS, len(lacking)))
-        return text, [Question(person.name, (Fact(attribute),)) for person, attribute in chosen]
-
-    def _long(self, name: str, length: int, person: Person, rng: random.Random) -> Document:
-        values = _values(HELD_OUT_ATTRIBUTES, person, rng)
-        sentences = write(person.name, list(values.items()))
-        text = partial(padded, name, person.name, values, sentences, length, self._padder, rng.getrandbits(64))
-        return Document(name, text, (_question(person, values),))
+        about: About = {}
+        for person, attribute in rng.sample(lacking, min(_MOST_QUESTIONS, len(lacking))):
+            about.setdefault(person, ({}, []))[1].append(attribute)
+        return text, about
 
     def _patterned(self, number: int, crowd: Iterator[Person], rng: random.Random, share: float) -> tuple[str, Told]:
         """A document of summary sentences, and what it tells.
@@ -175,11 +188,6 @@ class Drawn:
 
 def _values(attributes: Sequence[str], person: Person, rng: random.Random) -> dict[str, str]:
     return {attribute: draw_value(attribute, rng, person.locale) for attribute in attributes}
-
-
-def _question(person: Person, values: Mapping[str, str]) -> Question:
-    """The question for all of these values at once."""
-    return Question(person.name, tuple(Fact(*each) for each in values.items()))
 
 
 def _groups(person: Person, values: Mapping[str, str], rng: random.Random) -> list[str]:

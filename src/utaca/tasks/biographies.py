@@ -1,0 +1,169 @@
+"""Biographies that people wrote by hand, asked as the pipeline's documents are: how well a reader reads.
+
+A biography is asked the attributes that it states, one or several at once, and by itself each of some that it does not.
+It stands alone or, in documents of a length, between paragraphs of the run's corpus, at a random depth.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from typing_extensions import TypedDict
+
+from utaca.biographies.padding import Padder
+from utaca.data_files import root
+from utaca.errors import UserError
+from utaca.judging.alignment import about
+from utaca.judging.cas import extract
+from utaca.judging.strings import normalise
+from utaca.readers.prompts import Prompts, question
+from utaca.records.tables import rows as rows_of
+from utaca.records.texts import Filled, checked, records
+from utaca.reference.statements import in_free_words
+from utaca.settings.schema import TaskSet
+from utaca.tasks.task import Example, Task
+
+COMPLETE, MISSING = "complete", "missing"
+TOKENS_A_PERSON, MOST_PEOPLE = 2048, 4
+"""A document tells of one person for so many tokens of its length, of so many at most."""
+FURTHER_WORDS, FREE_WORDS = 4, 16
+"""A value is found where an answer gives it with at most so many further words: in the pattern asked for, or as a bare
+value; and in sentences of free words that state the attribute."""
+SEED = 0
+_MEND = "mend it, or name another JSONL file of biographies"
+
+
+class _Fact(TypedDict):
+    attribute: Filled
+    value: Filled
+    also: list[str]
+
+
+class Biography(TypedDict):
+    """A handwritten biography: its ``facts``, and the attributes that are ``absent`` from its text."""
+
+    id: Filled
+    person: Filled
+    text: Filled
+    facts: list[_Fact]
+    absent: list[Filled]
+
+
+class Biographies(Task):
+    """Rows of a JSONL file, :class:`Biography` each; ``also`` are other ways to write a value.
+
+    A score is the share of the values asked for that an answer gives and, where a set's evidence is missing, whether it
+    says that the value is unknown.
+    """
+
+    benchmark = "the project's own"
+    name = "biographies"
+    new_tokens = 48
+    files: ClassVar[Mapping[str, str]] = {"rows": str(root() / "data" / "biographies" / "handwritten.jsonl")}
+    rows = 66
+    metric = "values found"
+    padded = True
+
+    def check(self, settings: TaskSet) -> None:
+        if unknown := sorted({*settings.evidence} - {COMPLETE, MISSING}):
+            raise UserError(f"evidence names {unknown[0]!r}; of task biographies it is complete or missing")
+
+    def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+        self.check(settings)
+        rows = biographies(files["rows"])
+        if len(rows) < settings.examples:
+            raise UserError(
+                f"{files['rows']} has {len(rows)} biographies, and the set's examples={settings.examples} asks for "
+                "more; ask for fewer, or for 0, which is all"
+            )
+        rows = rows[: settings.examples or None]
+        texts = self._texts(rows, settings.length, files.get("corpus"), prompts)
+        return [example for row in rows for example in _examples(row, *texts[row["id"]], settings, prompts.style)]
+
+    def longest(self, references: Sequence[str]) -> int:
+        return self.new_tokens * len(references)
+
+    def score(self, prediction: str, references: Sequence[str]) -> float:
+        facts = list(map(json.loads, references))
+        return 100 * sum(_scored(prediction, **fact) for fact in facts) / len(facts)
+
+    def is_official(self, files: Mapping[str, Path]) -> bool:
+        return sum(1 for _ in records(files["rows"], _MEND)) == self.rows
+
+    def _texts(
+        self, rows: Sequence[Biography], length: int, corpus: Path | None, prompts: Prompts
+    ) -> dict[str, tuple[str, str]]:
+        """Name and text of each row's document, which several share where it has a length."""
+        if not length:
+            first: dict[str, str] = {}
+            return {row["id"]: (first.setdefault(row["text"], row["id"]), row["text"]) for row in rows}
+        padder = Padder(rows_of(corpus, "corpus"), lambda text: len(prompts.text(text)), "of the run")
+        people = max(1, min(MOST_PEOPLE, length // TOKENS_A_PERSON))
+        found = {}
+        for group in (rows[first : first + people] for first in range(0, len(rows), people)):
+            name = f"written-{length}-{group[0]['id']}"
+            # Each biography is one piece, and those of a document have attributes in common.
+            facts = [
+                {"attribute": f"{row['id']} {fact['attribute']}", "value": fact["value"]}
+                for row in group
+                for fact in row["facts"]
+            ]
+            told = {"id": name, "split": "", "person": group[0]["person"], "facts": facts}
+            rng = random.Random(random.Random(f"{SEED}:card:{name}").getrandbits(64))
+            text = padder.document(told | {"sentences": [row["text"] for row in group]}, length, rng)["text"]
+            found |= {row["id"]: (name, text) for row in group}
+        return found
+
+
+def biographies(path: str | Path) -> list[Biography]:
+    """Biographies of a JSONL file; :class:`UserError` for a missing file and for rows of another form."""
+    found: dict[str, Biography] = {}
+    for where, record in records(path, _MEND):
+        row = checked(Biography, record, where, _MEND)
+        if missing := [fact["value"] for fact in row["facts"] if fact["value"] not in row["text"]]:
+            raise UserError(f"{where} has the value {missing[0]!r}, which its text has not; {_MEND}")
+        names = [*(fact["attribute"] for fact in row["facts"]), *row["absent"]]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{where} has the attribute {twice[0]!r} twice; {_MEND}")
+        if found.setdefault(row["id"], row) is not row:
+            raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {_MEND}")
+    if not found:
+        raise UserError(f"{path} has no biographies; {_MEND}")
+    return list(found.values())
+
+
+def _examples(row: Biography, document: str, text: str, settings: TaskSet, style: str) -> Iterator[Example]:
+    values = {fact["attribute"]: [fact["value"], *fact["also"]] for fact in row["facts"]}
+    names, asked = list(values), settings.asked
+    groups = [names[first : first + asked] for first in range(0, len(names), asked)] * (COMPLETE in settings.evidence)
+    groups += [[name] for name in row["absent"]] * (MISSING in settings.evidence)
+    for number, group in enumerate(groups):
+        references = [{"attribute": x, "person": row["person"], "values": values.get(x, [])} for x in group]
+        encoded = tuple(json.dumps(one, ensure_ascii=False) for one in references)
+        asking = question(group, row["person"], style)
+        yield Example(f"{row['id']}/{number}", document, text, asking, encoded, asking)
+
+
+def _scored(answer: str, attribute: str, person: str, values: Sequence[str]) -> bool:
+    return found(answer, attribute, person, values) if values else abstains(answer, attribute, person)
+
+
+def abstains(answer: str, attribute: str, person: str) -> bool:
+    """Whether an answer says that the value is unknown."""
+    return " ".join(normalise(extract(answer, attribute, person))).startswith("unknown")
+
+
+def found(answer: str, attribute: str, person: str, values: Sequence[str]) -> bool:
+    """Whether an answer gives one of the values, in SQuAD's normal form and in one piece, see :data:`FURTHER_WORDS`."""
+    words = normalise(extract(answer, attribute, person))
+    free = not about(answer, attribute, person) and in_free_words(answer, attribute)
+    most = FREE_WORDS if free else FURTHER_WORDS
+    for wanted in map(normalise, values):
+        places = range(len(words) - len(wanted) + 1)
+        if len(words) <= len(wanted) + most and any(words[n : n + len(wanted)] == wanted for n in places):
+            return True
+    return False

@@ -1,0 +1,220 @@
+"""Biographies that people wrote by hand, as a task: their file, their documents, and what counts as found."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from training.narratives import wordings
+from utaca.biographies.corpora.embedded import articles
+from utaca.biographies.corpora.topics import paper_articles
+from utaca.biographies.sentences import abstention, summary
+from utaca.errors import UserError
+from utaca.readers.prompts import Prompts, question
+from utaca.readers.tokenizer import load_tokenizer
+from utaca.records import write
+from utaca.settings.schema import TaskSet
+from utaca.tasks.biographies import Biographies, abstains, biographies, found
+from utaca.tasks.task import Example
+
+BIOGRAPHIES = ROOT / "data" / "biographies" / "handwritten.jsonl"
+WORDINGS_OF_TUNING = ROOT / "data" / "readers" / "smollm2-tuned"
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    return biographies(BIOGRAPHIES)
+
+
+@pytest.fixture(scope="module")
+def prompts() -> Prompts:
+    return Prompts(load_tokenizer(str(ROOT / "data" / "readers" / "tiny")), "instruct")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "corpus.parquet"
+    write(path, "corpus", articles(paper_articles(), 0))
+    return path
+
+
+# The biographies
+
+
+def test_biographies_are_enough_and_state_what_they_say(rows: list[dict]) -> None:
+    assert len(rows) >= 60
+    assert len({row["person"] for row in rows}) == len(rows)
+    assert sum(len(row["facts"]) for row in rows) >= 360
+    for row in rows:
+        stated = [fact["attribute"] for fact in row["facts"]]
+        assert row["person"] in row["text"]
+        assert all(fact["value"] in row["text"] for fact in row["facts"])
+        assert len(set(stated)) == len(stated)
+        assert len(row["absent"]) >= 2
+        assert not set(row["absent"]) & set(stated)
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+def _tokens(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _trained() -> list[str]:
+    """Every sentence of every wording that a reader of the project is trained on."""
+    files = [WORDINGS_OF_TUNING / name for name in ("passages.jsonl", "sentences.jsonl")]
+    lines = chain.from_iterable(file.read_text(encoding="utf-8").splitlines() for file in files)
+    texts = [*(json.loads(line)["text"] for line in lines), *chain.from_iterable(wordings().facts.values())]
+    return [sentence for text in texts for sentence in _SENTENCE_END.split(text)]
+
+
+def test_no_sentence_that_states_a_fact_is_near_a_wording_of_any_training(rows: list[dict]) -> None:
+    """Of all sentences four, of five to seven words and without a fact, are as near as 0.60 to 0.62."""
+    trained = [_tokens(sentence) for sentence in _trained()]
+    assert len(trained) > 2000
+    matcher, nearest = difflib.SequenceMatcher(autojunk=False), 0.0
+    stated = [(row, sentence) for row in rows for sentence in _SENTENCE_END.split(row["text"])]
+    for sentence in (s for row, s in stated if any(fact["value"] in s for fact in row["facts"])):
+        tokens = _tokens(sentence)
+        matcher.set_seq2(tokens)
+        counted = Counter(tokens)
+        for other in trained:
+            # An upper bound first: most pairs share few words in any order.
+            most = 2 * (counted & Counter(other)).total() / (len(tokens) + len(other))
+            if most > nearest:
+                matcher.set_seq1(other)
+                nearest = max(nearest, matcher.ratio())
+    assert 0.2 < nearest < 0.6
+
+
+ROW = {"id": "x1", "person": "Ann Lee", "text": "Ann Lee came from Cork.", "absent": ["hobby"]}
+FACT = {"attribute": "birth place", "value": "Cork", "also": []}
+
+
+def a_row(**keys: Any) -> str:
+    return json.dumps(ROW | {"facts": [FACT]} | keys, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (a_row()[:30], "line 1, is not JSON"),
+        ("[1]", "line 1, is not a JSON object"),
+        ("", "has no biographies"),
+        (a_row() + "\n\n" + a_row(id=7), "line 3, has a fault at id: Input should be a valid string"),
+        (a_row() + "\n" + a_row(), "line 2, has the id 'x1', as a row before"),
+        (a_row(facts=[FACT | {"value": "Kerry"}]), "line 1, has the value 'Kerry', which its text has not"),
+        (a_row(facts=[FACT | {"value": 7}]), "line 1, has a fault at facts.0.value"),
+        (a_row(facts=[FACT | {"value": " "}]), "line 1, has a fault at facts.0.value"),
+        (a_row(facts=[{"attribute": "a", "value": "Cork"}]), "line 1, has a fault at facts.0.also: Field required"),
+        (a_row(facts=None), "line 1, has a fault at facts"),
+        (a_row(facts=[FACT, FACT]), "line 1, has the attribute 'birth place' twice"),
+        (a_row(absent=["birth place"]), "line 1, has the attribute 'birth place' twice"),
+        (a_row(absent="hobby"), "line 1, has a fault at absent"),
+        (json.dumps(ROW), "line 1, has a fault at facts: Field required"),
+        (b"\xff\xfe[", "is not UTF-8 text"),
+        ('{"a":' * 10**5, "line 1, is not JSON"),
+    ],
+)
+def test_bad_biographies_are_named(tmp_path: Path, content: str | bytes, said: str) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=rf"bad\.jsonl.*{re.escape(said)}.*name another JSONL file"):
+        biographies(bad)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.jsonl cannot be read .*name another JSONL file"):
+        biographies(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("text", ["Cork\u2028She", "Cork\x85", "Cork \ud83d"])
+def test_what_is_json_is_read(tmp_path: Path, text: str) -> None:
+    line = json.dumps(ROW | {"facts": [FACT], "text": text}, ensure_ascii="\ud83d" in text)
+    (tmp_path / "rows.jsonl").write_text("\ufeff" + line, encoding="utf-8")
+    (row,) = biographies(tmp_path / "rows.jsonl")
+    assert row["text"] == text.replace("\ud83d", "\ufffd")
+
+
+def asked(prompts: Prompts, corpus: Path | None = None, **settings: Any) -> list[Example]:
+    files = {"rows": BIOGRAPHIES} | ({"corpus": corpus} if corpus else {})
+    return Biographies().examples(TaskSet(task="biographies", **settings), files, prompts)
+
+
+def facts(examples: list[Example]) -> list[dict]:
+    return [json.loads(reference) for one in examples for reference in one.references]
+
+
+def test_each_stands_alone_and_is_asked_what_it_states_or_lacks(rows: list[dict], prompts: Prompts) -> None:
+    one_by_one, lacking = asked(prompts), asked(prompts, evidence=["missing"], asked=7)
+    assert {one.text for one in one_by_one} == {row["text"] for row in rows}
+    assert [fact["attribute"] for fact in facts(one_by_one)] == [x["attribute"] for row in rows for x in row["facts"]]
+    assert [fact["values"] for fact in facts(one_by_one)] == [
+        [x["value"], *x["also"]] for r in rows for x in r["facts"]
+    ]
+    assert [fact["attribute"] for fact in facts(lacking)] == [name for row in rows for name in row["absent"]]
+    assert all(len(one.references) == 1 for one in lacking)
+    assert all(fact["values"] == [] for fact in facts(lacking))
+    together = asked(prompts, asked=7, examples=3)
+    assert [len(one.references) for one in together] == [len(row["facts"]) for row in rows[:3]]
+    names = [fact["attribute"] for fact in rows[0]["facts"]]
+    assert together[0].question == question(names, rows[0]["person"], "instruct")
+    assert Biographies().longest(together[0].references) == 48 * len(names)
+    with pytest.raises(UserError, match="has 66 biographies, and the set's examples=67"):
+        asked(prompts, examples=67)
+    with pytest.raises(UserError, match="evidence names 'partial'"):
+        asked(prompts, evidence=["partial"])
+
+
+def test_long_documents_hold_several_people_between_prose(rows: list[dict], prompts: Prompts, corpus: Path) -> None:
+    for length, people in ((2048, 1), (4096, 2), (16384, 4)):
+        examples = asked(prompts, corpus, length=length, asked=7)
+        assert len({one.document for one in examples}) == -(-len(rows) // people)
+        first = examples[0]
+        assert len(prompts.text(first.text)) == pytest.approx(length, rel=0.01)
+        assert all(row["text"] in first.text for row in rows[:people])
+        sharing = [one for one in examples if one.document == first.document]
+        assert {fact["person"] for fact in facts(sharing)} == {row["person"] for row in rows[:people]}
+        assert {one.text for one in sharing} == {first.text}
+    assert asked(prompts, corpus, length=4096) == asked(prompts, corpus, length=4096)
+    with pytest.raises(UserError, match=r"does not fit into a document of 90; raise the set's length$"):
+        asked(prompts, corpus, length=90)
+
+
+# Scores
+
+
+def test_a_score_is_the_share_of_what_was_asked(rows: list[dict], prompts: Prompts) -> None:
+    task, example = Biographies(), asked(prompts, asked=7)[0]
+    right = [summary(x["attribute"], rows[0]["person"], x["value"]) for x in rows[0]["facts"]]
+    assert task.score(" ".join(right), example.references) == 100
+    assert task.score(" ".join(right[1:]), example.references) == pytest.approx(100 * (1 - 1 / len(right)))
+    assert task.score("", example.references) == 0
+    lacking = asked(prompts, evidence=["missing"])[0]
+    (fact,) = facts([lacking])
+    assert task.score(abstention(fact["attribute"], fact["person"]), lacking.references) == 100
+    assert task.score(summary(fact["attribute"], fact["person"], "Rome"), lacking.references) == 0
+
+
+def test_found_and_abstained() -> None:
+    person, attribute = "Ann Lee", "birth place"
+    said = summary(attribute, person, "the town of Cork, Ireland")
+    assert found(said, attribute, person, ["Cork"])
+    assert found(said, attribute, person, ["Kerry", "town of cork ireland"])
+    assert not found(said, attribute, person, ["Cor"])
+    assert not found(summary(attribute, person, "Cork and then five more words here"), attribute, person, ["Cork"])
+    assert abstains(abstention(attribute, person), attribute, person)
+    assert not abstains(said, attribute, person)
+    assert not found(abstention(attribute, person), attribute, person, ["Cork"])
+    free = f"The major of {person} is Law.\n{person}, the second of three sisters, was born in Cork.\nShe likes tea."
+    assert found(free, attribute, person, ["Cork"])
+    assert not found(free, "work place", person, ["Cork"])

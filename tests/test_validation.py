@@ -1,0 +1,118 @@
+"""Drawn people on whom the tiny reader's training is validated, and the shipped reader on a few of them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from commands import snakemake
+
+from training.narratives import narrative
+from training.tiny.validation import ATTRIBUTES, LONGEST, SPLIT, Drawn
+from utaca.biographies.corpora.embedded import articles
+from utaca.biographies.corpora.text import paragraphs
+from utaca.biographies.corpora.topics import paper_articles
+from utaca.biographies.padding import counter
+from utaca.biographies.people import split_of
+from utaca.biographies.sentences import summary
+from utaca.readers.load import Reader
+from utaca.readers.shelf import load_reader
+from utaca.settings.schema import TaskSet
+from utaca.tasks.biographies import Biographies, biographies
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return load_reader("tiny")
+
+
+@pytest.fixture(scope="module")
+def material(reader: Reader) -> Drawn:
+    return make_material(reader)
+
+
+def make_material(reader: Reader, kind: type[Drawn] = Drawn) -> Drawn:
+    prose = [p for article in articles(paper_articles(), 0) for p in paragraphs(article["text"])]
+    return kind(prose, counter(reader.tokenizer), reader.before, 0)
+
+
+@pytest.mark.parametrize("kind", Drawn.KINDS)
+def test_people_are_of_the_split_and_every_value_is_in_the_text(material: Drawn, kind: str) -> None:
+    for row in material.rows(kind, 60):
+        assert row["facts"] or row["absent"]
+        assert split_of(row["person"]) == SPLIT
+        assert row["person"] in row["text"]
+        for fact in row["facts"]:
+            assert fact["value"] in row["text"]
+            assert kind != "summary" or summary(fact["attribute"], row["person"], fact["value"]) in row["text"]
+
+
+def test_absent_facts_are_absent_for_the_person_and_present_for_another(reader: Reader) -> None:
+    stated: dict[str, dict[str, set[str]]] = {}
+
+    class Watched(Drawn):
+        def _patterned(self, *arguments, **keywords):
+            return self._note(super()._patterned(*arguments, **keywords))
+
+        def _narrated(self, *arguments, **keywords):
+            return self._note(super()._narrated(*arguments, **keywords))
+
+        def _note(self, made):
+            text, told = made
+            stated[text] = {person.name: set(known) for person, known in told.items()}
+            assert all(value in text for known in told.values() for value in known.values())
+            return made
+
+    natural = 0
+    for row in make_material(reader, Watched).rows("absent", 100):
+        known = stated[row["text"]]
+        natural += not any(f"The {a} of " in row["text"] for a in ATTRIBUTES)
+        assert not row["facts"]
+        for attribute in row["absent"]:
+            assert attribute not in known[row["person"]]
+            assert any(attribute in own for person, own in known.items() if person != row["person"])
+    assert natural
+
+
+def test_summary_sentences_go_round_all_attributes_and_people_share_them(material: Drawn) -> None:
+    asked = [(row["text"], fact["attribute"]) for row in material.rows("summary", 300) for fact in row["facts"]]
+    assert {attribute for _, attribute in asked} == set(ATTRIBUTES)
+    assert len(set(asked)) < 0.7 * len(asked)
+
+
+def test_natural_prose_is_not_worded_as_in_training(material: Drawn) -> None:
+    """The same facts told by the training's wordings share hardly a sentence with the documents."""
+    rng, same, told = random.Random(0), 0, 0
+    for row in material.rows("natural", 120):
+        facts = [(fact["attribute"], fact["value"]) for fact in row["facts"]]
+        for sentence in narrative(row["person"], facts, rng):
+            told += 1
+            same += any(value in sentence for _, value in facts) and sentence in row["text"]
+    assert told > 100
+    assert same / told < 0.02
+
+
+def test_documents_keep_their_length(material: Drawn, reader: Reader) -> None:
+    for kind in Drawn.KINDS:
+        assert all(len(reader.encode_document(row["text"])) <= LONGEST for row in material.rows(kind, 60))
+
+
+def test_a_larger_file_starts_with_a_smaller_one(reader: Reader, material: Drawn) -> None:
+    for kind in Drawn.KINDS:
+        small, large = material.rows(kind, 12), make_material(reader).rows(kind, 30)
+        assert small == large[: len(small)]
+        assert sum(len(row["facts"]) + len(row["absent"]) for row in small) >= 12
+
+
+def test_files_are_made_by_their_rule_and_asked_by_the_task(checkout: Path, reader: Reader) -> None:
+    done = snakemake(checkout, "-s", "training/Snakefile", "--cores", "1", "validation", "--config", "share=0.02")
+    assert done.returncode == 0, done.stdout
+    folder = checkout / "results" / "training" / "validation"
+    assert sorted(path.stem for path in folder.glob("*.jsonl")) == sorted(Drawn.KINDS)
+    for kind, evidence in (("natural", "complete"), ("absent", "missing")):
+        rows = biographies(folder / f"{kind}.jsonl")
+        settings = TaskSet(task="biographies", evidence=[evidence], asked=6)
+        examples = Biographies().examples(settings, {"rows": folder / f"{kind}.jsonl"}, reader.prompts)
+        assert len({one.document for one in examples}) == len({row["text"] for row in rows})
+        assert sum(len(one.references) for one in examples) >= 10
