@@ -13,6 +13,7 @@ from brute_methods import Loop
 from small import SIZES, full_attention, in_float64, make_reader, some_tokens
 from torch import Tensor
 
+from utaca.decoding.loop import Decoding, generate_together
 from utaca.decoding.policies import Set
 from utaca.errors import UserError
 from utaca.generation.answers import Answers, loops
@@ -162,6 +163,18 @@ def test_a_shared_reading_is_made_once_and_left_as_it_was(monkeypatch: pytest.Mo
     found = [[t.token for t in answers.answer(method, QUESTION, 8).generation.trace] for method in methods]
     assert len(made) == 1
     assert found[0] == found[2] != found[1]
+
+
+@pytest.mark.parametrize("name", ["infllm", *EVERYTHING])
+def test_answers_about_several_documents_in_one_pass_are_those_of_each_alone(name: str) -> None:
+    reader, method = make_reader(), build(name, EVERYTHING.get(name, {}))
+    readings = [method.read(reader, some_tokens(length, seed=length), 40) for length in (90, 120, 150)]
+    decodings = [Decoding(method.bind(one), QUESTION, **method.options(), max_new_tokens=8) for one in readings]
+    alone = [generate_together([one])[0] for one in decodings]
+    for found, expected in zip(generate_together(decodings), alone, strict=True):
+        assert [one.token for one in found.trace] == [one.token for one in expected.trace]
+        assert [one.attended for one in found.trace] == [one.attended for one in expected.trace]
+        assert [one.logprob for one in found.trace] == pytest.approx([one.logprob for one in expected.trace], abs=1e-4)
 
 
 def test_a_streamed_reading_serves_several_questions() -> None:

@@ -15,6 +15,7 @@ from utaca.decoding.loop import generate
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation import answers as answers_module
+from utaca.generation import suites as suites_module
 from utaca.generation import trajectories as trajectories_module
 from utaca.generation.answers import Asked, ask
 from utaca.generation.replays import Replays
@@ -221,18 +222,56 @@ def test_a_suite_decoded_together_answers_as_apart_and_is_journaled_as_one(reade
     apart = decode_suites(reader, given, suites, methods, triggers, Journal(tmp_path / "apart", "x"))
     assert groups == []
     found = decode_suites(reader, given, suites, methods, triggers, journal, together=True)
-    assert groups == [3, 1] * 2, "a suite's points in block memory, each once"
+    assert groups == [6, 2, 2], "a suite's points of one reading, each once, of both documents"
     again = decode_suites(reader, given, suites, methods, triggers, journal, together=True)
-    assert groups == [3, 1] * 2
+    assert groups == [6, 2, 2]
     assert list(found.answers) == list(apart.answers)
     for key, answers in found.answers.items():
         assert again.answers[key].drop_columns("decode_seconds").equals(answers.drop_columns("decode_seconds"))
         timed = ["prefill_seconds", "decode_seconds", "peak_bytes"]
         assert answers.drop_columns(timed).equals(apart.answers[key].drop_columns(timed))
         assert found.traces[key]["token"].equals(apart.traces[key]["token"])
-        if key[1] != "full":
-            assert answers["peak_bytes"].to_pylist() == [None] * 2
-            assert all(math.isnan(seconds) for seconds in answers["decode_seconds"].to_pylist())
+        assert answers["peak_bytes"].to_pylist() == [None] * 2
+        assert all(math.isnan(seconds) for seconds in answers["decode_seconds"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("together", "short", "wanted"),
+    [(32, 10**6, [6, 3]), (6, 10**6, [4, 2, 2, 1]), (1, 10**6, [2, 1] * 3), (32, 1, [2, 1] * 3)],
+)
+def test_answers_about_several_short_documents_share_passes(
+    reader, tmp_path, monkeypatch, together: int, short: int, wanted: list[int]
+) -> None:
+    suites = {"test": [Point("infllm", 2), Point("full", 0), Point("infllm", 5)]}
+    methods, given = methods_of(suites, {"full": {}}), asked(reader, documents(3))
+    apart = decode_suites(reader, given, suites, methods, {}, Journal(tmp_path / "apart", "x"))
+    monkeypatch.setattr(suites_module, "TOGETHER", together)
+    monkeypatch.setattr(suites_module, "SHORT", short)
+    groups, shared = [], answers_module.generate_together
+    monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
+    journal = Journal(tmp_path / "together", "x")
+    found = decode_suites(reader, given, suites, methods, {}, journal, together=True)
+    assert sorted(groups) == sorted(wanted)
+    for key, answers in found.answers.items():
+        assert answers["document"].to_pylist() == [one.document for one in given]
+        assert answers["text"].equals(apart.answers[key]["text"])
+    # A killed run decodes a group anew where one of its answers is missing, and gives the same.
+    for path in sorted((tmp_path / "together").rglob("*.parquet"))[::4]:
+        path.unlink()
+    again = decode_suites(reader, given, suites, methods, {}, journal, together=True)
+    for key in found.answers:
+        assert again.traces[key].equals(found.traces[key])
+
+
+def test_what_full_attention_cannot_do_with_a_document_is_a_row(reader, tmp_path) -> None:
+    suites = {"test": [Point("full", 0)]}
+    given = [replace(one, longest=longest) for one, longest in zip(asked(reader, documents(2)), (4, 5000), strict=True)]
+    found = decode_suites(
+        reader, given, suites, methods_of(suites, {"full": {}}), {}, Journal(tmp_path, "x"), together=True
+    )
+    first, second = found.answers["test", "full"]["finish"].to_pylist()
+    assert first in ("eos", "length")
+    assert "positions" in second
 
 
 def test_a_replayed_point_is_decoded_by_itself(reader, tmp_path, monkeypatch) -> None:

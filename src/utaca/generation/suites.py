@@ -242,7 +242,13 @@ def _answer_together(questions: Sequence[_Question], points: Sequence[tuple[Poin
 
     identity = digest([_identity(method, trigger) for _, method, trigger in new])
     for one in questions:
-        found = one.journal.table(f"answers/{identity}/{one.what}", partial(make, one))
+        try:
+            found = one.journal.table(f"answers/{identity}/{one.what}", partial(make, one))
+        except UserError as error:
+            if new[0][0].in_blocks or isinstance(error, NotFiniteError):
+                raise
+            # What the method cannot do with a document is told when each is decoded by itself.
+            return
         for place, (point, *_) in enumerate(new):
             one.together[point.label] = found.filter(pc.equal(found["place"], place)).drop_columns("place")
 
