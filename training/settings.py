@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from utaca.errors import UserError
 from utaca.settings import models
 from utaca.settings.schema import Memory
 
 
-def _at_least(minimum: int) -> Any:
-    return field(metadata={"minimum": minimum})
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Tiny:
     """The tiny reader: its sizes, and the block memory that it is trained for."""
 
-    device: str = field(repr=False, metadata={"choices": ["auto", "cpu", "cuda"]})
-    hidden_size: int = _at_least(8)
-    layers: int = _at_least(1)
-    heads: int = _at_least(1)
-    kv_heads: int = _at_least(1)
-    intermediate_size: int = _at_least(8)
-    vocabulary: int = _at_least(300)
+    device: Literal["auto", "cpu", "cuda"] = Field(repr=False)
+    hidden_size: int = Field(ge=8)
+    layers: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    kv_heads: int = Field(ge=1)
+    intermediate_size: int = Field(ge=8)
+    vocabulary: int = Field(ge=300)
     memory: Memory
 
     def __post_init__(self) -> None:
@@ -40,7 +38,7 @@ class Tiny:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Adapter:
     """Files of questions that SmolLM2's adapter is tuned on, and of those that are kept out; "" where there is none."""
 
@@ -48,13 +46,13 @@ class Adapter:
     squad_apart: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Settings:
     """Settings of all trainings; ``share`` is that of the steps which are done."""
 
     seed: int
     corpus: str
-    share: float = field(metadata={"minimum": 1e-4, "maximum": 1.0})
+    share: float = Field(ge=1e-4, le=1.0)
     tiny: Tiny
     adapter: Adapter
 
@@ -69,4 +67,4 @@ def load(config: Mapping[str, Any]) -> Settings:
     Raises :class:`utaca.errors.UserError` that names every unknown, missing or faulty key.
     """
     models.refuse_misread(config)
-    return models.build(Settings, models.typed(Settings, config))
+    return models.build(Settings, config)

@@ -21,7 +21,7 @@ from utaca.methods.snapkv import SnapKV
 from utaca.methods.tokenselect import TokenSelect
 from utaca.methods.utaca import UTACA, NoDetector, TokenAgreement
 from utaca.methods.window import WindowOnly
-from utaca.settings import checks
+from utaca.settings.models import build_plain
 from utaca.settings.schema import Point
 
 METHODS: dict[str, type[Method] | type[UTACA]] = {
@@ -56,7 +56,7 @@ def build(name: str, settings: Mapping[str, Any]) -> Method | UTACA:
     """
     if name not in METHODS:
         raise UserError(f"there is no method {name!r}; known are {', '.join(METHODS)}")
-    return checks.build(METHODS[name], settings, f"methods.{name}")
+    return build_plain(METHODS[name], settings, f"methods.{name}")
 
 
 def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method | UTACA:

@@ -10,7 +10,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -55,7 +55,8 @@ def identity(settings: Any) -> dict[str, Any]:
 
     Rules take it as ``params``, so that a new address or rate reruns nothing.
     """
-    return {f.name: _plain(getattr(settings, f.name)) for f in fields(settings) if not f.metadata.get("transport")}
+    about = settings.__pydantic_fields__.items()
+    return {name: _plain(getattr(settings, name)) for name, key in about if not key.json_schema_extra["transport"]}
 
 
 def _plain(value: Any) -> Any:

@@ -57,7 +57,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     found = said.faults
     plain = _options(root, said.choices) | said.whole
     models.refuse_misread(plain)
-    for key, value in models.typed(schema.Config, said.keys).items():
+    for key, value in said.keys.items():
         base = plain.get(key)
         if key in ROLES:
             value = _as_endpoint(key, base, value, found)
@@ -275,23 +275,28 @@ def _methods(root: Path, reader: Any, said: _Said, swapped: bool, found: list[st
             elif not isinstance(changed, Mapping):
                 found.append(f"{where}.{name} must be a mapping of keys to values, not {changed!r}.")
             else:
-                settings[name] |= models.typed(kinds[name], dict(changed))
+                settings[name] |= changed
     for name, each in settings.items():
         try:
-            models.build(kinds[name], each, f"methods.{name}")
+            made = models.build(kinds[name], each, f"methods.{name}")
+            settings[name] = {key: getattr(made, key) for key in each}
         except models.Faults as error:
             found += error.faults
     return settings
 
 
 def _kind(name: str, listed: Mapping[str, Any]) -> type:
-    """A dataclass with the settings that a method's file lists, all optional, of the types that their values have.
+    """A class of keys with the settings that a method's file lists, all optional, of the types that their values have.
 
     Which values go together, and with which reader, is told by the method itself, before the first job.
     """
-    types: dict[str, Any] = {key: type(value) for key, value in listed.items()}
-    types |= {key: tuple[type(value[0]), ...] for key, value in listed.items() if isinstance(value, list)}
-    return make_dataclass(name, [(key, kind, field(default=None)) for key, kind in types.items()])
+    from pydantic.dataclasses import dataclass
+
+    keys = {int: schema.Whole, float: schema.Number}
+    types: dict[str, Any] = {key: keys.get(type(value), type(value)) for key, value in listed.items()}
+    types |= {key: list[keys.get(type(x[0]), type(x[0]))] for key, x in listed.items() if isinstance(x, list)}
+    made = make_dataclass(name, [(key, kind, field(default=None)) for key, kind in types.items()])
+    return dataclass(made, config={"extra": "forbid"})
 
 
 def _brought(root: Path) -> dict[str, list[str]]:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import TypeAdapter
+from pydantic.fields import FieldInfo
 
 from utaca.settings import schema
 from utaca.settings.compose import groups
-from utaca.settings.models import model
+from utaca.settings.models import bounds_of, keys_of
 
 PAGE = Path("config") / "README.md"
 SCHEMA = Path("config") / "schema.json"
@@ -41,24 +44,31 @@ def page(root: Path) -> str:
     introduction = (root / PAGE).read_text(encoding="utf-8").partition(_GROUPS)[0]
     options = groups(root)
     lines = []
-    for group in fields(schema.Config):
-        if group.name in options:
-            named = ", ".join(f"`{option}`" for option in options[group.name])
-            lines.append(f"| `{group.name}` | {named} | {group.metadata['help']} |\n")
+    for name, (_, about) in keys_of(schema.Config).items():
+        if name in options:
+            named = ", ".join(f"`{option}`" for option in options[name])
+            lines.append(f"| `{name}` | {named} | {about.description} |\n")
     return introduction + _GROUPS + "".join(lines) + _KEYS + "\n".join(_rows(schema.Config, "")) + "\n"
 
 
 def json_schema(root: Path) -> dict[str, Any]:
     """The JSON Schema of a config file, as ``--configfile`` takes it: any part of the config, options by name."""
     options = groups(root)
-    made = model(schema.Config).model_json_schema()
+    made = TypeAdapter(schema.Config).json_schema()
     kinds = made["$defs"]
     for kind in (made, *kinds.values()):
         # An option may hold what a file leaves out.
         kind.pop("required", None)
         kind.pop("title", None)
         for about in kind["properties"].values():
-            about.pop("title", None)
+            internal = [
+                "title",
+                "transport",
+                "hidden",
+                *(["default"] if about.get("default") == schema.MISSING else []),
+            ]
+            for name in internal:
+                about.pop(name, None)
     for key in (*options, "methods"):
         whole = made["properties"][key]
         about = whole.pop("description")
@@ -80,16 +90,14 @@ def json_text(root: Path) -> str:
 
 
 def _rows(kind: type, where: str) -> Iterator[str]:
-    hints = get_type_hints(kind)
-    for declared in fields(kind):
-        path = f"{where}.{declared.name}" if where else declared.name
-        hint = hints[declared.name]
+    for name, (hint, about) in keys_of(kind).items():
+        path = f"{where}.{name}" if where else name
         inner, suffix = _inner(hint)
         if is_dataclass(inner) and isinstance(inner, type):
             yield from _rows(inner, path + suffix)
             continue
-        meaning = str(declared.metadata["help"]) + (" (*transport*)" if declared.metadata.get("transport") else "")
-        row = (f"`{path}`", _type(hint), _default(declared), _allowed(declared.metadata), meaning)
+        meaning = f"{about.description}{' (*transport*)' if about.json_schema_extra['transport'] else ''}"
+        row = (f"`{path}`", _type(hint), _default(about), _allowed(hint, about), meaning)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
 
 
@@ -102,21 +110,21 @@ def _inner(hint: Any) -> tuple[Any, str]:
 
 
 def _type(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return type(get_args(hint)[0]).__name__
     return f"list of {get_args(hint)[0].__name__}" if get_origin(hint) is list else hint.__name__
 
 
-def _default(declared: Field[Any]) -> str:
-    if declared.default == schema.MISSING:
-        return "required"
-    value = declared.default if declared.default_factory is MISSING else declared.default_factory()
-    return "empty" if value == "" else f"`{json.dumps(value)}`"
+def _default(about: FieldInfo) -> str:
+    value = about.get_default(call_default_factory=True)
+    return {schema.MISSING: "required", "": "empty"}.get(str(value), f"`{json.dumps(value)}`")
 
 
-def _allowed(metadata: Mapping[str, Any]) -> str:
-    if "choices" in metadata:
-        return ", ".join("empty" if choice == "" else f"`{choice}`" for choice in metadata["choices"])
-    bounds = [f"{sign} {metadata[key]}" for key, sign in (("minimum", "≥"), ("maximum", "≤")) if key in metadata]
-    return ", ".join(bounds)
+def _allowed(hint: Any, about: FieldInfo) -> str:
+    if get_origin(hint) is Literal:
+        return ", ".join("empty" if choice == "" else f"`{choice}`" for choice in get_args(hint))
+    bounds = bounds_of(about)
+    return ", ".join(f"{sign} {bounds[key]}" for key, sign in (("ge", "≥"), ("le", "≤")) if key in bounds)
 
 
 if __name__ == "__main__":

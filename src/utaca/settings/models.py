@@ -1,8 +1,4 @@
-"""The dataclasses of the config as pydantic models: every fault of a plain dict at once, each a sentence.
-
-The dataclasses stay the one description: a model is made of a dataclass's fields, types and metadata
-(:func:`utaca.settings.schema.setting`), and what it accepts becomes an instance of the dataclass.
-"""
+"""Config from plain dicts: every fault at once, each a sentence."""
 
 from __future__ import annotations
 
@@ -10,12 +6,13 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import fields
 from datetime import date
-from functools import cache, partial
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic
+import pydantic.dataclasses
+from pydantic.fields import FieldInfo
 
 from utaca.errors import UserError
 from utaca.settings import schema
@@ -25,15 +22,30 @@ _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "t
 
 
 def build(kind: type[T], data: Any, where: str = "") -> T:
-    """An instance of the dataclass ``kind`` from a plain dict; ``where`` is the dict's dotted path, for messages.
+    """An instance of ``kind`` from a plain dict; ``where`` is the dict's dotted path, for messages.
 
     Keys left out take their default. Raises :class:`Faults` that names every unknown or missing key, every wrong
     type and every value outside its range or choices, a sentence each.
     """
+    found = list(_lacking(kind, data, where))
     try:
-        return _instance(kind, model(kind).model_validate(_known(data)))
+        made = pydantic.TypeAdapter(kind).validate_python(_known(data))
     except pydantic.ValidationError as error:
-        raise Faults(_sentence(kind, fault, where) for fault in error.errors(include_url=False)) from None
+        found += (_sentence(kind, fault, where) for fault in error.errors(include_url=False))
+    if found:
+        raise Faults(found)
+    return made
+
+
+def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
+    """As :func:`build`, of a dataclass that is none of config keys; nothing is converted, but lists to tuples."""
+    settings = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+    twin = pydantic.dataclasses.dataclass(kind, config=settings, frozen=kind.__dataclass_params__.frozen)
+    try:
+        made = twin(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+    except pydantic.ValidationError as error:
+        raise Faults(_sentence(twin, fault, where) for fault in error.errors(include_url=False)) from None
+    return kind(**{field.name: getattr(made, field.name) for field in fields(kind)})
 
 
 class Faults(UserError):  # noqa: N818
@@ -56,52 +68,6 @@ def unknown_key(path: str, known: Iterable[str]) -> str:
 
 def join(where: str, name: str) -> str:
     return f"{where}.{name}" if where and name else where or name
-
-
-@cache
-def model(kind: type) -> type[pydantic.BaseModel]:
-    """The pydantic model of a dataclass, strict but that a whole number may stand for a number."""
-    hints = get_type_hints(kind)
-    declared: dict[str, Any] = {}
-    for each in fields(kind):
-        about = each.metadata
-        checks = {"ge": about.get("minimum"), "le": about.get("maximum"), "description": about.get("help")}
-        field = partial(pydantic.Field, **{name: value for name, value in checks.items() if value is not None})
-        hint = Literal[tuple(about["choices"])] if "choices" in about else _annotation(hints[each.name])
-        if _needed(each, hints[each.name]):
-            nested = is_dataclass(hints[each.name])
-            # What a missing mapping lacks is named key by key.
-            declared[each.name] = (hint, field(default_factory=dict, validate_default=True) if nested else field())
-        else:
-            declared[each.name] = (hint, field(default=_default(each)))
-    settings = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, protected_namespaces=())
-    about = (kind.__doc__ or "").partition("\n")[0]
-    return pydantic.create_model(kind.__name__, __config__=settings, __doc__=about, **declared)
-
-
-def typed(hint: Any, value: Any) -> Any:
-    """A value as ``hint`` wants it where it came as a text, as the command line gives all that is nested; whatever
-    does not fit is left as it is, for :func:`build` to name."""
-    if is_dataclass(hint) and isinstance(value, Mapping):
-        hints, empty = get_type_hints(hint), {f.name for f in fields(hint) if f.default == ""}
-        return {
-            name: "" if each is None and name in empty else typed(hints.get(name, Any), each)
-            for name, each in value.items()
-        }
-    if get_origin(hint) is dict and isinstance(value, Mapping):
-        return {name: typed(get_args(hint)[1], each) for name, each in value.items()}
-    if get_origin(hint) in (list, tuple) and isinstance(value, list | tuple):
-        return [typed(get_args(hint)[0], each) for each in value]
-    if not isinstance(value, str):
-        return value
-    if hint is bool:
-        return {"true": True, "false": False}.get(value.lower(), value)
-    if hint in (int, float):
-        try:
-            return hint(value)
-        except ValueError:
-            return value
-    return value
 
 
 def refuse_misread(config: Mapping[str, Any]) -> None:
@@ -131,41 +97,45 @@ def _read_as(value: Any) -> str:
     return kinds.get(type(value), "a date" if isinstance(value, date) else "another type")
 
 
-def describe(kind: Any, metadata: Mapping[str, Any]) -> str:
-    """What a value may be, in words."""
-    if "choices" in metadata:
-        return "one of " + ", ".join(json.dumps(choice) for choice in metadata["choices"])
-    if get_origin(kind) in (list, tuple):
+def describe(hint: Any, bounds: Mapping[str, float]) -> str:
+    """What a value may be, in words; ``bounds`` are its least and most, "ge" and "le"."""
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(json.dumps(choice) for choice in get_args(hint))
+    if get_origin(hint) in (list, tuple):
         return "a list"
-    bounds = [
-        f"{word} {metadata[key]}" for key, word in (("minimum", "at least"), ("maximum", "at most")) if key in metadata
-    ]
-    return " ".join([_TYPE_NAMES.get(kind, "a mapping of keys to values"), " and ".join(bounds)]).strip()
+    limits = [f"{word} {bounds[key]}" for key, word in (("ge", "at least"), ("le", "at most")) if key in bounds]
+    return " ".join([_TYPE_NAMES.get(hint, "a mapping of keys to values"), " and ".join(limits)]).strip()
 
 
-def _annotation(hint: Any) -> Any:
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is list:
-        return list[_annotation(inner[0])]  # type: ignore[misc]
-    if origin is dict:
-        return dict[str, _annotation(inner[1])]  # type: ignore[misc]
-    if origin is tuple:
-        return Annotated[tuple[inner], pydantic.Strict(False)]  # type: ignore[valid-type]
-    if isinstance(hint, type) and is_dataclass(hint):
-        # An instance may stand for the mapping.
-        ready = pydantic.WrapValidator(lambda value, parse: value if isinstance(value, hint) else parse(value))
-        return Annotated[model(hint), ready]
-    return hint
+def keys_of(kind: type) -> dict[str, tuple[Any, FieldInfo]]:
+    """Type, without what pydantic adds to it, and description of each key of a class of config keys."""
+    hints = get_type_hints(kind)
+    return {name: (hints[name], about) for name, about in kind.__pydantic_fields__.items()}
 
 
-def _needed(declared: Field[Any], hint: Any) -> bool:
-    if declared.default_factory is not MISSING:
-        return is_dataclass(hint) and any(f.default == schema.MISSING for f in fields(hint))
-    return declared.default is MISSING or declared.default == schema.MISSING
+def bounds_of(about: FieldInfo) -> dict[str, float]:
+    """The least and the most that a key may be, "ge" and "le", where it has such."""
+    return {name: getattr(limit, name) for limit in about.metadata for name in ("ge", "le") if hasattr(limit, name)}
 
 
-def _default(declared: Field[Any]) -> Any:
-    return declared.default if declared.default_factory is MISSING else declared.default_factory()
+def _lacking(kind: Any, data: Any, where: str) -> Iterator[str]:
+    """Sentences for the keys that must be set and are not."""
+    inner = get_args(kind)[-1] if get_origin(kind) in (list, dict) else Any
+    if get_origin(kind) is list and isinstance(data, list):
+        for number, each in enumerate(data):
+            yield from _lacking(inner, each, f"{where}[{number}]")
+    elif get_origin(kind) is dict and isinstance(data, Mapping):
+        for name, each in data.items():
+            yield from _lacking(inner, each, join(where, name))
+    elif hasattr(kind, "__pydantic_fields__") and isinstance(data, Mapping):
+        for name, (hint, about) in keys_of(kind).items():
+            path, value = join(where, name), data.get(name, schema.MISSING)
+            if hasattr(hint, "__pydantic_fields__"):
+                yield from _lacking(hint, {} if value == schema.MISSING else value, path)
+            elif value != schema.MISSING:
+                yield from _lacking(hint, value, path)
+            elif about.default == schema.MISSING:
+                yield f"{path} is missing; set it to {describe(hint, bounds_of(about))}."
 
 
 def _known(value: Any) -> Any:
@@ -179,67 +149,26 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, str) and value == schema.MISSING
 
 
-def _instance(kind: Any, accepted: Any) -> Any:
-    hints = get_type_hints(kind)
-    given = {
-        f.name: _value(hints[f.name], getattr(accepted, f.name))
-        for f in fields(kind)
-        if f.name in accepted.model_fields_set or _needed(f, hints[f.name])
-    }
-    return kind(**given)
-
-
-def _value(hint: Any, value: Any) -> Any:
-    if isinstance(value, pydantic.BaseModel):
-        return _instance(hint, value)
-    if isinstance(value, list) and get_origin(hint) is list:
-        return [_value(get_args(hint)[0], each) for each in value]
-    if isinstance(value, dict) and get_origin(hint) is dict:
-        return {name: _value(get_args(hint)[1], each) for name, each in value.items()}
-    return value
-
-
-@dataclass
-class _Place:
-    """Where a fault is: its path, its type, what else is known of its key, and the dataclass that holds it."""
-
-    path: str
-    hint: Any
-    metadata: Mapping[str, Any]
-    owner: Any
-
-
-def _place(kind: type, parts: Iterable[str | int], where: str) -> _Place:
-    place = _Place(where, kind, {}, kind)
-    for part in parts:
-        inner: Any = Any
-        metadata: Mapping[str, Any] = {}
-        owner = place.hint
-        if is_dataclass(owner):
-            inner = get_type_hints(owner).get(str(part), Any)
-            metadata = next((f.metadata for f in fields(owner) if f.name == part), {})
-        elif get_args(owner):
-            inner = get_args(owner)[0 if get_origin(owner) in (list, tuple) else 1]
-        path = f"{place.path}[{part}]" if isinstance(part, int) else join(place.path, part)
-        place = _Place(path, inner, metadata, owner)
-    return place
-
-
 def _sentence(kind: type, fault: Any, where: str) -> str:
-    place = _place(kind, fault["loc"], where)
-    path, allowed = place.path or "the config", describe(place.hint, place.metadata)
-    if fault["type"] == "extra_forbidden":
-        return unknown_key(place.path, [f.name for f in fields(place.owner)])
-    if fault["type"] == "missing":
-        return f"{path} is missing; set it to {allowed}."
-    if place.metadata.get("hidden"):
+    path, hint, bounds, hidden, owner = where, kind, {}, False, kind
+    for part in fault["loc"]:
+        owner, hint, bounds, hidden = hint, Any, {}, False
+        if part in getattr(owner, "__pydantic_fields__", ()):
+            hint, about = keys_of(owner)[part]
+            bounds, hidden = bounds_of(about), bool((about.json_schema_extra or {}).get("hidden"))
+        elif get_args(owner):
+            hint = get_args(owner)[1 if get_origin(owner) is dict else 0]
+        path = f"{path}[{part}]" if isinstance(part, int) else join(path, part)
+    allowed, found = describe(hint, bounds), fault["input"]
+    path = path or "the config"
+    if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return unknown_key(path, getattr(owner, "__pydantic_fields__", ()))
+    if hidden:
         return f"{path} must be {allowed}."
     if fault["type"] in ("literal_error", "greater_than_equal", "less_than_equal"):
-        return f"{path} is {fault['input']!r} but must be {allowed}."
-    if place.hint is str and not isinstance(fault["input"], Mapping | list):
+        return f"{path} is {found!r} but must be {allowed}."
+    if hint is str and not isinstance(found, Mapping | list):
         # Snakemake takes quotes off what --config gives.
         mend = "write it in quotes" if "." in path else "begin it with a letter, or write it in quotes in a config file"
-        return (
-            f"{path} must be a text, but is {fault['input']}, which YAML takes for {_read_as(fault['input'])}; {mend}."
-        )
-    return f"{path} must be {allowed}, not {fault['input']!r}."
+        return f"{path} must be a text, but is {found}, which YAML takes for {_read_as(found)}; {mend}."
+    return f"{path} must be {allowed}, not {found!r}."

@@ -1,19 +1,27 @@
 """The typed config: every key, its type, its default and its meaning.
 
-Standard library only, so that the core can use these classes wherever it runs. Pydantic checks a config against them
-(:mod:`utaca.settings.checks`); ``config/README.md`` and ``config/schema.json`` are generated from them and their
-``help`` texts (:mod:`utaca.settings.document`).
+The classes are pydantic's: what an instance is made of is checked. :mod:`utaca.settings.models` says in sentences what
+is wrong with a config; ``config/README.md`` and ``config/schema.json`` are generated from the classes and their help
+texts (:mod:`utaca.settings.document`).
 """
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 MISSING = "???"
+"""The default of a key that must be set."""
+
+keys = dataclass(config=ConfigDict(extra="forbid"))
+"""Decorator of a class of config keys."""
 
 SITES = ("attention", "mlp", "residual")
 """Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
@@ -49,33 +57,53 @@ CLASSIFIER = "results/training/llmlingua_classifier"
 """The token classifier for LLMLingua-2 that the project trains, apart from every run (``training/Snakefile``)."""
 
 
-def setting(default: Any, help: str, **checks: Any) -> Any:
-    """A documented config key.
+def _number(value: Any) -> Any:
+    """A whole number that came as a text, as the command line gives all that is nested; true and false are none."""
+    if isinstance(value, bool):
+        raise ValueError("true and false are no numbers")
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
 
-    ``checks`` may name ``minimum``, ``maximum`` (inclusive, numbers) and ``choices`` (allowed values);
-    ``transport=True`` marks keys that never change a result (addresses, limits) and so trigger no rerun;
-    ``hidden=True`` marks keys whose value no message may show.
+
+Whole = Annotated[int, BeforeValidator(_number)]
+Number = Annotated[float, BeforeValidator(_number)]
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+"""A text that may be empty, as YAML's nothing is."""
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    transport: bool = False,
+    hidden: bool = False,
+) -> Any:
+    """A documented config key; bounds are inclusive.
+
+    A key of ``transport`` never changes a result (addresses, limits) and so triggers no rerun; of one that is
+    ``hidden`` no message may show the value.
     """
-    metadata = {"help": help, **checks}
     # What is resumed by an object's repr goes on under another transport.
-    shown = not checks.get("transport", False)
-    if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
-        return field(default_factory=partial(deepcopy, default), metadata=metadata, repr=shown)
-    return field(default=default, metadata=metadata, repr=shown)
+    about = {"description": help, "ge": minimum, "le": maximum, "repr": not transport}
+    about["json_schema_extra"] = {"transport": transport, "hidden": hidden}
+    if isinstance(default, list | dict) or is_dataclass(default):
+        return Field(default_factory=partial(deepcopy, default), **about)
+    return Field(default, **about)
 
 
 EVIDENCE = ("complete", "partial", "missing")
 """How much a document, or a benchmark's prompt, holds of what answers its question: all, half of it, nothing."""
 
 
-@dataclass
+@keys
 class SplitSize:
     """How much of one split is made."""
 
-    biographies: int = setting(MISSING, "number of biographies", minimum=1)
-    tokens: list[int] = setting(MISSING, "shortest and longest document, in the reader's tokens")
-    shards: int = setting(1, "parts that the documents are decoded in", minimum=1)
-    budgets: list[int] = setting(MISSING, "compact budgets (blocks) under which trajectories are decoded")
+    biographies: Whole = setting(MISSING, "number of biographies", minimum=1)
+    tokens: list[Whole] = setting(MISSING, "shortest and longest document, in the reader's tokens")
+    shards: Whole = setting(1, "parts that the documents are decoded in", minimum=1)
+    budgets: list[Whole] = setting(MISSING, "compact budgets (blocks) under which trajectories are decoded")
     evidence: list[str] = setting(
         ["complete"],
         "what is left of the sentences that state the facts asked for, a trajectory each: complete, partial (half of "
@@ -88,7 +116,7 @@ class SplitSize:
         return self.biographies * len(self.evidence) * len(self.budgets)
 
 
-@dataclass
+@keys
 class Scale:
     """Sizes of a run."""
 
@@ -96,99 +124,97 @@ class Scale:
     train: SplitSize = setting(SplitSize(), "the detector's training split")
     validation: SplitSize = setting(SplitSize(), "validation split, six held-out attributes")
     test: SplitSize = setting(SplitSize(), "long-context test split, six attributes a person")
-    detector_steps: int = setting(MISSING, "optimisation steps of a detector", minimum=1)
-    detector_seeds: int = setting(8, "independent training runs of a detector", minimum=1)
-    replays: int = setting(
+    detector_steps: Whole = setting(MISSING, "optimisation steps of a detector", minimum=1)
+    detector_seeds: Whole = setting(8, "independent training runs of a detector", minimum=1)
+    replays: Whole = setting(
         0,
         "decisions of each kind, expanded and kept, that are replayed the other way in each test document, drawn by "
         "the seed where there are more; 0: none",
         minimum=0,
     )
-    bootstrap: int = setting(2000, "bootstrap resamples of documents behind every interval", minimum=100)
+    bootstrap: Whole = setting(2000, "bootstrap resamples of documents behind every interval", minimum=100)
 
 
-@dataclass
+@keys
 class Memory:
     """InfLLM's block memory."""
 
-    block_size: int = setting(16, "tokens in a block", minimum=1)
-    n_init: int = setting(128, "initial tokens that every step attends to", minimum=0)
-    n_local: int = setting(4096, "tokens of the local window", minimum=1)
-    representatives: str = setting(
+    block_size: Whole = setting(16, "tokens in a block", minimum=1)
+    n_init: Whole = setting(128, "initial tokens that every step attends to", minimum=0)
+    n_local: Whole = setting(4096, "tokens of the local window", minimum=1)
+    representatives: Literal["attention_mass", "mean", "tokens"] = setting(
         "attention_mass",
         "how a block's representative key is found: the keys most attended by the following window (InfLLM's attention "
         "mass), or the mean of all keys; or tokens: every token "
         "represents its block, which is ranked by the share that its tokens get of every head's softmax over those of "
         "all far blocks (TokenSelect's votes; each step reads all keys, which must lie on the device: "
         "memory.storage=device)",
-        choices=["attention_mass", "mean", TOKENS],
     )
-    far_positions: str = setting(
+    far_positions: Literal["clipped", "packed"] = setting(
         CLIPPED,
         "where a question and its answer meet far keys: clipped, all at the window's length (InfLLM), or packed, "
         "initial tokens and retrieved blocks side by side, in their order, directly before the window "
         "(TokenSelect, ReAttention); a document is read with them clipped",
-        choices=[CLIPPED, PACKED],
     )
-    n_representatives: int = setting(4, "tokens averaged into a block's representative key", minimum=1)
-    prefill_chunk: int = setting(2048, "tokens of one prefill pass", minimum=1)
-    prefill_budget: int = setting(16, "blocks retrieved by each prefill chunk, whatever the decoding budget", minimum=0)
-    question_budget: int = setting(
+    n_representatives: Whole = setting(4, "tokens averaged into a block's representative key", minimum=1)
+    prefill_chunk: Whole = setting(2048, "tokens of one prefill pass", minimum=1)
+    prefill_budget: Whole = setting(
+        16, "blocks retrieved by each prefill chunk, whatever the decoding budget", minimum=0
+    )
+    question_budget: Whole = setting(
         0,
         "blocks retrieved by each chunk of a question before its last token, which the first step of decoding passes; "
         "0: as prefill_budget; -1: the answer's own budget, K_max of an adaptive one, as InfLLM has it",
         minimum=OWN,
     )
-    question_chunk: int = setting(
+    question_chunk: Whole = setting(
         0, "tokens of a question that retrieve together, by their mean query; 0: as prefill_chunk", minimum=0
     )
-    storage: str = setting(
+    storage: Literal["device", "host"] = setting(
         "device",
         "where keys and values of a document lie: on the reader's device, or in host memory, from which retrieved "
         "blocks alone are brought to a GPU; answers are the same",
-        choices=["device", "host"],
         transport=True,
     )
 
 
-@dataclass
+@keys
 class Bar:
     """What a score of a set of `tasks` is to reach or, with ``most``, not to exceed."""
 
     set: str = setting(MISSING, "the set's name in tasks.sets")
-    limit: float = setting(MISSING, "the least that the score may be, 0 to 100", minimum=-100.0, maximum=100.0)
+    limit: Number = setting(MISSING, "the least that the score may be, 0 to 100", minimum=-100.0, maximum=100.0)
     most: bool = setting(False, "the limit is the most that it may be")
     point: str = setting("full", "label of an operating point, as in infllm-K8")
-    minus: str = setting("", "label of a point whose score is taken off; empty: none")
+    minus: Text = setting("", "label of a point whose score is taken off; empty: none")
 
     def __str__(self) -> str:
         return f"{'<=' if self.most else '>='} {self.limit:g}"
 
 
-@dataclass
+@keys
 class Reader:
     """The language model that answers."""
 
     name: str = setting(MISSING, "name used in result paths")
     path: str = setting(MISSING, "Hugging Face id or local folder")
-    revision: str = setting("", "revision on the hub; empty: default branch")
-    adapter: str = setting(
+    revision: Text = setting("", "revision on the hub; empty: default branch")
+    adapter: Text = setting(
         "", "folder of a LoRA adapter (peft) that is merged into the weights when they are loaded; empty: none"
     )
-    dtype: str = setting(
+    dtype: Literal["auto", "float32", "bfloat16"] = setting(
         "auto",
         "compute type: float32, bfloat16, or auto: bfloat16 where the device multiplies it natively (a GPU, or a CPU "
         "with avx512_bf16 or the like), else float32",
-        choices=["auto", "float32", "bfloat16"],
     )
-    device: str = setting("auto", "cpu, cuda, or auto: cuda where there is one", choices=["auto", "cpu", "cuda"])
-    prompt: str = setting("compact", "wording of the question", choices=["compact", "instruct"])
-    max_new_tokens: int = setting(64, "longest answer about one attribute, in tokens", minimum=1)
-    logit_bias: dict[str, float] = setting(
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "cpu, cuda, or auto: cuda where there is one")
+    prompt: Literal["compact", "instruct"] = setting("compact", "wording of the question")
+    max_new_tokens: Whole = setting(64, "longest answer about one attribute, in tokens", minimum=1)
+    logit_bias: dict[str, Number] = setting(
         {}, "added to the logits of tokens, each named by its text, before anything else sees them"
     )
     memory: Memory = setting(Memory(), "block memory of this reader")
-    positions: int = setting(
+    positions: Whole = setting(
         0,
         "longest input, answer included, that `methods` give it at true positions; 0: the model's "
         "max_position_embeddings",
@@ -198,72 +224,72 @@ class Reader:
     bars: list[Bar] = setting([], "what its scores are held to, where a run asks these sets", transport=True)
 
 
-@dataclass
+@keys
 class Corpus:
     """Where padding prose comes from."""
 
     name: str = setting(MISSING, "name used in result paths")
-    source: str = setting(MISSING, "kind of source", choices=["embedded", "folder", "wikipedia"])
-    path: str = setting("", "folder of text files, or a JSONL or Parquet file with title and text (source=folder)")
+    source: Literal["embedded", "folder", "wikipedia"] = setting(MISSING, "kind of source")
+    path: Text = setting("", "folder of text files, or a JSONL or Parquet file with title and text (source=folder)")
     user_agent: str = setting(
         "utaca (research pipeline)",
         "how the pipeline names itself to the MediaWiki API (source=wikipedia)",
         transport=True,
     )
-    requests_per_second: float = setting(1.0, "polite rate (source=wikipedia)", minimum=0.01, transport=True)
+    requests_per_second: Number = setting(1.0, "polite rate (source=wikipedia)", minimum=0.01, transport=True)
 
 
-@dataclass
+@keys
 class Endpoint:
     """An OpenAI-compatible endpoint in one of the roles writer, labeller, judge."""
 
     name: str = setting(MISSING, "name used in result paths")
-    kind: str = setting("remote", "embedded reference, in process, or a server", choices=["reference", "remote"])
-    base_url: str = setting("", "address of the server, ending in /v1 (kind=remote)", transport=True)
+    kind: Literal["reference", "remote"] = setting("remote", "embedded reference, in process, or a server")
+    base_url: Text = setting("", "address of the server, ending in /v1 (kind=remote)", transport=True)
     model: str = setting(MISSING, "model name that the server lists")
-    api_key_env: str = setting(
+    api_key_env: Text = setting(
         "", "name of the environment variable that holds the key; empty: none needed", transport=True, hidden=True
     )
-    temperature: float = setting(0.0, "sampling temperature", minimum=0.0, maximum=2.0)
-    top_p: float = setting(1.0, "nucleus", minimum=0.0, maximum=1.0)
-    seed: int = setting(0, "sampling seed sent to the server")
-    max_tokens: int = setting(2048, "longest answer, reasoning included", minimum=1)
-    reasoning_effort: str = setting("", "low, medium or high; empty: not sent", choices=["", "low", "medium", "high"])
-    concurrency: int = setting(
+    temperature: Number = setting(0.0, "sampling temperature", minimum=0.0, maximum=2.0)
+    top_p: Number = setting(1.0, "nucleus", minimum=0.0, maximum=1.0)
+    seed: Whole = setting(0, "sampling seed sent to the server")
+    max_tokens: Whole = setting(2048, "longest answer, reasoning included", minimum=1)
+    reasoning_effort: Literal["", "low", "medium", "high"] = setting("", "low, medium or high; empty: not sent")
+    concurrency: Whole = setting(
         64,
         "most requests in flight, fewer while the server answers HTTP 429 or too late; as many as a server of your "
         "own takes side by side (vLLM: --max-num-seqs)",
         minimum=1,
         transport=True,
     )
-    timeout_s: float = setting(
+    timeout_s: Number = setting(
         120.0,
         "deadline of a request, seconds; twice as long each time that it was missed",
         minimum=0.1,
         transport=True,
     )
-    backoff_s: float = setting(
+    backoff_s: Number = setting(
         0.5,
         "pause before a request is sent again after HTTP 429, 5xx or a broken connection, seconds; doubled each time, "
         "up to 32-fold; a pause that the server asks for takes its place",
         minimum=0.001,
         transport=True,
     )
-    patience_s: float = setting(
+    patience_s: Number = setting(
         300.0, "seconds of such pauses after which a request counts as failed", minimum=0.0, transport=True
     )
-    run_timeout_s: float = setting(
+    run_timeout_s: Number = setting(
         0.0,
         "deadline of a job's requests together, in each try of the job, seconds; 0: none",
         minimum=0.0,
         transport=True,
     )
-    prompt_price: float = setting(0.0, "price of a million prompt tokens, USD", minimum=0.0, transport=True)
-    completion_price: float = setting(0.0, "price of a million completion tokens, USD", minimum=0.0, transport=True)
-    attempts: int = setting(
+    prompt_price: Number = setting(0.0, "price of a million prompt tokens, USD", minimum=0.0, transport=True)
+    completion_price: Number = setting(0.0, "price of a million completion tokens, USD", minimum=0.0, transport=True)
+    attempts: Whole = setting(
         3, "times an answer is asked for before one that cannot be used counts as failed", minimum=1
     )
-    max_failed: float = setting(0.05, "share of failed requests above which a stage stops", minimum=0.0, maximum=1.0)
+    max_failed: Number = setting(0.05, "share of failed requests above which a stage stops", minimum=0.0, maximum=1.0)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
         """What tokens cost, USD."""
@@ -274,7 +300,7 @@ POLICY = r"(set|sub)\.([1-9]\d*)(\.prop)?"
 """Update policies as they are written in config: set.N or sub.N, or either with .prop."""
 
 
-@dataclass
+@keys
 class Trajectories:
     """What is recorded of the compact-budget answers that detectors learn from and are measured on."""
 
@@ -283,7 +309,7 @@ class Trajectories:
         "where in the last layer embeddings are read: attention (output of its sub-layer), mlp, residual (stream); "
         "those that the detectors use, or more",
     )
-    expanded: int = setting(
+    expanded: Whole = setting(
         0,
         "budget (blocks) under which every token is tried too, which tells where an expansion changes it and doubles "
         "the decoding; 0: not tried",
@@ -291,60 +317,61 @@ class Trajectories:
     )
 
 
-@dataclass
+@keys
 class Target:
     """The mean budget that a decision threshold is chosen for."""
 
-    budget: float = setting(16.0, "mean budget of accepted tokens on the validation traces, blocks", minimum=1.0)
-    k_max: int = setting(64, "budget of an expansion, blocks", minimum=1)
+    budget: Number = setting(16.0, "mean budget of accepted tokens on the validation traces, blocks", minimum=1.0)
+    k_max: Whole = setting(64, "budget of an expansion, blocks", minimum=1)
     policy: str = setting("sub.16", "update policy: set.N or sub.N")
 
 
-@dataclass
+@keys
 class Detector:
     """A variant of the uncertainty detector and its training (paper, appendix B)."""
 
-    kind: str = setting(
+    kind: Literal["softmax", "evidential"] = setting(
         "softmax",
         "softmax: class probabilities; evidential: a Dirichlet distribution over two classes",
-        choices=["softmax", "evidential"],
     )
-    classes: int = setting(3, "3: hallucinated, correct, unknown; 2: uncertain, correct", choices=[2, 3])
-    label: str = setting(
+    classes: Annotated[Literal[2, 3], BeforeValidator(_number)] = setting(
+        3, "3: hallucinated, correct, unknown; 2: uncertain, correct"
+    )
+    label: Literal["judged", "needed"] = setting(
         "judged",
         "what it learns to tell: the labeller's classes, or, without any judge, which tokens change under the expanded "
         "budget (classes 2, trajectories.expanded above 0)",
-        choices=["judged", "needed"],
     )
     signals: list[str] = setting(["margin"], "signals that it looks at: margin (of logits), retrieval")
     embedding: bool = setting(True, "use the semantic embedding")
-    site: str = setting("attention", "where in the last layer the embedding is read", choices=list(SITES))
+    site: Literal["attention", "mlp", "residual"] = setting(
+        "attention", "where in the last layer the embedding is read"
+    )
     lstm: bool = setting(True, "accumulate over steps with an LSTM")
-    chain: int = setting(
+    chain: Whole = setting(
         1,
         "training answers that follow one another as if one, so that the LSTM has seen answers as long as those it is "
         "to judge; 1: each alone (the paper's)",
         minimum=1,
     )
-    decision: str = setting(
+    decision: Literal["argmax", "youden", "budget"] = setting(
         "argmax",
         "when it distrusts a token: argmax, a failure is likelier than correct (the paper's); or the failures' odds "
         "pass a threshold chosen on validation: youden, for the best balanced accuracy; budget, for target",
-        choices=["argmax", "youden", "budget"],
     )
     target: Target = setting(Target(), "mean budget aimed at (decision=budget)")
-    width: int = setting(64, "d_model", minimum=1)
-    signal_width: int = setting(32, "inner width of a signal's encoder", minimum=1)
-    blocks: int = setting(3, "residual blocks of the head", minimum=0)
-    expansion: int = setting(2, "expansion of a residual block", minimum=1)
-    embedding_dropout: float = setting(0.5, "dropout of the embedding encoder", minimum=0.0, maximum=0.99)
-    dropout: float = setting(0.1, "dropout of signal encoders and residual blocks", minimum=0.0, maximum=0.99)
-    class_weights: list[float] = setting([1.0, 0.05, 1.0], "loss weights of hallucinated, correct, unknown")
-    learning_rate: float = setting(1e-3, "Adam's initial rate, annealed to 0 by a cosine", minimum=1e-8)
-    batch_size: int = setting(16, "trajectories a step", minimum=1)
-    evaluate_every: int = setting(100, "steps between validations; the best validation F1 is kept", minimum=1)
-    start: str = setting("", "variant whose weights of the same seed it starts from; empty: random weights")
-    taken: str = setting(
+    width: Whole = setting(64, "d_model", minimum=1)
+    signal_width: Whole = setting(32, "inner width of a signal's encoder", minimum=1)
+    blocks: Whole = setting(3, "residual blocks of the head", minimum=0)
+    expansion: Whole = setting(2, "expansion of a residual block", minimum=1)
+    embedding_dropout: Number = setting(0.5, "dropout of the embedding encoder", minimum=0.0, maximum=0.99)
+    dropout: Number = setting(0.1, "dropout of signal encoders and residual blocks", minimum=0.0, maximum=0.99)
+    class_weights: list[Number] = setting([1.0, 0.05, 1.0], "loss weights of hallucinated, correct, unknown")
+    learning_rate: Number = setting(1e-3, "Adam's initial rate, annealed to 0 by a cosine", minimum=1e-8)
+    batch_size: Whole = setting(16, "trajectories a step", minimum=1)
+    evaluate_every: Whole = setting(100, "steps between validations; the best validation F1 is kept", minimum=1)
+    start: Text = setting("", "variant whose weights of the same seed it starts from; empty: random weights")
+    taken: Text = setting(
         "",
         "folder whose detectors, seedN/model.safetensors, are taken as they are in place of training, as "
         "results/RUN/detectors/VARIANT; those of another reader must read no embedding; empty: trained",
@@ -374,7 +401,7 @@ class Detector:
         return next((key for key in keys if getattr(self, key) != getattr(other, key)), "")
 
 
-@dataclass
+@keys
 class Point:
     """One operating point of a suite."""
 
@@ -383,25 +410,25 @@ class Point:
         "infllm: a fixed budget; utaca: a detector expands it; agreement: it expands exactly where the token would be "
         "another; no_detector: it expands every so many tokens, whatever they are; or one of `methods`",
     )
-    budget: int = setting(
+    budget: Whole = setting(
         0,
         "K of a fixed budget, K_max of an adaptive one, in blocks; of one of `methods`, its nominal tokens, 0: as many "
         "as its settings say",
         minimum=0,
     )
-    policy: str = setting(
+    policy: Text = setting(
         "",
         "update policy of an adaptive budget: set.N or sub.N; with .prop (method utaca) an expansion is in proportion "
         "to the distrust, and not to K_max",
     )
-    detector: str = setting("", "detector variant (method utaca); empty: the config's")
-    seed: int = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
-    base: str = setting(
+    detector: Text = setting("", "detector variant (method utaca); empty: the config's")
+    seed: Whole = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
+    base: Text = setting(
         "",
         "the one of `methods` whose steps an adaptive budget is given to, in its tokens; empty: infllm, in blocks",
     )
-    every: int = setting(0, "expand every so many tokens (method no_detector); 0: never", minimum=0)
-    witness: int = setting(
+    every: Whole = setting(0, "expand every so many tokens (method no_detector); 0: never", minimum=0)
+    witness: Whole = setting(
         0,
         "blocks under which a token is tried too (method agreement), and expanded where that gives another; 0: K_max "
         "itself is tried",
@@ -441,7 +468,7 @@ class Point:
         return "-".join([*filter(None, parts), *([f"seed{self.seed}"] if self.seed >= 0 else [])])
 
 
-@dataclass
+@keys
 class TaskSet:
     """Rows of a task of a benchmark, as they are asked."""
 
@@ -460,13 +487,13 @@ class TaskSet:
         transport=True,
     )
     articles: list[str] = setting([], "articles whose questions are asked, in this order (qa_1); empty: all")
-    length: int = setting(
+    length: Whole = setting(
         0,
         "most tokens: of prompt and answer together (RULER), of the prompt without the chat template (others; 0: all); "
         "of biographies, the tokens of documents that they are padded to (0: each stands alone)",
         minimum=0,
     )
-    examples: int = setting(0, "rows, the first so many; 0: all", minimum=0)
+    examples: Whole = setting(0, "rows, the first so many; 0: all", minimum=0)
     mended: bool = setting(
         False,
         "RULER: questions drawn from all that there are, and documents of each sample shuffled in its own way, where "
@@ -478,14 +505,14 @@ class TaskSet:
         "them, or of the sentences of a single one), missing; biographies: attributes that they state are asked for "
         "(complete), or others (missing)",
     )
-    asked: int = setting(1, "biographies: attributes that one question asks for, at most", minimum=1)
-    block_size: int = setting(0, "tokens of a block of the reader's memory; 0: the reader's", minimum=0)
-    budgets: list[int] = setting(
+    asked: Whole = setting(1, "biographies: attributes that one question asks for, at most", minimum=1)
+    block_size: Whole = setting(0, "tokens of a block of the reader's memory; 0: the reader's", minimum=0)
+    budgets: list[Whole] = setting(
         [], "calibration: compact budgets (blocks) under which its trajectories are decoded; detectors.*.sets uses them"
     )
 
 
-@dataclass
+@keys
 class Tasks:
     """Benchmarks of other domains (docs/benchmarks.md)."""
 
@@ -493,26 +520,25 @@ class Tasks:
     sets: dict[str, TaskSet] = setting({}, "what is asked, by name; suites and detectors name it")
 
 
-@dataclass
+@keys
 class Suite:
     """Operating points decoded side by side from one prefill a document."""
 
-    split: str = setting(
-        MISSING, "documents that it runs on; tasks: benchmarks of other domains", choices=["validation", "test", TASKS]
+    split: Literal["validation", "test", "tasks"] = setting(
+        MISSING, "documents that it runs on; tasks: benchmarks of other domains"
     )
     points: list[Point] = setting([], "its operating points")
-    table: str = setting(
+    table: Literal["generation", "seeds", "sweep", "methods", "budgets"] = setting(
         "generation",
         "where its points are shown: generation, the table of its split; seeds (test split), the spread over detector "
         "seeds, points that name none being run with every one; sweep (test split), the curves of CAS over selected "
         "tokens; methods, budgets (test split), context-management methods under their sources' settings, and under "
         "equal budgets",
-        choices=["generation", "seeds", "sweep", "methods", "budgets"],
     )
     sets: list[str] = setting([], "tasks.sets that it runs on (split: tasks)")
 
 
-@dataclass
+@keys
 class Generation:
     """How the suites' answers are decoded."""
 
@@ -527,7 +553,7 @@ class Generation:
         "several short documents too, which is faster; the seconds and the memory of an answer are then not its own "
         "and not told, and another choice of points changes low bits; a point that is replayed is decoded by itself",
     )
-    seeds: int = setting(
+    seeds: Whole = setting(
         1,
         "detector seeds under which a point of method utaca is run where it names none, the first so many; their "
         "answers are one row of a table; 1: detector_seed alone; 0: all of scale.detector_seeds",
@@ -542,11 +568,11 @@ class Comparison(NamedTuple):
     over: str = ""
 
 
-@dataclass
+@keys
 class Planned:
     """Comparisons that were chosen before a test document was read (docs/plan.md)."""
 
-    primary: str = setting(
+    primary: Text = setting(
         "",
         "what decides, detector seeds together: the label of a point, which is compared with InfLLM at equal tokens, "
         "or 'LABEL over LABEL', which compares what two points gain on InfLLM; empty: nothing was planned",
@@ -559,25 +585,24 @@ class Planned:
         return [Comparison(*one.split(" over ", 1)) for one in filter(None, [self.primary, *self.secondary])]
 
 
-@dataclass
+@keys
 class Config:
     """The whole config."""
 
-    run: str = setting(
+    run: Text = setting(
         "",
         "name of the run, whose results are in `results/NAME`; empty: after its scale, what else is not the default, "
         "and a digest where single keys are set",
     )
-    seed: int = setting(0, "seed of people, facts, padding and bootstrap")
+    seed: Whole = setting(0, "seed of people, facts, padding and bootstrap")
     scale: Scale = setting(Scale(), "sizes of a run")
     reader: Reader = setting(Reader(), "the language model that answers")
     corpus: Corpus = setting(Corpus(), "padding prose")
-    documents: str = setting(
+    documents: Literal["paper", "hard"] = setting(
         "paper",
         "how documents tell of their person: in two to four groups of sentences, as the paper's; hard ones have each "
         "sentence at a depth of its own, people of like names, numbers for names, corrections, and values in other "
         "forms than the reference",
-        choices=["paper", "hard"],
     )
     writer: Endpoint = setting(Endpoint(), "endpoint that writes test narratives")
     labeller: Endpoint = setting(Endpoint(), "endpoint that labels factual tokens")
@@ -587,7 +612,7 @@ class Config:
         {}, "variants of the uncertainty detector, by name; scale=paper brings all of the paper's"
     )
     detector: str = setting("utaca", "variant that the adaptive operating points use")
-    detector_seed: int = setting(0, "detector seed that the adaptive operating points use", minimum=0)
+    detector_seed: Whole = setting(0, "detector seed that the adaptive operating points use", minimum=0)
     methods: dict[str, dict[str, Any]] = setting(
         {},
         "settings of the context-management methods, by name: those of `config/methods`, the reader's, and what a run "
@@ -595,7 +620,7 @@ class Config:
     )
     suites: dict[str, Suite] = setting({}, "operating points, by suite; each reader brings its own choice")
     tasks: Tasks = setting(Tasks(), "benchmarks of other domains")
-    replayed: str = setting(
+    replayed: Text = setting(
         "",
         "operating point of method utaca of the test split whose decisions are replayed (scale.replays), by label; "
         "empty: the first one whose K_max is nearest to 64",
