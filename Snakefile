@@ -25,14 +25,14 @@ from utaca.settings.machine import check_paths, share_source
 sys.executable = shlex.quote(sys.executable)
 share_source(SOURCE)
 COMMAND = command.read(sys.argv)
-TARGETS, HERE = list(COMMAND.targets), command.runs_here(COMMAND)
+HERE = command.runs_here(COMMAND)
 try:
     command.check_config(COMMAND.config or [])
     config.update(compose(config, ROOT))
     PLAN = Plan(config, SOURCE, here=HERE)
     check_paths([ROOT, *PLAN.inputs])
     runs.check(config, Path(PLAN.folder))
-    PLAN.check_targets(TARGETS)
+    PLAN.check_targets(COMMAND.targets)
 except UserError as error:
     sys.exit(f"Error: {error}")
 
@@ -86,14 +86,9 @@ for alias in ["results/tables", "results/tables/"]:
 
 
 onstart:
-    if not COMMAND.touch:
+    if not workflow.touch:
         try:
-            preflight.check(
-                SETTINGS,
-                PLAN.pending(TARGETS),
-                here=HERE,
-                sets=PLAN.sets(TARGETS),
-            )
+            preflight.check_jobs(SETTINGS, workflow.dag.needrun_jobs(), here=HERE)
             # Whatever part of the run is made first, its name is taken.
             runs.claim(config, Path(OUT))
         except UserError as error:
@@ -105,6 +100,6 @@ if COMMAND.dryrun:
 
 
 onsuccess:
-    if PLAN.is_main(TARGETS):
+    if any(job.rule.name == "report" for job in workflow.dag.jobs):
         # The very last line of the run.
         atexit.register(print, LAST_LINE, file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from utaca import preflight
 from utaca.errors import UserError
 from utaca.plan import KINDS, SPLITS, STAGES, Plan
 from utaca.reporting.registry import ENTRIES, WHEN, Entry
@@ -136,21 +137,6 @@ def test_what_is_listed_can_be_made(entry: Entry, plan: Plan) -> None:
 # What a command asks for
 
 
-def test_what_a_command_still_has_to_make(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert plan.pending() == plan.pending(["results/tables"]) == set(STAGES) - {"traces", "tasks"}
-    assert plan.pending(["documents"]) == {"biographies", "corpus", "documents"}
-    assert plan.pending([plan.trajectories("train")[0]]) == {"biographies", "corpus", "documents", "trajectories"}
-    assert "labels" not in plan.pending(["trajectories"])
-    assert "generations" not in plan.pending([f"{plan.folder}/tables/detection.md"])
-    assert {"generations", "scores"} <= plan.pending([f"{plan.folder}/tables/test.md"])
-    assert "scores" not in plan.pending([f"{plan.labels}/traces/test.parquet"]), "no judge is asked for labels"
-    for path in plan.stage("corpus") + plan.stage("biographies"):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).touch()
-    assert plan.pending(["documents"]) == {"documents"}
-
-
 def test_targets_that_the_config_does_not_make_are_refused(plan: Plan) -> None:
     plan.check_targets(["results/tables", f"{plan.folder}/tables/test.csv", "documents"])
     with pytest.raises(UserError, match=r"seeds\.md needs a suite with table: seeds: .* --config suites=tiny_full"):
@@ -175,24 +161,23 @@ def test_a_taken_detector_is_where_it_is_taken_from(
     folder = "results/else/detectors/margin"
     taking = planned(root, detectors={"other": {"taken": folder, "embedding": "false", "lstm": "false"}})
     files = [f"{folder}/seed{n}/model.safetensors" for n in range(8)]
-    assert taking.detectors["other"] == files
-    assert set(files) < set(taking.stage("detectors"))
-    taking.check_targets(["documents"])
-    told = rf"^detectors\.other\.taken is {folder}, but {files[2]} does not exist; first make the detectors of the run"
     for path in (*files[:2], *files[3:]):
         Path(path).parent.mkdir(parents=True)
         Path(path).touch()
-    for target in ("detectors", f"{taking.folder}/tables/detection.csv", "results/tables"):
-        with pytest.raises(UserError, match=told):
-            taking.check_targets([target])
+    assert taking.detectors["other"] == [*files[:2], *files[3:]], "of the others the checks before the first job say so"
+    told = rf"^detectors\.other\.taken is {folder}, but {files[2]} does not exist; first make the detectors of the run"
+    preflight.check(taking.settings, {"labels"})
+    with pytest.raises(UserError, match=told):
+        preflight.check(taking.settings, {"detections"})
     Path(files[2]).parent.mkdir()
     Path(files[2]).touch()
-    taking.check_targets(["results/tables"])
+    assert taking.detectors["other"] == files
+    assert set(files) < set(taking.stage("detectors"))
+    preflight.check(taking.settings, {"detections"})
 
 
 def test_splits_and_stages_are_known() -> None:
     assert SPLITS == ("train", "validation", "test")
-    assert all(set(before) <= set(STAGES) for before in STAGES.values())
 
 
 def test_what_a_command_line_says_beside_its_targets() -> None:
@@ -289,54 +274,19 @@ def asking(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     return planned(root, tasks={"sets": sets}, suites=suites, detectors={"utaca": {"sets": ["c"]}})
 
 
-def test_tables_of_benchmarks_need_their_tasks_and_no_score_of_a_judge(asking: Plan) -> None:
-    before = {"biographies", "corpus", "documents", "trajectories", "labels", "detectors"}
-    assert asking.pending([f"{asking.folder}/tables/ood.md"]) == {*before, "tasks"}
-    assert asking.pending([f"{asking.folder}/tables/calibration.csv"]) == {*before, "tasks", "detections"}
-    assert asking.pending(["tasks"]) == {*before, "tasks"}
-    assert "tasks" not in asking.pending([f"{asking.folder}/tables/test.md"])
-    for path in asking.stage("tasks"):
-        Path(path).parent.mkdir(parents=True)
-        Path(path).touch()
-    assert asking.pending([f"{asking.folder}/tables/ood.md"]) == before
-
-
-def test_files_of_a_set_need_its_own_stages(asking: Plan) -> None:
-    assert asking.pending([f"{asking.tasks}/a/examples.parquet"]) == {"tasks"}
-    assert asking.pending([f"{asking.tasks}/c/trajectories.parquet"]) == {"tasks"}
-    assert asking.pending([f"{asking.labels}/tasks/c.parquet"]) == {"tasks", "labels"}
-    answers = asking.pending([f"{asking.tasks}/a/answers.parquet"])
-    assert answers == asking.pending(["tasks"])
-    made = Path(asking.tasks, "a", "examples.parquet")
-    made.parent.mkdir(parents=True)
-    made.touch()
-    assert asking.pending([str(made)]) == set()
-
-
-def test_sets_are_those_that_the_targets_still_need(asking: Plan) -> None:
-    assert asking.sets() == asking.sets(["tasks"]) == asking.sets([f"{asking.folder}/tables/ood.md"]) == ["a", "b", "c"]
-    assert asking.sets([f"{asking.tasks}/b/examples.parquet"]) == ["b"]
-    assert asking.sets([f"{asking.tasks}/b/answers.parquet"]) == ["b", "c"], "a detector asks, which learns from c"
-    assert asking.sets([f"{asking.labels}/tasks/c.parquet"]) == asking.sets(["detectors"]) == ["c"]
-    assert asking.sets(["documents"]) == []
-    for path in asking.stage("detectors"):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).touch()
-    assert asking.sets() == ["a", "b"]
-
-
 def test_a_set_without_its_file_is_refused_where_it_is_needed(asking: Plan) -> None:
-    asking.check_targets(["documents"])
-    for target in (f"{asking.folder}/tables/ood.md", "tasks", f"{asking.tasks}/a/examples.parquet"):
-        with pytest.raises(UserError, match=r"RULER/dev-v2\.0\.json, file 'questions' of task qa_1, is not there"):
-            asking.check_targets([target])
-    for target in ("detectors", f"{asking.tasks}/c/examples.parquet", f"{asking.labels}/tasks/c.parquet"):
-        with pytest.raises(UserError, match=r"QMSum/test\.jsonl, file 'rows' of task meetings, is not there"):
-            asking.check_targets([target])
+    assert asking.task_files("a") == []
+    told = {
+        "a": r"RULER/dev-v2\.0\.json, file 'questions' of task qa_1, is not there",
+        "c": r"QMSum/test\.jsonl, file 'rows' of task meetings, is not there",
+    }
+    for name, sentence in told.items():
+        with pytest.raises(UserError, match=sentence):
+            preflight.check(asking.settings, set(), sets=[name])
     path = Path(asking.settings.tasks.path, "RULER", "dev-v2.0.json")
     path.parent.mkdir(parents=True)
     path.touch()
-    asking.check_targets([f"{asking.tasks}/a/examples.parquet"])
+    assert asking.task_files("a") == [str(path)]
 
 
 def test_a_classifier_of_llmlingua2_is_an_input_once_it_is_trained(

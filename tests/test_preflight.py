@@ -249,7 +249,7 @@ def test_sets_that_are_asked_or_learned_from_are_checked(asking: schema.Config) 
     assert said(asking, "tasks")["tasks"] == f"2 sets of 2 files in {folder}"
     learning = said(asking, "detectors")
     assert learning["tasks"] == f"1 sets of 1 files in {folder}"
-    assert {"reader", "labeller", "memory"} <= learning.keys(), "trajectories are decoded and labelled"
+    assert {"reader", "memory"} <= learning.keys(), "trajectories are decoded"
     assert said(asking, "tasks", sets=["c"])["tasks"] == f"1 sets of 1 files in {folder}"
     assert list(said(asking, "corpus", "tasks", sets=[])) == ["corpus"]
 
@@ -437,3 +437,16 @@ def test_it_runs_as_a_module(root: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout == "fault  config: seed must be a whole number, not 'x'.\n"
+
+
+def test_jobs_are_checked_by_what_their_rules_need(asking: schema.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    monkeypatch.setattr(preflight, "check", lambda settings, stages, **about: found.update(stages=stages, **about))
+
+    def job(rule: str, **wildcards: str) -> SimpleNamespace:
+        return SimpleNamespace(rule=SimpleNamespace(name=rule), wildcards_dict=wildcards)
+
+    jobs = [job("label", split="test"), job("generate", kind="methods"), job("report"), job("task_scores", task="c")]
+    preflight.check_jobs(asking, jobs, here=False)
+    assert found["stages"] - {""} == {"labels", "generations", "methods"}
+    assert (found["sets"], found["here"]) == (["c"], False)

@@ -277,7 +277,6 @@ def planned(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_run_knows_the_file_before_it_is_there(planned: Plan) -> None:
     assert planned.reader_files == planned.tokenizer_files == [PATH]
     assert PATH in planned.inputs
-    assert planned.pending(["readers"]) == planned.pending([PATH]) == set()
     hub = {"use": "qwen25_coder_0_5b", "name": "hub", "path": "Qwen/Qwen2.5-Coder-0.5B-Instruct"}
     config = compose({"reader": hub}, ROOT)
     assert Plan(config, ROOT / "src").reader_files == []

@@ -23,7 +23,7 @@ from utaca.settings.checks import ROLES, identity, load
 from utaca.settings.machine import gpus, prose_files
 from utaca.settings.modules import code
 from utaca.sizes import FACTS, Model, Work, shown_bytes
-from utaca.tasks.registry import TASKS, files_of
+from utaca.tasks.registry import TASKS, paths_of
 
 SPLITS = ("train", "validation", "test")
 KINDS = ("blocks", "methods")
@@ -32,31 +32,13 @@ KINDS = ("blocks", "methods")
 SHEETS = {"labels": "data/annotations/label_corrections.csv", "scores": "data/annotations/cas_scores.csv"}
 """What people filled in on the review pages."""
 
-STAGES: dict[str, tuple[str, ...]] = {
-    "biographies": (),
-    "corpus": (),
-    "documents": ("biographies", "corpus"),
-    "trajectories": ("documents",),
-    "labels": ("trajectories",),
-    "detectors": ("labels",),
-    "detections": ("detectors",),
-    "generations": ("detectors",),
-    "scores": ("generations",),
-    "traces": ("scores",),
-    "tasks": ("detectors",),
-    "tables": ("detections", "scores", "tasks"),
-}
-"""Stages, each with those that it is made from. Each is a target, and a folder or file of the run's folder."""
+STAGES = (
+    "biographies", "corpus", "documents", "trajectories", "labels", "detectors", "detections", "generations", "scores",
+    "traces", "tasks", "tables",
+)  # fmt: skip
+"""Stages. Each is a target, and a folder or file of the run's folder."""
 
 _TABLE = re.compile(r"results/[^/]+/(?:tables|figures)/([^/.]+)\.\w+")
-_MARKS = {
-    "detections": ("detections", "detection_table"),
-    "scores": ("scores", "answers", "traces", "replays", "verdict_table", "curve_table"),
-    "labels": ("labels", "uncorrected", "trace_labels"),
-    "tasks": ("task_examples", "task_answers", "task_scores"),
-}
-"""How the names end of what a table is made from, by the stage that makes it."""
-_SET = re.compile(r"results/[^/]+/(?:tasks/([^/]+)/|labels/[^/]+/tasks/([^/]+)\.parquet)")
 
 
 @dataclass(frozen=True)
@@ -257,10 +239,13 @@ class Plan:
 
     @property
     def detectors(self) -> dict[str, list[str]]:
-        """Every seed of every variant; of one that is taken, where it is taken from."""
+        """Every seed of every variant; of one that is taken, the files that are where it is taken from.
+
+        Of a file that is not there, here as of benchmarks, the checks before the first job say so.
+        """
         own = {variant: self.seeds(variant, "model.safetensors") for variant in self.settings.detectors}
         return own | {
-            variant: [f"{detector.taken}/seed{n}/model.safetensors" for n in range(self.settings.scale.detector_seeds)]
+            variant: [path for path in detector.taken_files(self.settings.scale.detector_seeds) if os.path.exists(path)]
             for variant, detector in self.settings.detectors.items()
             if detector.taken
         }
@@ -408,8 +393,9 @@ class Plan:
         return {key: value for key, value in self.identity["tasks"]["sets"][name].items() if key not in aside}
 
     def task_files(self, name: str) -> list[str]:
-        """The files that a set is made from."""
-        return [str(path) for path in files_of(self.settings.tasks.sets[name], self.settings.tasks.path).values()]
+        """The files that a set is made from, those that are there."""
+        paths = paths_of(self.settings.tasks.sets[name], self.settings.tasks.path).values()
+        return [str(path) for path in paths if path.is_file()]
 
     def task_corpus(self, name: str) -> list[str]:
         """The corpus where a set's documents are padded with it."""
@@ -534,16 +520,8 @@ class Plan:
 
     # What a command asks for
 
-    def is_main(self, targets: Sequence[str]) -> bool:
-        """Whether a command asks for the main job."""
-        return not targets or any(target.rstrip("/") in ("tables", "results/tables") for target in targets)
-
     def check_targets(self, targets: Sequence[str]) -> None:
-        """Raise :class:`UserError` where a target is a table that the config does not make, or of another run, and
-        where a set of tasks that it needs lacks a file, or a detector that it takes is not there."""
-        for name in self.sets(targets):
-            self.task_files(name)
-        self._check_taken(targets)
+        """Raise :class:`UserError` where a target is a table that the config does not make, or of another run."""
         for target in targets:
             if (found := _TABLE.match(target)) and target.startswith(f"{self.folder}/"):
                 name = found[1]
@@ -564,54 +542,6 @@ class Plan:
                         f"{target} belongs to run {run}, but the config is that of run {self.settings.run}; add "
                         f"--configfile results/{run}/run.yaml"
                     )
-
-    def _check_taken(self, targets: Sequence[str]) -> None:
-        if "detectors" not in self.pending(targets):
-            return
-        for variant, detector in self.settings.detectors.items():
-            missing = [path for path in self.detectors[variant] if detector.taken and not os.path.exists(path)]
-            if missing:
-                raise UserError(
-                    f"detectors.{variant}.taken is {detector.taken}, but {missing[0]} does not exist; first make the "
-                    "detectors of the run that trains it, or set scale.detector_seeds to as many as there are"
-                )
-
-    def sets(self, targets: Sequence[str] = ()) -> list[str]:
-        """The sets of tasks that the targets still need: named by them, asked, or learned from."""
-        own = {target: found for target in targets if (found := _SET.match(target))}
-        named = {found[1] or found[2] for target, found in own.items() if not os.path.exists(target)}
-        others = [target for target in targets if target not in own]
-        asked = self.asked if (others or not targets) and "tasks" in self.pending(others) else []
-        learned = self.learned if "detectors" in self.pending(targets) else []
-        return [name for name in self.settings.tasks.sets if name in {*named, *asked, *learned}]
-
-    def pending(self, targets: Sequence[str] = ()) -> set[str]:
-        """Stages with a missing file that the targets need; all targets of the main job where none is named."""
-        wanted: set[str] = set()
-        found: set[str] = set()
-        for target in targets or ["tables"]:
-            if not _SET.match(target):
-                for stage in self._asked(target):
-                    _upstream(stage, wanted)
-            elif not os.path.exists(target):
-                # Of a set, other stages than its own are needed by detectors that are asked, and by its labels.
-                found |= {"tasks", *(["labels"] if _SET.match(target)[2] else [])}
-                if Path(target).stem in ("answers", "traces", "scores"):
-                    _upstream("detectors", wanted)
-        found |= {stage for stage in wanted if not all(map(os.path.exists, self.stage(stage)))}
-        return found | ({"methods"} if "generations" in found and ("test", "methods") in self._points else set())
-
-    def _asked(self, target: str) -> list[str]:
-        if target == "readers" or target in self.reader_files:
-            return []
-        if found := _TABLE.match(target):
-            names = ENTRIES[found[1]].files if found[1] in ENTRIES else ()
-            return [stage for stage in _MARKS if _needs(stage, names)] or ["tables"]
-        parts = Path(target).parts
-        # The folder below the run's is the stage; a name further down, as of labels of traces, is not.
-        within = parts[2:] if parts[0] == "results" else parts
-        named = within[0].removesuffix(".parquet") if within else "tables"
-        return [named if named in STAGES else "tables"]
 
     def stage(self, stage: str) -> list[str]:
         """Files that a stage leaves."""
@@ -646,16 +576,3 @@ def _shard(size: schema.SplitSize) -> int:
 def _model_files(folder: str) -> list[str]:
     paths = sorted(Path(folder).glob("*"))
     return [str(path) for path in paths if path.suffix in {".json", ".jinja", ".safetensors"}]
-
-
-def _upstream(stage: str, found: set[str]) -> None:
-    if stage not in found:
-        found.add(stage)
-        for other in STAGES[stage]:
-            _upstream(other, found)
-
-
-def _needs(stage: str, names: Sequence[str]) -> bool:
-    """Whether files of these names are made by a stage."""
-    own = [name for name in names if name.startswith("task_")]
-    return any(name.endswith(_MARKS[stage]) for name in (own if stage == "tasks" else set(names).difference(own)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,13 @@ STAGES = (
     "biographies", "corpus", "documents", "trajectories", "labels", "detectors", "generations", "methods", "scores",
     "tasks",
 )  # fmt: skip
-"""Stages of a run that need something; ``card`` is one more, which is made where a target names it."""
+"""Stages of a run that need something."""
+_OF_RULES = {
+    "write_biographies": "biographies", "corpus": "corpus", "pad": "documents", "decode_trajectories": "trajectories",
+    "label": "labels", "label_traces": "labels", "label_tasks": "labels", "train_detector": "detectors",
+    "detect": "detections", "generate": "generations", "score": "scores", "score_replays": "scores",
+}  # fmt: skip
+"""By the rules that make them; those of sets of tasks have a wildcard for it."""
 _DECODING = {"trajectories", "generations", "methods", "tasks"}
 _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge"}
 _SAMPLE = 200
@@ -52,6 +58,17 @@ def check(
         raise UserError(faults[0])
 
 
+def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> None:
+    """As :func:`check`, what Snakemake's jobs need."""
+    stages, sets = set(), set()
+    for job in jobs:
+        stages.add(_OF_RULES.get(job.rule.name, ""))
+        if job.wildcards_dict.get("kind") == "methods":
+            stages.add("methods")
+        sets |= {job.wildcards_dict["task"]} if "task" in job.wildcards_dict else set()
+    check(settings, stages, here=here, sets=[name for name in settings.tasks.sets if name in sets])
+
+
 @dataclass(frozen=True)
 class Finding:
     """What came of one check: a ``fault``, or a ``note`` on what was found."""
@@ -69,10 +86,6 @@ def findings(
     asked = _sets(settings, wanted) if sets is None else list(sets)
     # What is decoded of a set counts as a stage of its own, whichever stage it is for.
     wanted = wanted | {"tasks"} if asked else wanted - {"tasks"}
-    if "detectors" in wanted and _judged(settings):
-        wanted.add("labels")
-    if any(map(partial(_padded, settings.tasks), asked)):
-        wanted.add("corpus")
     checks: list[tuple[str, Callable[[], str]]] = []
     if "corpus" in wanted:
         checks.append(("corpus", lambda: _corpus(settings)))
@@ -82,6 +95,9 @@ def findings(
         checks.append(("tasks", lambda: _tasks(settings.tasks, asked)))
     if wanted & {"generations", "methods", "tasks"}:
         checks.append(("methods", lambda: _methods(settings)))
+    taken = any(detector.taken for detector in settings.detectors.values())
+    if taken and wanted & {"detectors", "detections", "generations", "tasks"}:
+        checks.append(("detectors", lambda: _taken(settings)))
     if "documents" in wanted:
         checks.append(("lengths", lambda: _lengths(settings)))
     if wanted & _DECODING and here:
@@ -126,17 +142,18 @@ def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:
     return [name for name in settings.tasks.sets if name in found]
 
 
-def _padded(tasks: schema.Tasks, name: str) -> bool:
-    """Whether a set's documents are padded with the corpus."""
-    from utaca.tasks.registry import TASKS
-
-    about = tasks.sets[name]
-    return about.length > 0 and about.task in TASKS and TASKS[about.task].padded
-
-
-def _judged(settings: schema.Config) -> bool:
-    """Whether a detector learns from a set by a labeller's verdicts."""
-    return any(detector.sets and detector.label == "judged" for detector in settings.detectors.values())
+def _taken(settings: schema.Config) -> str:
+    """Detectors that are taken from elsewhere are there."""
+    found = 0
+    for variant, detector in settings.detectors.items():
+        for path in detector.taken_files(settings.scale.detector_seeds):
+            if not Path(path).exists():
+                raise UserError(
+                    f"detectors.{variant}.taken is {detector.taken}, but {path} does not exist; first make the "
+                    "detectors of the run that trains it, or set scale.detector_seeds to as many as there are"
+                )
+            found += 1
+    return f"{found} taken"
 
 
 def _tasks(tasks: schema.Tasks, names: Sequence[str]) -> str:

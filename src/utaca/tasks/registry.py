@@ -34,22 +34,27 @@ def task_of(settings: TaskSet) -> Task:
     return TASKS[settings.task]()
 
 
-def files_of(settings: TaskSet, folder: str) -> dict[str, Path]:
-    """Where the files of a set lie, those of its pool under what the set calls them.
+def paths_of(settings: TaskSet, folder: str) -> dict[str, Path]:
+    """Where the files of a set are to lie, those of its pool under what the set calls them.
 
     Paths are below ``folder``, those of the set before the task's own; an absolute path is taken as it is. Raises
-    :class:`UserError` for an unknown task, a file that it does not know, and one that is not there.
+    :class:`UserError` for an unknown task, and a file that it does not know.
     """
     task = task_of(settings)
     if unknown := sorted(settings.files.keys() - task.files.keys()):
         raise UserError(f"task {task.name} has no file {unknown[0]!r}; its files are {', '.join(task.files)}")
     named = {**task.files, **settings.files, **{path: path for path in settings.pool}}
-    found = {name: Path(folder, path) for name, path in named.items()}
+    return {name: Path(folder, path) for name, path in named.items()}
+
+
+def files_of(settings: TaskSet, folder: str) -> dict[str, Path]:
+    """As :func:`paths_of`; raises :class:`UserError` where one is not there, too."""
+    found = paths_of(settings, folder)
     for name, path in found.items():
         if not path.is_file():
             raise UserError(
-                f"{path}, file {name!r} of task {task.name}, is not there; python -m utaca.tasks fetches the official "
-                "files, see docs/benchmarks.md"
+                f"{path}, file {name!r} of task {settings.task}, is not there; python -m utaca.tasks fetches the "
+                "official files, see docs/benchmarks.md"
             )
     return found
 
