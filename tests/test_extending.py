@@ -427,7 +427,7 @@ def test_a_task_asks_by_its_template(task: type[Task], benchmarks: Path) -> None
     answers = [{"document": row.id, "suite": "fields", "point": "full", "text": "the old mill"} for row in found]
     given = [asdict(row) for row in found]
     assert [row["score"] for row in scores(task(), given, answers)] == [0, pytest.approx(200 / 3), 0]
-    assert {(row.longest, row.prefix) for row in ask(task, given)} == {(64, "")}
+    assert {(row.longest, row.prefix) for row in ask(task(), given)} == {(64, "")}
     file = benchmarks / "LongBench" / "multifieldqa_en.jsonl"
     assert not task().is_official({"rows": file})
     file.write_text("\n".join(json.dumps(FIELDS[0] | {"_id": str(n)}) for n in range(150)), encoding="utf-8")

@@ -389,7 +389,6 @@ def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:
         ({"dtype": "float8"}, 'reader.dtype is \'float8\' but must be one of "auto", "float32", "bfloat16"'),
         ({"dtype": torch.float16}, "reader.dtype is 'float16'"),
         ({"device": "tpu"}, "reader.device is 'tpu'"),
-        ({"memory": utaca.Memory(block_size=0)}, "reader.memory.block_size is 0"),
         ({"memory": utaca.Memory(n_representatives=17)}, "reader.memory.n_representatives is 17"),
         (
             {"memory": {"n_local": 64}},
@@ -402,6 +401,20 @@ def test_impossible_values_are_one_sentence(name: str, given: dict[str, object],
     with pytest.raises(UserError, match=re.escape(said)) as caught:
         utaca.load_reader(folder if name == "folder" else name, **given)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "keys", "said"),
+    [
+        ((), {"block_size": 0}, "block_size is 0 but must be a whole number at least 1."),
+        (("16.5",), {}, "block_size must be a whole number at least 1, not '16.5'."),
+        ((), {"blocks": 16}, "unknown config key blocks; did you mean block_size?"),
+        ((), {"storage": "disk"}, 'storage is \'disk\' but must be one of "device", "host".'),
+    ],
+)
+def test_settings_that_are_none_are_one_sentence(values: tuple, keys: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=rf"^{re.escape(said)}$"):
+        utaca.Memory(*values, **keys)
 
 
 @pytest.mark.parametrize("name", [None, 7, b"tiny"])

@@ -529,9 +529,11 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
 def test_a_run_that_was_saved_with_keys_that_are_gone_goes_on(root: Path, tmp_path: Path) -> None:
     start = compose({"scale": "smoke"}, root)
     before = {**start["reader"], "training": {"seed": 0, "layers": 6}, "graphs": False}
-    runs.write({**start, "reader": before}, tmp_path / "run.yaml")
+    runs.write({**start, "reader": before, "card": {"questions": 60}}, tmp_path / "run.yaml")
     runs.check(start, tmp_path)
     assert compose(yaml.safe_load((tmp_path / "run.yaml").read_text()), root) == start
+    with pytest.raises(UserError, match="unknown config key card"):
+        compose({"card": {"questions": 60}}, root)
 
 
 def test_a_base_is_all_that_trajectories_depend_on(config: dict[str, Any]) -> None:

@@ -109,7 +109,7 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
     for key, value in overrides.items():
         if "." in key:
             said.faults.append(f"config key {key} is dotted; write --config '{_nested(key, value)}'.")
-        elif key == "methods" and value == SHIPPED:
+        elif (key == "methods" and value == SHIPPED) or (key in runs.GONE[""] and _saved(overrides)):
             continue
         elif key not in options and key != "methods":
             said.keys[key] = value
@@ -117,7 +117,7 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
             rest = dict(value)
             chosen = rest.pop(CHOICE_KEY, "")
             if isinstance(chosen, Mapping):
-                said.whole[key] = {name: each for name, each in chosen.items() if name not in runs.GONE.get(key, ())}
+                said.whole[key] = runs.kept(key, chosen)
             elif chosen not in ("", None):
                 _choose(said, key, chosen, options)
             if rest:
@@ -130,6 +130,12 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
             path = ", or a path, as ./articles" if key == "corpus" else ""
             said.faults.append(f"{key} must be the name of an option or a mapping of keys{path}, not {value!r}.")
     return said
+
+
+def _saved(overrides: Mapping[str, Any]) -> bool:
+    """Whether they are a saved run's."""
+    reader = overrides.get("reader")
+    return isinstance(reader, Mapping) and isinstance(reader.get(CHOICE_KEY), Mapping)
 
 
 def _is_path(value: str) -> bool:

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from utaca.settings import schema
 from utaca.settings.compose import groups
-from utaca.settings.models import bounds_of, keys_of
+from utaca.settings.models import MISSING, bounds_of, keys_of
 
 PAGE = Path("config") / "README.md"
 SCHEMA = Path("config") / "schema.json"
@@ -61,14 +61,10 @@ def json_schema(root: Path) -> dict[str, Any]:
         kind.pop("required", None)
         kind.pop("title", None)
         for about in kind["properties"].values():
-            internal = [
-                "title",
-                "transport",
-                "hidden",
-                *(["default"] if about.get("default") == schema.MISSING else []),
-            ]
-            for name in internal:
-                about.pop(name, None)
+            if about.get("default") == MISSING:
+                about.pop("default")
+            for internal in ("title", "transport", "hidden"):
+                about.pop(internal, None)
     for key in (*options, "methods"):
         whole = made["properties"][key]
         about = whole.pop("description")
@@ -117,7 +113,7 @@ def _type(hint: Any) -> str:
 
 def _default(about: FieldInfo) -> str:
     value = about.get_default(call_default_factory=True)
-    return {schema.MISSING: "required", "": "empty"}.get(str(value), f"`{json.dumps(value)}`")
+    return {MISSING: "required", "": "empty"}.get(str(value), f"`{json.dumps(value)}`")
 
 
 def _allowed(hint: Any, about: FieldInfo) -> str:

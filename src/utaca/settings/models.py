@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from datetime import date
+from functools import wraps
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic
@@ -15,10 +16,27 @@ import pydantic.dataclasses
 from pydantic.fields import FieldInfo
 
 from utaca.errors import UserError
-from utaca.settings import schema
 
 T = TypeVar("T")
+MISSING = "???"
+"""The default of a key that must be set."""
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def keys(kind: type[T]) -> type[T]:
+    """Make a class of config keys, whose instances are checked; what is wrong with one is :class:`Faults`."""
+    made = pydantic.dataclasses.dataclass(kind, config=pydantic.ConfigDict(extra="forbid"))
+    check = made.__init__
+
+    @wraps(check)
+    def init(self: T, *values: Any, **named: Any) -> None:
+        try:
+            check(self, *values, **named)
+        except pydantic.ValidationError as error:
+            raise Faults(_sentence(made, fault, "") for fault in error.errors(include_url=False)) from None
+
+    made.__init__ = init
+    return made
 
 
 def build(kind: type[T], data: Any, where: str = "") -> T:
@@ -129,12 +147,12 @@ def _lacking(kind: Any, data: Any, where: str) -> Iterator[str]:
             yield from _lacking(inner, each, join(where, name))
     elif hasattr(kind, "__pydantic_fields__") and isinstance(data, Mapping):
         for name, (hint, about) in keys_of(kind).items():
-            path, value = join(where, name), data.get(name, schema.MISSING)
+            path, value = join(where, name), data.get(name, MISSING)
             if hasattr(hint, "__pydantic_fields__"):
-                yield from _lacking(hint, {} if value == schema.MISSING else value, path)
-            elif value != schema.MISSING:
+                yield from _lacking(hint, {} if value == MISSING else value, path)
+            elif value != MISSING:
                 yield from _lacking(hint, value, path)
-            elif about.default == schema.MISSING:
+            elif about.default == MISSING:
                 yield f"{path} is missing; set it to {describe(hint, bounds_of(about))}."
 
 
@@ -146,14 +164,17 @@ def _known(value: Any) -> Any:
 
 
 def _is_missing(value: Any) -> bool:
-    return isinstance(value, str) and value == schema.MISSING
+    return isinstance(value, str) and value == MISSING
 
 
 def _sentence(kind: type, fault: Any, where: str) -> str:
     path, hint, bounds, hidden, owner = where, kind, {}, False, kind
     for part in fault["loc"]:
         owner, hint, bounds, hidden = hint, Any, {}, False
-        if part in getattr(owner, "__pydantic_fields__", ()):
+        named = getattr(owner, "__pydantic_fields__", ())
+        if named and isinstance(part, int):
+            part = list(named)[part]
+        if part in named:
             hint, about = keys_of(owner)[part]
             bounds, hidden = bounds_of(about), bool((about.json_schema_extra or {}).get("hidden"))
         elif get_args(owner):

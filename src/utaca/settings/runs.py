@@ -29,8 +29,8 @@ PARTS = ("seed", "scale", "reader", "corpus", "documents", "writer", "labeller",
 _NAMED = ("reader", "corpus", "documents", "writer", "labeller")
 _ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",), "generation": ("seeds",)}
 _GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "suites", "methods")
-GONE = {"reader": ("training", "graphs")}
-"""Keys of a group that runs of earlier versions have saved, and on which no result depends."""
+GONE = {"": ("card",), "reader": ("training", "graphs")}
+"""Keys of a group, "" the config, that runs of earlier versions have saved, and on which no result depends."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
 _SHOWN = 3
@@ -119,12 +119,15 @@ def read(path: Path) -> dict[str, Any]:
     """A config as :func:`write` saved it, unchecked; raises :class:`UserError` for a file of another kind."""
     try:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
-        config = {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
-        for group, gone in GONE.items():
-            config[group] = {key: value for key, value in config[group].items() if key not in gone}
-        return config
+        config = {key: value["use"] if key in _GROUPS else value for key, value in saved.items() if key not in GONE[""]}
+        return config | {"reader": kept("reader", config["reader"])}
     except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no saved config.") from error
+
+
+def kept(group: str, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved group without what is :data:`GONE`."""
+    return {key: value for key, value in saved.items() if key not in GONE.get(group, ())}
 
 
 def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> dict[str, Any]:

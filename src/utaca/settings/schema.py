@@ -14,14 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import BeforeValidator, Field
 
-MISSING = "???"
-"""The default of a key that must be set."""
-
-keys = dataclass(config=ConfigDict(extra="forbid"))
-"""Decorator of a class of config keys."""
+from utaca.settings.models import MISSING, keys
 
 SITES = ("attention", "mlp", "residual")
 """Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
