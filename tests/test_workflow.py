@@ -123,8 +123,8 @@ def test_main_job_is_the_default(checkout: Path) -> None:
 
 def test_a_set_is_padded_with_the_corpus_where_it_has_a_length(checkout: Path) -> None:
     asked = ["--config", "tasks=biographies", "suites=reading"]
-    assert "corpus" in planned(checkout, "results/quick-reading/tasks/biographies-4k/scores.parquet", *asked)
-    assert "corpus" not in planned(checkout, "results/quick-reading/tasks/biographies/scores.parquet", *asked)
+    assert "corpus" in planned(checkout, "results/quick/tasks/biographies-4k/scores.parquet", *asked)
+    assert "corpus" not in planned(checkout, "results/quick/tasks/biographies/scores.parquet", *asked)
 
 
 def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> None:

@@ -33,4 +33,3 @@ rule readers:
         code=CODE["readers"],
     script:
         "../scripts/readers.py"
-
