@@ -281,9 +281,11 @@ def test_a_taken_detector_is_what_the_config_says_and_reads_nothing_that_another
 
 def test_a_detector_of_an_unknown_site_is_refused(reader):
     why = "it has no embedding at site head, but at attention, mlp, residual"
-    refused(Detector(replace(SMALL, site="head"), 64, of(reader)), reader, why)
+    settings = replace(SMALL)
+    settings.site = "head"
+    refused(Detector(settings, 64, of(reader)), reader, why)
     with pytest.raises(UserError, match="no embedding at site head"):
-        Detector(replace(SMALL, site="head"), 64).check(make_reader())
+        Detector(settings, 64).check(make_reader())
 
 
 def test_a_detector_of_the_right_reader_is_accepted(reader, tmp_path):
@@ -663,7 +665,7 @@ def test_a_warm_start_goes_on_from_the_weights_given(splits, changes):
     settings = replace(SMALL, **changes)
     initial = [detector for detector, _ in train(settings, *splits, steps=20, seeds=[0, 1])]
     before = [{name: value.clone() for name, value in detector.state_dict().items()} for detector in initial]
-    still = replace(settings, learning_rate=1e-9, start="first", chain=1 + 2 * settings.lstm, dropout=0.3)
+    still = replace(settings, learning_rate=1e-8, start="first", chain=1 + 2 * settings.lstm, dropout=0.3)
     found = [detector for detector, _ in train(still, *splits, steps=5, seeds=[0, 1], initial=initial)]
     for own, start, weights in zip(found, initial, before, strict=True):
         p, expected = (detector.probabilities(token_logits(detector, splits[1])) for detector in (own, start))

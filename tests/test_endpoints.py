@@ -209,7 +209,8 @@ def test_late_answer_is_waited_for_longer_and_a_server_that_stays_late_is_called
     assert len(told) == 1
     assert "(now 1)" in told[0]
     slow = r"2 of 2 .* failed \(2 timeout\).*; the server is too slow for its timeout_s=0.05 and concurrency=64"
-    strict = endpoint(timeout_s=0.05, max_failed=0.5)
+    strict = endpoint(max_failed=0.5)
+    strict.timeout_s = 0.05
     with pytest.raises(UserError, match=slow):
         ask(strict, asked[:2], store=tmp_path / "b.sqlite", description="x")
 

@@ -276,7 +276,7 @@ def test_a_killed_download_leaves_nothing_half(
 
 
 def test_every_task_and_every_file_of_the_papers_sets_is_offered(root: Path) -> None:
-    assert set(TASKS) < set(OFFICIAL)
+    assert set(TASKS) - {"biographies"} < set(OFFICIAL), "which ship"
     offered = {str(file.path(Path())): file.task for file in OFFICIAL.values()}
     assert len(offered) == len(OFFICIAL)
     for name, about in compose({"scale": "smoke", "tasks": "paper", "suites": "ood"}, root)["tasks"]["sets"].items():

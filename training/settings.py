@@ -13,7 +13,7 @@ from utaca.settings import models
 from utaca.settings.schema import Memory
 
 
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Tiny:
     """The tiny reader: its sizes, and the block memory that it is trained for."""
 
@@ -24,7 +24,7 @@ class Tiny:
     kv_heads: int = Field(ge=1)
     intermediate_size: int = Field(ge=8)
     vocabulary: int = Field(ge=300)
-    memory: Memory
+    memory: Memory = Field()
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:
@@ -38,7 +38,7 @@ class Tiny:
             )
 
 
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Adapter:
     """Files of questions that SmolLM2's adapter is tuned on, and of those that are kept out; "" where there is none."""
 
@@ -46,15 +46,15 @@ class Adapter:
     squad_apart: str
 
 
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Settings:
     """Settings of all trainings; ``share`` is that of the steps which are done."""
 
     seed: int
     corpus: str
     share: float = Field(ge=1e-4, le=1.0)
-    tiny: Tiny
-    adapter: Adapter
+    tiny: Tiny = Field()
+    adapter: Adapter = Field()
 
     def steps(self, whole: int) -> int:
         """The share of ``whole`` steps, one at least."""

@@ -21,9 +21,7 @@ def load(settings: schema.Corpus, seed: int, cache: Path) -> list[dict[str, Any]
         return embedded.articles(paper_articles(), seed)
     if settings.source == "folder":
         return folder.articles(settings.path)
-    if settings.source == "wikipedia":
-        return wikipedia.articles(settings, cache)
-    raise UserError(f"corpus.source is {settings.source!r}; set it to embedded, folder or wikipedia")
+    return wikipedia.articles(settings, cache)
 
 
 def check(settings: schema.Corpus) -> None:
@@ -32,5 +30,3 @@ def check(settings: schema.Corpus) -> None:
         folder.articles(settings.path)
     elif settings.source == "wikipedia" and not settings.user_agent.strip():
         raise UserError("corpus.user_agent is empty; say who asks, Wikipedia requires it")
-    elif settings.source not in ("embedded", "wikipedia"):
-        raise UserError(f"corpus.source is {settings.source!r}; set it to embedded, folder or wikipedia")
