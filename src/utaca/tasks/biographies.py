@@ -113,6 +113,7 @@ class Biographies(Task):
                 for fact in row["facts"]
             ]
             told = {"id": name, "split": "", "person": group[0]["person"], "facts": facts}
+            # By the names that the documents had when they were first read, so that they stay the same.
             rng = random.Random(random.Random(f"{SEED}:card:{name}").getrandbits(64))
             text = padder.document(told | {"sentences": [row["text"] for row in group]}, length, rng)["text"]
             found |= {row["id"]: (name, text) for row in group}
