@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import random
 import re
 from collections import Counter
 from itertools import chain
@@ -16,13 +17,16 @@ from conftest import ROOT
 from training.narratives import wordings
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
+from utaca.biographies.handwritten import biographies, handwritten
+from utaca.biographies.padding import Padder
 from utaca.biographies.sentences import abstention, summary
 from utaca.errors import UserError
 from utaca.readers.prompts import Prompts, question
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import write
+from utaca.records.tables import rows as rows_of
 from utaca.settings.schema import TaskSet
-from utaca.tasks.biographies import Biographies, abstains, biographies, found
+from utaca.tasks.biographies import Biographies, abstains, found
 from utaca.tasks.task import Example
 
 BIOGRAPHIES = ROOT / "data" / "biographies" / "handwritten.jsonl"
@@ -143,6 +147,21 @@ def test_what_is_json_is_read(tmp_path: Path, text: str) -> None:
     (tmp_path / "rows.jsonl").write_text("\ufeff" + line, encoding="utf-8")
     (row,) = biographies(tmp_path / "rows.jsonl")
     assert row["text"] == text.replace("\ud83d", "\ufffd")
+
+
+def test_the_test_split_takes_the_first_people_and_six_of_their_facts(
+    rows: list[dict], corpus: Path, prompts: Prompts
+) -> None:
+    found = list(handwritten(BIOGRAPHIES, 3))
+    assert [row["person"] for row in found] == [row["person"] for row in rows[:3]]
+    for row, original in zip(found, rows, strict=False):
+        assert [fact["value"] for fact in row["facts"]] == [fact["value"] for fact in original["facts"][:6]]
+        padder = Padder(rows_of(corpus, "corpus"), lambda text: len(prompts.text(text)), "of the test")
+        document = padder.document(row, 2000, random.Random(0))
+        assert original["text"] in document["text"]
+        assert [place["attribute"] for place in document["evidence"]] == [fact["attribute"] for fact in row["facts"]]
+    with pytest.raises(UserError, match=rf"{len(rows)} biographies, and 1000 are asked for"):
+        list(handwritten(BIOGRAPHIES, 1000))
 
 
 def asked(prompts: Prompts, corpus: Path | None = None, **settings: Any) -> list[Example]:

@@ -93,6 +93,18 @@ def test_the_shipped_run_lacks_nothing(settings: schema.Config) -> None:
     preflight.check(settings, preflight.STAGES)
 
 
+def test_people_of_a_file_need_no_writer_and_are_counted(settings: schema.Config) -> None:
+    def written(path: str) -> schema.Config:
+        scale = replace(settings.scale, test=replace(settings.scale.test, people=path))
+        return replace(settings, scale=scale, writer=replace(settings.writer, name="away", kind="remote"))
+
+    path = "data/biographies/handwritten.jsonl"
+    found = said(written(path), "biographies", "documents")
+    assert found["people"] == f"2 biographies of {path}"
+    assert not [name for name in found if "writer" in name]
+    assert said(written("none.jsonl"), "biographies")["people"].startswith("! none.jsonl cannot be read")
+
+
 def test_a_stage_is_checked_for_what_it_needs_alone(settings: schema.Config) -> None:
     lost = replace(settings, reader=replace(settings.reader, path="none"), corpus=schema.Corpus("x", "folder", "none"))
     preflight.check(lost, {"detectors", "tables", "labels"})

@@ -13,13 +13,14 @@ from training.tiny.validation import ATTRIBUTES, LONGEST, SPLIT, Drawn
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.text import paragraphs
 from utaca.biographies.corpora.topics import paper_articles
+from utaca.biographies.handwritten import biographies
 from utaca.biographies.padding import counter
 from utaca.biographies.people import split_of
 from utaca.biographies.sentences import summary
 from utaca.readers.load import Reader
 from utaca.readers.shelf import load_reader
 from utaca.settings.schema import TaskSet
-from utaca.tasks.biographies import Biographies, biographies
+from utaca.tasks.biographies import Biographies
 
 
 @pytest.fixture(scope="module")

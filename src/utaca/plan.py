@@ -187,6 +187,11 @@ class Plan:
     def corpus_files(self) -> list[str]:
         return prose_files(self.settings.corpus.path)
 
+    @property
+    def people_files(self) -> list[str]:
+        """The biographies of the test split, where people wrote them; of a missing file the checks say so."""
+        return [path for path in [self.size("test").people] if os.path.exists(path)]
+
     def sheet(self, kind: str) -> list[str]:
         """The sheet of "labels" or "scores" that people filled in, if any."""
         return [path for path in [SHEETS[kind]] if os.path.exists(path)]
@@ -195,7 +200,7 @@ class Plan:
     def inputs(self) -> list[str]:
         """Every file that the run takes from outside."""
         sheets = [*self.sheet("labels"), *self.sheet("scores")]
-        return [*self.reader_files, *self.corpus_files, *self.classifier("methods"), *sheets]
+        return [*self.reader_files, *self.corpus_files, *self.people_files, *self.classifier("methods"), *sheets]
 
     # Files of the stages
 

@@ -51,7 +51,8 @@ def check(
     those of the tasks that are made; None: all that the stages ask or learn from. Raises :class:`UserError`, a sentence
     for every fault: what is missing, where it was looked for and what to set.
     """
-    faults = [done.fault for done in findings(settings, stages, here=here, sets=sets) if done.fault]
+    found = findings(settings, stages, here=here, sets=sets)
+    faults = list(dict.fromkeys(done.fault for done in found if done.fault))
     if len(faults) > 1:
         raise UserError("\n- ".join([f"{len(faults)} things are missing:", *faults]))
     if faults:
@@ -87,6 +88,8 @@ def findings(
     # What is decoded of a set counts as a stage of its own, whichever stage it is for.
     wanted = wanted | {"tasks"} if asked else wanted - {"tasks"}
     checks: list[tuple[str, Callable[[], str]]] = []
+    if settings.scale.test.people and wanted & {"biographies", "documents"}:
+        checks.append(("people", lambda: _people(settings.scale.test)))
     if "corpus" in wanted:
         checks.append(("corpus", lambda: _corpus(settings)))
     if wanted & {"documents", *_DECODING}:
@@ -104,6 +107,8 @@ def findings(
         checks.append(("memory", lambda: _memory(settings, wanted, asked)))
     # One request is enough for an endpoint in several roles.
     roles = list(dict.fromkeys(role for stage, role in _ROLES.items() if stage in wanted))
+    if settings.scale.test.people:
+        roles = [role for role in roles if role != "writer"]
     if roles:
         checks.append(("answers", lambda: _answers(settings.answers)))
     while roles:
@@ -124,6 +129,13 @@ def findings(
         except UserError as error:
             unread |= name == "reader"
             yield Finding(name, fault=str(error))
+
+
+def _people(size: schema.SplitSize) -> str:
+    """A file of biographies holds as many as are asked for."""
+    from utaca.biographies.handwritten import handwritten
+
+    return f"{len(list(handwritten(size.people, size.biographies)))} biographies of {size.people}"
 
 
 def _corpus(settings: schema.Config) -> str:
@@ -249,6 +261,7 @@ def _to_fetch(reader: schema.Reader) -> int:
 def _lengths(settings: schema.Config) -> str:
     """The shortest document of a split must hold its longest biography."""
     from utaca.biographies.dataset import biographies, drafts
+    from utaca.biographies.handwritten import handwritten
     from utaca.biographies.padding import counter
     from utaca.biographies.sentences import summary
     from utaca.readers.tokenizer import load_tokenizer
@@ -259,7 +272,9 @@ def _lengths(settings: schema.Config) -> str:
     for split in ("train", "validation", "test"):
         size: schema.SplitSize = getattr(settings.scale, split)
         number = min(size.biographies, _SAMPLE)
-        if split == "test":
+        if size.people:
+            texts = [" ".join(row["sentences"]) for row in handwritten(size.people, size.biographies)]
+        elif split == "test":
             # narratives are longer than these sentences, but not written yet
             texts = [
                 " ".join(summary(attribute, draft.person.name, value) for attribute, value in draft.facts)

@@ -70,7 +70,8 @@ class Drawn:
         self._paragraphs, self._size, self._before, self._seed = list(prose), size, before, seed
 
     def rows(self, kind: str, questions: int) -> list[dict[str, Any]]:
-        """Rows as of :class:`utaca.tasks.biographies.Biography`, which are asked ``questions`` attributes or more."""
+        """Rows as of :class:`utaca.biographies.handwritten.Biography`, which are asked ``questions`` attributes or
+        more."""
         makers = {"summary": self._summary, "natural": self._natural, "absent": self._absent}
         crowd, found, asked = people(SPLIT, self._seed), [], 0
         for number in count():

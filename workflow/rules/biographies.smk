@@ -27,6 +27,8 @@ rule draw_biographies:
 
 
 rule write_biographies:
+    input:
+        PLAN.people_files,
     output:
         biographies=PLAN.biographies("test"),
         usage=PLAN.usage(PLAN.biographies("test")),
@@ -41,6 +43,7 @@ rule write_biographies:
         code=CODE["write_biographies"],
         seed=SETTINGS.seed,
         number=PLAN.size("test").biographies,
+        people=PLAN.size("test").people,
         writer=IDENTITY["writer"],
     script:
         "../scripts/write_biographies.py"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from utaca.readers.gguf import is_gguf
 from utaca.records import atomic_path
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.registry import ENTRIES, Files
@@ -135,15 +136,18 @@ def endpoint_in_words(endpoint: schema.Endpoint) -> str:
 
 def what_is_synthetic(config: schema.Config) -> str:
     """What in a run is made up or stands in for something else, and where the paper's figures come from."""
-    synthetic = ["All people and facts are fictitious and drawn by the pipeline."]
+    people = config.scale.test.people
+    told = f"those of the test split were written by hand ({people})" if people else "drawn by the pipeline"
+    synthetic = [f"All people and facts are fictitious and {told}."]
     if config.corpus.source == "embedded":
         synthetic.append("The padding is synthetic prose that ships with the project, not natural text.")
-    built_in = [role for role in ("writer", "labeller", "judge") if getattr(config, role).kind == "reference"]
+    roles = ("labeller", "judge") if people else ("writer", "labeller", "judge")
+    built_in = [role for role in roles if getattr(config, role).kind == "reference"]
     if built_in:
         synthetic.append(
             f"The built-in reference endpoint, rules and no language model, stands in as {' and '.join(built_in)}."
         )
-    if "data/readers/" in config.reader.path:
+    if "data/readers/" in config.reader.path and not is_gguf(config.reader.path):
         synthetic.append("The reader is a small model that ships with the project, trained on this task.")
     synthetic.append("The paper's figures stand beside as reference; they come from its own models and data.")
     return " ".join(synthetic)

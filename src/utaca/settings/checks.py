@@ -101,6 +101,7 @@ def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
     splits = [(f"scale.{split}", getattr(config.scale, split)) for split in ("train", "validation", "test")]
     unsound = [fault for path, split in splits for fault in _split_faults(split, path)]
     yield from unsound
+    yield from _people_faults(config)
     yield from _reader_faults(config.reader)
     yield from _corpus_faults(config.corpus)
     for role in ROLES:
@@ -140,6 +141,17 @@ def _split_faults(split: schema.SplitSize, path: str) -> Iterator[str]:
         yield f"{path}.budgets is {split.budgets} but must be ascending, distinct, and at least 1 each."
     if not split.evidence or len(set(split.evidence) & set(schema.EVIDENCE)) < len(split.evidence):
         yield f"{path}.evidence is {split.evidence} but must name some of {', '.join(schema.EVIDENCE)}, each once."
+
+
+def _people_faults(config: schema.Config) -> Iterator[str]:
+    for split in ("train", "validation"):
+        if people := getattr(config.scale, split).people:
+            yield f"scale.{split}.people is {people}, but the test split alone takes a file; set scale.test.people."
+    if config.scale.test.people and config.documents != "paper":
+        yield (
+            f"documents is {config.documents} but scale.test.people is set, and sentences of a file stay as they are; "
+            "set documents=paper."
+        )
 
 
 def _reader_faults(reader: schema.Reader) -> Iterator[str]:

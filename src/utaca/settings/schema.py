@@ -104,6 +104,11 @@ class SplitSize:
         "what is left of the sentences that state the facts asked for, a trajectory each: complete, partial (half of "
         "the facts, or of the only one), missing; operating points are decoded under complete evidence alone",
     )
+    people: Text = setting(
+        "",
+        "JSONL file of biographies written by hand, as data/biographies/handwritten.jsonl; the first so many are asked "
+        "for six facts each (test); empty: people are drawn",
+    )
 
     @property
     def trajectories(self) -> int:

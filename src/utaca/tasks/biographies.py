@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
+from utaca.biographies.handwritten import MEND, Biography, biographies
 from utaca.biographies.padding import Padder
 from utaca.data_files import root
 from utaca.errors import UserError
@@ -22,7 +21,7 @@ from utaca.judging.cas import extract
 from utaca.judging.strings import normalise
 from utaca.readers.prompts import Prompts, question
 from utaca.records.tables import rows as rows_of
-from utaca.records.texts import Filled, checked, records
+from utaca.records.texts import records
 from utaca.reference.statements import in_free_words
 from utaca.settings.schema import TaskSet
 from utaca.tasks.task import Example, Task
@@ -34,23 +33,6 @@ FURTHER_WORDS, FREE_WORDS = 4, 16
 """A value is found where an answer gives it with at most so many further words: in the pattern asked for, or as a bare
 value; and in sentences of free words that state the attribute."""
 SEED = 0
-_MEND = "mend it, or name another JSONL file of biographies"
-
-
-class _Fact(TypedDict):
-    attribute: Filled
-    value: Filled
-    also: list[str]
-
-
-class Biography(TypedDict):
-    """A handwritten biography: its ``facts``, and the attributes that are ``absent`` from its text."""
-
-    id: Filled
-    person: Filled
-    text: Filled
-    facts: list[_Fact]
-    absent: list[Filled]
 
 
 class Biographies(Task):
@@ -92,7 +74,7 @@ class Biographies(Task):
         return 100 * sum(_scored(prediction, **fact) for fact in facts) / len(facts)
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
-        return sum(1 for _ in records(files["rows"], _MEND)) == self.rows
+        return sum(1 for _ in records(files["rows"], MEND)) == self.rows
 
     def _texts(
         self, rows: Sequence[Biography], length: int, corpus: Path | None, prompts: Prompts
@@ -118,23 +100,6 @@ class Biographies(Task):
             text = padder.document(told | {"sentences": [row["text"] for row in group]}, length, rng)["text"]
             found |= {row["id"]: (name, text) for row in group}
         return found
-
-
-def biographies(path: str | Path) -> list[Biography]:
-    """Biographies of a JSONL file; :class:`UserError` for a missing file and for rows of another form."""
-    found: dict[str, Biography] = {}
-    for where, record in records(path, _MEND):
-        row = checked(Biography, record, where, _MEND)
-        if missing := [fact["value"] for fact in row["facts"] if fact["value"] not in row["text"]]:
-            raise UserError(f"{where} has the value {missing[0]!r}, which its text has not; {_MEND}")
-        names = [*(fact["attribute"] for fact in row["facts"]), *row["absent"]]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise UserError(f"{where} has the attribute {twice[0]!r} twice; {_MEND}")
-        if found.setdefault(row["id"], row) is not row:
-            raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {_MEND}")
-    if not found:
-        raise UserError(f"{path} has no biographies; {_MEND}")
-    return list(found.values())
 
 
 def _examples(row: Biography, document: str, text: str, settings: TaskSet, style: str) -> Iterator[Example]:

@@ -1,0 +1,64 @@
+"""Biographies that people wrote by hand: a JSONL file, a :class:`Biography` a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from utaca.errors import UserError
+from utaca.records.texts import Filled, checked, records
+from utaca.sizes import FACTS
+
+MEND = "mend it, or name another JSONL file of biographies"
+WRITER = "people"
+"""Who wrote them, in rows of schema "biographies"."""
+
+
+class _Fact(TypedDict):
+    attribute: Filled
+    value: Filled
+    also: list[str]
+
+
+class Biography(TypedDict):
+    """A handwritten biography: its ``facts``, and the attributes that are ``absent`` from its text."""
+
+    id: Filled
+    person: Filled
+    text: Filled
+    facts: list[_Fact]
+    absent: list[Filled]
+
+
+def biographies(path: str | Path) -> list[Biography]:
+    """Biographies of a JSONL file; :class:`UserError` for a missing file and for rows of another form."""
+    found: dict[str, Biography] = {}
+    for where, record in records(path, MEND):
+        row = checked(Biography, record, where, MEND)
+        if missing := [fact["value"] for fact in row["facts"] if fact["value"] not in row["text"]]:
+            raise UserError(f"{where} has the value {missing[0]!r}, which its text has not; {MEND}")
+        names = [*(fact["attribute"] for fact in row["facts"]), *row["absent"]]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{where} has the attribute {twice[0]!r} twice; {MEND}")
+        if found.setdefault(row["id"], row) is not row:
+            raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {MEND}")
+    if not found:
+        raise UserError(f"{path} has no biographies; {MEND}")
+    return list(found.values())
+
+
+def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
+    """Rows of schema "biographies" of the test split: the first ``count`` of a file, each text one piece.
+
+    A row has its first six facts. Raises :class:`UserError` as :func:`biographies` does, and where there are fewer.
+    """
+    found = biographies(path)
+    if len(found) < count:
+        raise UserError(f"{path} has {len(found)} biographies, and {count} are asked for; ask for fewer")
+    for row in found[:count]:
+        facts = [{"attribute": fact["attribute"], "value": fact["value"]} for fact in row["facts"][: FACTS["test"]]]
+        told = {"person": row["person"], "locale": "", "facts": facts, "sentences": [row["text"]], "writer": WRITER}
+        yield {"id": row["id"], "split": "test", **told}
