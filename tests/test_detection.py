@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,14 +22,14 @@ from small import make_reader, some_tokens
 
 from utaca.decoding.loop import Decoding, generate
 from utaca.decoding.policies import Set, Sub, parse
-from utaca.detection.detector import Detector, load
+from utaca.detection.detector import BLOCKS, SIGNAL_WIDTH, WIDTH, Detector, load
 from utaca.detection.training.data import Sequences, columns, joined
 from utaca.detection.training.data import sequences as shown
 from utaca.detection.training.layers import Noise, lstm
 from utaca.detection.training.losses import bayes_risk, cross_entropy, divergence, evidential
 from utaca.detection.training.metrics import calibration_error, caught, detection_metrics, reliability
 from utaca.detection.training.network import Network
-from utaca.detection.training.training import train
+from utaca.detection.training.training import CLASS_WEIGHTS, train
 from utaca.detection.training.verdicts import (
     detections,
     fit_heuristics,
@@ -47,7 +48,21 @@ from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, Origin, read, reader_of, trajectory_schema, write
 from utaca.settings import schema
 
-SMALL = schema.Detector(width=16, signal_width=8, blocks=1, learning_rate=1e-2, evaluate_every=50)
+SMALL = schema.Detector()
+TRAINING = "utaca.detection.training.training"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_and_soon_trained() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("detector", "training.network"):
+            for name, value in (("WIDTH", 16), ("SIGNAL_WIDTH", 8), ("BLOCKS", 1)):
+                patch.setattr(f"utaca.detection.{module}.{name}", value)
+        patch.setattr(f"{TRAINING}.LEARNING_RATE", 1e-2)
+        patch.setattr(f"{TRAINING}.EVALUATE_EVERY", 50)
+        yield
+
+
 DIRECTIONS = np.eye(8)[:3] * 2
 
 
@@ -113,7 +128,9 @@ VARIANTS = [{}, {"lstm": False}, {"signals": []}, {"embedding": False}, {"classe
 
 
 @pytest.mark.parametrize("changes", [*VARIANTS, {"signals": ["margin", "retrieval"]}])
-def test_parameter_count_is_the_papers(changes):
+def test_parameter_count_is_the_papers(changes, monkeypatch):
+    for name, value in (("WIDTH", WIDTH), ("SIGNAL_WIDTH", SIGNAL_WIDTH), ("BLOCKS", BLOCKS)):
+        monkeypatch.setattr(f"utaca.detection.detector.{name}", value)
     shape = replace(schema.Detector(), **changes)
     d, w, inner, c = 4096, 64, 32, shape.classes
     expected = 3 * ((w * 2 * w + 2 * w) + (2 * w * w + w)) + w * c + c
@@ -129,7 +146,7 @@ def reference(detector: Detector, signals: torch.Tensor, embedding: torch.Tensor
     def linear(name, x):
         return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
 
-    fused = torch.zeros(len(signals), settings.width)
+    fused = torch.zeros(len(signals), detector.head.in_features)
     if settings.embedding:
         fused = fused + gelu(linear("embedding_encoder.0", embedding / embedding.norm(dim=-1, keepdim=True)))
     for place, name in enumerate(settings.signals):
@@ -137,15 +154,15 @@ def reference(detector: Detector, signals: torch.Tensor, embedding: torch.Tensor
             f"signal_encoders.{name}.2", gelu(linear(f"signal_encoders.{name}.0", signals[:, [place]]))
         )
     if settings.lstm:
-        recurrent = torch.nn.LSTM(settings.width, settings.width)
+        recurrent = torch.nn.LSTM(*[detector.head.in_features] * 2)
         recurrent.load_state_dict({name: weights[f"lstm.{name}"] for name in recurrent.state_dict()})
         fused = recurrent(fused)[0]
-    for block in range(settings.blocks):
+    for block in range(len(detector.blocks)):
         fused = fused + linear(f"blocks.{block}.back", gelu(linear(f"blocks.{block}.wide", fused)))
     return linear("head", fused).detach()
 
 
-@pytest.mark.parametrize("changes", [*VARIANTS, {"blocks": 0}, {"signals": ["retrieval", "margin"]}])
+@pytest.mark.parametrize("changes", [*VARIANTS, {"signals": ["retrieval", "margin"]}])
 def test_steps_and_whole_sequences_equal_the_reference(changes):
     torch.manual_seed(0)
     settings = replace(schema.Detector(), **changes)
@@ -269,14 +286,14 @@ def test_a_taken_detector_is_what_the_config_says_and_reads_nothing_that_another
     own, other = of(reader), Origin("other", "0123")
     blind = replace(SMALL, embedding=False)
     Detector(SMALL, 64, own).check_taken(SMALL, own, "a")
-    Detector(blind, 0, other).check_taken(replace(blind, learning_rate=0.1), own, "a")
+    Detector(blind, 0, other).check_taken(replace(blind, chain=3), own, "a")
     with pytest.raises(
         UserError, match=r"^a reads embeddings of reader other \(0123\), which reader .* \(embedding: f"
     ):
         Detector(SMALL, 64, other).check_taken(SMALL, own, "a")
-    told = f"a has width {SMALL.width}, but the config {SMALL.width + 1}; set detectors.*.width to {SMALL.width}"
+    told = "a has lstm True, but the config False; set detectors.*.lstm to True"
     with pytest.raises(UserError, match=f"^{re.escape(told)}$"):
-        Detector(blind, 0, other).check_taken(replace(blind, width=SMALL.width + 1), own, "a")
+        Detector(blind, 0, other).check_taken(replace(blind, lstm=False), own, "a")
 
 
 def test_a_detector_of_an_unknown_site_is_refused(reader):
@@ -408,13 +425,14 @@ def test_chains_of_validation_hold_every_token_once_and_part_neighbours():
     assert (chained - token_logits(detector, data)).abs().max() > 1e-3, "the LSTM remembers the answer before"
 
 
-def test_a_detector_trained_on_chains_does_not_take_length_for_failure():
+def test_a_detector_trained_on_chains_does_not_take_length_for_failure(monkeypatch):
     """Here an answer fails from its sixth token on, whatever the embedding. Alone, answers teach that late is wrong."""
     trajectories, labels = tables(120, 1)
     late = trajectories["step"].to_numpy() >= 5
     labels = labels.set_column(labels.schema.get_field_index("label"), labels.schema.field("label"),
                                pa.array(np.where(late, 0, 1), labels.schema.field("label").type))  # fmt: skip
-    data, settings = shown(trajectories, labels, SMALL), replace(SMALL, class_weights=[1.0, 1.0, 1.0])
+    data, settings = shown(trajectories, labels, SMALL), SMALL
+    monkeypatch.setattr(f"{TRAINING}.CLASS_WEIGHTS", (1.0, 1.0, 1.0))
     alarms = {}
     for chain in (1, 6):
         ((detector, _),) = train(replace(settings, chain=chain), data, data, steps=200, seeds=[0])
@@ -586,7 +604,7 @@ def test_curve_keeps_the_earliest_best(trained):
     best = max(row["f1"] for row in curve)
     assert detector.facts["kept_step"] == next(row["step"] for row in curve if row["f1"] == best)
     assert [row["step"] for row in curve if row["kept"]][-1] == detector.facts["kept_step"]
-    assert curve[-1]["learning_rate"] == pytest.approx(SMALL.learning_rate * (1 + math.cos(math.pi * 149 / 150)) / 2)
+    assert curve[-1]["learning_rate"] == pytest.approx(1e-2 * (1 + math.cos(math.pi * 149 / 150)) / 2)
 
 
 def test_last_step_is_evaluated(splits):
@@ -643,7 +661,7 @@ def test_failed_labels_never_touch_training(splits):
     assert (batch.label < 0).any()
     for loss in (cross_entropy, lambda *given: evidential(*given, 10)):
         logits = torch.randn(len(batch.label), 2, requires_grad=True)
-        loss(logits, batch.label, torch.tensor(SMALL.class_weights)).backward()
+        loss(logits, batch.label, torch.tensor(CLASS_WEIGHTS)).backward()
         assert (logits.grad[batch.label < 0] == 0).all()
         assert (logits.grad[batch.label >= 0].abs().sum(dim=-1) > 0).all()
 
@@ -661,12 +679,14 @@ def test_one_sided_data_is_refused(splits, only, message):
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_a_warm_start_goes_on_from_the_weights_given(splits, changes):
+def test_a_warm_start_goes_on_from_the_weights_given(splits, changes, monkeypatch):
     settings = replace(SMALL, **changes)
     initial = [detector for detector, _ in train(settings, *splits, steps=20, seeds=[0, 1])]
     before = [{name: value.clone() for name, value in detector.state_dict().items()} for detector in initial]
-    still = replace(settings, learning_rate=1e-8, start="first", chain=1 + 2 * settings.lstm, dropout=0.3)
-    found = [detector for detector, _ in train(still, *splits, steps=5, seeds=[0, 1], initial=initial)]
+    still = replace(settings, start="first", chain=1 + 2 * settings.lstm)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{TRAINING}.LEARNING_RATE", 1e-8)
+        found = [detector for detector, _ in train(still, *splits, steps=5, seeds=[0, 1], initial=initial)]
     for own, start, weights in zip(found, initial, before, strict=True):
         p, expected = (detector.probabilities(token_logits(detector, splits[1])) for detector in (own, start))
         torch.testing.assert_close(p, expected, atol=1e-5, rtol=0)
@@ -681,7 +701,6 @@ def test_a_warm_start_goes_on_from_the_weights_given(splits, changes):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"width": 32}, "width is 32 but 16"),
         ({"classes": 2}, "classes is 2 but 3"),
         ({"lstm": False}, "lstm is False but True"),
         ({"signals": ["margin", "retrieval"]}, "signals is .* but "),
@@ -734,11 +753,6 @@ def test_half_of_every_batch_is_of_each_set(splits, monkeypatch):
 def test_a_threshold_for_a_budget_needs_the_policy(splits):
     with pytest.raises(UserError, match=r"give sub\.16 as update"):
         train(replace(SMALL, decision="budget"), *splits, steps=1, seeds=[0])
-
-
-def test_impossible_weights_are_refused(splits):
-    with pytest.raises(UserError, match="class_weights"):
-        alone(replace(SMALL, class_weights=[1.0, 0.05]), splits, steps=1, seed=0)
 
 
 # Files and verdicts

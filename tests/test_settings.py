@@ -99,9 +99,17 @@ def test_option_and_keys_together(root: Path) -> None:
     # Snakemake hands over all nested values as text.
     composed = compose({"judge": {"use": "gpt_oss_120b", "base_url": "http://gpu7:1/v1", "seed": "3"}}, root)
     assert (composed["judge"]["base_url"], composed["judge"]["seed"]) == ("http://gpu7:1/v1", 3)
-    typed = compose({"detectors": {"utaca": {"lstm": "false", "class_weights": ["1", "2", "3"]}}, "seed": "5"}, root)
+    typed = compose(
+        {"detectors": {"utaca": {"lstm": "false", "chain": "1", "signals": ["entropy"]}}, "seed": "5"}, root
+    )
     utaca = typed["detectors"]["utaca"]
-    assert (utaca["lstm"], utaca["class_weights"], utaca["width"], typed["seed"]) == (False, [1, 2, 3], 64, 5)
+    assert (utaca["lstm"], utaca["chain"], utaca["signals"], utaca["site"], typed["seed"]) == (
+        False,
+        1,
+        ["entropy"],
+        "attention",
+        5,
+    )
 
 
 @pytest.mark.parametrize("path", ["/a b/it's.jsonl", "articles.parquet", "prose/"])
@@ -174,7 +182,7 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
         ({"plan": {"secondary": ["utaca-K4-sub1"]}}, "plan.secondary is given but plan.primary is empty"),
         ({"generation": {"seeds": "9"}}, "generation.seeds is 9 but must be at most scale.detector_seeds, which is 8"),
         ({"jugde": "x"}, "unknown config key jugde; did you mean judge?"),
-        ({"detectors": {"mine": {"lerning_rate": "1"}}}, "did you mean detectors.mine.learning_rate?"),
+        ({"detectors": {"mine": {"decison": "1"}}}, "did you mean detectors.mine.decision?"),
         ({"reader": {"memory": {"n_int": "1"}}}, "did you mean reader.memory.n_init?"),
         ({"judge": "nope"}, "judge is one of gpt_oss_120b, reference"),
         ({"judge": {"base_url": "http://gpu7:8/v1"}}, "'judge={use: gpt_oss_120b, base_url: http://gpu7:8/v1}'"),
@@ -202,11 +210,11 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
         ({"judge": ["reference", "gpt_oss_120b"]}, "judge must be"),
         ({"seed": "x"}, "seed"),
         ({"seed": {"a": "1"}}, "seed"),
-        ({"detectors": {"mine": {"learning_rate": "fast"}}}, "detectors.mine.learning_rate"),
+        ({"detectors": {"mine": {"chain": "long"}}}, "detectors.mine.chain"),
         ({"scale": {"use": "smoke", "detector_steps": "3.5"}}, "scale.detector_steps"),
         (
-            {"detectors": {"mine": {"dropout": "3"}}},
-            "detectors.mine.dropout is 3 but must be a number at least 0.0 and at most 0.99",
+            {"judge": {"temperature": "3"}},
+            "judge.temperature is 3 but must be a number at least 0.0 and at most 2.0",
         ),
         ({"reader": {"dtype": "int4"}}, 'reader.dtype is \'int4\' but must be one of "auto", "float32", "bfloat16"'),
         ({"scale": {"test": {"tokens": ["9", "3"]}}}, "scale.test.tokens is [9, 3]"),
@@ -235,7 +243,6 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
         ({"detectors": {"mine": {"target": {"policy": "add.1"}}}}, "detectors.mine.target.policy"),
         ({"trajectories": {"expanded": "1"}}, "trajectories.expanded is 1 but must be above the budgets, which go"),
         ({"trajectories": {"sites": ["mpl"]}}, "trajectories.sites names 'mpl'"),
-        ({"detectors": {"mine": {"class_weights": ["1", "1"]}}}, "detectors.mine.class_weights"),
         ({"detectors": {"mine": {"chain": "6", "lstm": "false"}}}, "detectors.mine.chain is 6 but without an LSTM"),
         ({"detectors": {"mine": {"start": "yours"}}}, "detectors.mine.start is 'yours' but must name another"),
         ({"detectors": {"mine": {"start": "mine"}}}, "detectors.mine.start is 'mine' but must name another"),
@@ -244,8 +251,8 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
             "detectors.mine.start is yours, which itself starts from utaca",
         ),
         (
-            {"detectors": {"mine": {"start": "utaca", "width": "8"}}},
-            "detectors.mine.width is 8 but must be 64, as in the variant that it starts from, utaca",
+            {"detectors": {"mine": {"start": "utaca", "lstm": "false"}}},
+            "detectors.mine.lstm is False but must be True, as in the variant that it starts from, utaca",
         ),
         ({"detectors": {"mine": {"sets": ["qa"]}}}, "detectors.mine.sets names 'qa', but tasks.sets are"),
         (

@@ -162,7 +162,7 @@ def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent:
 
 
 def test_every_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> None:
-    own = "detectors={use: paper, mine: {lstm: false, class_weights: [1.0, 1.0, 1.0]}}"
+    own = "detectors={use: paper, mine: {lstm: false, chain: 1, signals: [margin, entropy]}}"
     jobs = planned(checkout, "results/quick/tables/triggers.csv", "--config", "run=quick", own)
     trained = {name.removeprefix("train_detector ") for name in jobs if name.startswith("train_detector")}
     assert {"utaca", "two_way", "margin", "mlp", "evidential", "needed", "retrieval", "budget", "mine"} <= trained

@@ -28,19 +28,25 @@ if TYPE_CHECKING:
     from utaca.readers.load import Reader
 
 
+WIDTH, SIGNAL_WIDTH = 64, 32
+"""Width of the hidden vector (d_model), and of a signal's encoder."""
+BLOCKS, EXPANSION = 3, 2
+"""Residual blocks of the head, and how many times as wide a block is inside (paper, table of hyperparameters)."""
+
+
 class DetectorState(NamedTuple):
     """State of the LSTM after the tokens so far of ``B`` answers."""
 
-    hidden: Tensor  # [B, width]
-    cell: Tensor  # [B, width]
+    hidden: Tensor  # [B, WIDTH]
+    cell: Tensor  # [B, WIDTH]
 
 
 class ResidualBlock(nn.Module):
     """h + W2 GELU(W1 h + b1) + b2."""
 
-    def __init__(self, width: int, expansion: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.wide, self.back = nn.Linear(width, expansion * width), nn.Linear(expansion * width, width)
+        self.wide, self.back = nn.Linear(WIDTH, EXPANSION * WIDTH), nn.Linear(EXPANSION * WIDTH, WIDTH)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return hidden + self.back(functional.gelu(self.wide(hidden)))
@@ -61,7 +67,7 @@ class Detector(nn.Module):
         self.settings, self.input_width, self.reader = settings, input_width, reader
         self.thresholds = {"argmax": 0.0}
         self.facts: dict[str, Any] = {}
-        width, inner = settings.width, settings.signal_width
+        width, inner = WIDTH, SIGNAL_WIDTH
         if settings.embedding:
             self.embedding_encoder = nn.Sequential(nn.Linear(input_width, width), nn.GELU())
         self.signal_encoders = nn.ModuleDict(
@@ -69,7 +75,7 @@ class Detector(nn.Module):
         )
         if settings.lstm:
             self.lstm = nn.LSTM(width, width, batch_first=True)
-        self.blocks = nn.Sequential(*(ResidualBlock(width, settings.expansion) for _ in range(settings.blocks)))
+        self.blocks = nn.Sequential(*(ResidualBlock() for _ in range(BLOCKS)))
         self.head = nn.Linear(width, settings.classes)
 
     def check(self, reader: Reader) -> None:
@@ -111,7 +117,7 @@ class Detector(nn.Module):
             )
 
     def encode(self, signals: Tensor, embedding: Tensor) -> Tensor:
-        """z [..., width], the sum of the encoded ``embedding`` [..., D] and of the encoded ``signals`` [..., n].
+        """z [..., WIDTH], the sum of the encoded ``embedding`` [..., D] and of the encoded ``signals`` [..., n].
 
         Both are brought to the detector's device and precision; embeddings are normalised to length 1.
         """
@@ -134,7 +140,7 @@ class Detector(nn.Module):
 
     def initial_state(self, batch: int) -> DetectorState:
         """The state before the first token of ``batch`` answers."""
-        zeros = self.head.weight.new_zeros(batch, self.settings.width)
+        zeros = self.head.weight.new_zeros(batch, WIDTH)
         return DetectorState(zeros, zeros)
 
     @torch.no_grad()

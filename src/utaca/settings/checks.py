@@ -265,11 +265,6 @@ def _detector_faults(detector: schema.Detector, path: str) -> Iterator[str]:
         yield f"{path}.classes is {detector.classes} but {key} knows two classes; set it to 2."
     if detector.chain > 1 and not detector.lstm:
         yield f"{path}.chain is {detector.chain} but without an LSTM answers have no length; set it to 1."
-    if len(detector.class_weights) != 3 or min(detector.class_weights) < 0 or not any(detector.class_weights):
-        yield (
-            f"{path}.class_weights is {detector.class_weights} but must be three weights of at least 0, not all of "
-            "them 0 (a detector of two classes uses them too)."
-        )
     if detector.mixed and not detector.sets:
         yield f"{path}.mixed is true but {path}.sets is empty; name the sets of tasks that it learns from beside."
     yield from _policy_faults(

@@ -360,16 +360,6 @@ class Detector:
         "pass a threshold chosen on validation: youden, for the best balanced accuracy; budget, for target",
     )
     target: Target = setting(Target(), "mean budget aimed at (decision=budget)")
-    width: Whole = setting(64, "d_model", minimum=1)
-    signal_width: Whole = setting(32, "inner width of a signal's encoder", minimum=1)
-    blocks: Whole = setting(3, "residual blocks of the head", minimum=0)
-    expansion: Whole = setting(2, "expansion of a residual block", minimum=1)
-    embedding_dropout: Number = setting(0.5, "dropout of the embedding encoder", minimum=0.0, maximum=0.99)
-    dropout: Number = setting(0.1, "dropout of signal encoders and residual blocks", minimum=0.0, maximum=0.99)
-    class_weights: list[Number] = setting([1.0, 0.05, 1.0], "loss weights of hallucinated, correct, unknown")
-    learning_rate: Number = setting(1e-3, "Adam's initial rate, annealed to 0 by a cosine", minimum=1e-8)
-    batch_size: Whole = setting(16, "trajectories a step", minimum=1)
-    evaluate_every: Whole = setting(100, "steps between validations; the best validation F1 is kept", minimum=1)
     start: Text = setting("", "variant whose weights of the same seed it starts from; empty: random weights")
     taken: Text = setting(
         "",
@@ -390,18 +380,7 @@ class Detector:
     def differing(self, other: Detector) -> str:
         """The first key, by name, in which two variants differ such that the weights of one mean nothing to the other;
         "" where there is none."""
-        keys = (
-            "blocks",
-            "classes",
-            "embedding",
-            "expansion",
-            "kind",
-            "lstm",
-            "signal_width",
-            "signals",
-            "site",
-            "width",
-        )
+        keys = ("classes", "embedding", "kind", "lstm", "signals", "site")
         return next((key for key in keys if getattr(self, key) != getattr(other, key)), "")
 
 

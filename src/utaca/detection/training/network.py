@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from utaca.detection.detector import Detector
+from utaca.detection.detector import BLOCKS, EXPANSION, SIGNAL_WIDTH, WIDTH, Detector
 from utaca.detection.training.data import Batch, Sequences
 from utaca.detection.training.layers import Noise, linear, lstm
+
+EMBEDDING_DROPOUT, DROPOUT = 0.5, 0.1
+"""Dropout of the embedding's encoder, and of signal encoders and residual blocks."""
 
 
 class Network:
@@ -38,17 +41,14 @@ class Network:
     @property
     def dropped_width(self) -> int:
         """Elements of a token that dropout is drawn for, in all layers together."""
-        s = self.settings
-        embedding = s.width if s.embedding and s.embedding_dropout else 0
-        return embedding + (
-            (len(s.signals) * s.signal_width + s.blocks * (s.expansion + 1) * s.width) if s.dropout else 0
-        )
+        embedding = WIDTH if self.settings.embedding else 0
+        return embedding + len(self.settings.signals) * SIGNAL_WIDTH + BLOCKS * (EXPANSION + 1) * WIDTH
 
     def __call__(self, batch: Batch, noise: Noise | None = None) -> Tensor:
         """Class logits [S, M, C] of S batches side by side, with dropout where ``noise`` is given."""
 
         def drop(x: Tensor, rate: float) -> Tensor:
-            return x if noise is None or rate == 0 else noise(x, rate)
+            return x if noise is None else noise(x, rate)
 
         settings, parts = self.settings, []
         if settings.embedding:
@@ -56,17 +56,17 @@ class Network:
             length = torch.linalg.vector_norm(batch.embedding, dim=-1, keepdim=True).clamp_min(1e-12)
             weight, bias = (self.weights[f"embedding_encoder.0.{kind}"] for kind in ("weight", "bias"))
             encoded = (batch.embedding @ weight.mT) * (1 / length) + bias[:, None]
-            parts.append(drop(gelu(encoded), settings.embedding_dropout))
+            parts.append(drop(gelu(encoded), EMBEDDING_DROPOUT))
         for place, name in enumerate(settings.signals):
             inner = gelu(self._linear(f"signal_encoders.{name}.0", batch.signals[..., place : place + 1]))
-            parts.append(self._linear(f"signal_encoders.{name}.2", drop(inner, settings.dropout)))
+            parts.append(self._linear(f"signal_encoders.{name}.2", drop(inner, DROPOUT)))
         hidden = sum(parts[1:], parts[0])
         if settings.lstm:
             names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             hidden = lstm(hidden, batch.sizes, *(self.weights[f"lstm.{name}_l0"] for name in names))
-        for block in range(settings.blocks):
-            inner = drop(gelu(self._linear(f"blocks.{block}.wide", hidden)), settings.dropout)
-            hidden = hidden + drop(self._linear(f"blocks.{block}.back", inner), settings.dropout)
+        for block in range(BLOCKS):
+            inner = drop(gelu(self._linear(f"blocks.{block}.wide", hidden)), DROPOUT)
+            hidden = hidden + drop(self._linear(f"blocks.{block}.back", inner), DROPOUT)
         return self._linear("head", hidden)
 
     @torch.no_grad()

@@ -22,6 +22,13 @@ from utaca.records import Origin, progress
 from utaca.records.schemas import CORRECT
 from utaca.settings import schema
 
+CLASS_WEIGHTS = (1.0, 0.05, 1.0)
+"""Weights in the loss of hallucinated, correct, unknown (paper, appendix "Training Details")."""
+LEARNING_RATE, BATCH = 1e-3, 16
+"""Adam's initial rate, and trajectories a step."""
+EVALUATE_EVERY = 100
+"""Steps between validations."""
+
 
 def train(
     settings: schema.Detector,
@@ -39,9 +46,9 @@ def train(
     """Train a detector for every seed, all of them side by side, on the CPU.
 
     Adam without weight decay, its rate annealed to 0 by a cosine over ``steps``; no early stopping. A batch is
-    ``settings.batch_size`` trajectories, every ``settings.chain`` of them put end to end as one. The training set is
+    :data:`BATCH` trajectories, every ``settings.chain`` of them put end to end as one. The training set is
     gone through again and again, each time in a new random order; a batch may hold the end of one pass and the start of
-    the next. Validation, in chains too, takes place every ``settings.evaluate_every`` steps and after the last. A seed
+    the next. Validation, in chains too, takes place every :data:`EVALUATE_EVERY` steps and after the last. A seed
     keeps its weights with the best validation F1 of the uncertain class, the earliest of equals; for these, thresholds
     are chosen on the validation set (:mod:`utaca.detection.training.verdicts`).
 
@@ -69,26 +76,26 @@ def train(
     sizes = [len(own) for own in (train, beside) if own is not None]
     train = train if beside is None else joined(train, beside)
     _check(train, validation)
-    weights = torch.tensor(settings.class_weights, dtype=torch.float32)
-    order = torch.stack([_order(sizes, steps * settings.batch_size, seed) for seed in seeds])
-    order = order.view(len(seeds), steps, settings.batch_size)
+    weights = torch.tensor(CLASS_WEIGHTS, dtype=torch.float32)
+    order = torch.stack([_order(sizes, steps * BATCH, seed) for seed in seeds])
+    order = order.view(len(seeds), steps, BATCH)
     begun = [_initial(settings, train.width, reader, seed) for seed in seeds]
     if initial is not None:
         for detector, start in zip(begun, initial, strict=True):
             _start(detector, start)
     network = Network(begun)
     generators = [_generator(seed, "dropout") for seed in seeds]
-    optimiser = torch.optim.Adam(network.weights.values(), lr=settings.learning_rate, fused=True)
+    optimiser = torch.optim.Adam(network.weights.values(), lr=LEARNING_RATE, fused=True)
     curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
     best: list[Kept] = [Kept() for _ in seeds]
     losses = []
     for done in progress(range(1, steps + 1), total=steps, unit="step", description=description):
-        rate = settings.learning_rate * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
+        rate = LEARNING_RATE * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
         optimiser.param_groups[0]["lr"] = rate
         batch = train.batch(order[:, done - 1], settings.chain)
         logits = network(batch, Noise(generators, batch.position < train.n_tokens, network.dropped_width))
         if settings.kind == "evidential":
-            passes = (done - 1) * settings.batch_size // len(train)
+            passes = (done - 1) * BATCH // len(train)
             loss = evidential(logits, batch.label, weights, passes)
         else:
             loss = cross_entropy(logits, batch.label, weights)
@@ -96,12 +103,12 @@ def train(
         loss.sum().backward()
         optimiser.step()
         losses.append(loss.detach())
-        if done % settings.evaluate_every == 0 or done == steps:
+        if done % EVALUATE_EVERY == 0 or done == steps:
             mean = torch.stack(losses).double().mean(0).tolist()
             found = _evaluate(network, validation)
             for place, curve, kept in zip(range(len(seeds)), curves, best, strict=True):
                 if not math.isfinite(mean[place]):
-                    raise UserError(f"the detector's loss is not finite by step {done}; lower its learning_rate")
+                    raise UserError(f"the detector's loss is not finite by step {done}; decode its trajectories again")
                 row = {"step": done, "loss": mean[place], "learning_rate": rate, **found[place]}
                 row["kept"] = row["f1"] > kept.f1
                 if row["kept"]:
