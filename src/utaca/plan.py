@@ -89,7 +89,7 @@ class Plan:
             "reader": [settings.reader.name, settings.reader.path],
             "corpus": [settings.corpus.name, settings.corpus.source, self.identity["documents"]],
             "scale": [settings.scale.name, settings.scale.bootstrap],
-            "seeds": [settings.seed, settings.scale.detector_seeds, settings.detector_seed],
+            "seeds": [settings.seed, settings.scale.detector_seeds],
         }
 
     @cached_property
@@ -151,7 +151,7 @@ class Plan:
         """The answers to a set of tasks, or the trajectories of these."""
         about, task = self.settings.tasks.sets[name], TASKS[self.settings.tasks.sets[name].task]
         rows = (about.examples or task.rows) * len(about.evidence)
-        points = self.asked_points(name) or [schema.Point(method="infllm", budget=k) for k in about.budgets]
+        points = self.settings.decoded(name) or [schema.Point(method="infllm", budget=k) for k in about.budgets]
         return self._asked_work(rows, about.length or self.model.positions, task.new_tokens, points)
 
     def _asked_work(self, documents: int, length: int, tokens: int, points: Sequence[schema.Point]) -> Work:
@@ -306,33 +306,24 @@ class Plan:
     # Operating points
 
     @cached_property
-    def _points(self) -> dict[tuple[str, str], dict[str, list[schema.Point]]]:
-        """Points by split and kind, then by suite; one that several suites name is the first one's."""
-        found: dict[tuple[str, str], dict[str, list[schema.Point]]] = {}
-        known: set[tuple[str, str]] = set()
-        for name, suite in self.settings.suites.items():
-            if suite.split == schema.TASKS:
-                continue
-            for point in self.settings.ran(suite):
-                if (suite.split, point.label) not in known:
-                    known.add((suite.split, point.label))
-                    kind = KINDS[0] if point.in_blocks else KINDS[1]
-                    found.setdefault((suite.split, kind), {}).setdefault(name, []).append(point)
-        return found
+    def _points(self) -> dict[tuple[str, str], dict[str, schema.Operating]]:
+        """Points by split and kind, then by label."""
+        points: dict[tuple[str, str], dict[str, schema.Operating]] = {}
+        for split in (schema.VALIDATION, schema.TEST):
+            for point in (x for section in self.settings.sections(split) for x in self.settings.decoded(section)):
+                kind = KINDS[0] if point.in_blocks else KINDS[1]
+                points.setdefault((split, kind), {}).setdefault(point.label, point)
+        return points
 
     @property
     def decoded(self) -> list[tuple[str, str]]:
         """The splits and kinds that have points."""
         return sorted(self._points, reverse=True)
 
-    def points(self, split: str, kind: str) -> list[schema.Point]:
-        return [point for own in self._points.get((split, kind), {}).values() for point in own]
+    def points(self, split: str, kind: str) -> list[schema.Operating]:
+        return list(self._points.get((split, kind), {}).values())
 
-    def suites(self, split: str, kind: str) -> dict[str, list[dict[str, Any]]]:
-        """Points by suite as plain values."""
-        return plain(self._points[split, kind])
-
-    def methods(self, points: Sequence[schema.Point]) -> dict[str, Any]:
+    def methods(self, points: Sequence[schema.Operating]) -> dict[str, Any]:
         """Settings of the methods of those points that are not decoded from block memory."""
         names = [point.base or point.method for point in points if not point.in_blocks]
         return {name: self.settings.methods[name] for name in names}
@@ -341,17 +332,12 @@ class Plan:
         """What decoding depends on of the reader's settings; methods heed its positions too."""
         return self.reader | ({"positions": self.settings.reader.positions} if kind == "methods" else {})
 
-    def triggers(self, points: Sequence[schema.Point]) -> dict[str, list[Any]]:
+    def triggers(self, points: Sequence[schema.Operating]) -> dict[str, list[Any]]:
         """Variant, seed and file of the detector of every point that has one, by label."""
-        settings, found = self.settings, {}
-        for point in points:
-            if point.method == "utaca":
-                variant = point.detector or settings.detector
-                seed = point.seed if point.seed >= 0 else settings.detector_seed
-                found[point.label] = [variant, seed, self.detectors[variant][seed]]
-        return found
+        detected = [(point, point.detector or self.settings.detector) for point in points if point.detected]
+        return {point.label: [name, point.seed, self.detectors[name][point.seed]] for point, name in detected}
 
-    def trigger_files(self, points: Sequence[schema.Point]) -> list[str]:
+    def trigger_files(self, points: Sequence[schema.Operating]) -> list[str]:
         """The detectors of :meth:`triggers`, each once."""
         return sorted({path for _, _, path in self.triggers(points).values()})
 
@@ -382,11 +368,6 @@ class Plan:
         return f"{self.folder}/tasks"
 
     @property
-    def asked(self) -> list[str]:
-        """The sets of tasks that suites ask."""
-        return [name for name in self.settings.tasks.sets if self.settings.asked_of(name)]
-
-    @property
     def learned(self) -> list[str]:
         """The sets of tasks that detectors learn from."""
         found = {name for detector in self.settings.detectors.values() for name in detector.sets}
@@ -413,12 +394,9 @@ class Plan:
         reader = self.decoding("methods")
         return reader | ({"memory": reader["memory"] | {"block_size": size}} if size else {})
 
-    def asked_points(self, name: str) -> list[schema.Point]:
-        return [point for own in self.settings.asked_of(name).values() for point in own]
-
     @property
     def scored(self) -> list[str]:
-        return [f"{self.tasks}/{name}/scores.parquet" for name in self.asked]
+        return [f"{self.tasks}/{name}/scores.parquet" for name in self.settings.asked]
 
     # Tables
 
@@ -436,7 +414,7 @@ class Plan:
         theme = ENTRIES[name].theme
         keys = {"detection": ("labeller", "detectors", "detector"), "judging": ROLES, "resources": ()}
         prices = [[e.prompt_price, e.completion_price] for e in (getattr(self.settings, role) for role in ROLES)]
-        settings = {key: self.identity[key] for key in keys.get(theme, ("judge", "detector", "replayed", "plan"))}
+        settings = {key: self.identity[key] for key in keys.get(theme, ("judge", "detector", "points", "decode", "plan"))}
         settings |= {"prices": prices} if theme == "judging" else {}
         return self.caption | settings | {"entry": asdict(ENTRIES[name])}
 
@@ -474,8 +452,8 @@ class Plan:
             "validation_detected_from": self.detected_from("validation"),
             "trace_labels": traced,
             **{f"{split}_decoded": self.decoded_by(split) if self.labelled(split) else [] for split in both},
-            "task_examples": [f"{self.tasks}/{name}/examples.parquet" for name in self.asked],
-            "task_answers": [f"{self.tasks}/{name}/answers.parquet" for name in self.asked],
+            "task_examples": [f"{self.tasks}/{name}/examples.parquet" for name in self.settings.asked],
+            "task_answers": [f"{self.tasks}/{name}/answers.parquet" for name in self.settings.asked],
             "task_scores": self.scored,
             "documents": [self.documents(split) for split in SPLITS],
             "test_documents": [self.documents("test")],
@@ -568,9 +546,9 @@ class Plan:
         return files[stage]
 
 
-def plain(points: Mapping[str, Sequence[schema.Point]]) -> dict[str, list[dict[str, Any]]]:
-    """Points by suite as plain values."""
-    return {suite: [asdict(point) for point in own] for suite, own in points.items()}
+def plain(points: Sequence[schema.Operating]) -> list[dict[str, Any]]:
+    """Points as plain values."""
+    return [asdict(point) for point in points]
 
 
 def _shard(size: schema.SplitSize) -> int:

@@ -148,7 +148,7 @@ def _corpus(settings: schema.Config) -> str:
 
 def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:
     """The sets of tasks that the stages ask or learn from."""
-    found = {name for name in settings.tasks.sets if "tasks" in stages and settings.asked_of(name)}
+    found = {name for name in settings.tasks.sets if "tasks" in stages and settings.decode.get(name)}
     if "detectors" in stages:
         found |= {name for detector in settings.detectors.values() for name in detector.sets}
     return [name for name in settings.tasks.sets if name in found]
@@ -208,7 +208,7 @@ def _methods(settings: schema.Config) -> str:
     """Methods under the values of their points, which they check themselves."""
     from utaca.methods.registry import method_of
 
-    others = [point for suite in settings.suites.values() for point in suite.points if not point.in_blocks]
+    others = [point for point in settings.operating.values() if not point.in_blocks]
     for point in others:
         method_of(point, settings.methods)
     return f"{len({point.decoder for point in others})} beside block memory"
@@ -362,9 +362,9 @@ def _disk(settings: schema.Config, stages: Collection[str], sets: Sequence[str])
     if stages & _DECODING:
         decoded = [split.trajectories * FACTS[name] * reader.max_new_tokens for name, split in sizes.items()]
         answers = 0
-        for suite in (suite for suite in settings.suites.values() if suite.split != schema.TASKS):
-            asked = sizes[suite.split].biographies * FACTS[suite.split] * reader.max_new_tokens
-            answers += asked * len(settings.ran(suite))
+        for section, split in schema.SECTIONS.items():
+            asked = sizes[split].biographies * FACTS[split] * reader.max_new_tokens
+            answers += asked * len(settings.decoded(section))
         size += disk_bytes(0, answers, sum(decoded), _embedding(settings))
         size += sum(_set_size(settings, name) for name in sets)
     check_room(Path("results"), size, "results take about", "free some, or run where there is more")
@@ -384,7 +384,7 @@ def _set_size(settings: schema.Config, name: str) -> int:
         return 0
     task = TASKS[about.task]
     rows = (about.examples or task.rows) * len(about.evidence)
-    points = sum(map(len, settings.asked_of(name).values()))
+    points = len(settings.decoded(name))
     answers, trajectories = task.new_tokens * points, task.new_tokens * len(about.budgets)
     return rows * disk_bytes(about.length, answers, trajectories, _embedding(settings))
 

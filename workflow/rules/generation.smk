@@ -36,7 +36,7 @@ rule generate:
     params:
         code=CODE["generate"],
         reader=lambda wildcards: PLAN.decoding(wildcards.kind),
-        suites=lambda wildcards: PLAN.suites(wildcards.split, wildcards.kind),
+        points=lambda wildcards: plain(PLAN.points(wildcards.split, wildcards.kind)),
         methods=lambda wildcards: PLAN.methods(
             PLAN.points(wildcards.split, wildcards.kind)
         ),
@@ -45,7 +45,6 @@ rule generate:
         ),
         taken=PLAN.taken,
         replays=lambda wildcards: PLAN.replays(wildcards.split, wildcards.kind),
-        paired=SETTINGS.generation.paired,
         together=SETTINGS.generation.together,
         shards=lambda wildcards: PLAN.size(wildcards.split).shards,
         journal=f"{OUT}/journal/generations",

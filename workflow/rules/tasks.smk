@@ -38,7 +38,7 @@ rule task_answers:
         examples=f"{PLAN.tasks}/{{task}}/examples.parquet",
         reader=PLAN.reader_files,
         detectors=lambda wildcards: PLAN.trigger_files(
-            PLAN.asked_points(wildcards.task)
+            SETTINGS.decoded(wildcards.task)
         ),
     output:
         answers=f"{PLAN.tasks}/{{task}}/answers.parquet",
@@ -58,10 +58,9 @@ rule task_answers:
         code=CODE["task_answers"],
         task=lambda wildcards: PLAN.task(wildcards.task)["task"],
         reader=lambda wildcards: PLAN.task_reader(wildcards.task),
-        suites=lambda wildcards: plain(SETTINGS.asked_of(wildcards.task)),
-        methods=lambda wildcards: PLAN.methods(PLAN.asked_points(wildcards.task)),
-        triggers=lambda wildcards: PLAN.triggers(PLAN.asked_points(wildcards.task)),
-        paired=SETTINGS.generation.paired,
+        points=lambda wildcards: plain(SETTINGS.decoded(wildcards.task)),
+        methods=lambda wildcards: PLAN.methods(SETTINGS.decoded(wildcards.task)),
+        triggers=lambda wildcards: PLAN.triggers(SETTINGS.decoded(wildcards.task)),
         together=SETTINGS.generation.together,
         journal=f"{OUT}/journal/tasks",
     script:

@@ -1,4 +1,4 @@
-"""Answers of a shard of documents at the operating points of a split's suites, and replays of their decisions."""
+"""Answers of a shard of documents at the operating points of a split, and replays of their decisions."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ import torch
 from utaca.detection.detector import load as load_detector
 from utaca.generation.answers import ask
 from utaca.generation.replays import Replays
-from utaca.generation.suites import Trigger, decode_suites
+from utaca.generation.points import Trigger, decode_points
 from utaca.memory.kept import Kept
 from utaca.methods.registry import method_of
 from utaca.readers.load import load as load_reader
@@ -26,8 +26,8 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params, files, output, wildcards = snakemake.params, snakemake.input, snakemake.output, snakemake.wildcards
     reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
-    suites = {suite: [build(schema.Point, point) for point in own] for suite, own in params.suites.items()}
-    methods = {point.label: method_of(point, params.methods) for own in suites.values() for point in own}
+    points = [build(schema.Operating, point) for point in params.points]
+    methods = {point.label: method_of(point, params.methods) for point in points}
     triggers = {
         label: Trigger(load_detector(path), fingerprint("", [path]), variant, seed)
         for label, (variant, seed, path) in params.triggers.items()
@@ -38,17 +38,27 @@ with stage_log(snakemake.log[0]):
             trigger.detector.check_taken(taken, Origin(reader.settings.name, reader.identity), path)
     documents = rows(files.documents, "documents")[int(wildcards.shard) :: params.shards]
     # Operating points that are added or asked for again find the others in the journal.
-    how = {"paired": params.paired, "together": params.together}
-    common = digest({"code": params.code, "reader": params.reader, "dtype": reader.settings.dtype, **how})
-    journal = Journal(params.journal, fingerprint(common, files.reader))
+    how = {"code": params.code, "reader": params.reader, "dtype": reader.settings.dtype, "together": params.together}
+    journal = Journal(params.journal, fingerprint(digest(how), files.reader))
     replays = Replays(*params.replays) if params.replays else None
     asked = [ask(reader, document) for document in documents]
     # Those that the trajectories' stage has read.
     kept = Kept(Path(params.journal).with_name("memories") / f"{wildcards.split}-{wildcards.shard}", room=0)
-    found = decode_suites(reader, asked, suites, methods, triggers, journal, replays=replays, kept=kept, **how)
+    found = decode_points(
+        reader,
+        asked,
+        points,
+        methods,
+        triggers,
+        journal,
+        suite=wildcards.split,
+        together=params.together,
+        replays=replays,
+        kept=kept,
+    )
     if wildcards.kind == "blocks":
         kept.clear()
-    changing = ("suites", "methods", "triggers", "taken", "replays")
+    changing = ("points", "methods", "triggers", "taken", "replays")
     settings = digest({key: value for key, value in params.items() if key not in changing})
     made_from = [files.documents, *files.detectors]
     tables = {

@@ -1,4 +1,4 @@
-"""Answers to the rows of a task at the operating points of the suites that ask them."""
+"""Answers to the rows of a task at its operating points."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import torch
 
 from utaca.detection.detector import load as load_detector
-from utaca.generation.suites import Trigger, decode_suites
+from utaca.generation.points import Trigger, decode_points
 from utaca.methods.registry import method_of
 from utaca.readers.load import load as load_reader
 from utaca.records.journal import Journal, fingerprint
@@ -25,8 +25,8 @@ with stage_log(snakemake.log[0]):
     params, files, output = snakemake.params, snakemake.input, snakemake.output
     settings = snakemake.config["reader"] | {"memory": params.reader["memory"]}
     reader = load_reader(build(schema.Reader, settings, "reader"))
-    suites = {suite: [build(schema.Point, point) for point in own] for suite, own in params.suites.items()}
-    methods = {point.label: method_of(point, params.methods) for own in suites.values() for point in own}
+    points = [build(schema.Operating, point) for point in params.points]
+    methods = {point.label: method_of(point, params.methods) for point in points}
     triggers = {
         label: Trigger(load_detector(path), fingerprint("", [path]), variant, seed)
         for label, (variant, seed, path) in params.triggers.items()
@@ -34,11 +34,13 @@ with stage_log(snakemake.log[0]):
     asked = ask(TASKS[params.task](), rows(files.examples, "examples"))
     # Operating points and rows that are added or asked for again find the others in the journal. It outlives an
     # edit of the code: answers take hours, and a folder that is deleted is only work to be done.
-    how = {"paired": params.paired, "together": params.together}
-    common = digest({"reader": params.reader, **how})
-    journal = Journal(params.journal, fingerprint(common, files.reader))
-    found = decode_suites(reader, asked, suites, methods, triggers, journal, **how)
-    config = digest({key: value for key, value in params.items() if key not in ("suites", "methods", "triggers")})
+    how = {"reader": params.reader, "together": params.together}
+    journal = Journal(params.journal, fingerprint(digest(how), files.reader))
+    task = snakemake.wildcards.task
+    found = decode_points(
+        reader, asked, points, methods, triggers, journal, suite=task, together=params.together
+    )
+    config = digest({key: value for key, value in params.items() if key not in ("points", "methods", "triggers")})
     made_from = [files.examples, *files.detectors]
     write(output.answers, "answers", pa.concat_tables(found.answers.values()), config=config, made_from=made_from)
     write(output.traces, "traces", pa.concat_tables(found.traces.values()), config=config, made_from=made_from)

@@ -12,7 +12,7 @@ import torch
 
 from utaca.decoding.loop import Decoding, generate_together
 from utaca.generation.answers import Asked
-from utaca.generation.suites import on_host
+from utaca.generation.points import on_host
 from utaca.memory import prefill
 from utaca.memory.kept import Kept
 from utaca.readers.load import Reader

@@ -66,7 +66,7 @@ def method_of(point: Point, methods: Mapping[str, Mapping[str, Any]]) -> Method 
     """
     named = {name: value for name in ("budget", "policy", "every", "witness") if (value := getattr(point, name))}
     if point.in_blocks:
-        return build(point.method, named)
+        return build(point.kind, named)
     if not point.base:
         return build(point.method, {**methods[point.method], **named})
-    return METHODS[point.method](**named, base=build(point.base, methods[point.base]))
+    return METHODS[point.kind](**named, base=build(point.base, methods[point.base]))

@@ -5,6 +5,7 @@ The second gate behind Hydra: it also serves dicts that never passed through Hyd
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import ipaddress
 import json
@@ -20,6 +21,8 @@ from utaca.settings import schema
 from utaca.settings.database import database
 from utaca.settings.models import Faults, build
 
+_BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SEEDS, schema.SWEEP)
+"""Sections of ``decode`` whose tables show points in block memory alone."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # In ASCII, as a host of other letters is sent.
 _ADDRESS = re.compile(r"(?i)https?://([\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII)
@@ -111,8 +114,11 @@ def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
         yield from _window_faults(config)
         yield from _trajectories_faults(config)
     yield from _detectors_faults(config)
-    yield from _suites_faults(config, brought)
-    yield from _plan_faults(config)
+    yield from _points_faults(config, brought)
+    if not (unnamed := list(_decode_faults(config))):
+        # What follows asks for the points that are decoded.
+        unnamed = [*_plan_faults(config), *_replays_faults(config)]
+    yield from unnamed
     yield from _answers_faults(config.answers)
 
 
@@ -296,6 +302,8 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
     for name, detector in config.detectors.items():
         path = f"detectors.{name}"
         yield from _name_faults(name, path)
+        if re.fullmatch(schema.TRIGGER, name):
+            yield f"{path} has the name of a trigger that is no detector; give it another."
         yield from _detector_faults(detector, path)
         if detector.taken:
             yield from _taken_faults(detector, path)
@@ -337,41 +345,44 @@ def _start_faults(detector: schema.Detector, path: str, config: schema.Config) -
         )
 
 
-def _suites_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> Iterator[str]:
-    for name, suite in config.suites.items():
-        yield from _suite_faults(f"suites.{name}", suite, config)
-        yield from _name_faults(name, f"suites.{name}")
+def _points_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> Iterator[str]:
+    for name, point in config.points.items():
+        yield from _name_faults(name, f"points.{name}")
+        yield from _point_faults(point, f"points.{name}", config)
     yield from _untrained_faults(config, brought)
-    adaptive = any(point.method == "utaca" for suite in config.suites.values() for point in suite.points)
-    if adaptive and config.detector_seed >= config.scale.detector_seeds:
-        yield (
-            f"detector_seed is {config.detector_seed} but must be below scale.detector_seeds, "
-            f"which is {config.scale.detector_seeds}."
-        )
-    if config.generation.seeds > config.scale.detector_seeds:
-        yield (
-            f"generation.seeds is {config.generation.seeds} but must be at most scale.detector_seeds, "
-            f"which is {config.scale.detector_seeds}."
-        )
-    replayable = [point.label for point in config.replayable()]
-    tested = any(suite.split == "test" for suite in config.suites.values())
-    if tested and config.scale.replays and config.replays_of not in replayable:
-        yield (
-            f"replayed is {config.replayed!r} but must name a point of method utaca of the test split, which are "
-            f"{', '.join(replayable) or 'none'}; or set scale.replays to 0."
-        )
+
+
+def _decode_faults(config: schema.Config) -> Iterator[str]:
+    for section, names in config.decode.items():
+        path = f"decode.{section}"
+        if section not in (*schema.SECTIONS, *config.tasks.sets):
+            sets = ", ".join(config.tasks.sets) or "none; add --config tasks=paper, or another option"
+            yield f"{path} is unknown; sections are {', '.join(schema.SECTIONS)}, or a set of tasks.sets, which are {sets}."
+        for twice in dict.fromkeys(name for name in names if names.count(name) > 1):
+            yield f"{path} names {twice} twice; remove one."
+        for name in dict.fromkeys(names):
+            if name not in config.points:
+                near = difflib.get_close_matches(name, config.points, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"points are {', '.join(config.points) or 'none'}."
+                yield f"{path} names {name!r}, which is none of points; {hint}"
+            elif section in _BLOCKS_ALONE and not config.points[name].in_blocks:
+                yield f"{path} names {name}, of another method than block memory; decode it in methods or budgets."
+
+
+def _replays_faults(config: schema.Config) -> Iterator[str]:
+    if config.sections(schema.TEST) and config.scale.replays and not config.replays_of:
+        yield "scale.replays turns decisions of a detector, but decode has no point of one on the test split; set it to 0."
 
 
 def _plan_faults(config: schema.Config) -> Iterator[str]:
     if config.plan.secondary and not config.plan.primary:
         yield "plan.secondary is given but plan.primary is empty; name the comparison that decides."
-    tests = [suite for suite in config.suites.values() if suite.split == "test" and suite.table == "generation"]
-    adaptive = [point.label for suite in tests for point in suite.points if point.adaptive]
+    adaptive = [name for name in config.decode.get(schema.TEST, ()) if config.points[name].adaptive]
     comparisons = config.plan.comparisons
-    for label in dict.fromkeys(label for one in comparisons for label in one if label):
-        if label not in adaptive:
+    for name in dict.fromkeys(name for one in comparisons for name in one if name):
+        if name not in adaptive:
             yield (
-                f"plan names {label!r} but must name adaptive points of the test split, which are "
+                f"plan names {name!r} but must name adaptive points of decode.test, which are "
                 f"{', '.join(adaptive) or 'none'}."
             )
     for one in dict.fromkeys(comparisons):
@@ -381,87 +392,48 @@ def _plan_faults(config: schema.Config) -> Iterator[str]:
             yield f"plan compares {one.label} with itself; name another point after 'over'."
 
 
-def _suite_faults(path: str, suite: schema.Suite, config: schema.Config) -> Iterator[str]:
-    if not suite.points:
-        yield f"{path}.points is empty; give it at least one operating point."
-    for number, point in enumerate(suite.points):
-        yield from _point_faults(point, f"{path}.points[{number}]", config)
-    compares = suite.table in ("methods", "budgets")
-    if compares and suite.split != "test":
-        yield f"{path}.table is {suite.table} but its split is {suite.split}; use split: test."
-    foreign = [point.decoder for point in suite.points if not point.in_blocks and _known_method(point, config)]
-    if suite.split == schema.TASKS:
-        yield from _sets_faults(path, suite, config)
-    elif suite.sets:
-        yield f"{path}.sets is given but its split is {suite.split}; use split: tasks."
-    elif not compares and foreign:
-        yield f"{path} holds method {foreign[0]} but its table is {suite.table}; use table: methods or budgets."
-    names = [point.label for point in config.ran(suite)]
-    for twice in dict.fromkeys(name for name in names if names.count(name) > 1):
-        yield f"{path}.points holds {twice} twice; remove one."
-
-
-def _sets_faults(path: str, suite: schema.Suite, config: schema.Config) -> Iterator[str]:
-    known = ", ".join(config.tasks.sets) or "none; add --config tasks=paper, or another option"
-    if not suite.sets:
-        yield f"{path}.sets is empty; name sets of tasks.sets, which are {known}."
-    for name in suite.sets:
-        if name not in config.tasks.sets:
-            yield f"{path}.sets names {name!r}, but tasks.sets are {known}."
-
-
 def _untrained_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> Iterator[str]:
     """Detectors that points name and nothing trains, all of them together: one option may bring them."""
     wanted: dict[str, str] = {}
-    for name, suite in config.suites.items():
-        for number, point in enumerate(suite.points):
-            if point.method == "utaca" and point.detector and point.detector not in config.detectors:
-                wanted.setdefault(point.detector, f"suites.{name}.points[{number}]")
+    for name, point in config.points.items():
+        if point.detector and point.detector not in config.detectors and any(name in x for x in config.decode.values()):
+            wanted.setdefault(point.detector, f"points.{name}")
     if not wanted:
         return
     where, first = next(iter(wanted.values())), next(iter(wanted))
     option = next((option for option, names in brought.items() if wanted.keys() <= set(names)), None)
     more = f" (and {len(wanted) - 1} more are missing: {', '.join(list(wanted)[1:])})" if len(wanted) > 1 else ""
     mend = f"add --config detectors={option}, which brings what is missing" if option else "define it under detectors"
-    yield f"{where}.detector is {first!r} but must be one of {', '.join(config.detectors)}{more}; {mend}."
-
-
-def _known_method(point: schema.Point, config: schema.Config) -> bool:
-    return point.method in (*schema.BLOCK_METHODS, *config.methods)
+    yield (
+        f"{where}.trigger is {first!r} but must be one of {', '.join(config.detectors)}, or agreement, agreement.N, "
+        f"every.N or never{more}; {mend}."
+    )
 
 
 def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iterator[str]:
-    adaptive = point.adaptive
-    if not _known_method(point, config):
-        known = ", ".join([*schema.BLOCK_METHODS, *config.methods])
+    if point.method not in (schema.FIXED, schema.ADAPTIVE, *config.methods):
+        known = ", ".join([schema.FIXED, schema.ADAPTIVE, *config.methods])
         yield f"{path}.method is {point.method!r} but must be one of {known}."
         return
-    if point.base and not adaptive:
-        yield f"{path}.base is {point.base!r} but method {point.method} is its own; remove it."
-    elif point.base and point.base not in config.methods:
+    for key in ("base", "policy", "trigger"):
+        if getattr(point, key) and not point.adaptive:
+            yield f"{path}.{key} is {getattr(point, key)!r} but is for method utaca, not {point.method}; remove it."
+    if point.adaptive and point.base and point.base not in config.methods:
         yield f"{path}.base is {point.base!r} but must be one of {', '.join(config.methods)}."
-    if point.method != "utaca" and (point.detector or point.seed >= 0):
-        key = "detector" if point.detector else "seed"
-        yield f"{path}.{key} is set but method {point.method} has no detector; remove it."
-    for key, method in (("every", "no_detector"), ("witness", "agreement")):
-        if getattr(point, key) and point.method != method:
-            yield f"{path}.{key} is set but is for method {method}; remove it."
-    if adaptive and point.witness >= max(point.budget, 1):
-        yield f"{path}.witness is {point.witness} but must be below the budget, which is {point.budget}."
-    if point.seed >= config.scale.detector_seeds:
+    if point.seeds != 1 and not point.detected:
+        yield f"{path}.seeds is set but no detector expands its budget; remove it."
+    if point.seeds > config.scale.detector_seeds:
         yield (
-            f"{path}.seed is {point.seed} but must be below scale.detector_seeds, which is "
+            f"{path}.seeds is {point.seeds} but must be at most scale.detector_seeds, which is "
             f"{config.scale.detector_seeds}."
         )
-    if (point.in_blocks or adaptive) and point.budget < 1:
+    if point.witness >= max(point.budget, 1):
+        yield f"{path}.trigger is {point.trigger} but N must be below the budget, which is {point.budget}."
+    if (point.in_blocks or point.adaptive) and point.budget < 1:
         yield f"{path}.budget is {point.budget} but must be at least 1, in {'tokens' if point.base else 'blocks'}."
-    elif adaptive:
-        lacks = "" if point.method == "utaca" else f"method {point.method} has no detector, whose distrust it follows"
+    elif point.adaptive:
+        lacks = "" if point.detected else f"trigger {point.trigger} is no detector, whose distrust it follows"
         yield from _policy_faults(point.policy, point.budget, f"{path}.policy", lacks)
-    if not adaptive and point.policy:
-        yield (
-            f"{path}.policy is {point.policy!r} but a fixed budget (method {point.method}) has no policy; remove it."
-        )
 
 
 def _policy_faults(policy: str, budget: int, path: str, proportional: str = "") -> Iterator[str]:

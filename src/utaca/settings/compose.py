@@ -20,6 +20,8 @@ from utaca.settings.checks import ROLES, load
 _CORPUS_FILE = (".jsonl", ".parquet")
 CHOICE_KEY = "use"
 SHIPPED = "shipped"
+_WHOLE = ("methods", "decode")
+"""What a saved run holds whole, as it holds groups."""
 BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
 """Groups that tell runs apart; the others add to a run."""
 
@@ -111,7 +113,7 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
             said.faults.append(f"config key {key} is dotted; write --config '{_nested(key, value)}'.")
         elif (key == "methods" and value == SHIPPED) or (key in runs.GONE[""] and _saved(overrides)):
             continue
-        elif key not in options and key != "methods":
+        elif key not in (*options, *_WHOLE):
             said.keys[key] = value
         elif isinstance(value, Mapping):
             rest = dict(value)
@@ -194,8 +196,8 @@ def _usual(root: Path) -> dict[str, str]:
 
 
 def _merged(base: Any, value: Any, path: str) -> Any:
-    """Keys on top of a mapping; a suite is written anew, a detector of a known name keeps what is not said."""
-    if not isinstance(base, Mapping) or not isinstance(value, Mapping) or path.startswith("suites."):
+    """Keys on top of a mapping; a point is written anew, a detector of a known name keeps what is not said."""
+    if not isinstance(base, Mapping) or not isinstance(value, Mapping) or path.startswith("points."):
         return value
     return {**base, **{name: _merged(base.get(name), each, f"{path}.{name}") for name, each in value.items()}}
 

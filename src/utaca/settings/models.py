@@ -20,6 +20,20 @@ from utaca.errors import UserError
 T = TypeVar("T")
 MISSING = "???"
 """The default of a key that must be set."""
+_CONSTANTS = "width|signal_width|blocks|expansion|(embedding_)?dropout|class_weights|learning_rate|batch_size|evaluate_every"
+INSTEAD = {
+    r"suites": "name operating points under points, as in points={mine: {method: infllm, budget: 8}}, and list those that "
+    "are decoded under decode, as in decode={test: [mine]}",
+    r"points\..+\.(detector|every|witness)": "say under trigger what expands the budget: a detector's variant, agreement, "
+    "agreement.N, every.N or never",
+    r"points\..+\.seed|detector_seed|generation\.seeds": "give points the number of their seeds, or all: seeds",
+    r"replayed": "decisions are replayed of the detector's point whose K_max is nearest to 64",
+    r"generation\.paired": "leave it out",
+    rf"detectors\..+\.({_CONSTANTS})": "it is a constant of utaca.detection",
+    r"corpus\.(user_agent|requests_per_second)": "it is a constant of utaca.biographies.corpora.wikipedia",
+    r"tasks\.sets\..+\.sha256": "leave it out",
+}
+"""What is written in place of keys that earlier versions had, by patterns of these."""
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
@@ -77,6 +91,9 @@ class Faults(UserError):  # noqa: N818
 
 def unknown_key(path: str, known: Iterable[str]) -> str:
     """The sentence for a key that does not exist, with the nearest one that does."""
+    for pattern, written in INSTEAD.items():
+        if re.fullmatch(pattern, path):
+            return f"config key {path} is of an earlier version; {written}."
     where, _, key = path.rpartition(".")
     names = sorted(known)
     near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)

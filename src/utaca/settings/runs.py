@@ -1,6 +1,6 @@
 """Runs: what makes one, what it is called, and what is written beside its results.
 
-A run is one *base*, everything that its trajectories depend on, and grows under its name: suites, detectors, judges,
+A run is one *base*, everything that its trajectories depend on, and grows under its name: points, detectors, judges,
 replays and tables may be added.
 """
 
@@ -27,8 +27,8 @@ CONFIG = "run.yaml"
 PARTS = ("seed", "scale", "reader", "corpus", "documents", "writer", "labeller", "trajectories", "generation")
 """Keys of the config that a run's base is made of."""
 _NAMED = ("reader", "corpus", "documents", "writer", "labeller")
-_ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",), "generation": ("seeds",)}
-_GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "suites", "methods")
+_ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",)}
+_GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "points", "decode", "methods")
 GONE = {"": ("card",), "reader": ("training", "graphs")}
 """Keys of a group, "" the config, that runs of earlier versions have saved, and on which no result depends."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")

@@ -25,10 +25,12 @@ SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detec
 """Signals of a token, one number each, that trajectories record: the files of :mod:`utaca.detection.signals`."""
 
 
-BLOCK_METHODS = ("infllm", "utaca", "agreement", "no_detector")
-"""Methods that decode from block memory unless a point says otherwise, their budgets in blocks."""
-ADAPTIVE = ("utaca", "agreement", "no_detector")
-"""Those of them that follow an update policy, and that another method may be the base of."""
+FIXED, ADAPTIVE = "infllm", "utaca"
+"""Methods that decode from block memory, their budgets in blocks: a fixed one, and one that follows an update policy."""
+AGREEMENT, EVERY, NEVER = "agreement", "every", "never"
+"""Triggers beside detectors."""
+BLOCK_METHODS = (FIXED, ADAPTIVE, "agreement", "no_detector")
+"""What decodes from block memory, as answers and tables call it (:attr:`Point.kind`)."""
 
 
 OWN = -1
@@ -42,8 +44,12 @@ UNWEIGHTED = ("mean", TOKENS)
 CLIPPED, PACKED = "clipped", "packed"
 """As ``far_positions``: keys at one distance, or side by side before the window."""
 
-TASKS = "tasks"
-"""As a suite's ``split``: rows of benchmarks."""
+VALIDATION, TEST = "validation", "test"
+SEEDS, SWEEP, METHODS, BUDGETS = "seeds", "sweep", "methods", "budgets"
+SECTIONS = {VALIDATION: VALIDATION, TEST: TEST, SEEDS: TEST, SWEEP: TEST, METHODS: TEST, BUDGETS: TEST}
+"""Sections of ``decode`` and the splits whose documents they ask; any other section is a set of ``tasks``."""
+ALL = 0
+"""As a point's ``seeds``: every seed."""
 
 NOT_RUN = "not run: "
 """What an answer's finish begins with where its method lacks something; the sentence follows."""
@@ -61,6 +67,7 @@ def _number(value: Any) -> Any:
 
 Whole = Annotated[int, BeforeValidator(_number)]
 Number = Annotated[float, BeforeValidator(_number)]
+Seeds = Annotated[int, BeforeValidator(lambda value: ALL if value == "all" else _number(value))]
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 """A text that may be empty, as YAML's nothing is."""
 
@@ -384,15 +391,15 @@ class Detector:
         return next((key for key in keys if getattr(self, key) != getattr(other, key)), "")
 
 
+TRIGGER = r"agreement(?:\.([1-9]\d*))?|every\.([1-9]\d*)|never"
+"""Triggers without a detector, as they are written in config."""
+
+
 @keys
 class Point:
-    """One operating point of a suite."""
+    """An operating point."""
 
-    method: str = setting(
-        MISSING,
-        "infllm: a fixed budget; utaca: a detector expands it; agreement: it expands exactly where the token would be "
-        "another; no_detector: it expands every so many tokens, whatever they are; or one of `methods`",
-    )
+    method: str = setting(MISSING, "infllm: a fixed budget; utaca: an adaptive one; or one of `methods`")
     budget: Whole = setting(
         0,
         "K of a fixed budget, K_max of an adaptive one, in blocks; of one of `methods`, its nominal tokens, 0: as many "
@@ -401,27 +408,62 @@ class Point:
     )
     policy: Text = setting(
         "",
-        "update policy of an adaptive budget: set.N or sub.N; with .prop (method utaca) an expansion is in proportion "
+        "update policy of an adaptive budget: set.N or sub.N; with .prop (a detector's) an expansion is in proportion "
         "to the distrust, and not to K_max",
     )
-    detector: Text = setting("", "detector variant (method utaca); empty: the config's")
-    seed: Whole = setting(-1, "detector seed (method utaca); -1: the config's detector_seed", minimum=-1)
+    trigger: Text = setting(
+        "",
+        "what expands an adaptive budget: a variant of the detector (empty: the config's); agreement: that the expanded "
+        "token is another, or agreement.N: that the token under N blocks is; every.N: every N tokens; never",
+    )
     base: Text = setting(
         "",
         "the one of `methods` whose steps an adaptive budget is given to, in its tokens; empty: infllm, in blocks",
     )
-    every: Whole = setting(0, "expand every so many tokens (method no_detector); 0: never", minimum=0)
-    witness: Whole = setting(
-        0,
-        "blocks under which a token is tried too (method agreement), and expanded where that gives another; 0: K_max "
-        "itself is tried",
-        minimum=0,
+    seeds: Seeds = setting(
+        1, "detector seeds under which it is decoded, the first so many, or all; a row of a table together", minimum=0
     )
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether it has a policy, and something that expands its budget."""
+        return self.method == ADAPTIVE
+
+    @property
+    def kind(self) -> str:
+        """What decides its budget, as answers and tables call it: its method, or "agreement" or "no_detector"."""
+        if not self.adaptive or self.detected:
+            return self.method
+        return "agreement" if self.trigger.startswith(AGREEMENT) else "no_detector"
+
+    @property
+    def detected(self) -> bool:
+        """Whether a detector expands its budget."""
+        return self.adaptive and not re.fullmatch(TRIGGER, self.trigger)
+
+    @property
+    def detector(self) -> str:
+        """The variant that expands its budget where its trigger names one."""
+        return self.trigger if self.detected else ""
+
+    @property
+    def witness(self) -> int:
+        """Blocks under which a token is tried too, and expanded where that gives another; 0: none, or K_max."""
+        return self._number(1)
+
+    @property
+    def every(self) -> int:
+        """How many tokens apart those are that are expanded; 0: none is."""
+        return self._number(2)
+
+    def _number(self, place: int) -> int:
+        match = re.fullmatch(TRIGGER, self.trigger)
+        return int((match and match[place]) or 0)
 
     @property
     def in_blocks(self) -> bool:
         """Whether it is decoded from block memory."""
-        return self.method in BLOCK_METHODS and not self.base
+        return self.method in (FIXED, ADAPTIVE) and not self.base
 
     @property
     def together(self) -> bool:
@@ -429,26 +471,27 @@ class Point:
         return self.in_blocks or self.method == "full"
 
     @property
-    def adaptive(self) -> bool:
-        """Whether it has a policy, and something that expands its budget."""
-        return self.method in ADAPTIVE
-
-    @property
-    def trigger(self) -> str:
-        """What expands its budget in a detector's place, as in "every 40"; "" where the method's name says it."""
+    def beside(self) -> str:
+        """What expands its budget in a detector's place, as in "every 40"; "" where :attr:`kind` says it."""
         return next((f"{name} {n}" for name, n in (("every", self.every), ("witness", self.witness)) if n), "")
 
     @property
     def decoder(self) -> str:
-        """The method, and the one it is given to, as in ``utaca-retrieval_attention``."""
-        return "-".join(filter(None, [self.method, self.base]))
+        """Its kind, and the method it is given to, as in ``utaca-retrieval_attention``."""
+        return "-".join(filter(None, [self.kind, self.base]))
+
+
+@keys
+class Operating(Point):
+    """An operating point as it is decoded: by its name in ``points``, and under one seed of its detector."""
+
+    name: str = setting("", "its name in points")
+    seed: Whole = setting(0, "seed of its detector", minimum=0)
 
     @property
     def label(self) -> str:
-        """The point's name in paths and tables, as in ``infllm-K8``, ``utaca-K64-sub16-seed3`` or ``snapkv-1024``."""
-        budget = f"K{self.budget}" if self.in_blocks else str(self.budget or "")
-        parts = [self.decoder, budget, self.policy.replace(".", ""), self.detector or self.trigger.replace(" ", "")]
-        return "-".join([*filter(None, parts), *([f"seed{self.seed}"] if self.seed >= 0 else [])])
+        """The point's name in paths and files: of several seeds' each has its own, as in ``ours-seed3``."""
+        return f"{self.name}-seed{self.seed}" if self.detected and self.seeds != 1 else self.name
 
 
 @keys
@@ -500,47 +543,18 @@ class Tasks:
     """Benchmarks of other domains (docs/benchmarks.md)."""
 
     path: str = setting("data/benchmarks", "folder that holds their files")
-    sets: dict[str, TaskSet] = setting({}, "what is asked, by name; suites and detectors name it")
-
-
-@keys
-class Suite:
-    """Operating points decoded side by side from one prefill a document."""
-
-    split: Literal["validation", "test", "tasks"] = setting(
-        MISSING, "documents that it runs on; tasks: benchmarks of other domains"
-    )
-    points: list[Point] = setting([], "its operating points")
-    table: Literal["generation", "seeds", "sweep", "methods", "budgets"] = setting(
-        "generation",
-        "where its points are shown: generation, the table of its split; seeds (test split), the spread over detector "
-        "seeds, points that name none being run with every one; sweep (test split), the curves of CAS over selected "
-        "tokens; methods, budgets (test split), context-management methods under their sources' settings, and under "
-        "equal budgets",
-    )
-    sets: list[str] = setting([], "tasks.sets that it runs on (split: tasks)")
+    sets: dict[str, TaskSet] = setting({}, "what is asked, by name; decode and detectors name it")
 
 
 @keys
 class Generation:
-    """How the suites' answers are decoded."""
+    """How answers are decoded."""
 
-    paired: bool = setting(
-        False,
-        "run the compact and the expanded pass of an adaptive step as one pass of the model, which pays where reading "
-        "the weights costs more than a second row, as on a GPU; the same tokens, up to rounding",
-    )
     together: bool = setting(
         True,
-        "decode a suite's points in block memory, and those of full attention, side by side in shared passes, those of "
+        "decode points in block memory, and those of full attention, side by side in shared passes, those of "
         "several short documents too, which is faster; the seconds and the memory of an answer are then not its own "
         "and not told, and another choice of points changes low bits; a point that is replayed is decoded by itself",
-    )
-    seeds: Whole = setting(
-        1,
-        "detector seeds under which a point of method utaca is run where it names none, the first so many; their "
-        "answers are one row of a table; 1: detector_seed alone; 0: all of scale.detector_seeds",
-        minimum=0,
     )
 
 
@@ -557,8 +571,8 @@ class Planned:
 
     primary: Text = setting(
         "",
-        "what decides, detector seeds together: the label of a point, which is compared with InfLLM at equal tokens, "
-        "or 'LABEL over LABEL', which compares what two points gain on InfLLM; empty: nothing was planned",
+        "what decides, detector seeds together: the name of a point, which is compared with InfLLM at equal tokens, "
+        "or 'NAME over NAME', which compares what two points gain on InfLLM; empty: nothing was planned",
     )
     secondary: list[str] = setting([], "further comparisons, in the same form; their p are adjusted together by Holm")
 
@@ -595,20 +609,20 @@ class Config:
         {}, "variants of the uncertainty detector, by name; scale=paper brings all of the paper's"
     )
     detector: str = setting("utaca", "variant that the adaptive operating points use")
-    detector_seed: Whole = setting(0, "detector seed that the adaptive operating points use", minimum=0)
     methods: dict[str, dict[str, Any]] = setting(
         {},
         "settings of the context-management methods, by name: those of `config/methods`, the reader's, and what a run "
         "says of them; docs/methods.md lists them",
     )
-    suites: dict[str, Suite] = setting({}, "operating points, by suite; each reader brings its own choice")
-    tasks: Tasks = setting(Tasks(), "benchmarks of other domains")
-    replayed: Text = setting(
-        "",
-        "operating point of method utaca of the test split whose decisions are replayed (scale.replays), by label; "
-        "empty: the first one whose K_max is nearest to 64",
+    points: dict[str, Point] = setting({}, "operating points, by names of your choice; each reader brings its own")
+    decode: dict[str, list[str]] = setting(
+        {},
+        "the points that are decoded, by where they are shown: validation and test (a split's table), and on the test "
+        "split seeds (each detector seed by itself), sweep (curves of CAS over selected tokens), methods and budgets "
+        "(other methods under their sources' settings, and under equal budgets); or by a set of tasks.sets",
     )
-    generation: Generation = setting(Generation(), "decoding of the suites")
+    tasks: Tasks = setting(Tasks(), "benchmarks of other domains")
+    generation: Generation = setting(Generation(), "how answers are decoded")
     plan: Planned = setting(Planned(), "comparisons chosen in advance; all others are called exploratory")
     answers: str = setting(
         "results/answers.sqlite",
@@ -618,51 +632,46 @@ class Config:
         transport=True,
     )
 
-    def ran(self, suite: Suite) -> list[Point]:
-        """The points of a suite that are run: one whose detector has no seed named, under each that is wanted."""
-        number = self.generation.seeds
-        if suite.table == "seeds" or number == 0:
-            number = self.scale.detector_seeds
-        elif number == 1:
-            return suite.points
-        found = []
-        for point in suite.points:
-            every = point.method == "utaca" and point.seed < 0
-            found += [replace(point, seed=seed) for seed in range(number)] if every else [point]
-        return found
+    def decoded(self, section: str) -> list[Operating]:
+        """The points of a section of ``decode``, one a seed where it is decoded under several."""
+        points = []
+        for name in self.decode.get(section, ()):
+            point = self.points[name]
+            seeds = (point.seeds or self.scale.detector_seeds) if point.detected else 1
+            points += [Operating(**vars(point), name=name, seed=seed) for seed in range(seeds)]
+        return points
 
-    def shown(self, split: str, *purposes: str) -> list[str]:
-        """Labels of the points of a split's suites for these purposes (:attr:`Suite.table`), each once."""
-        suites = [suite for suite in self.suites.values() if suite.split == split and suite.table in purposes]
-        points = [point for suite in suites for point in self.ran(suite)]
-        return list(dict.fromkeys(point.label for point in points))
+    @property
+    def operating(self) -> dict[str, Operating]:
+        """Every point that is decoded, by its label."""
+        return {point.label: point for section in self.decode for point in self.decoded(section)}
+
+    def sections(self, split: str) -> list[str]:
+        """The sections of ``decode`` that ask a split's documents."""
+        return [section for section in self.decode if SECTIONS.get(section) == split]
+
+    def shown(self, split: str, *sections: str) -> list[str]:
+        """Labels of the points of a split that these sections show, each once; of its own where none is named."""
+        wanted = [section for section in self.sections(split) if section in (sections or (split,))]
+        return list(dict.fromkeys(point.label for section in wanted for point in self.decoded(section)))
 
     def tried(self, split: str) -> list[str]:
         """Labels of the points on whose own tokens the detectors are measured."""
-        points = [point for suite in self.suites.values() for point in self.ran(suite)]
-        own = {point.label for point in points if point.method == "utaca" and point.in_blocks}
-        return [label for label in self.shown(split, "generation", "seeds") if label in own]
+        points = self.operating
+        return [x for x in self.shown(split, split, SEEDS) if points[x].detected and points[x].in_blocks]
 
-    def asked_of(self, name: str) -> dict[str, list[Point]]:
-        """The points that a set of ``tasks`` is asked under, by suite; one that several suites name is the first's."""
-        found: dict[str, list[Point]] = {}
-        known: set[str] = set()
-        for suite, about in self.suites.items():
-            if about.split == TASKS and name in about.sets:
-                own = [point for point in self.ran(about) if point.label not in known]
-                known |= {point.label for point in own}
-                found[suite] = own
-        return {suite: own for suite, own in found.items() if own}
+    @property
+    def asked(self) -> list[str]:
+        """The sets of ``tasks`` that are asked."""
+        return [name for name in self.tasks.sets if self.decode.get(name)]
 
-    def replayable(self) -> list[Point]:
+    def replayable(self) -> list[Operating]:
         """Points of the test split that a detector triggers, and whose expansions are to K_max."""
-        tested = [suite for suite in self.suites.values() if suite.split == "test"]
-        points = [point for suite in tested for point in self.ran(suite)]
-        triggered = [point for point in points if point.method == "utaca" and point.in_blocks]
-        return [point for point in triggered if not point.policy.endswith(".prop")]
+        points = [point for section in self.sections(TEST) for point in self.decoded(section)]
+        return [point for point in points if point.detected and point.in_blocks and not point.policy.endswith(".prop")]
 
     @property
     def replays_of(self) -> str:
-        """Label of the operating point whose decisions are replayed; "" where there is none."""
+        """Label of the point whose decisions are replayed, that of a K_max nearest to 64; "" where there is none."""
         nearest = sorted(self.replayable(), key=lambda point: abs(point.budget - 64))
-        return self.replayed or next((point.label for point in nearest), "")
+        return next((point.label for point in nearest), "")

@@ -1,4 +1,4 @@
-"""Suites: all operating points of a document, by any methods, and replays of its decisions."""
+"""All operating points of a document, by any methods, and replays of the decisions of one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from utaca.records import SCHEMAS
 from utaca.records.journal import Journal, fingerprint
 from utaca.records.progress import counter
 from utaca.settings.checks import digest
-from utaca.settings.schema import NOT_RUN, Point
+from utaca.settings.schema import NOT_RUN, Operating
 from utaca.trace import Generation, NotFiniteError, Token
 
 TOGETHER = 32
@@ -45,72 +45,69 @@ class Trigger:
 
 @dataclass
 class Decoded:
-    """Answers and traces (schemas of the same names) by suite and label, and replays (schema "replays")."""
+    """Answers and traces (schemas of the same names) by label, and replays (schema "replays")."""
 
-    answers: dict[tuple[str, str], pa.Table] = field(default_factory=dict)
-    traces: dict[tuple[str, str], pa.Table] = field(default_factory=dict)
+    answers: dict[str, pa.Table] = field(default_factory=dict)
+    traces: dict[str, pa.Table] = field(default_factory=dict)
     replays: pa.Table = field(default_factory=SCHEMAS["replays"].empty_table)
 
 
-def decode_suites(
+def decode_points(
     reader: Reader,
     asked: Sequence[Asked],
-    suites: Mapping[str, Sequence[Point]],
+    points: Sequence[Operating],
     methods: Mapping[str, Method],
     triggers: Mapping[str, Trigger],
     journal: Journal,
     *,
-    paired: bool = False,
+    suite: str,
     together: bool = False,
     replays: Replays | None = None,
     kept: Kept | None = None,
 ) -> Decoded:
-    """Answers and traces of every point of the suites, and the decisions of one of them replayed the other way.
+    """Answers and traces of every point, and the decisions of one of them replayed the other way.
 
-    ``methods`` holds the method of every point by label, ``triggers`` the detector of every point of method utaca. A
-    point that several suites share is decoded once. Methods that can share a reading of the document follow each other,
-    and so do questions about one document that stand side by side. ``paired`` runs a token's compact and expanded pass
-    as one (:class:`utaca.decoding.loop.Decoding`). ``together`` decodes a suite's points in block memory side by side
-    (:meth:`utaca.generation.answers.Answers.answer_together`), and journals them as one; a point that is replayed is
-    decoded by itself, as its replays are. Documents that an earlier stage has ``kept`` are then not read again.
+    ``methods`` holds the method of every point by label, ``triggers`` the detector of every point that has one,
+    ``suite`` what the files call the split or the set of tasks. Methods that can share a reading of the document follow
+    each other, and so do questions about one document that stand side by side. ``together`` decodes points in block
+    memory side by side (:func:`utaca.generation.answers.answer_together`), and journals them as one; a point that is
+    replayed is decoded by itself, as its replays are. Documents that an earlier stage has ``kept`` are not read again.
 
     An answer that a machine's memory does not suffice for, or whose method lacks something (:meth:`Method.missing`) or
     cannot do with the reader or the document, is a row too, without tokens; its ``finish`` says so. Of block memory it
     raises :class:`UserError` instead.
     """
-    points = {(suite, point.label): point for suite, own in suites.items() for point in own}
     readings = list(dict.fromkeys(method.reading for method in methods.values()))
-    order = sorted(points, key=lambda key: readings.index(methods[key[1]].reading))
-    found: dict[tuple[str, str], list[Answered]] = {key: [] for key in points}
+    order = sorted(points, key=lambda point: readings.index(methods[point.label].reading))
+    found: dict[str, list[Answered]] = {point.label: [] for point in points}
     replayed = [SCHEMAS["replays"].empty_table()]
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
-    bar = counter(total=len(documents), done=0, unit="document", description=f"suites {', '.join(suites)}")
+    bar = counter(total=len(documents), done=0, unit="document", description=f"answers, {suite}")
     for group in _side_by_side(documents, len(points) if together else 0):
         questions = [
-            [_Question(one, answers, journal, paired) for one in document]
+            [_Question(one, answers, journal, suite) for one in document]
             for document in group
             for answers in [Answers(reader, document[0].text, kept)]
         ]
-        for suite in suites if together else ():
-            shared: dict[Hashable, list[tuple[Point, Method, Trigger | None]]] = {}
-            for own, label in order:
-                point, method = points[own, label], methods[label]
-                if own == suite and point.together and not (replays and label == replays.label):
-                    shared.setdefault(method.reading, []).append((point, method, triggers.get(label)))
-            for of_reading in shared.values():
-                # Each answer about a long document has a long window of its own.
-                size = max(1, TOGETHER // len(of_reading)) if len(group[0][0].text) <= SHORT else 1
-                every = list(chain(*questions))
-                for first in range(0, len(every), size):
-                    _answer_together(every[first : first + size], of_reading)
+        shared: dict[Hashable, list[tuple[Operating, Method, Trigger | None]]] = {}
+        for point in order if together else ():
+            if point.together and not (replays and point.label == replays.label):
+                method = methods[point.label]
+                shared.setdefault(method.reading, []).append((point, method, triggers.get(point.label)))
+        for of_reading in shared.values():
+            # Each answer about a long document has a long window of its own.
+            size = max(1, TOGETHER // len(of_reading)) if len(group[0][0].text) <= SHORT else 1
+            every = list(chain(*questions))
+            for first in range(0, len(every), size):
+                _answer_together(every[first : first + size], of_reading)
         for document in questions:
-            for suite, label in order:
+            for point in order:
                 for one in document:
-                    answer = one.answer(points[suite, label], methods[label], triggers.get(label), suite)
-                    found[suite, label].append(answer)
+                    answer = one.answer(point, methods[point.label], triggers.get(point.label))
+                    found[point.label].append(answer)
             if replays is not None:
-                (key, point), *_ = ((key, point) for key, point in points.items() if point.label == replays.label)
-                for one, answered in zip(document, found[key][-len(document) :], strict=True):
+                point = next(point for point in points if point.label == replays.label)
+                for one, answered in zip(document, found[point.label][-len(document) :], strict=True):
                     trace, trigger = answered.trace.to_pylist(), triggers[replays.label]
                     for step, of in replays.drawn(trace, point, one.asked.document):
                         replayed.append(one.replay(point, methods[replays.label], trigger, trace, step, of))
@@ -149,17 +146,17 @@ class Answered:
 class _Question:
     """Answers to a question, journaled; its document is read for the first one that is not journaled yet."""
 
-    def __init__(self, asked: Asked, answers: Answers, journal: Journal, paired: bool) -> None:
+    def __init__(self, asked: Asked, answers: Answers, journal: Journal, suite: str) -> None:
         self.asked, self.answers = asked, answers
-        self.journal, self.paired, self.what = journal, paired, f"{asked.document}/{digest(asked)}"
+        self.journal, self.suite, self.what = journal, suite, f"{asked.document}/{digest(asked)}"
         self.together: dict[str, pa.Table] = {}
 
-    def answer(self, point: Point, method: Method, trigger: Trigger | None, suite: str) -> Answered:
-        about: dict[str, str | int] = {"suite": suite, "point": point.label, "budget": point.budget}
+    def answer(self, point: Operating, method: Method, trigger: Trigger | None) -> Answered:
+        about: dict[str, str | int] = {"suite": self.suite, "point": point.label, "budget": point.budget}
         if trigger is not None:
             about |= {"detector": trigger.variant, "seed": trigger.seed}
-        elif point.trigger:
-            about["detector"] = point.trigger
+        elif point.beside:
+            about["detector"] = point.beside
         if point.label in self.together:
             return unpacked(self.together[point.label], about)
         lacking = _lacking(method, self.answers.reader)
@@ -172,7 +169,7 @@ class _Question:
         return unpacked(pair, about)
 
     def replay(
-        self, point: Point, method: Method, trigger: Trigger, trace: Sequence[Mapping[str, Any]], step: int, of: int
+        self, point: Operating, method: Method, trigger: Trigger, trace: Sequence[Mapping[str, Any]], step: int, of: int
     ) -> pa.Table:
         """The answer with one decision of the trace turned, a row of schema "replays"."""
 
@@ -187,12 +184,12 @@ class _Question:
         return self.journal.table(f"{what}/{_identity(method, trigger)}/{self.what}", make)
 
     def _generate(self, method: Method, trigger: Trigger | None, interventions: Mapping[int, bool]) -> Answer:
-        options = {"interventions": interventions, "paired": self.paired, "prefix": self.asked.prefix}
+        options = {"interventions": interventions, "prefix": self.asked.prefix}
         return self.answers.answer(
             method, self.asked.question, self.asked.longest, trigger.detector if trigger else None, **options
         )
 
-    def _decode(self, point: Point, method: Method, trigger: Trigger | None) -> pa.Table:
+    def _decode(self, point: Operating, method: Method, trigger: Trigger | None) -> pa.Table:
         try:
             answer = self._generate(method, trigger, {})
         except UserError as error:
@@ -202,7 +199,7 @@ class _Question:
             answer = _not_run(str(error))
         return self.packed(answer, point)
 
-    def packed(self, answer: Answer, point: Point) -> pa.Table:
+    def packed(self, answer: Answer, point: Operating) -> pa.Table:
         return packed(
             answer.generation,
             point,
@@ -215,7 +212,7 @@ class _Question:
         )
 
 
-def _answer_together(questions: Sequence[_Question], points: Sequence[tuple[Point, Method, Trigger | None]]) -> None:
+def _answer_together(questions: Sequence[_Question], points: Sequence[tuple[Operating, Method, Trigger | None]]) -> None:
     """Decode those of the points that were not yet, all of one kind of reading, in shared passes.
 
     :meth:`_Question.answer` finds them. What is decoded side by side rounds alike, so that all of a question's points
@@ -231,7 +228,7 @@ def _answer_together(questions: Sequence[_Question], points: Sequence[tuple[Poin
     def decoded() -> dict[int, list[pa.Table]]:
         asked = [(one.answers, one.asked, method, of and of.detector) for one, _, method, of in wanted]
         found: dict[int, list[pa.Table]] = {}
-        for answer, (one, point, *_) in zip(answer_together(asked, paired=questions[0].paired), wanted, strict=True):
+        for answer, (one, point, *_) in zip(answer_together(asked), wanted, strict=True):
             found.setdefault(id(one), []).append(one.packed(answer, point))
         return found
 
@@ -254,7 +251,7 @@ def _answer_together(questions: Sequence[_Question], points: Sequence[tuple[Poin
 
 
 def _identity(method: Method, trigger: Trigger | None) -> str:
-    # Suites and names of detectors are no part of an answer.
+    # Names of points and detectors are no part of an answer.
     identity = fingerprint(digest(repr(method)), method.files())
     return f"{identity}/{trigger.digest if trigger else ''}"
 
@@ -274,7 +271,7 @@ def _not_run(why: str) -> Answer:
     return Answer(Generation(1, finish=NOT_RUN + why), 0, 0, float("nan"), 0)
 
 
-def packed(generation: Generation, point: Point, **about: Any) -> pa.Table:
+def packed(generation: Generation, point: Operating, **about: Any) -> pa.Table:
     """One answer as a table that a journal can hold: a row a token, one at least, with the answer beside each.
 
     ``about`` are the columns of schema "answers" that neither the answer nor the point tell.
