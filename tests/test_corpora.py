@@ -224,7 +224,12 @@ def wiki() -> Iterator[Wiki]:
     thread.join()
 
 
-WIKIPEDIA = Corpus(name="wikipedia", source="wikipedia", user_agent="tests (a@b.org)", requests_per_second=1000.0)
+WIKIPEDIA = Corpus(name="wikipedia", source="wikipedia")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wikipedia, "INTERVAL_S", 0.001)
 
 
 def test_wikipedia_follows_redirects_and_caches(wiki: Wiki, tmp_path: Path) -> None:
@@ -235,15 +240,15 @@ def test_wikipedia_follows_redirects_and_caches(wiki: Wiki, tmp_path: Path) -> N
         "Law": PROSE,
     }
     wiki.refusals = [503]
-    rows = wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Cinema", "Law"], api=wiki.url)
+    rows = wikipedia.articles(tmp_path, titles=["Cinema", "Law"], api=wiki.url)
     assert [row["title"] for row in rows] == ["Film", "Law"]
     assert rows[0]["text"].split("\n\n") == [f"{PROSE} One.", f"{PROSE} Two.", f"{PROSE} Five."]
     assert rows[0]["revision"] == "42"
     assert rows[0]["url"].endswith("/w/index.php?title=Film&oldid=42")
-    assert wiki.agents == {"tests (a@b.org)"}
+    assert wiki.agents == {wikipedia.USER_AGENT}
     assert len(wiki.asked) == 3
     assert {"action": "query", "explaintext": "1", "redirects": "1"}.items() <= wiki.asked[0].items()
-    assert wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Cinema", "Law"], api=wiki.url) == rows
+    assert wikipedia.articles(tmp_path, titles=["Cinema", "Law"], api=wiki.url) == rows
     assert len(wiki.asked) == 3
     tables.write(tmp_path / "corpus.parquet", "corpus", rows)
 
@@ -251,34 +256,32 @@ def test_wikipedia_follows_redirects_and_caches(wiki: Wiki, tmp_path: Path) -> N
 def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: Wiki, tmp_path: Path) -> None:
     wiki.pages = {"Law": PROSE, "Stub": "Short."}
     with pytest.raises(UserError, match="no article 'Nothing'"):
-        wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Law", "Nothing"], api=wiki.url)
+        wikipedia.articles(tmp_path, titles=["Law", "Nothing"], api=wiki.url)
     with pytest.raises(UserError, match="'Stub' has no usable prose"):
-        wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Law", "Stub"], api=wiki.url)
+        wikipedia.articles(tmp_path, titles=["Law", "Stub"], api=wiki.url)
     assert [asked["titles"] for asked in wiki.asked] == ["Law", "Nothing", "Stub"]
     wiki.refusals = [403]
     with pytest.raises(UserError, match=r"HTTP 403.*corpus=folder.*corpus=embedded"):
-        wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Food"], api=wiki.url)
+        wikipedia.articles(tmp_path, titles=["Food"], api=wiki.url)
     assert len(list(tmp_path.iterdir())) == 1
     next(tmp_path.iterdir()).write_text("{")
     with pytest.raises(UserError, match="is damaged"):
-        wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Law"], api=wiki.url)
+        wikipedia.articles(tmp_path, titles=["Law"], api=wiki.url)
 
 
 def test_wikipedia_unreachable(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot be used .*choose corpus=folder with corpus.path, or corpus=embedded"):
-        wikipedia.articles(WIKIPEDIA, tmp_path, titles=["Law"], api="http://127.0.0.1:9/w/api.php")
+        wikipedia.articles(tmp_path, titles=["Law"], api="http://127.0.0.1:9/w/api.php")
 
 
 def test_load_dispatches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text(PROSE)
     assert len(corpora.load(Corpus(name="own", source="folder", path=str(tmp_path)), 0, tmp_path)) == 1
-    monkeypatch.setattr(wikipedia, "articles", lambda settings, cache: [{"cache": cache}])
+    monkeypatch.setattr(wikipedia, "articles", lambda cache: [{"cache": cache}])
     assert corpora.load(WIKIPEDIA, 0, tmp_path) == [{"cache": tmp_path}]
     rows = corpora.load(Corpus(name="embedded", source="embedded"), 5, tmp_path)
     assert [row["title"] for row in rows] == list(paper_articles())
     corpora.check(WIKIPEDIA)
     corpora.check(Corpus(name="embedded", source="embedded"))
-    with pytest.raises(UserError, match=r"corpus\.user_agent"):
-        corpora.check(Corpus(name="wikipedia", source="wikipedia", user_agent=" "))
     with pytest.raises(UserError, match=r"source is 'elsewhere' but must be one of"):
         Corpus(name="x", source="elsewhere")

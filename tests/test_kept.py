@@ -9,9 +9,9 @@ import pytest
 import torch
 from small import make_reader, some_tokens
 from test_trajectories import asked, documents, methods_of
+from utaca.generation.suites import decode_suites
 
 from utaca.decoding.loop import generate
-from utaca.generation.suites import decode_suites
 from utaca.generation.trajectories import trajectories
 from utaca.memory import BlockMemory, kept, prefill
 from utaca.memory.kept import Kept

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from small import make_reader
 from test_generation_tables import ADAPTIVE, FIXED, brute, made
 from test_trajectories import asked, methods_of
-
 from utaca.generation.suites import Decoded, decode_suites
+
 from utaca.methods import METHODS
 from utaca.records import read, write
 from utaca.records.journal import Journal

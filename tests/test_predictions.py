@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from utaca.generation.suites import unpacked
 
 from utaca.detection.detector import load
 from utaca.errors import UserError
-from utaca.generation.suites import unpacked
 from utaca.records import SCHEMAS
 from utaca.records.journal import Journal
 from utaca.tasks import predictions

@@ -7,13 +7,13 @@ import pytest
 from small import make_reader
 from test_generation_tables import config  # noqa: F401
 from test_trajectories import EveryThird, asked, documents, methods_of
+from utaca.generation.suites import Trigger, decode_suites
 
 from utaca.decoding.loop import generate
 from utaca.decoding.policies import Sub
 from utaca.errors import UserError
 from utaca.generation.answers import ask
 from utaca.generation.replays import Replays, decisions
-from utaca.generation.suites import Trigger, decode_suites
 from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module
 from utaca.records import SCHEMAS, write

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -18,7 +17,7 @@ from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.settings.schema import TaskSet
 from utaca.tasks import metrics
-from utaca.tasks.registry import TASKS, check_digests, files_of, task_of
+from utaca.tasks.registry import TASKS, files_of, task_of
 from utaca.tasks.task import Example
 
 TINY = ROOT / "data" / "readers" / "tiny"
@@ -298,23 +297,3 @@ def test_files_lie_below_the_folder(tmp_path: Path) -> None:
         files_of(TaskSet(task.name), "elsewhere")
     with pytest.raises(UserError, match=r"task longbook_qa_eng has no file 'row'; its files are rows"):
         files_of(TaskSet(task.name, files={"row": "x"}), str(tmp_path))
-
-
-def test_files_have_the_digests_that_a_set_expects(tmp_path: Path) -> None:
-    for name, text in (("rows.jsonl", "a"), ("more.jsonl", "b")):
-        (tmp_path / name).write_text(text)
-    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in (("rows", "a"), ("more.jsonl", "b"))}
-
-    def check(**expected: str) -> None:
-        settings = TaskSet("meetings", files={"rows": "rows.jsonl"}, pool=["more.jsonl"], sha256=expected)
-        check_digests(settings, files_of(settings, str(tmp_path)))
-
-    check()
-    check(**digests)
-    check(rows=digests["rows"].upper())
-    wrong, found = "0" * 64, digests["more.jsonl"]
-    path = f"{tmp_path}/more.jsonl"
-    with pytest.raises(UserError, match=rf"^{path}, file 'more\.jsonl' of .* has SHA-256 {found}, not {wrong}; bring"):
-        check(**digests | {"more.jsonl": wrong})
-    with pytest.raises(UserError, match=r"sha256 names 'row', but the set's files are rows, more\.jsonl"):
-        check(row=wrong)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from small import make_reader
+from utaca.generation.suites import Trigger, decode_suites
 
 from utaca.decoding.loop import generate
 from utaca.detection.detector import Detector
@@ -19,7 +20,6 @@ from utaca.generation import suites as suites_module
 from utaca.generation import trajectories as trajectories_module
 from utaca.generation.answers import Asked, ask
 from utaca.generation.replays import Replays
-from utaca.generation.suites import Trigger, decode_suites
 from utaca.generation.trajectories import trajectories
 from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module

@@ -420,7 +420,7 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
 
 def test_transport_reruns_nothing(finished: Path) -> None:
     storage = "reader={memory: {storage: host}}"
-    changed = ["judge={concurrency: 3, timeout_s: 7}", "corpus={requests_per_second: 0.5}", storage, "answers=a.db"]
+    changed = ["judge={concurrency: 3, timeout_s: 7}", storage, "answers=a.db"]
     assert smoke(finished, *changed) == {}
 
 

@@ -414,7 +414,9 @@ class Plan:
         theme = ENTRIES[name].theme
         keys = {"detection": ("labeller", "detectors", "detector"), "judging": ROLES, "resources": ()}
         prices = [[e.prompt_price, e.completion_price] for e in (getattr(self.settings, role) for role in ROLES)]
-        settings = {key: self.identity[key] for key in keys.get(theme, ("judge", "detector", "points", "decode", "plan"))}
+        settings = {
+            key: self.identity[key] for key in keys.get(theme, ("judge", "detector", "points", "decode", "plan"))
+        }
         settings |= {"prices": prices} if theme == "judging" else {}
         return self.caption | settings | {"entry": asdict(ENTRIES[name])}
 

@@ -8,8 +8,8 @@ import torch
 
 from utaca.detection.detector import load as load_detector
 from utaca.generation.answers import ask
-from utaca.generation.replays import Replays
 from utaca.generation.points import Trigger, decode_points
+from utaca.generation.replays import Replays
 from utaca.memory.kept import Kept
 from utaca.methods.registry import method_of
 from utaca.readers.load import load as load_reader

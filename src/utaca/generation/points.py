@@ -212,7 +212,9 @@ class _Question:
         )
 
 
-def _answer_together(questions: Sequence[_Question], points: Sequence[tuple[Operating, Method, Trigger | None]]) -> None:
+def _answer_together(
+    questions: Sequence[_Question], points: Sequence[tuple[Operating, Method, Trigger | None]]
+) -> None:
     """Decode those of the points that were not yet, all of one kind of reading, in shared passes.
 
     :meth:`_Question.answer` finds them. What is decoded side by side rounds alike, so that all of a question's points

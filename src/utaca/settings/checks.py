@@ -357,7 +357,8 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
         path = f"decode.{section}"
         if section not in (*schema.SECTIONS, *config.tasks.sets):
             sets = ", ".join(config.tasks.sets) or "none; add --config tasks=paper, or another option"
-            yield f"{path} is unknown; sections are {', '.join(schema.SECTIONS)}, or a set of tasks.sets, which are {sets}."
+            sections = ", ".join(schema.SECTIONS)
+            yield f"{path} is unknown; sections are {sections}, or a set of tasks.sets, which are {sets}."
         for twice in dict.fromkeys(name for name in names if names.count(name) > 1):
             yield f"{path} names {twice} twice; remove one."
         for name in dict.fromkeys(names):
@@ -371,7 +372,7 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
 
 def _replays_faults(config: schema.Config) -> Iterator[str]:
     if config.sections(schema.TEST) and config.scale.replays and not config.replays_of:
-        yield "scale.replays turns decisions of a detector, but decode has no point of one on the test split; set it to 0."
+        yield "scale.replays turns decisions of a detector, but decode.test has no point that one expands; set it to 0."
 
 
 def _plan_faults(config: schema.Config) -> Iterator[str]:

@@ -20,12 +20,14 @@ from utaca.errors import UserError
 T = TypeVar("T")
 MISSING = "???"
 """The default of a key that must be set."""
-_CONSTANTS = "width|signal_width|blocks|expansion|(embedding_)?dropout|class_weights|learning_rate|batch_size|evaluate_every"
+_CONSTANTS = (
+    "width|signal_width|blocks|expansion|(embedding_)?dropout|class_weights|learning_rate|batch_size|evaluate_every"
+)
 INSTEAD = {
-    r"suites": "name operating points under points, as in points={mine: {method: infllm, budget: 8}}, and list those that "
-    "are decoded under decode, as in decode={test: [mine]}",
-    r"points\..+\.(detector|every|witness)": "say under trigger what expands the budget: a detector's variant, agreement, "
-    "agreement.N, every.N or never",
+    r"suites": "name operating points under points, as in points={mine: {method: infllm, budget: 8}}, and list under "
+    "decode those that are decoded, as in decode={test: [mine]}",
+    r"points\..+\.(detector|every|witness)": "say under trigger what expands the budget: a detector's variant, "
+    "agreement, agreement.N, every.N or never",
     r"points\..+\.seed|detector_seed|generation\.seeds": "give points the number of their seeds, or all: seeds",
     r"replayed": "decisions are replayed of the detector's point whose K_max is nearest to 64",
     r"generation\.paired": "leave it out",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -26,7 +26,7 @@ SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detec
 
 
 FIXED, ADAPTIVE = "infllm", "utaca"
-"""Methods that decode from block memory, their budgets in blocks: a fixed one, and one that follows an update policy."""
+"""Methods that decode from block memory, budgets in blocks: a fixed one, and one that follows an update policy."""
 AGREEMENT, EVERY, NEVER = "agreement", "every", "never"
 """Triggers beside detectors."""
 BLOCK_METHODS = (FIXED, ADAPTIVE, "agreement", "no_detector")
@@ -238,12 +238,6 @@ class Corpus:
     name: str = setting(MISSING, "name used in result paths")
     source: Literal["embedded", "folder", "wikipedia"] = setting(MISSING, "kind of source")
     path: Text = setting("", "folder of text files, or a JSONL or Parquet file with title and text (source=folder)")
-    user_agent: str = setting(
-        "utaca (research pipeline)",
-        "how the pipeline names itself to the MediaWiki API (source=wikipedia)",
-        transport=True,
-    )
-    requests_per_second: Number = setting(1.0, "polite rate (source=wikipedia)", minimum=0.01, transport=True)
 
 
 @keys
@@ -413,8 +407,8 @@ class Point:
     )
     trigger: Text = setting(
         "",
-        "what expands an adaptive budget: a variant of the detector (empty: the config's); agreement: that the expanded "
-        "token is another, or agreement.N: that the token under N blocks is; every.N: every N tokens; never",
+        "what expands an adaptive budget: a variant of the detector (empty: the config's); agreement: that the "
+        "expanded token is another, or agreement.N: that the token under N blocks is; every.N: every N tokens; never",
     )
     base: Text = setting(
         "",
@@ -507,11 +501,6 @@ class TaskSet:
         {}, "files in place of the task's own, below tasks.path; docs/benchmarks.md names them"
     )
     pool: list[str] = setting([], "files with further paragraphs to distract (RULER), below tasks.path")
-    sha256: dict[str, str] = setting(
-        {},
-        "expected SHA-256 of its files, by name (those of pool by what pool calls them); others are not checked",
-        transport=True,
-    )
     articles: list[str] = setting([], "articles whose questions are asked, in this order (qa_1); empty: all")
     length: Whole = setting(
         0,

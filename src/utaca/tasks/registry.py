@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
-from utaca.data_files import sha256
 from utaca.errors import UserError
 from utaca.settings.schema import TaskSet
 from utaca.tasks import infinitebench, longbench
@@ -57,15 +55,3 @@ def files_of(settings: TaskSet, folder: str) -> dict[str, Path]:
                 "official files, see docs/benchmarks.md"
             )
     return found
-
-
-def check_digests(settings: TaskSet, files: Mapping[str, Path]) -> None:
-    """Raise :class:`UserError` where one of the files of a set (:func:`files_of`) has not the digest that it names."""
-    for name, wanted in settings.sha256.items():
-        if name not in files:
-            raise UserError(f"sha256 names {name!r}, but the set's files are {', '.join(files)}")
-        if (found := sha256(files[name])) != wanted.lower():
-            raise UserError(
-                f"{files[name]}, file {name!r} of task {settings.task}, has SHA-256 {found}, not {wanted}; bring the "
-                "file that the set expects, or correct its sha256"
-            )

@@ -7,7 +7,6 @@ from typing import Any
 
 from utaca.biographies.corpora import embedded, folder, wikipedia
 from utaca.biographies.corpora.topics import paper_articles
-from utaca.errors import UserError
 from utaca.settings import schema
 
 
@@ -21,12 +20,10 @@ def load(settings: schema.Corpus, seed: int, cache: Path) -> list[dict[str, Any]
         return embedded.articles(paper_articles(), seed)
     if settings.source == "folder":
         return folder.articles(settings.path)
-    return wikipedia.articles(settings, cache)
+    return wikipedia.articles(cache)
 
 
 def check(settings: schema.Corpus) -> None:
     """Raise :class:`UserError` for a source that cannot work; the network is not touched."""
     if settings.source == "folder":
         folder.articles(settings.path)
-    elif settings.source == "wikipedia" and not settings.user_agent.strip():
-        raise UserError("corpus.user_agent is empty; say who asks, Wikipedia requires it")

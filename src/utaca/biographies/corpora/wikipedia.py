@@ -19,7 +19,6 @@ from utaca.biographies.corpora.topics import paper_articles
 from utaca.errors import UserError
 from utaca.records.progress import progress
 from utaca.records.tables import atomic_path
-from utaca.settings import schema
 
 API = "https://en.wikipedia.org/w/api.php"
 LICENCE = "CC BY-SA 4.0"
@@ -27,6 +26,10 @@ LICENCE = "CC BY-SA 4.0"
 _TIMEOUT_S = 30.0
 _ATTEMPTS = 4
 _LONGEST_WAIT_S = 60.0
+USER_AGENT = "utaca (research pipeline)"
+"""How the pipeline names itself to the MediaWiki API."""
+INTERVAL_S = 1.0
+"""Seconds from one request to the next."""
 _HEADING = re.compile(r"(=+)\s*(.*?)\s*\1\s*$")
 _BACK_MATTER = {
     "see also", "notes", "references", "citations", "sources", "bibliography", "further reading", "external links",
@@ -34,15 +37,13 @@ _BACK_MATTER = {
 }  # fmt: skip
 
 
-def articles(
-    settings: schema.Corpus, cache: Path, *, titles: Sequence[str] = paper_articles(), api: str = API
-) -> list[dict[str, Any]]:
+def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str = API) -> list[dict[str, Any]]:
     """Rows of schema ``corpus``, one a title in the given order; redirects are followed, revisions recorded.
 
     A fetched article is kept under ``cache``, one file a title, and is never asked for again, so that later runs see
     the same revisions. Raises :class:`UserError` where the API cannot be reached, or has no such article.
     """
-    client = _Client(settings, api)
+    client = _Client(api)
     rows = []
     for title in progress(titles, total=len(titles), unit="article", description="Wikipedia"):
         path = cache / f"{re.sub(r'[^A-Za-z0-9]+', '_', title)}-{hashlib.sha256(title.encode()).hexdigest()[:8]}.json"
@@ -64,10 +65,8 @@ def _cached(path: Path) -> dict[str, Any]:
 
 
 class _Client:
-    def __init__(self, settings: schema.Corpus, api: str) -> None:
+    def __init__(self, api: str) -> None:
         self.api = api
-        self.user_agent = settings.user_agent
-        self.interval = 1.0 / settings.requests_per_second
         self.next_request = 0.0
 
     def article(self, title: str) -> dict[str, Any]:
@@ -113,11 +112,11 @@ class _Client:
 
     def _get(self, parameters: dict[str, str]) -> dict[str, Any]:
         request = urllib.request.Request(
-            f"{self.api}?{urllib.parse.urlencode(parameters)}", headers={"User-Agent": self.user_agent}
+            f"{self.api}?{urllib.parse.urlencode(parameters)}", headers={"User-Agent": USER_AGENT}
         )
         for attempt in range(1, _ATTEMPTS + 1):
             time.sleep(max(0.0, self.next_request - time.monotonic()))
-            self.next_request = time.monotonic() + self.interval
+            self.next_request = time.monotonic() + INTERVAL_S
             try:
                 with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
                     return json.load(response)
@@ -127,7 +126,7 @@ class _Client:
                 if error.code not in (429, 500, 502, 503, 504) or attempt == _ATTEMPTS:
                     break
                 asked = error.headers.get("Retry-After", "")
-                wait = float(asked) if asked.isdigit() else self.interval * 2**attempt
+                wait = float(asked) if asked.isdigit() else INTERVAL_S * 2**attempt
                 self.next_request = time.monotonic() + min(wait, _LONGEST_WAIT_S)
             except (OSError, http.client.HTTPException) as error:
                 reason = str(getattr(error, "reason", error) or type(error).__name__)
