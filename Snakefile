@@ -1,8 +1,7 @@
 """UT-ACA from biographies to tables: `snakemake --cores all results/tables`.
 
-The config is composed here, once, and planned: PLAN (`src/utaca/plan.py`) knows every file of the run and what it is
-made from. Every rule gets just the part of the config that it uses as params, and a digest of the package's modules
-that its script runs, so that an edit reruns what depends on it and nothing else.
+The config is composed here, once. Every rule gets just the part of it that it uses as params, and a digest of the
+package's modules that its script runs, so that an edit reruns what depends on it and nothing else.
 """
 
 import atexit
@@ -16,45 +15,46 @@ SOURCE = Path(os.path.relpath(ROOT / "src"))
 sys.path.insert(0, str(SOURCE.resolve()))
 from utaca import preflight
 from utaca.errors import UserError
-from utaca.plan import KINDS, SPLITS, Plan, plain
 from utaca.settings import command, runs
 from utaca.settings.compose import compose
 from utaca.settings.machine import check_paths, share_source
+from utaca.settings.modules import code
 
 # Scripts run in processes of their own, which Snakemake calls by a shell without quoting the interpreter's path.
 sys.executable = shlex.quote(sys.executable)
 share_source(SOURCE)
 COMMAND = command.read(sys.argv)
 HERE = command.runs_here(COMMAND)
+SCRIPTS = sorted((ROOT / "workflow" / "scripts").glob("*.py"))
+CODE = {script.stem: code(script, SOURCE) for script in SCRIPTS}
+ENVIRONMENT = str(ROOT / "environment.yml")
 try:
     command.check_config(COMMAND.config or [])
     config.update(compose(config, ROOT))
-    PLAN = Plan(config, SOURCE, here=HERE)
-    check_paths([ROOT, *PLAN.inputs])
-    runs.check(config, Path(PLAN.folder))
-    PLAN.check_targets(COMMAND.targets)
 except UserError as error:
     sys.exit(f"Error: {error}")
 
-OUT, LOGS, MEASURED = PLAN.folder, PLAN.logs, PLAN.measured
-SETTINGS, IDENTITY = PLAN.settings, PLAN.identity
-LABELS, SCORES = PLAN.labels, PLAN.scores
-SCRIPTS = sorted((ROOT / "workflow" / "scripts").glob("*.py"))
-CODE = {script.stem: PLAN.code(script) for script in SCRIPTS}
-TABLE = ROOT / "workflow" / "scripts" / "table.py"
-ENVIRONMENT = str(ROOT / "environment.yml")
-LAST_LINE = (
-    f"Run {SETTINGS.run} is done: open {PLAN.report}; its tables are in {OUT}/tables."
-)
+
+include: "workflow/rules/common.smk"
+
+
+try:
+    check_paths([ROOT, *INPUTS])
+    runs.check(config, Path(OUT))
+    check_targets(COMMAND.targets)
+except UserError as error:
+    sys.exit(f"Error: {error}")
+LAST_LINE = f"Run {SETTINGS.run} is done: open {REPORT}; its tables are in {OUT}/tables."
 
 
 wildcard_constraints:
     split="|".join(SPLITS),
     kind="|".join(KINDS),
     shard=r"\d+",
+    task="|".join(SETTINGS.tasks.sets) or "none",
     variant="|".join(SETTINGS.detectors),
-    table="|".join(PLAN.names("table")),
-    figure="|".join(PLAN.names("figure")),
+    table="|".join(names("table")),
+    figure="|".join(names("figure")),
 
 
 include: "workflow/rules/run.smk"
@@ -71,7 +71,7 @@ include: "workflow/rules/reporting.smk"
 rule tables:
     default_target: True
     input:
-        PLAN.report,
+        REPORT,
     localrule: True
 
 
@@ -81,7 +81,7 @@ for alias in ["results/tables", "results/tables/"]:
         name:
             alias
         input:
-            PLAN.report,
+            REPORT,
         localrule: True
 
 

@@ -3,7 +3,7 @@
 
 rule biographies:
     input:
-        PLAN.stage("biographies"),
+        expand(f"{OUT}/biographies/{{split}}.parquet", split=SPLITS),
     localrule: True
 
 
@@ -21,29 +21,29 @@ rule draw_biographies:
     params:
         code=CODE["draw_biographies"],
         seed=SETTINGS.seed,
-        number=lambda wildcards: PLAN.size(wildcards.split).biographies,
+        number=lambda wildcards: size(wildcards.split).biographies,
     script:
         "../scripts/draw_biographies.py"
 
 
 rule write_biographies:
     input:
-        PLAN.people_files,
+        PEOPLE_FILES,
     output:
-        biographies=PLAN.biographies("test"),
-        usage=PLAN.usage(PLAN.biographies("test")),
+        biographies=f"{OUT}/biographies/test.parquet",
+        usage=usage(f"{OUT}/biographies/test.parquet"),
     log:
         f"{LOGS}/write_biographies/test.log",
     benchmark:
         f"{MEASURED}/write_biographies/test.tsv"
-    retries: PLAN.retries("writer")
+    retries: retries("writer")
     conda:
         ENVIRONMENT
     params:
         code=CODE["write_biographies"],
         seed=SETTINGS.seed,
-        number=PLAN.size("test").biographies,
-        people=PLAN.size("test").people,
+        number=SETTINGS.scale.test.biographies,
+        people=SETTINGS.scale.test.people,
         writer=IDENTITY["writer"],
     script:
         "../scripts/write_biographies.py"
@@ -51,9 +51,9 @@ rule write_biographies:
 
 rule corpus:
     input:
-        files=PLAN.corpus_files,
+        files=CORPUS_FILES,
     output:
-        PLAN.corpus,
+        f"{OUT}/corpus.parquet",
     log:
         f"{LOGS}/corpus.log",
     benchmark:
@@ -72,7 +72,7 @@ rule corpus:
 
 rule documents:
     input:
-        PLAN.stage("documents"),
+        expand(f"{OUT}/documents/{{split}}.parquet", split=SPLITS),
     localrule: True
 
 
@@ -80,7 +80,7 @@ rule pad:
     input:
         biographies=f"{OUT}/biographies/{{split}}.parquet",
         corpus=rules.corpus.output,
-        tokenizer=PLAN.tokenizer_files,
+        tokenizer=TOKENIZER_FILES,
     output:
         f"{OUT}/documents/{{split}}.parquet",
     log:
@@ -92,7 +92,7 @@ rule pad:
     params:
         code=CODE["pad"],
         seed=SETTINGS.seed,
-        tokens=lambda wildcards: PLAN.size(wildcards.split).tokens,
+        tokens=lambda wildcards: size(wildcards.split).tokens,
         corpus=SETTINGS.corpus.name,
         documents=IDENTITY["documents"],
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],

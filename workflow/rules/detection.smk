@@ -3,25 +3,24 @@
 
 rule detectors:
     input:
-        PLAN.stage("detectors"),
+        list(DETECTORS.values()),
+        BASELINES,
     localrule: True
 
 
 rule train_detector:
     input:
-        train=lambda wildcards: PLAN.shown_to(wildcards.variant, "train"),
-        validation=lambda wildcards: PLAN.shown_to(wildcards.variant, "validation"),
-        train_labels=lambda wildcards: PLAN.training_labels(wildcards.variant, "train"),
-        validation_labels=lambda wildcards: PLAN.training_labels(
-            wildcards.variant, "validation"
-        ),
-        tasks=lambda wildcards: PLAN.shown_tasks(wildcards.variant, "trajectories"),
-        examples=lambda wildcards: PLAN.shown_tasks(wildcards.variant, "examples"),
-        task_labels=lambda wildcards: PLAN.task_labels(wildcards.variant),
-        start=lambda wildcards: PLAN.start(wildcards.variant),
+        train=lambda wildcards: shown_to(wildcards.variant, "train"),
+        validation=lambda wildcards: shown_to(wildcards.variant, "validation"),
+        train_labels=lambda wildcards: training_labels(wildcards.variant, "train"),
+        validation_labels=lambda wildcards: training_labels(wildcards.variant, "validation"),
+        tasks=lambda wildcards: shown_tasks(wildcards.variant, "trajectories"),
+        examples=lambda wildcards: shown_tasks(wildcards.variant, "examples"),
+        task_labels=lambda wildcards: task_labels(wildcards.variant),
+        start=lambda wildcards: start(wildcards.variant),
     output:
-        models=PLAN.seeds("{variant}", "model.safetensors"),
-        curves=PLAN.seeds("{variant}", "curve.csv"),
+        models=expand(SEED, n=SEEDS, file="model.safetensors", allow_missing=True),
+        curves=expand(SEED, n=SEEDS, file="curve.csv", allow_missing=True),
     log:
         f"{LOGS}/train_detector/{{variant}}.log",
     benchmark:
@@ -30,7 +29,7 @@ rule train_detector:
         ENVIRONMENT
     threads: 1
     resources:
-        **PLAN.learns("train", "validation"),
+        **learns("train", "validation"),
     params:
         code=CODE["train_detector"],
         detector=lambda wildcards: IDENTITY["detectors"][wildcards.variant],
@@ -41,10 +40,10 @@ rule train_detector:
 
 rule fit_baselines:
     input:
-        validation=PLAN.trajectories("validation"),
+        validation=shards(TRAJECTORIES, "validation"),
         validation_labels=f"{LABELS}/validation.parquet",
     output:
-        PLAN.baselines,
+        BASELINES,
     log:
         f"{LOGS}/fit_baselines.log",
     benchmark:
@@ -53,7 +52,7 @@ rule fit_baselines:
         ENVIRONMENT
     threads: 1
     resources:
-        **PLAN.learns("validation"),
+        **learns("validation"),
     params:
         code=CODE["fit_baselines"],
     script:
@@ -62,15 +61,15 @@ rule fit_baselines:
 
 rule detections:
     input:
-        PLAN.stage("detections"),
+        [f"{OUT}/detections/{split}.parquet" for split in detected()],
     localrule: True
 
 
 rule detect:
     input:
-        trajectories=lambda wildcards: PLAN.trajectories(wildcards.split),
+        trajectories=lambda wildcards: shards(TRAJECTORIES, wildcards.split),
         labels=f"{LABELS}/{{split}}.parquet",
-        detectors=[path for seeds in PLAN.detectors.values() for path in seeds],
+        detectors=list(DETECTORS.values()),
         baselines=rules.fit_baselines.output,
     output:
         f"{OUT}/detections/{{split}}.parquet",
@@ -82,11 +81,11 @@ rule detect:
         ENVIRONMENT
     threads: 1
     resources:
-        **PLAN.learns("test", "validation"),
+        **learns("test", "validation"),
     params:
         code=CODE["detect"],
-        variants=list(PLAN.detectors),
-        taken=PLAN.taken,
+        variants=list(DETECTORS),
+        taken=TAKEN,
         main=SETTINGS.detector,
     script:
         "../scripts/detect.py"

@@ -3,7 +3,7 @@
 
 rule generations:
     input:
-        PLAN.stage("generations"),
+        [generations("answers", split, kind) for split, kind in POINTS],
     localrule: True
 
 
@@ -11,11 +11,9 @@ rule generations:
 rule generate:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",
-        reader=PLAN.reader_files,
-        classifier=lambda wildcards: PLAN.classifier(wildcards.kind),
-        detectors=lambda wildcards: PLAN.trigger_files(
-            PLAN.points(wildcards.split, wildcards.kind)
-        ),
+        reader=READER_FILES,
+        classifier=lambda wildcards: classifier(wildcards.kind),
+        detectors=lambda wildcards: trigger_files(POINTS[wildcards.split, wildcards.kind]),
     output:
         answers=f"{OUT}/generations/{{split}}/{{kind}}/answers-{{shard}}.parquet",
         traces=f"{OUT}/generations/{{split}}/{{kind}}/traces-{{shard}}.parquet",
@@ -30,23 +28,17 @@ rule generate:
         ENVIRONMENT
     threads: 1
     resources:
-        **PLAN.decodes(
-            lambda wildcards: PLAN.answer_work(wildcards.split, wildcards.kind)
-        ),
+        **decodes(lambda wildcards: answer_work(wildcards.split, wildcards.kind)),
     params:
         code=CODE["generate"],
-        reader=lambda wildcards: PLAN.decoding(wildcards.kind),
-        points=lambda wildcards: plain(PLAN.points(wildcards.split, wildcards.kind)),
-        methods=lambda wildcards: PLAN.methods(
-            PLAN.points(wildcards.split, wildcards.kind)
-        ),
-        triggers=lambda wildcards: PLAN.triggers(
-            PLAN.points(wildcards.split, wildcards.kind)
-        ),
-        taken=PLAN.taken,
-        replays=lambda wildcards: PLAN.replays(wildcards.split, wildcards.kind),
+        reader=lambda wildcards: READERS[wildcards.kind],
+        points=lambda wildcards: plain(POINTS[wildcards.split, wildcards.kind]),
+        methods=lambda wildcards: methods_of(POINTS[wildcards.split, wildcards.kind]),
+        triggers=lambda wildcards: triggers(POINTS[wildcards.split, wildcards.kind]),
+        taken=TAKEN,
+        replays=lambda wildcards: replays(wildcards.split, wildcards.kind),
         together=SETTINGS.generation.together,
-        shards=lambda wildcards: PLAN.size(wildcards.split).shards,
+        shards=lambda wildcards: size(wildcards.split).shards,
         journal=f"{OUT}/journal/generations",
     script:
         "../scripts/generate.py"

@@ -3,22 +3,22 @@
 
 rule labels:
     input:
-        PLAN.stage("labels"),
+        expand(f"{LABELS}/{{split}}.parquet", split=SPLITS),
     localrule: True
 
 
 rule label:
     input:
-        trajectories=f"{OUT}/trajectories/{{split}}/part-{{shard}}.parquet",
+        trajectories=TRAJECTORIES,
         documents=f"{OUT}/documents/{{split}}.parquet",
     output:
-        labels=f"{LABELS}/uncorrected/{{split}}/part-{{shard}}.parquet",
-        usage=PLAN.usage(f"{LABELS}/uncorrected/{{split}}/part-{{shard}}.parquet"),
+        labels=UNCORRECTED,
+        usage=usage(UNCORRECTED),
     log:
         f"{LOGS}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.log",
     benchmark:
         f"{MEASURED}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.tsv"
-    retries: PLAN.retries("labeller")
+    retries: retries("labeller")
     conda:
         ENVIRONMENT
     resources:
@@ -32,8 +32,8 @@ rule label:
 
 rule correct_labels:
     input:
-        labels=lambda wildcards: PLAN.uncorrected(wildcards.split),
-        sheet=PLAN.sheet("labels"),
+        labels=lambda wildcards: shards(UNCORRECTED, wildcards.split),
+        sheet=there(SHEETS["labels"]),
     output:
         f"{LABELS}/{{split}}.parquet",
     log:
@@ -52,18 +52,18 @@ rule correct_labels:
 
 rule label_traces:
     input:
-        answers=lambda wildcards: PLAN.generations("answers", wildcards.split, "blocks"),
-        traces=lambda wildcards: PLAN.generations("traces", wildcards.split, "blocks"),
+        answers=lambda wildcards: generations("answers", wildcards.split, "blocks"),
+        traces=lambda wildcards: generations("traces", wildcards.split, "blocks"),
         documents=f"{OUT}/documents/{{split}}.parquet",
-        tokenizer=PLAN.tokenizer_files,
+        tokenizer=TOKENIZER_FILES,
     output:
         labels=f"{LABELS}/traces/{{split}}.parquet",
-        usage=PLAN.usage(f"{LABELS}/traces/{{split}}.parquet"),
+        usage=usage(f"{LABELS}/traces/{{split}}.parquet"),
     log:
         f"{LOGS}/label_traces/{SETTINGS.labeller.name}/{{split}}.log",
     benchmark:
         f"{MEASURED}/label_traces/{SETTINGS.labeller.name}/{{split}}.tsv"
-    retries: PLAN.retries("labeller")
+    retries: retries("labeller")
     conda:
         ENVIRONMENT
     params:
@@ -77,24 +77,22 @@ rule label_traces:
 
 rule scores:
     input:
-        PLAN.stage("scores"),
+        judged("validation", "test"),
     localrule: True
 
 
 rule score:
     input:
-        answers=lambda wildcards: PLAN.generations(
-            "answers", wildcards.split, wildcards.kind
-        ),
+        answers=lambda wildcards: generations("answers", wildcards.split, wildcards.kind),
         documents=f"{OUT}/documents/{{split}}.parquet",
     output:
         scores=f"{SCORES}/{{split}}/{{kind}}.parquet",
-        usage=PLAN.usage(f"{SCORES}/{{split}}/{{kind}}.parquet"),
+        usage=usage(f"{SCORES}/{{split}}/{{kind}}.parquet"),
     log:
         f"{LOGS}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.log",
     benchmark:
         f"{MEASURED}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.tsv"
-    retries: PLAN.retries("judge")
+    retries: retries("judge")
     conda:
         ENVIRONMENT
     params:
@@ -106,17 +104,17 @@ rule score:
 
 rule score_replays:
     input:
-        replays=PLAN.generations("replays", "test", "blocks"),
-        answers=PLAN.generations("answers", "test", "blocks"),
+        replays=generations("replays", "test", "blocks"),
+        answers=generations("answers", "test", "blocks"),
         documents=f"{OUT}/documents/test.parquet",
     output:
         scores=f"{SCORES}/replays.parquet",
-        usage=PLAN.usage(f"{SCORES}/replays.parquet"),
+        usage=usage(f"{SCORES}/replays.parquet"),
     log:
         f"{LOGS}/score_replays/{SETTINGS.judge.name}.log",
     benchmark:
         f"{MEASURED}/score_replays/{SETTINGS.judge.name}.tsv"
-    retries: PLAN.retries("judge")
+    retries: retries("judge")
     conda:
         ENVIRONMENT
     params:
@@ -129,8 +127,8 @@ rule score_replays:
 
 rule review_labels:
     input:
-        labels=[path for split in SPLITS for path in PLAN.uncorrected(split)],
-        documents=PLAN.stage("documents"),
+        labels=[shards(UNCORRECTED, split) for split in SPLITS],
+        documents=rules.documents.input,
     output:
         f"{LABELS}/review.html",
     log:
@@ -142,8 +140,8 @@ rule review_labels:
         ENVIRONMENT
     params:
         code=CODE["review_labels"],
-        labels={split: PLAN.uncorrected(split) for split in SPLITS},
-        caption=PLAN.caption,
+        labels={split: shards(UNCORRECTED, split) for split in SPLITS},
+        caption=CAPTION,
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/review_labels.py"
@@ -151,7 +149,7 @@ rule review_labels:
 
 rule review_scores:
     input:
-        scores=PLAN.judged("test"),
+        scores=judged("test"),
         documents=f"{OUT}/documents/test.parquet",
     output:
         f"{SCORES}/review.html",
@@ -164,7 +162,7 @@ rule review_scores:
         ENVIRONMENT
     params:
         code=CODE["review_scores"],
-        caption=PLAN.caption,
+        caption=CAPTION,
         judge=IDENTITY["judge"],
     script:
         "../scripts/review_scores.py"

@@ -21,7 +21,7 @@ rule public_reader:
 # The machine that submits has the network, and jobs that begin together would all fetch. Nothing is left but the files.
 rule readers:
     input:
-        PLAN.reader_files,
+        READER_FILES,
     log:
         f"{LOGS}/reader/readers.log",
     benchmark:

@@ -3,7 +3,7 @@
 
 rule table:
     input:
-        unpack(lambda wildcards: PLAN.made_from(wildcards.table)),
+        unpack(lambda wildcards: made_from(wildcards.table)),
     output:
         multiext(f"{OUT}/tables/{{table}}", ".csv", ".md", ".tex"),
     log:
@@ -13,15 +13,15 @@ rule table:
     conda:
         ENVIRONMENT
     params:
-        code=lambda wildcards: PLAN.code(TABLE, wildcards.table),
-        shown=lambda wildcards: PLAN.shown(wildcards.table),
+        code=lambda wildcards: table_code(wildcards.table),
+        shown=lambda wildcards: shown(wildcards.table),
     script:
         "../scripts/table.py"
 
 
 rule figure:
     input:
-        unpack(lambda wildcards: PLAN.made_from(wildcards.figure)),
+        unpack(lambda wildcards: made_from(wildcards.figure)),
     output:
         multiext(f"{OUT}/figures/{{figure}}", ".csv", ".png", ".svg"),
     log:
@@ -31,26 +31,26 @@ rule figure:
     conda:
         ENVIRONMENT
     params:
-        code=lambda wildcards: PLAN.code(TABLE, wildcards.figure),
-        shown=lambda wildcards: PLAN.shown(wildcards.figure),
+        code=lambda wildcards: table_code(wildcards.figure),
+        shown=lambda wildcards: shown(wildcards.figure),
     script:
         "../scripts/table.py"
 
 
 rule traces:
     input:
-        PLAN.stage("traces"),
+        list(VIEWS.values()),
     localrule: True
 
 
 rule view_traces:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",
-        answers=lambda wildcards: PLAN.generations("answers", wildcards.split, "blocks"),
-        traces=lambda wildcards: PLAN.generations("traces", wildcards.split, "blocks"),
+        answers=lambda wildcards: generations("answers", wildcards.split, "blocks"),
+        traces=lambda wildcards: generations("traces", wildcards.split, "blocks"),
         scores=f"{SCORES}/{{split}}/blocks.parquet",
-        labels=lambda wildcards: PLAN.labelled(wildcards.split),
-        tokenizer=PLAN.tokenizer_files,
+        labels=lambda wildcards: labelled(wildcards.split),
+        tokenizer=TOKENIZER_FILES,
     output:
         f"{OUT}/traces/{{split}}.html",
     log:
@@ -61,20 +61,20 @@ rule view_traces:
         ENVIRONMENT
     params:
         code=CODE["view_traces"],
-        caption=PLAN.caption,
-        memory=PLAN.reader["memory"],
+        caption=CAPTION,
+        memory=READER["memory"],
     script:
         "../scripts/view_traces.py"
 
 
 rule report:
     input:
-        results=PLAN.results,
+        results=RESULTS,
         run=rules.run_config.output[0],
         manifest=rules.manifest.output[0],
-        links=list(PLAN.links.values()),
+        links=list(LINKS.values()),
     output:
-        PLAN.report,
+        REPORT,
     log:
         f"{LOGS}/report.log",
     benchmark:
@@ -85,9 +85,7 @@ rule report:
     params:
         code=CODE["report"],
         identity=IDENTITY,
-        links=PLAN.links,
-        texts=[
-            (entry.title, entry.theme, entry.caption) for entry in PLAN.tables.values()
-        ],
+        links=LINKS,
+        texts=[(entry.title, entry.theme, entry.caption) for entry in TABLES.values()],
     script:
         "../scripts/report.py"

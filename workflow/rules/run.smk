@@ -23,7 +23,7 @@ rule run_config:
 rule manifest:
     input:
         config=rules.run_config.output,
-        files=PLAN.inputs,
+        files=INPUTS,
     output:
         f"{OUT}/manifest.json",
     log:

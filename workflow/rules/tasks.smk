@@ -1,23 +1,19 @@
 """Sets of tasks: their rows, answers, official scores, and trajectories that detectors learn from."""
 
 
-wildcard_constraints:
-    task="|".join(SETTINGS.tasks.sets) or "none",
-
-
 rule tasks:
     input:
-        PLAN.stage("tasks"),
+        task_outputs("scores"),
     localrule: True
 
 
 rule task_examples:
     input:
-        files=lambda wildcards: PLAN.task_files(wildcards.task),
-        tokenizer=PLAN.tokenizer_files,
-        corpus=lambda wildcards: PLAN.task_corpus(wildcards.task),
+        files=lambda wildcards: task_files(wildcards.task),
+        tokenizer=TOKENIZER_FILES,
+        corpus=lambda wildcards: task_corpus(wildcards.task),
     output:
-        f"{PLAN.tasks}/{{task}}/examples.parquet",
+        f"{OUT}/tasks/{{task}}/examples.parquet",
     log:
         f"{LOGS}/task_examples/{{task}}.log",
     benchmark:
@@ -26,23 +22,21 @@ rule task_examples:
         ENVIRONMENT
     params:
         code=CODE["task_examples"],
-        set=lambda wildcards: PLAN.task(wildcards.task),
+        set=lambda wildcards: task(wildcards.task),
         path=SETTINGS.tasks.path,
-        reader=PLAN.reader,
+        reader=READER,
     script:
         "../scripts/task_examples.py"
 
 
 rule task_answers:
     input:
-        examples=f"{PLAN.tasks}/{{task}}/examples.parquet",
-        reader=PLAN.reader_files,
-        detectors=lambda wildcards: PLAN.trigger_files(
-            SETTINGS.decoded(wildcards.task)
-        ),
+        examples=f"{OUT}/tasks/{{task}}/examples.parquet",
+        reader=READER_FILES,
+        detectors=lambda wildcards: trigger_files(SETTINGS.decoded(wildcards.task)),
     output:
-        answers=f"{PLAN.tasks}/{{task}}/answers.parquet",
-        traces=f"{PLAN.tasks}/{{task}}/traces.parquet",
+        answers=f"{OUT}/tasks/{{task}}/answers.parquet",
+        traces=f"{OUT}/tasks/{{task}}/traces.parquet",
     log:
         f"{LOGS}/task_answers/{{task}}.log",
     benchmark:
@@ -53,14 +47,14 @@ rule task_answers:
         ENVIRONMENT
     threads: 1
     resources:
-        **PLAN.decodes(lambda wildcards: PLAN.task_work(wildcards.task)),
+        **decodes(lambda wildcards: task_work(wildcards.task)),
     params:
         code=CODE["task_answers"],
-        task=lambda wildcards: PLAN.task(wildcards.task)["task"],
-        reader=lambda wildcards: PLAN.task_reader(wildcards.task),
+        task=lambda wildcards: task(wildcards.task)["task"],
+        reader=lambda wildcards: task_reader(wildcards.task),
         points=lambda wildcards: plain(SETTINGS.decoded(wildcards.task)),
-        methods=lambda wildcards: PLAN.methods(SETTINGS.decoded(wildcards.task)),
-        triggers=lambda wildcards: PLAN.triggers(SETTINGS.decoded(wildcards.task)),
+        methods=lambda wildcards: methods_of(SETTINGS.decoded(wildcards.task)),
+        triggers=lambda wildcards: triggers(SETTINGS.decoded(wildcards.task)),
         together=SETTINGS.generation.together,
         journal=f"{OUT}/journal/tasks",
     script:
@@ -69,10 +63,10 @@ rule task_answers:
 
 rule task_scores:
     input:
-        examples=f"{PLAN.tasks}/{{task}}/examples.parquet",
-        answers=f"{PLAN.tasks}/{{task}}/answers.parquet",
+        examples=f"{OUT}/tasks/{{task}}/examples.parquet",
+        answers=f"{OUT}/tasks/{{task}}/answers.parquet",
     output:
-        f"{PLAN.tasks}/{{task}}/scores.parquet",
+        f"{OUT}/tasks/{{task}}/scores.parquet",
     log:
         f"{LOGS}/task_scores/{{task}}.log",
     benchmark:
@@ -82,17 +76,17 @@ rule task_scores:
         ENVIRONMENT
     params:
         code=CODE["task_scores"],
-        task=lambda wildcards: PLAN.task(wildcards.task)["task"],
+        task=lambda wildcards: task(wildcards.task)["task"],
     script:
         "../scripts/task_scores.py"
 
 
 rule task_trajectories:
     input:
-        examples=f"{PLAN.tasks}/{{task}}/examples.parquet",
-        reader=PLAN.reader_files,
+        examples=f"{OUT}/tasks/{{task}}/examples.parquet",
+        reader=READER_FILES,
     output:
-        f"{PLAN.tasks}/{{task}}/trajectories.parquet",
+        f"{OUT}/tasks/{{task}}/trajectories.parquet",
     log:
         f"{LOGS}/task_trajectories/{{task}}.log",
     benchmark:
@@ -101,11 +95,11 @@ rule task_trajectories:
         ENVIRONMENT
     threads: 1
     resources:
-        **PLAN.decodes(lambda wildcards: PLAN.task_work(wildcards.task)),
+        **decodes(lambda wildcards: task_work(wildcards.task)),
     params:
         code=CODE["task_trajectories"],
-        task=lambda wildcards: PLAN.task(wildcards.task)["task"],
-        reader=lambda wildcards: PLAN.task_reader(wildcards.task),
+        task=lambda wildcards: task(wildcards.task)["task"],
+        reader=lambda wildcards: task_reader(wildcards.task),
         budgets=lambda wildcards: SETTINGS.tasks.sets[wildcards.task].budgets,
         recorded=IDENTITY["trajectories"],
         journal=f"{OUT}/journal/tasks/trajectories",
@@ -115,16 +109,16 @@ rule task_trajectories:
 
 rule label_tasks:
     input:
-        trajectories=f"{PLAN.tasks}/{{task}}/trajectories.parquet",
-        examples=f"{PLAN.tasks}/{{task}}/examples.parquet",
+        trajectories=f"{OUT}/tasks/{{task}}/trajectories.parquet",
+        examples=f"{OUT}/tasks/{{task}}/examples.parquet",
     output:
         labels=f"{LABELS}/tasks/{{task}}.parquet",
-        usage=PLAN.usage(f"{LABELS}/tasks/{{task}}.parquet"),
+        usage=usage(f"{LABELS}/tasks/{{task}}.parquet"),
     log:
         f"{LOGS}/label_tasks/{SETTINGS.labeller.name}/{{task}}.log",
     benchmark:
         f"{MEASURED}/label_tasks/{SETTINGS.labeller.name}/{{task}}.tsv"
-    retries: PLAN.retries("labeller")
+    retries: retries("labeller")
     conda:
         ENVIRONMENT
     params:

@@ -3,16 +3,16 @@
 
 rule trajectories:
     input:
-        PLAN.stage("trajectories"),
+        [shards(TRAJECTORIES, split) for split in SPLITS],
     localrule: True
 
 
 rule decode_trajectories:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",
-        reader=PLAN.reader_files,
+        reader=READER_FILES,
     output:
-        f"{OUT}/trajectories/{{split}}/part-{{shard}}.parquet",
+        TRAJECTORIES,
     log:
         f"{LOGS}/decode_trajectories/{{split}}-{{shard}}.log",
     benchmark:
@@ -21,14 +21,14 @@ rule decode_trajectories:
         ENVIRONMENT
     threads: 1
     resources:
-        **PLAN.decodes(lambda wildcards: PLAN.trajectory_work(wildcards.split)),
+        **decodes(lambda wildcards: trajectory_work(wildcards.split)),
     params:
         code=CODE["decode_trajectories"],
-        reader=PLAN.reader,
-        shards=lambda wildcards: PLAN.size(wildcards.split).shards,
+        reader=READER,
+        shards=lambda wildcards: size(wildcards.split).shards,
         journal=f"{OUT}/journal/trajectories",
-        budgets=lambda wildcards: PLAN.size(wildcards.split).budgets,
-        evidence=lambda wildcards: PLAN.size(wildcards.split).evidence,
+        budgets=lambda wildcards: size(wildcards.split).budgets,
+        evidence=lambda wildcards: size(wildcards.split).evidence,
         recorded=IDENTITY["trajectories"],
     script:
         "../scripts/decode_trajectories.py"

@@ -1,0 +1,476 @@
+"""What rules share: the run's folders, the files that its stages leave, and what its jobs depend on and need."""
+
+import difflib
+import re
+from dataclasses import asdict, replace
+
+from utaca.readers import files, gguf, public
+from utaca.reporting.registry import ENDINGS, ENTRIES, WHEN
+from utaca.settings import schema
+from utaca.settings.checks import ROLES, identity, load
+from utaca.settings.machine import gpus, prose_files
+from utaca.settings.modules import code
+from utaca.sizes import FACTS, Work, shown_bytes
+from utaca.tasks.registry import TASKS, paths_of
+
+SETTINGS = load(config)
+IDENTITY = identity(SETTINGS)  # the config without transport: what rules depend on
+SPLITS = ("train", "validation", "test")
+# How answers are decoded: from block memory, or by another context-management method.
+KINDS = ("blocks", "methods")
+
+OUT, LOGS = f"results/{SETTINGS.run}", f"logs/{SETTINGS.run}"
+MEASURED = f"{OUT}/benchmarks"
+LABELS = f"{OUT}/labels/{SETTINGS.labeller.name}"
+SCORES = f"{OUT}/scores/{SETTINGS.judge.name}"
+REPORT = f"results/tables/{SETTINGS.run}.html"
+# What people filled in on the review pages.
+SHEETS = {
+    "labels": "data/annotations/label_corrections.csv",
+    "scores": "data/annotations/cas_scores.csv",
+}
+
+# What captions say of a run, beside the role that decided.
+CAPTION = {
+    "reader": [SETTINGS.reader.name, SETTINGS.reader.path],
+    "corpus": [SETTINGS.corpus.name, SETTINGS.corpus.source, SETTINGS.documents],
+    "scale": [SETTINGS.scale.name, SETTINGS.scale.bootstrap],
+    "seeds": [SETTINGS.seed, SETTINGS.scale.detector_seeds],
+}
+# What decoding from block memory depends on of the reader's settings; other methods heed its positions too.
+READER = {k: v for k, v in IDENTITY["reader"].items() if k not in ("positions", "methods")}
+READERS = {
+    "blocks": READER,
+    "methods": READER | {"positions": SETTINGS.reader.positions},
+}
+
+
+# Files that are there before the run; of missing ones the checks before the first job say so.
+
+
+def there(*paths):
+    return [path for path in paths if os.path.exists(path)]
+
+
+def model_files(folder):
+    paths = sorted(Path(folder).glob("*"))
+    return [str(x) for x in paths if x.suffix in {".json", ".jinja", ".safetensors"}]
+
+
+def reader_files():
+    """The reader's weights, config and tokenizer, where it is here or a job fetches it, and its adapter's files."""
+    path, adapter = SETTINGS.reader.path, SETTINGS.reader.adapter
+    if gguf.is_gguf(path):
+        weights = [path] if Path(path).is_file() or public.is_made(path) else []
+    else:
+        weights = model_files(path)
+    return [*weights, *(model_files(adapter) if adapter else [])]
+
+
+READER_FILES = reader_files()
+TOKENIZER_FILES = [x for x in READER_FILES if "token" in Path(x).name or gguf.is_gguf(x)]
+CORPUS_FILES = prose_files(SETTINGS.corpus.path)
+PEOPLE_FILES = there(SETTINGS.scale.test.people)
+
+
+def classifier(kind):
+    """Files of LLMLingua-2's classifier, where a point has the method and the classifier is a folder."""
+    used = any(point.method == "llmlingua2" for point in SETTINGS.operating.values())
+    if kind != "methods" or not used:
+        return []
+    return model_files(SETTINGS.methods["llmlingua2"]["model"])
+
+
+# Every file that the run takes from outside.
+INPUTS = [
+    *READER_FILES,
+    *CORPUS_FILES,
+    *PEOPLE_FILES,
+    *classifier("methods"),
+    *there(*SHEETS.values()),
+]
+
+# Operating points
+
+
+def points_of(split, kind):
+    """A split's points of a kind, each once."""
+    sections = SETTINGS.sections(split)
+    points = [point for section in sections for point in SETTINGS.decoded(section)]
+    wanted = [point for point in points if point.in_blocks == (kind == "blocks")]
+    return list({point.label: point for point in wanted}.values())
+
+
+POINTS = {
+    (split, kind): found for split in ("validation", "test") for kind in KINDS if (found := points_of(split, kind))
+}
+
+
+def plain(points):
+    return [asdict(point) for point in points]
+
+
+def methods_of(points):
+    """Settings of the methods of those points that are not decoded from block memory."""
+    names = [point.base or point.method for point in points if not point.in_blocks]
+    return {name: SETTINGS.methods[name] for name in names}
+
+
+# Files of stages
+
+
+def size(split):
+    return getattr(SETTINGS.scale, split)
+
+
+def shards(pattern, split, **wildcards):
+    """The files of a pattern, a shard of the split each."""
+    return expand(pattern, split=split, shard=range(size(split).shards), **wildcards)
+
+
+def usage(path):
+    """Beside a file that an endpoint decided: what was asked of it."""
+    return path.replace(OUT, f"{OUT}/usage", 1)
+
+
+def generations(what, split, kind):
+    """Files of "answers", "traces" or "replays", a shard each; none where the split has no such points."""
+    pattern = f"{OUT}/generations/{{split}}/{{kind}}/{what}-{{shard}}.parquet"
+    return shards(pattern, split, kind=kind) if (split, kind) in POINTS else []
+
+
+def judged(*splits, kinds=KINDS):
+    """Scores of splits."""
+    wanted = [(split, kind) for split in splits for kind in kinds]
+    return [f"{SCORES}/{split}/{kind}.parquet" for split, kind in wanted if (split, kind) in POINTS]
+
+
+TRAJECTORIES = f"{OUT}/trajectories/{{split}}/part-{{shard}}.parquet"
+# Labels as the labeller gave them.
+UNCORRECTED = f"{LABELS}/uncorrected/{{split}}/part-{{shard}}.parquet"
+BASELINES = f"{OUT}/detectors/baselines/model.json"
+SEED = f"{OUT}/detectors/{{variant}}/seed{{n}}/{{file}}"
+SEEDS = range(SETTINGS.scale.detector_seeds)
+
+
+def detector_files(variant):
+    """Every seed of a variant; of one that is taken, the files that are where it is taken from."""
+    detector = SETTINGS.detectors[variant]
+    if detector.taken:
+        return there(*detector.taken_files(len(SEEDS)))
+    return expand(SEED, variant=variant, n=SEEDS, file="model.safetensors")
+
+
+DETECTORS = {variant: detector_files(variant) for variant in SETTINGS.detectors}
+TAKEN = {name: IDENTITY["detectors"][name] for name, x in SETTINGS.detectors.items() if x.taken}
+
+
+def triggers(points):
+    """Variant, seed and file of the detector of every point that has one, by label."""
+    named = [(point, point.detector or SETTINGS.detector) for point in points if point.detected]
+    return {p.label: [name, p.seed, DETECTORS[name][p.seed]] for p, name in named}
+
+
+def trigger_files(points):
+    return sorted({path for _, _, path in triggers(points).values()})
+
+
+def labelled(split):
+    """Labels of the tokens along UT-ACA's answers."""
+    return [f"{LABELS}/traces/{split}.parquet"] if SETTINGS.tried(split) else []
+
+
+# What detectors learn from
+
+
+def shown_to(variant, split):
+    """The trajectories of a split that a variant learns from; none where it learns from benchmarks alone."""
+    detector = SETTINGS.detectors[variant]
+    return shards(TRAJECTORIES, split) if detector.mixed or not detector.sets else []
+
+
+def training_labels(variant, split):
+    """The labels of these; none where it learns from the expanded pass."""
+    judged_ones = SETTINGS.detectors[variant].label == "judged" and shown_to(variant, split)
+    return [f"{LABELS}/{split}.parquet"] if judged_ones else []
+
+
+def shown_tasks(variant, what):
+    """The "trajectories" of benchmarks that a variant learns from, or the "examples" that these answer."""
+    return [f"{OUT}/tasks/{name}/{what}.parquet" for name in SETTINGS.detectors[variant].sets]
+
+
+def task_labels(variant):
+    """The labels of these; none where it learns from the expanded pass."""
+    detector = SETTINGS.detectors[variant]
+    return [f"{LABELS}/tasks/{name}.parquet" for name in detector.sets if detector.label == "judged"]
+
+
+def start(variant):
+    """The detectors, one a seed, that a variant's training starts from; none where it starts from random ones."""
+    first = SETTINGS.detectors[variant].start
+    return DETECTORS[first] if first else []
+
+
+# Sets of tasks
+
+
+def task(name):
+    """What the rows of a set depend on of its settings."""
+    about = IDENTITY["tasks"]["sets"][name]
+    return {key: value for key, value in about.items() if key not in ("block_size", "budgets")}
+
+
+def task_files(name):
+    """The files that a set is made from, those that are there."""
+    return there(*map(str, paths_of(SETTINGS.tasks.sets[name], SETTINGS.tasks.path).values()))
+
+
+def task_reader(name):
+    """The reader's settings for a set."""
+    block = SETTINGS.tasks.sets[name].block_size
+    reader = READERS["methods"]
+    return reader | ({"memory": reader["memory"] | {"block_size": block}} if block else {})
+
+
+def task_outputs(what):
+    """A file of every set that is asked."""
+    return [f"{OUT}/tasks/{name}/{what}.parquet" for name in SETTINGS.asked]
+
+
+# What jobs need: of this machine GPUs alone; of a cluster memory and time, more of both in every further try
+
+
+def model():
+    return files.model(SETTINGS.reader)
+
+
+def gpu():
+    """GPUs that a job needs which decodes: on a cluster by the reader alone, whatever this machine has."""
+    device = SETTINGS.reader.device
+    if not HERE:
+        return int(model().device == "cuda")
+    return int(device == "cuda" or (device == "auto" and gpus() > 0))
+
+
+def decodes(work=None):
+    """Resources of a rule that decodes what ``work`` makes of its wildcards."""
+    if HERE:
+        return {"gpu": gpu()}
+    # Not before a job asks: other rules need no reader.
+    needed = {"gpu": lambda wildcards: gpu()}
+    if work is None:
+        return needed
+
+    def of(wildcards):
+        name, memory = getattr(wildcards, "task", ""), SETTINGS.reader.memory
+        block = SETTINGS.tasks.sets[name].block_size if name else 0
+        return work(wildcards), replace(memory, block_size=block or memory.block_size)
+
+    return needed | {
+        "mem_mb": lambda wildcards, attempt: attempt * model().memory_bytes(*of(wildcards)) // 10**6,
+        "runtime": lambda wildcards, attempt: attempt * model().minutes(*of(wildcards)),
+    }
+
+
+def learns(*splits):
+    """Resources of a rule that reads the embeddings of these splits' trajectories."""
+    if HERE:
+        return {}
+    tokens = sum(size(split).trajectories for split in splits) * SETTINGS.reader.max_new_tokens
+    return {"mem_mb": lambda wildcards, attempt: attempt * shown_bytes(tokens, model().sizes.hidden) // 10**6}
+
+
+def trajectory_work(split):
+    """A shard of a split's trajectories, whose budgets go on side by side."""
+    documents = shard_of(size(split)) * len(size(split).evidence)
+    return Work(
+        documents,
+        size(split).tokens[-1],
+        answer_tokens(split),
+        len(size(split).budgets),
+    )
+
+
+def answer_work(split, kind):
+    """A shard of a split's answers."""
+    return work_of(
+        shard_of(size(split)),
+        size(split).tokens[-1],
+        answer_tokens(split),
+        POINTS[split, kind],
+    )
+
+
+def task_work(name):
+    """The answers to a set of tasks, or the trajectories of these."""
+    about, kind = SETTINGS.tasks.sets[name], TASKS[SETTINGS.tasks.sets[name].task]
+    rows = (about.examples or kind.rows) * len(about.evidence)
+    points = SETTINGS.decoded(name) or [schema.Point(method="infllm", budget=k) for k in about.budgets]
+    return work_of(rows, about.length or model().positions, kind.new_tokens, points)
+
+
+def shard_of(split_size):
+    """Documents of the largest shard."""
+    return -(-split_size.biographies // split_size.shards)
+
+
+def answer_tokens(split):
+    return FACTS[split] * SETTINGS.reader.max_new_tokens
+
+
+def work_of(documents, length, tokens, points):
+    whole = len({point.base or point.method for point in points if not point.in_blocks})
+    return Work(documents, length, tokens, max(1, len(points)), whole)
+
+
+def retries(role):
+    """How often a stage is tried again: twice where a network may have failed; rules have none."""
+    return 2 if getattr(SETTINGS, role).kind == "remote" else 0
+
+
+def task_corpus(name):
+    """The corpus where a set's documents are padded with it."""
+    about = SETTINGS.tasks.sets[name]
+    return [f"{OUT}/corpus.parquet"] if about.length and TASKS[about.task].padded else []
+
+
+# Replays
+
+
+def replays(split, kind):
+    """Point, number and seed of the decisions that are replayed; empty where none is."""
+    decided = (split, kind) == ("test", "blocks") and SETTINGS.scale.replays and SETTINGS.replays_of
+    return [SETTINGS.replays_of, SETTINGS.scale.replays, SETTINGS.seed] if decided else []
+
+
+# Tables and figures
+
+
+def names(kind):
+    """All tables or figures that there are."""
+    return [name for name, entry in ENTRIES.items() if entry.kind == kind]
+
+
+# Those that the config makes.
+TABLES = {name: entry for name, entry in ENTRIES.items() if entry.holds(SETTINGS)}
+RESULTS = [f"{OUT}/{entry.kind}s/{name}.{ending}" for name, entry in TABLES.items() for ending in ENDINGS[entry.kind]]
+
+
+def detected():
+    """The splits on whose trajectories detectors are measured."""
+    wanted = any("validation_detections" in entry.files for entry in TABLES.values())
+    return ("validation", "test") if wanted else ("test",)
+
+
+def detected_from(split):
+    """What the verdicts on a split's trajectories are made from, in the order of their record."""
+    models = [path for paths in DETECTORS.values() for path in paths]
+    return [
+        *shards(TRAJECTORIES, split),
+        f"{LABELS}/{split}.parquet",
+        *models,
+        BASELINES,
+    ]
+
+
+def table_code(name):
+    """Digest of the modules that make a table."""
+    return code(
+        ROOT / "workflow" / "scripts" / "table.py",
+        SOURCE,
+        f"utaca.reporting.{ENTRIES[name].module}",
+    )
+
+
+def shown(name):
+    """What a table or figure depends on beside its files and code: its entry and a part of the config."""
+    theme = ENTRIES[name].theme
+    keys = {
+        "detection": ("labeller", "detectors", "detector"),
+        "judging": ROLES,
+        "resources": (),
+    }
+    parts = keys.get(theme, ("judge", "detector", "points", "decode", "plan"))
+    settings = {key: IDENTITY[key] for key in parts}
+    if theme == "judging":
+        roles = [getattr(SETTINGS, role) for role in ROLES]
+        settings |= {"prices": [[x.prompt_price, x.completion_price] for x in roles]}
+    return CAPTION | settings | {"entry": asdict(ENTRIES[name])}
+
+
+def made_from(table):
+    """The files that a table is made from, by the names that its maker knows them by."""
+    splits = [split for split in ("validation", "test") if (split, "blocks") in POINTS]
+    traced = [path for split in splits for path in labelled(split)]
+    uncorrected = [path for split in SPLITS for path in shards(UNCORRECTED, split)]
+    replayed = [f"{SCORES}/replays.parquet"] if replays("test", "blocks") else []
+    curve = "sweep" if "sweep" in TABLES else "test"
+    groups = {
+        **{f"{x}_answers": generations("answers", x, "blocks") for x in splits},
+        **{f"{x}_traces": generations("traces", x, "blocks") for x in splits},
+        **{f"{x}_scores": judged(x, kinds=["blocks"]) for x in splits},
+        **{
+            f"{x}_decoded": generations("answers", x, "blocks") + generations("traces", x, "blocks")
+            for x in splits
+            if labelled(x)
+        },
+        **{f"{x}_uncorrected": shards(UNCORRECTED, x) for x in SPLITS},
+        **{f"{x}_table": [f"{OUT}/tables/{x}.csv"] for x in ("detection", "verdict")},
+        "curve_table": [f"{OUT}/tables/{curve}.csv"],
+        "method_answers": generations("answers", "test", "methods"),
+        "method_scores": judged("test", kinds=["methods"]),
+        "judged": judged("test"),
+        "replays": generations("replays", "test", "blocks"),
+        "replay_scores": replayed,
+        "detections": [f"{OUT}/detections/test.parquet"],
+        "detected_from": detected_from("test"),
+        "validation_detections": [f"{OUT}/detections/validation.parquet"],
+        "validation_detected_from": detected_from("validation"),
+        "trace_labels": traced,
+        "task_examples": task_outputs("examples"),
+        "task_answers": task_outputs("answers"),
+        "task_scores": task_outputs("scores"),
+        "documents": [f"{OUT}/documents/{split}.parquet" for split in SPLITS],
+        "test_documents": [f"{OUT}/documents/test.parquet"],
+        "tokenizer": TOKENIZER_FILES,
+        "trajectories": [path for split in SPLITS for path in shards(TRAJECTORIES, split)],
+        "labels": [f"{LABELS}/{split}.parquet" for split in SPLITS],
+        "label_sheet": there(SHEETS["labels"]),
+        "score_sheet": there(SHEETS["scores"]),
+        "writer_usage": [usage(f"{OUT}/biographies/test.parquet")],
+        "labeller_usage": list(map(usage, [*uncorrected, *traced])),
+        "judge_usage": list(map(usage, [*(judged(*splits)), *replayed])),
+    }
+    return {name: groups.get(name, []) for name in ENTRIES[table].files}
+
+
+# The page of each split that shows its answers token by token, and all pages that the report links.
+VIEWS = {x: f"{OUT}/traces/{x}.html" for x in ("test", "validation") if (x, "blocks") in POINTS}
+LINKS = {f"Answers of the {x} split, token by token": path for x, path in VIEWS.items()} | {
+    "Labels, to review": f"{LABELS}/review.html",
+    **({"Answers, to score": f"{SCORES}/review.html"} if judged("test") else {}),
+}
+
+
+def check_targets(targets):
+    """Refuse a target that is a table which the config does not make, or that is of another run."""
+    for target in targets:
+        name = re.match(rf"{re.escape(OUT)}/(?:tables|figures)/([^/.]+)\.\w+", target)
+        if name and name[1] not in ENTRIES:
+            near = difflib.get_close_matches(name[1], ENTRIES, n=1)
+            hint = f"; did you mean {target.replace(name[1], near[0])}?" if near else "."
+            tables = ", ".join(sorted(ENTRIES))
+            raise UserError(f"{target} is no table of this project{hint} Tables: {tables}.")
+        if name and name[1] not in TABLES:
+            when = WHEN[ENTRIES[name[1]].when]
+            raise UserError(
+                f"{target} needs {when.needs}: snakemake --cores all {target} "
+                f"--config {when.option(SETTINGS.reader.name)}"
+            )
+        run = target.split("/")[1] if target.startswith("results/") and "{" not in target else ""
+        if run not in ("", SETTINGS.run, "tables") and Path(f"results/{run}/run.yaml").is_file():
+            raise UserError(
+                f"{target} belongs to run {run}, but the config is that of run {SETTINGS.run}; add "
+                f"--configfile results/{run}/run.yaml"
+            )
