@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -14,6 +13,7 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
 from utaca.settings import schema
 from utaca.settings.schema import BLOCK_METHODS, NOT_RUN
@@ -201,9 +201,14 @@ def label_in_words(label: str, config: schema.Config) -> str:
     return name_in_words(point, config) if point else label
 
 
-def point_in_words(config: schema.Config) -> Callable[[Mapping[str, Any]], str]:
-    """Shows the name of a row's point, whose label is in its column ``point``."""
-    return lambda row: label_in_words(row["point"], config)
+def points_shown(files: Files, config: schema.Config, split: str, *purposes: str) -> list[Point]:
+    """The points of :func:`points` that a split's suites for these purposes have."""
+    return points(files[f"{split}_answers"], files[f"{split}_scores"], config.shown(split, *purposes))
+
+
+def is_main(point: Point, config: schema.Config) -> bool:
+    """Whether a point has no detector or the config's main one: those of others are no part of a curve."""
+    return point.detector in ("", config.detector)
 
 
 def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Collection[str] = ()) -> list[Point]:
@@ -303,19 +308,6 @@ class Curve:
         columns = zip(tokens, self.resampled_tokens.T, self.resampled_cas.T, strict=True)
         return np.array([_interpolated(np.array([at]), x, cas).item() for at, x, cas in columns])
 
-    def above(self, other: Curve) -> tuple[float, float, float]:
-        """Area between the curves over the range that both cover (positive: this one lies above), and the range.
-
-        The area is in CAS times doublings of tokens; all NaN where they share no range.
-        """
-        return _area((self.tokens, self.cas), (other.tokens, other.cas))
-
-    def resampled_above(self, other: Curve) -> np.ndarray:
-        """Areas, ends and starts of the range as in :meth:`above`, of every resample [count, 3]."""
-        own = zip(self.resampled_tokens.T, self.resampled_cas.T, strict=True)
-        others = zip(other.resampled_tokens.T, other.resampled_cas.T, strict=True)
-        return np.array([_area(first, second) for first, second in zip(own, others, strict=True)])
-
 
 def _log(tokens: np.ndarray) -> np.ndarray:
     return np.log2(np.maximum(tokens, 1))
@@ -324,13 +316,3 @@ def _log(tokens: np.ndarray) -> np.ndarray:
 def _interpolated(at: np.ndarray, tokens: np.ndarray, cas: np.ndarray) -> np.ndarray:
     order = np.argsort(tokens, kind="stable")
     return np.interp(_log(at), _log(tokens[order]), cas[order])
-
-
-def _area(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]) -> tuple[float, float, float]:
-    low, high = max(first[0].min(), second[0].min()), min(first[0].max(), second[0].max())
-    if not low < high:
-        return (float("nan"),) * 3
-    # Both are linear between these places, and so is their difference.
-    places = np.unique(np.clip(np.concatenate((first[0], second[0])), low, high))
-    difference = _interpolated(places, *first) - _interpolated(places, *second)
-    return float(np.trapezoid(difference, _log(places))), float(low), float(high)
