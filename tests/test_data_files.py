@@ -126,7 +126,7 @@ def test_a_stage_has_the_texts_that_it_reads_among_its_code() -> None:
     prose = {f"biographies/{name}.yaml" for name in ("topics", "vocabulary", "grammar")}
     assert read_by("corpus") == prose
     assert read_by("draw_biographies") == {"biographies/values.yaml", "biographies/fillers.yaml"}
-    assert read_by("table", "utaca.reporting.generation") == {"paper.yaml"}
+    assert read_by("table", "utaca.reporting.tables.generation") == {"paper.yaml"}
     assert {"biographies/writer.yaml", "biographies/values.yaml"} <= read_by("pad") & read_by("write_biographies")
 
 

@@ -27,7 +27,7 @@ from utaca.errors import UserError
 from utaca.judging.strings import string_match
 from utaca.records.schemas import SCHEMAS
 from utaca.reference.judge import equivalent, score
-from utaca.reporting.tables import corpus_in_words
+from utaca.reporting.words import corpus_in_words
 from utaca.settings import schema
 from utaca.settings.compose import compose
 

@@ -39,8 +39,8 @@ from utaca.errors import UserError
 from utaca.judging.labels import label
 from utaca.records import write
 from utaca.records.logs import stage_log
-from utaca.reporting.endpoints import endpoints
-from utaca.reporting.tables import save
+from utaca.reporting.table import Table, save
+from utaca.reporting.tables.endpoints import endpoints
 from utaca.settings.checks import digest as settings_digest
 from utaca.settings.checks import identity
 from utaca.settings.schema import Config, Endpoint
@@ -632,7 +632,8 @@ def test_the_key_is_in_nothing_that_is_written(
         assert s.keys == {f"bearer {KEY}"}
         write(tmp_path / "usage.parquet", "usage", answers.used)
         settings = Config(judge=endpoint(s, api_key_env="PLANTED"))
-        save(endpoints({"judge": tmp_path / "usage.parquet"}, settings), tmp_path)
+        frame = endpoints({"judge_usage": [tmp_path / "usage.parquet"]}, settings)
+        save(Table.of("endpoints", frame, settings), tmp_path)
         config |= asdict(settings) | {"params": identity(settings), "digest": settings_digest(settings)}
         s.script = lambda server, body, time: Reply(said, status=401)
         with pytest.raises(SystemExit), stage_log(tmp_path / "sentence.log"):

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from configs import reference_config
-from hypothesis import given
-from hypothesis import strategies as st
 
 from utaca.records import write
-from utaca.reporting import figures, generation, palette, statistics
+from utaca.reporting import palette, statistics
 from utaca.reporting.points import Curve, points
+from utaca.reporting.table import Table
+from utaca.reporting.tables import figures, generation
 from utaca.settings import schema
 
 N = 7
@@ -68,6 +68,11 @@ def made(folder, given_points):
     return answers, scores
 
 
+def named(answers, scores, split="test"):
+    """Files by the names that the makers of tables know."""
+    return {f"{split}_answers": answers, f"{split}_scores": scores}
+
+
 FIXED = [("infllm", 8, "", -1, 128.0, 0.3), ("infllm", 16, "", -1, 256.0, 0.5), ("infllm", 32, "", -1, 512.0, 0.6)]
 ADAPTIVE = [("utaca", 32, "sub.16", 0, 150.0, 0.5), ("utaca", 64, "sub.16", 0, 340.0, 0.7)]
 AGREEING = [("agreement", 32, "sub.16", -1, 140.0, 0.9), ("agreement", 64, "sub.16", -1, 300.0, 0.95)]
@@ -91,7 +96,7 @@ def by_document(answers, scores, name):
 
 def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     answers, scores = made(tmp_path, FIXED + ADAPTIVE + AGREEING)
-    frame = generation.generation(answers, scores, config).frame.set_index(["method", "setting"])
+    frame = generation.generation(named(answers, scores), config).set_index(["method", "setting"])
     names = [f"infllm-K{k}" for k in (8, 16, 32)]
 
     def closed(drawn) -> float:
@@ -126,7 +131,7 @@ def test_beyond_no_detector_is_held_against_the_point_that_expands_as_often(tmp_
         ("no_detector every 2", 64, "sub.16", -1, 400.0, 0.6), ("no_detector every 4", 32, "sub.16", -1, 200.0, 0.6),
     ]  # fmt: skip
     answers, scores = made(tmp_path, FIXED + ADAPTIVE + blind)
-    frame = generation.generation(answers, scores, config).frame
+    frame = generation.generation(named(answers, scores), config)
     frame = frame.assign(name=frame["setting"] + " " + frame["method"]).set_index("name")
     row = frame.loc["K_max=64, Sub.16 UT-ACA"]
     assert row["no_detector"] == "K_max=64, Sub.16, every 4", "21 of 91 tokens are expanded"
@@ -158,13 +163,13 @@ def test_points_of_several_seeds_are_one_row(tmp_path, config) -> None:
     """Its figures are means over seeds and documents, its interval wider than one seed's where seeds differ."""
     seeds = [("utaca", 64, "sub.16", seed, 300.0 + 40 * seed, 0.3 + 0.2 * seed) for seed in range(4)]
     answers, scores = made(tmp_path, FIXED + seeds)
-    table = generation.generation(answers, scores, config)
-    assert list(table.frame["seeds"]) == [0, 0, 0, 4]
-    row = table.frame.iloc[3]
+    table = generation.generation(named(answers, scores), config)
+    assert list(table["seeds"]) == [0, 0, 0, 4]
+    row = table.iloc[3]
     each = [brute(answers, scores, f"utaca-K64-sub16-seed{seed}", range(N)) for seed in range(4)]
     assert row["cas_pct"] == pytest.approx(100 * np.mean([cas for _, cas in each]))
     assert row["mtokens"] == pytest.approx(np.mean([tokens for tokens, _ in each]))
-    alone = generation.generation(answers[:4], scores[:4], config).frame.iloc[3]
+    alone = generation.generation(named(answers[:4], scores[:4]), config).iloc[3]
     wide, narrow = (one["cas_pct_high"] - one["cas_pct_low"] for one in (row, alone))
     assert wide > narrow
     (_, _, _, pooled) = points(answers, scores)
@@ -173,19 +178,21 @@ def test_points_of_several_seeds_are_one_row(tmp_path, config) -> None:
 
 
 def test_a_clipped_comparison_shows_its_note(tmp_path, config) -> None:
-    header = generation.generation(*made(tmp_path / "a", FIXED + ADAPTIVE), config).cells(folded=False)[0]
+    def cells(name, frame):
+        return Table.of(name, frame, config).cells(folded=False)
+
+    header, _ = cells("test", generation.generation(named(*made(tmp_path / "a", FIXED + ADAPTIVE)), config))
     assert "Note" not in header
     below = [("utaca", 16, "sub.16", 0, 60.0, 0.5)]
-    table = generation.generation(*made(tmp_path / "b", FIXED + below), config)
-    header, rows = table.cells(folded=False)
+    header, rows = cells("test", generation.generation(named(*made(tmp_path / "b", FIXED + below)), config))
     assert rows[3][header.index("Note")] == "below InfLLM's range, clipped to K=8"
     seeds = [("utaca", 16, "sub.16", seed, 60.0, 0.5) for seed in range(2)]
-    header, rows = generation.seeds(*made(tmp_path / "c", FIXED + seeds), config).cells(folded=False)
-    assert [row[header.index("Note")] for row in rows] == ["below InfLLM's range, clipped to K=8"] * 2 + [""]
+    header, rows = cells("seeds", generation.seeds(named(*made(tmp_path / "c", FIXED + seeds)), config))
+    assert [row[header.index("Note")] for row in rows] == ["below InfLLM's range, clipped to K=8"] * 2 + ["–"]
 
 
 def test_holm_is_over_the_gains_of_the_table(tmp_path, config) -> None:
-    frame = generation.generation(*made(tmp_path, FIXED + ADAPTIVE + AGREEING), config).frame
+    frame = generation.generation(named(*made(tmp_path, FIXED + ADAPTIVE + AGREEING)), config)
     expected = statistics.holm(list(frame["gain_p"]))
     assert list(frame["gain_p_holm"]) == pytest.approx(expected, nan_ok=True)
     assert frame["gain_p"].notna().sum() == 4
@@ -193,9 +200,9 @@ def test_holm_is_over_the_gains_of_the_table(tmp_path, config) -> None:
 
 def test_seeds_have_a_row_each_and_their_mean(tmp_path, config) -> None:
     seeds = [("utaca", 64, "sub.16", seed, 300.0 + 10 * seed, 0.5 + 0.1 * seed) for seed in range(4)]
-    table = generation.seeds(*made(tmp_path, FIXED + AGREEING + seeds), config)
-    assert list(table.frame["seed"]) == ["0", "1", "2", "3", "mean ± sd of 4"]
-    each, over = table.frame[:4], table.frame.iloc[4]
+    table = generation.seeds(named(*made(tmp_path, FIXED + AGREEING + seeds)), config)
+    assert list(table["seed"]) == ["0", "1", "2", "3", "mean ± sd of 4"]
+    each, over = table[:4], table.iloc[4]
     # Rollbacks of the documents are 0, 1, ..., 6, and every second of them changed the blocks.
     generated = sum(10 + d for d in range(N))
     assert list(each["rollbacks_pct"]) == pytest.approx([100 * 21 / generated] * 4)
@@ -204,58 +211,22 @@ def test_seeds_have_a_row_each_and_their_mean(tmp_path, config) -> None:
         assert over[column] == pytest.approx(each[column].mean())
         assert over[f"{column}_sd"] == pytest.approx(each[column].std(ddof=1))
     assert each["cas_pct_low"].le(each["cas_pct"]).all()
-    assert "±" in table.cells()[1][4][3]
-
-
-def test_the_area_is_that_of_a_fine_sum(tmp_path, config) -> None:
-    answers, scores = made(tmp_path, FIXED + ADAPTIVE + AGREEING)
-    frame = generation.pareto(answers, scores, config).frame.set_index("method")
-    names = ["infllm-K8", "infllm-K16", "infllm-K32"], ["utaca-K32-sub16-seed0", "utaca-K64-sub16-seed0"]
-    fixed, own = ([brute(answers, scores, name, range(N)) for name in some] for some in names)
-    low, high = max(fixed[0][0], own[0][0]), min(fixed[-1][0], own[-1][0])
-    x = np.linspace(np.log2(low), np.log2(high), 20001)
-    first, second = (np.interp(x, [np.log2(t) for t, _ in some], [c for _, c in some]) for some in (own, fixed))
-    area = 100 * float(np.sum((first - second)[:-1] * np.diff(x)))
-    row = frame.loc["UT-ACA"]
-    assert row["area"] == pytest.approx(area, rel=1e-3)
-    assert (row["mtokens_from"], row["mtokens_to"]) == pytest.approx((low, high))
-    assert row["mean_difference_pct"] == pytest.approx(area / (x[-1] - x[0]), rel=1e-3)
-    assert row["area_low"] < row["area"] < row["area_high"]
-
-
-@given(
-    st.lists(st.tuples(st.floats(8, 1024), st.floats(0, 1)), min_size=2, max_size=6, unique_by=lambda p: round(p[0])),
-    st.floats(-1, 1),
-)
-def test_areas_are_linear_and_change_their_sign(own: list[tuple[float, float]], lift: float) -> None:
-    tokens, cas = (np.array(column) for column in zip(*own, strict=True))
-    none = np.zeros((len(own), 0))
-    curve, lifted = Curve(tokens, cas, none, none), Curve(tokens, cas + lift, none, none)
-    area, low, high = lifted.above(curve)
-    assert (low, high) == (tokens.min(), tokens.max())
-    assert area == pytest.approx(lift * np.log2(high / low), abs=1e-9)
-    assert curve.above(lifted)[0] == pytest.approx(-area, abs=1e-9)
-
-
-def test_curves_apart_have_no_area() -> None:
-    none = np.zeros((2, 0))
-    near, far = Curve(np.array([1.0, 2.0]), np.ones(2), none, none), Curve(np.array([4.0, 8.0]), np.ones(2), none, none)
-    assert np.isnan(near.above(far)).all()
+    assert "±" in Table.of("seeds", table, config).cells()[1][4][3]
 
 
 def test_points_of_another_policy_are_another_curve(tmp_path, config) -> None:
     many = [("infllm", k, "", -1, 16.0 * k, 0.9) for k in (8, 16)]
     many += [("utaca", k, policy, 0, 15.0 * k, 0.8) for policy in ("sub.16", "set.8") for k in (32, 64)]
-    frame = generation.generation(*made(tmp_path, many), config).frame
+    frame = generation.generation(named(*made(tmp_path, many)), config)
     drawn = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures.Figure, "savefig", lambda self, *_, **__: drawn.extend(self.axes))
         patch.setattr(figures, "atomic_path", nullcontext)
-        figures.pareto(frame, tmp_path, config)
+        figures.curves(frame, tmp_path, config)
     bars, names = drawn[0].get_legend_handles_labels()
     curves = {name: sorted(bar.lines[0].get_xdata()) for bar, name in zip(bars, names, strict=True)}
     assert {name: len(xs) for name, xs in curves.items()} == {
         "InfLLM K=8, 16": 2, "UT-ACA K_max=32, 64; Sub.16": 2, "UT-ACA K_max=32, 64; Set.8": 2
     }  # fmt: skip
-    assert {bar.lines[0].get_color() for bar in bars[1:]} == {palette.FAMILIES["utaca"].color}, "one colour a method"
+    assert {bar.lines[0].get_color() for bar in bars[1:]} == {palette.MARKS["utaca"].color}, "one colour a method"
     assert len({bar.lines[0].get_linestyle() for bar in bars[1:]}) == 2

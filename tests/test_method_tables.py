@@ -6,18 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from configs import reference_config
-from matplotlib.axes import Axes
 from small import make_reader
 from test_generation_tables import ADAPTIVE, FIXED, brute, made
 from test_trajectories import asked, methods_of
 from utaca.generation.suites import Decoded, decode_suites
 
-from utaca.methods import METHODS
 from utaca.records import read, write
 from utaca.records.journal import Journal
-from utaca.reporting import methods, palette, statistics
-from utaca.reporting.methods_figure import draw, figures
+from utaca.reporting import statistics
 from utaca.reporting.points import Point, points
+from utaca.reporting.table import Table
+from utaca.reporting.tables import methods
 from utaca.settings import schema
 
 OWN = [("snapkv", 128, "", -1, 128.0, 0.4), ("snapkv", 512, "", -1, 512.0, 0.6), ("window", 512, "", -1, 512.0, 0.1)]
@@ -41,6 +40,13 @@ def both(folder, own=OWN):
     return files, blocks, points(*files), points(*blocks)
 
 
+def shown(name, own, decoded, config, monkeypatch) -> Table:
+    """The table ``name`` of points of methods and of points decoded from block memory."""
+    with monkeypatch.context() as patch:
+        patch.setattr(methods, "others_and_blocks", lambda *_: (own, decoded))
+        return Table.of(name, getattr(methods, name)({}, config), config)
+
+
 def edited(files, name, **columns):
     """One point's answers written again with other values in some columns."""
     answers, scores = files
@@ -53,9 +59,9 @@ def edited(files, name, **columns):
     write(judged, "scores", read(judged, "scores").to_pylist(), made_from=[path])
 
 
-def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config) -> None:
+def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config, monkeypatch) -> None:
     files, blocks, own, decoded = both(tmp_path)
-    frame = methods.methods(own, decoded, METHODS, config).frame
+    frame = shown("methods", own, decoded, config, monkeypatch).frame
     rows = frame.set_index(["method", "setting"])
     assert list(frame["method"]) == ["SnapKV"] * 2 + ["Window only"] + ["InfLLM"] * 3 + ["UT-ACA"] * 2
     row = rows.loc["SnapKV", "512 tokens"]
@@ -76,56 +82,55 @@ def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config) -
     assert np.isnan(rows.loc["UT-ACA", "K_max=64, Sub.16"]["difference_pct"])
 
 
-def test_a_trigger_on_another_method_is_a_row_of_its_own(tmp_path, config) -> None:
+def test_a_trigger_on_another_method_is_a_row_of_its_own(tmp_path, config, monkeypatch) -> None:
     name = "utaca-retrieval_attention"
     files, _, own, decoded = both(tmp_path, [*OWN, (name, 512, "sub.128", 0, 300.0, 0.5)])
-    rows = methods.methods(own, decoded, METHODS, config).frame.set_index("method")
+    rows = shown("methods", own, decoded, config, monkeypatch).frame.set_index("method")
     row = rows.loc["UT-ACA on RetrievalAttention"]
     assert (row["setting"], row["prefill"]) == ("K_max=512 tokens, Sub.128", "quadratic")
     assert row["cas_pct"] == pytest.approx(100 * brute(*files, f"{name}-512-sub128-seed0", range(7))[1])
     assert row["nearest_utaca"] == "K_max=64, Sub.16", "it is held against UT-ACA as the others are"
     assert np.isnan(row["paper_cas_pct"])
-    assert "UT-ACA on RetrievalAttention" not in set(methods.equal_budgets(own, decoded, config).frame["method"])
+    assert "UT-ACA on RetrievalAttention" not in set(
+        shown("equal_budgets", own, decoded, config, monkeypatch).frame["method"]
+    )
 
 
-def test_the_papers_figures_beside_are_those_of_the_same_reader(tmp_path, config) -> None:
+def test_the_papers_figures_beside_are_those_of_the_same_reader(tmp_path, config, monkeypatch) -> None:
     *_, own, decoded = both(tmp_path)
     for reader, snapkv, infllm in [("tiny", 23.43, 25.81), ("qwen2_7b", np.nan, 37.77)]:
         config.reader.name = reader
-        table = methods.methods(own, decoded, METHODS, config)
+        table = shown("methods", own, decoded, config, monkeypatch)
         beside = table.frame.set_index(["method", "setting"])["paper_cas_pct"]
         assert beside["InfLLM", "K=8"] == infllm
         assert beside["SnapKV", "512 tokens"] == pytest.approx(snapkv, nan_ok=True)
-        assert table.columns[-1].header.endswith("(Qwen2-7B)" if reader == "qwen2_7b" else "(Llama-3.1-8B)")
+        assert f"its figure with {'Qwen2-7B' if reader == 'qwen2_7b' else 'Llama-3.1-8B'}" in table.caption
 
 
-def test_failures_are_counted_and_left_out_beside(tmp_path, config) -> None:
+def test_failures_are_counted_and_left_out_beside(tmp_path, config, monkeypatch) -> None:
     files, _, _, decoded = both(tmp_path)
     edited(files, "snapkv-512", finish=["memory", "incoherent", *["eos"] * 5])
-    shown = methods.methods(points(*files), decoded, METHODS, config)
-    row = shown.frame.set_index(["method", "setting"]).loc["SnapKV", "512 tokens"]
+    whole = shown("methods", points(*files), decoded, config, monkeypatch)
+    row = whole.frame.set_index(["method", "setting"]).loc["SnapKV", "512 tokens"]
     assert (row["n_memory"], row["n_incoherent"]) == (1, 1)
     assert row["cas_pct"] == pytest.approx(100 * brute(*files, "snapkv-512", range(7))[1])
     assert row["cas_whole_pct"] == pytest.approx(100 * brute(*files, "snapkv-512", range(2, 7))[1])
 
 
-def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config) -> None:
+def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config, monkeypatch) -> None:
     files, _, _, decoded = both(tmp_path, [*OWN, ("llmlingua2", 0, "", -1, 100.0, 0.4)])
     edited(files, "llmlingua2", finish=["not run: needs model X"] * 7, n_generated=[0] * 7)
-    shown = methods.methods(points(*files), decoded, METHODS, config)
-    row = shown.frame.set_index("method").loc["LLMLingua-2"]
+    whole = shown("methods", points(*files), decoded, config, monkeypatch)
+    row = whole.frame.set_index("method").loc["LLMLingua-2"]
     assert row["setting"] == "not run"
     assert row[["cas_pct", "mtokens", "attended", "peak_gib"]].isna().all()
-    assert "LLMLingua-2 was not run: needs model X." in shown.caption
-    equal = methods.equal_budgets(points(*files), decoded, config)
+    assert "LLMLingua-2 was not run: needs model X." in whole.caption
+    equal = shown("equal_budgets", points(*files), decoded, config, monkeypatch)
     assert "LLMLingua-2" not in set(equal.frame["method"])
     assert "LLMLingua-2 was not run at 0: needs model X." in equal.caption
-    lacking = [point for point in points(*files) if point.lacks]
-    draw(figures(lacking, [], config), tmp_path, config)
-    assert (tmp_path / "compared.png").is_file()
 
 
-def test_settings_that_are_not_the_sources_are_named(tmp_path, config) -> None:
+def test_settings_that_are_not_the_sources_are_named(tmp_path, config, monkeypatch) -> None:
     own = [("snapkv", 128, "", -1, 128.0, 0.4), ("freqkv", 0, "", -1, 9.0, 0.1), ("llmlingua2", 0, "", -1, 9.0, 0.1)]
     *_, found, decoded = both(tmp_path, own)
     config.run = "tiny"
@@ -134,19 +139,19 @@ def test_settings_that_are_not_the_sources_are_named(tmp_path, config) -> None:
         "freqkv": {"budget": 640, "sink": 4},
         "llmlingua2": {"model": "results/training/llmlingua_classifier", "force_tokens": ["\n", "?", "!", "."]},
     }
-    table = methods.methods(found, decoded, METHODS, config)
+    table = shown("methods", found, decoded, config, monkeypatch)
     settings = dict(zip(table.frame["method"], table.frame["setting"], strict=True))
     assert settings["SnapKV"] == "128 tokens, window=16"
     assert settings["FreqKV"] == "budget=640"
     assert settings["LLMLingua-2"] == "model=results/training/llmlingua_classifier"
     assert "a small one that this project trains" in table.caption
     config.methods["llmlingua2"]["model"] = "microsoft/llmlingua-2-xlm-roberta-large-meetingbank"
-    assert "small" not in methods.methods(found, decoded, METHODS, config).caption
+    assert "small" not in shown("methods", found, decoded, config, monkeypatch).caption
 
 
-def test_equal_budgets_hold_the_adaptive_curve_against_every_method(tmp_path, config) -> None:
+def test_equal_budgets_hold_the_adaptive_curve_against_every_method(tmp_path, config, monkeypatch) -> None:
     files, blocks, own, decoded = both(tmp_path)
-    frame = methods.equal_budgets(own, decoded, config).frame.set_index("method")
+    frame = shown("equal_budgets", own, decoded, config, monkeypatch).frame.set_index("method")
     assert list(frame.index) == ["SnapKV", "Window only", "InfLLM", "UT-ACA, interpolated"]
     assert frame.loc["SnapKV", "cas_128_pct"] == pytest.approx(100 * brute(*files, "snapkv-128", range(7))[1])
     assert frame.loc["InfLLM", "cas_512_pct"] == pytest.approx(100 * brute(*blocks, "infllm-K32", range(7))[1])
@@ -176,49 +181,12 @@ def test_a_point_of_every_detector_seed_is_one_row_of_both_tables(tmp_path, conf
         "budgets": schema.Suite(split="test", table="budgets", points=[schema.Point("snapkv", 128)]),
     }
     names = ("method_answers", "method_scores", "test_answers", "test_scores")
-    found = methods.split(dict(zip(names, (*own, *blocks), strict=True)), ["budgets"], config)
+    files = dict(zip(names, (*own, *blocks), strict=True))
     both_seeds = np.mean([brute(*blocks, f"utaca-K32-sub16-seed{seed}", range(7))[1] for seed in (0, 1)])
-    row = methods.methods(*found, METHODS, config).frame.set_index("method").loc["UT-ACA"]
+    row = methods.methods(files, config).set_index("method").loc["UT-ACA"]
     assert (row["cas_pct"], row["n_documents"]) == (pytest.approx(100 * both_seeds), 7)
-    at_equal = methods.equal_budgets(*found, config).frame.set_index("method").loc["UT-ACA, interpolated"]
+    at_equal = methods.equal_budgets(files, config).set_index("method").loc["UT-ACA, interpolated"]
     assert at_equal["cas_128_pct"] == pytest.approx(100 * both_seeds)
-
-
-def test_the_figure_is_drawn_the_same_again(tmp_path, config) -> None:
-    *_, own, decoded = both(tmp_path)
-    draw(figures(own, decoded, config), tmp_path, config)
-    first = (tmp_path / "compared.svg").read_bytes()
-    draw(figures(own, decoded, config), tmp_path, config)
-    assert (tmp_path / "compared.svg").read_bytes() == first
-
-
-def test_the_figure_joins_a_methods_budgets_and_opens_its_sources_settings(tmp_path, config, monkeypatch) -> None:
-    drawn = []
-    plain = Axes.errorbar
-    monkeypatch.setattr(
-        Axes,
-        "errorbar",
-        lambda self, x, y, **style: (drawn.append((list(x), list(y), style)), plain(self, x, y, **style))[1],
-    )
-    files, _, own, decoded = both(tmp_path, [*OWN, ("snapkv", 0, "", -1, 700.0, 0.7)])
-    frame = figures(own, decoded, config)
-    draw(frame, tmp_path, config)
-    # Two families beside UT-ACA and InfLLM, which stand in both; two measures.
-    names = [style["label"] for *_, style in drawn]
-    assert sorted(filter(None, names)) == sorted(["SnapKV", "Window only", *["InfLLM", "UT-ACA"] * 2] * 2)
-    (opened,) = [(x, y) for x, y, style in drawn if style["label"] is None][:1]
-    assert [*opened[1]] == pytest.approx([100 * brute(*files, "snapkv", range(7))[1]])
-    x, y, style = next(one for one in drawn if one[2]["label"] == "SnapKV")
-    assert style["color"] == palette.FAMILIES["eviction"].color
-    assert style["markeredgecolor"] == palette.INK, "orange is too pale for white"
-    assert x == sorted(x)
-    assert y == pytest.approx([100 * brute(*files, f"snapkv-{budget}", range(7))[1] for budget in (128, 512)])
-    low, high = style["yerr"]
-    counts = statistics.resamples(7, 300, 0, "test").astype(int)
-    cas = [100 * brute(*files, "snapkv-128", [d for d in range(7) for _ in range(one[d])])[1] for one in counts]
-    assert [y[0] - low[0], y[0] + high[0]] == pytest.approx(np.quantile(cas, [0.025, 0.975]))
-    assert set(frame["family"]) == {"eviction", "reference", "infllm", "utaca"}
-    assert len(frame) == 4 + 3 + 2
 
 
 def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:

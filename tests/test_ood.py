@@ -8,7 +8,8 @@ from configs import reference_config
 
 from utaca.errors import UserError
 from utaca.records import write
-from utaca.reporting import detection, tasks
+from utaca.reporting.table import Table
+from utaca.reporting.tables import detection, tasks
 from utaca.settings import schema
 from utaca.settings.checks import identity, load, validate
 from utaca.settings.compose import compose
@@ -80,7 +81,7 @@ def files(folder, lacks: str = "", official: bool = False) -> tasks.Files:
 
 
 def test_scores_are_means_over_rows_and_ruler_s_two_tasks_weigh_alike(tmp_path) -> None:
-    frame = tasks.ood(files(tmp_path), config()).frame
+    frame = tasks.ood(files(tmp_path), config())
     assert list(frame["set"].unique()) == [*SETS, "QA-8k"]
     for name in SETS:
         for point in POINTS:
@@ -112,14 +113,15 @@ def rows_of(frame, name: str, point: Point) -> list[dict]:
 
 def test_what_was_not_run_says_why(tmp_path) -> None:
     table = tasks.ood(files(tmp_path, lacks="no such thing"), config())
-    (row,) = rows_of(table.frame, "meetings", Point("infllm", 8))
+    (row,) = rows_of(table, "meetings", Point("infllm", 8))
     assert np.isnan(row["score"])
-    assert "InfLLM was not run on meetings: no such thing." in table.caption
-    assert table.cells()[1], "it has cells all the same"
+    shown = Table.of("ood", table, config())
+    assert "InfLLM was not run on meetings: no such thing." in shown.caption
+    assert shown.cells()[1], "it has cells all the same"
 
 
 def test_official_rows_are_called_so(tmp_path) -> None:
-    assert set(tasks.ood(files(tmp_path, official=True), config()).frame["source"]) == {"official"}
+    assert set(tasks.ood(files(tmp_path, official=True), config())["source"]) == {"official"}
 
 
 def test_scores_of_other_answers_are_refused(tmp_path) -> None:
@@ -129,7 +131,7 @@ def test_scores_of_other_answers_are_refused(tmp_path) -> None:
         tasks.ood(made, config())
 
 
-def test_calibration_stands_beside_what_it_started_from(tmp_path) -> None:
+def test_calibration_stands_beside_what_it_started_from(tmp_path, monkeypatch) -> None:
     document = np.repeat(np.arange(4), 10)
     label = np.tile([0, 1], 20)
     right, half = label == 0, np.tile([True, False, False, False], 10)
@@ -138,7 +140,8 @@ def test_calibration_stands_beside_what_it_started_from(tmp_path) -> None:
         for name, flagged in (("utaca", right), ("calibrated", half))
     }
     verdicts = detection.Detections(tuple("abcd"), document, label, label == 0, None, runs)
-    frame = tasks.calibration(files(tmp_path), verdicts, config()).frame
+    monkeypatch.setattr(tasks, "loaded", lambda _: verdicts)
+    frame = tasks.calibration(files(tmp_path), config())
     assert list(frame["detector"]) == ["utaca", "calibrated"] * 4
     for name in (*SETS, "QA-8k"):
         before, after = (frame[(frame["set"] == name) & (frame["detector"] == d)].iloc[0] for d in runs)
@@ -200,7 +203,7 @@ def test_scores_are_beside_the_readers_bars(tmp_path) -> None:
     ]
     held = config()
     held.reader.bars = bars
-    table = tasks.bars(files(tmp_path), held).frame
+    table = tasks.bars(files(tmp_path), held)
     assert table["score"].tolist()[:3] == [100, 25, 75]
     assert table["verdict"].tolist() == ["met", "missed by 5.0", "missed by 5.0", "not measured"]
     assert (table["score_low"][1:3] < table["score"][1:3]).all()

@@ -18,8 +18,9 @@ from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module
 from utaca.records import SCHEMAS, write
 from utaca.records.journal import Journal
-from utaca.reporting import replays
 from utaca.reporting.registry import Files
+from utaca.reporting.table import Table
+from utaca.reporting.tables import replays
 from utaca.settings.schema import Memory, Point
 
 POINT = Point("utaca", 6, "sub.2")
@@ -163,7 +164,7 @@ def files(tmp_path, config) -> Files:  # noqa: F811
 
 def test_replay_table_weighs_decisions_by_what_they_stand_for(files, config) -> None:  # noqa: F811
     table = replays.replay(files, config)
-    frame = table.frame.set_index(["decision", "class"])
+    frame = table.set_index(["decision", "class"])
     expanded, kept = frame.loc["expanded"], frame.loc["kept"]
     # Two of four expansions of a stand for two each, that of b for itself.
     assert expanded.loc["all", "n_replayed"] == 3
@@ -175,7 +176,7 @@ def test_replay_table_weighs_decisions_by_what_they_stand_for(files, config) -> 
     assert np.isnan(expanded.loc["harmful", "cas_change"])
     # The replay whose judgement failed is left out, and says so; the one beside it stands for all ten.
     assert kept.loc["all", "n_replayed"] == 2
-    assert "1 replays with failed judgements" in table.caption
+    assert "1 replays with failed judgements" in Table.of("replay", table, config).caption
     assert kept.loc["harmful", "cas_change"] == pytest.approx(-50)
     assert kept.loc["all", "cas_change"] == pytest.approx(100 * (-0.5) / 11)
     assert kept.loc["all", "rollbacks_change"] == pytest.approx(1)
@@ -183,7 +184,7 @@ def test_replay_table_weighs_decisions_by_what_they_stand_for(files, config) -> 
 
 
 def test_the_best_single_decision_of_each_document(files, config) -> None:  # noqa: F811
-    frame = replays.bound(files, config).frame.set_index("decisions")
+    frame = replays.bound(files, config).set_index("decisions")
     own, best, least = (row for _, row in frame.iterrows())
     # a has 50 %, b 100 %, c nothing; turned at step 7, a has all. No replay of c, and that of b that failed is none.
     assert own["cas_pct"] == pytest.approx(50)
@@ -197,28 +198,31 @@ def test_the_best_single_decision_of_each_document(files, config) -> None:  # no
 
 
 def test_failures_are_found(files, config) -> None:  # noqa: F811
-    frame = replays.failures(files, config).frame.set_index("case")
+    frame = replays.failures(files, config).set_index("case")
     assert list(frame.index) == ["FP-1", "FP-2", "FN-1", "FN-2"]
     assert (frame.loc["FP-1", "document"], frame.loc["FP-1", "step"]) == ("a", 3)
     assert (frame.loc["FP-1", "mtokens_before"], frame.loc["FP-1", "mtokens_after"]) == (100, 80)
     assert frame.loc["FP-2", "document"] == "b"
     assert (frame.loc["FN-1", "quality_pct_before"], frame.loc["FN-1", "quality_pct_after"]) == (50, 100)
     assert not frame.loc["FN-2", "found"]
-    header, cells = replays.failures(files, config).cells()
+    header, cells = Table.of("failures", replays.failures(files, config), config).cells()
     assert cells[0][header.index("Quality %")] == "50.0 → 50.0"
-    assert cells[3][2] == "none found"
+    assert cells[3][2:4] == ["–", "–"], "none was found"
     assert cells[2][header.index("paper quality %")] == "16.7 → 66.7"
 
 
-def test_cases_are_expansions_that_changed_a_score(files, config) -> None:  # noqa: F811
-    table = replays.cases(files, "infllm-K1", config)
-    assert len(table.frame) == 1
-    row = table.frame.iloc[0]
+def test_cases_are_expansions_that_changed_a_score(files, config, monkeypatch) -> None:  # noqa: F811
+    monkeypatch.setattr(replays, "_smallest", lambda _: "infllm-K1")
+    frame = replays.cases(files, config)
+    table = Table.of("cases", frame, config)
+    assert len(frame) == 1
+    row = frame.iloc[0]
     assert (row["document"], row["attribute"], row["rejected"], row["replacement"]) == ("a", "major", " c1", " e2")
     assert (row["adaptive_cas"], row["suppressed_cas"], row["compact_cas"]) == (1, 0, 0)
     assert table.cells()[1][0][-2:] == ["lost (0.00, 0.50)", "short (0.00, 0.50)"]
     assert "1 of the 1 replayed expansions" in table.caption
-    assert replays.cases(files, "", config).cells()[1][0][-1] == "– (–, –)"
+    monkeypatch.setattr(replays, "_smallest", lambda _: "")
+    assert Table.of("cases", replays.cases(files, config), config).cells()[1][0][-1] == "– (–, –)"
 
 
 def test_nothing_replayed_leaves_empty_tables(files, config, tmp_path) -> None:  # noqa: F811
@@ -226,9 +230,9 @@ def test_nothing_replayed_leaves_empty_tables(files, config, tmp_path) -> None: 
     write(none, "replays", [])
     write(scores, "scores", [], made_from=[none, *files["test_answers"]])
     empty = files | {"replays": [str(none)], "replay_scores": [str(scores)]}
-    assert (replays.replay(empty, config).frame["n_replayed"] == 0).all()
-    assert not replays.failures(empty, config).frame["found"].any()
-    assert replays.cases(empty, "", config).cells()[1] == []
+    assert (replays.replay(empty, config)["n_replayed"] == 0).all()
+    assert not replays.failures(empty, config)["found"].any()
+    assert Table.of("cases", replays.cases(empty, config), config).cells()[1] == []
 
 
 def test_replays_of_other_answers_are_refused(files, config, tmp_path) -> None:  # noqa: F811

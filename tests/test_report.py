@@ -1,4 +1,4 @@
-"""The report page, the budget over the steps, and what a run took."""
+"""The report page, and what a run took."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from browser import CHROMIUM, Browser
 from configs import reference_config
-from matplotlib.figure import Figure
 
 from utaca.errors import UserError
 from utaca.records import SCHEMAS, write
-from utaca.reporting import budget, detection_figures, palette, render, report, resources, statistics, tables
+from utaca.reporting import render, report
 from utaca.reporting.registry import Entry
+from utaca.reporting.table import Table, save
+from utaca.reporting.tables import resources
 from utaca.settings import schema
 
 HOSTILE = '<script>window.ran = 1</script><img src=x onerror="window.ran = 2">'
@@ -155,6 +155,22 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
         report.page([tmp_path / "none.md"], {}, config, tmp_path)
 
 
+def test_a_columns_meaning_is_its_tooltip(tmp_path, config):
+    columns = ["method", "cas_*_pct", "+mine"]
+    other = {"mine": {"title": "Mine", "meaning": "What is mine & <yours>."}}
+    entry = Entry("test", "Test", "module", "generation", [], "C.", columns=columns, other=other)
+    header = ["Method", "CAS % at 512", "Unheard of"]
+    whole = ([*header, "Mine"], [["a", "1", "2", "3"]], "")
+    (tmp_path / "test.md").write_text(render.markdown("Test", "C.", header, [["a", "1", "2"]], whole=whole), "utf-8")
+    html = report.page([tmp_path / "test.md"], {}, config, tmp_path, registry={"test": entry})
+    heads = re.findall(r"<th([^>]*)>([^<]*)</th>", html)
+    told = {name: (re.findall('title="([^"]*)"', about) or [""])[0] for about, name in heads}
+    assert told == {
+        "Method": "How the context is managed.", "CAS % at 512": "CAS at so many nominal tokens.", "Unheard of": "",
+        "Mine": "What is mine &amp; &lt;yours&gt;.",
+    }  # fmt: skip
+
+
 def test_a_table_without_a_figure_is_folded(tmp_path, config):
     html = report.page(made(tmp_path), {}, config, tmp_path, registry=REGISTRY)
     (start,) = re.findall(r"<details[^>]*><summary>Human: nothing in this run", html)
@@ -218,92 +234,6 @@ def test_method_and_setting_stay_in_sight(tmp_path, config):
         assert browser.run("getComputedStyle(document.querySelectorAll('td')[1]).textAlign") in ("left", "start")
 
 
-# Budget over the steps
-
-
-def trace(document: str, point: str, step: int, k: int, rolled_back: bool = False) -> dict:
-    return {"document": document, "point": point, "step": step, "k": k, "rolled_back": rolled_back}
-
-
-def test_budget_is_the_mean_over_the_documents_that_reach_a_step(tmp_path, config):
-    lengths = {"d0": 4, "d1": 3, "d2": 2, "d3": 1}
-    k = {(d, s): 1 + (7 * i + 3 * s) % 5 for i, (d, n) in enumerate(lengths.items()) for s in range(n)}
-    rows = [trace(d, "utaca-K9", s, value, s == 1 and d != "d2") for (d, s), value in k.items()]
-    rows += [trace(d, "infllm-K8", s, 8) for d, s in k]
-    write(tmp_path / "traces.parquet", "traces", rows)
-    frame = budget.budget([tmp_path / "traces.parquet"], config)
-    assert set(frame["point"]) == {"utaca-K9"}
-    assert list(frame["step"]) == [0, 1, 2]  # d0 alone reaches the last
-    assert list(frame["n_documents"]) == [4, 3, 2]
-    for row in frame.to_dict("records"):
-        values = [k[d, row["step"]] for d, n in lengths.items() if n > row["step"]]
-        assert row["k"] == pytest.approx(np.mean(values))
-        assert row["k_low"] <= row["k"] <= row["k_high"]
-        assert min(values) <= row["k_low"]
-        assert row["k_high"] <= max(values)
-    counts = statistics.resamples(4, 200, 0, "budget").astype(int)
-    first = [np.mean(np.repeat([k[d, 0] for d in lengths], count)) for count in counts]
-    assert tuple(frame.loc[0, ["k_low", "k_high"]]) == pytest.approx(tuple(np.percentile(first, [2.5, 97.5])))
-    assert list(frame["rolled_back_pct"]) == pytest.approx([0, 200 / 3, 0])
-
-    paths = budget.draw(frame, tmp_path, config)
-    before = [path.read_bytes() for path in paths]
-    assert [path.suffix for path in paths] == [".png", ".svg"]
-    budget.draw(frame, tmp_path, config)
-    assert [path.read_bytes() for path in paths] == before
-
-
-def test_a_panel_of_the_budget_holds_one_setting(tmp_path, config, monkeypatch):
-    config.suites = {
-        "test": schema.Suite(
-            split="test",
-            points=[
-                schema.Point("utaca", 64, "sub.16"), schema.Point("agreement", 64, "sub.16"),
-                schema.Point("utaca", 64, "sub.16", detector="chained"), schema.Point("utaca", 8, "set.1"),
-            ],
-        )
-    }  # fmt: skip
-    labels = [point.label for point in config.suites["test"].points]
-    rows = [trace("d0", label, step, 1 + step) for label in labels for step in range(3)]
-    write(tmp_path / "traces.parquet", "traces", rows)
-    drawn = []
-    plain = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), plain(self, *a, **k))[1])
-    budget.draw(budget.budget([tmp_path / "traces.parquet"], config), tmp_path, config)
-    panels = {axes.get_title(loc="left"): axes.lines for axes in drawn[0].axes if axes.get_visible()}
-    assert {title: len(lines) for title, lines in panels.items()} == {"K_max=8, Set.1": 1, "K_max=64, Sub.16": 3}
-    looks = [(line.get_color(), line.get_linestyle()) for line in panels["K_max=64, Sub.16"]]
-    utaca, agreement = palette.FAMILIES["utaca"].color, palette.FAMILIES["agreement"].color
-    assert looks == [(utaca, "-"), (agreement, "-"), (utaca, "--")]
-    names = [text.get_text() for text in drawn[0].legends[0].get_texts()]
-    assert names == ["UT-ACA", "Token agreement", "UT-ACA (chained)"]
-
-
-def test_a_suite_of_fixed_budgets_has_an_empty_figure(tmp_path, config):
-    write(tmp_path / "traces.parquet", "traces", [trace("d0", "infllm-K8", 0, 8)])
-    frame = budget.budget([tmp_path / "traces.parquet"], config)
-    assert frame.empty
-    assert all(path.stat().st_size for path in budget.draw(frame, tmp_path, config))
-
-
-# Detectors
-
-
-def test_detectors_are_drawn_from_their_table(tmp_path, config):
-    rows = [
-        {"detector": name, "run": seeds > 0, "seeds": seeds}
-        | {f"{metric}{part}": 50.0 for metric in detection_figures.METRICS for part in ("", "_sd", "_low", "_high")}
-        for name, seeds in (("Logit Margin", 1), ("Evidential", 0), ("UT-ACA", 8))
-    ]
-    frame = pd.DataFrame(rows)
-    paths = detection_figures.detectors(frame, tmp_path, config)
-    before = [path.read_bytes() for path in paths]
-    assert [path.name for path in paths] == ["detectors.png", "detectors.svg"]
-    assert [path.read_bytes() for path in detection_figures.detectors(frame, tmp_path, config)] == before
-    with pytest.raises(UserError, match="no detector that ran"):
-        detection_figures.detectors(frame[1:2], tmp_path, config)
-
-
 # Resources
 
 _HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
@@ -313,8 +243,9 @@ def measurement(path: Path, seconds: float, rss: str, cpu: str) -> None:
     path.write_text(f"{_HEADER}{seconds}\t0:00:01\t{rss}\t1\t1\t1\t1\t1\t50\t{cpu}\n")
 
 
-def test_resources_are_summed_by_stage(tmp_path, config):
-    root = tmp_path / "benchmarks"
+def test_resources_are_summed_by_stage(tmp_path, config, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "results" / config.run / "benchmarks"
     for folder in ("score", "table"):
         (root / folder).mkdir(parents=True)
     measurement(root / "score" / "a.tsv", 10.5, "1024", "9.5")
@@ -325,8 +256,8 @@ def test_resources_are_summed_by_stage(tmp_path, config):
     write(tmp_path / "usage.parquet", "usage", used)
     decoded = ("documents", "trajectories", "replays", "validation_answers", "validation_traces", "test_answers")
     files: dict[str, list[str]] = {key: [] for key in (*decoded, "test_traces", "writer_usage", "labeller_usage")}
-    table = resources.resources(root, files | {"judge_usage": [str(tmp_path / "usage.parquet")]}, config)
-    frame = table.frame.set_index("stage")
+    table = resources.resources(files | {"judge_usage": [str(tmp_path / "usage.parquet")]}, config)
+    frame = table.set_index("stage")
     assert list(frame.index) == ["pad", "decode_trajectories", "score", "table", "all"]
     score = frame.loc["score"]
     assert (score["n_jobs"], score["wall_s"], score["longest_s"], score["cpu_s"]) == (2, 30.5, 20, 24.5)
@@ -335,7 +266,7 @@ def test_resources_are_summed_by_stage(tmp_path, config):
     everything = frame.loc["all"]
     assert (everything["n_jobs"], everything["peak_gib"]) == (4, 1)
     assert everything["wall_s"] == pytest.approx(31.7)
-    assert tables.save(table, tmp_path)
+    assert save(Table.of("resources", table, config), tmp_path)
     assert "| decode_trajectories | 0 | – |" in (tmp_path / "resources.md").read_text(encoding="utf-8")
 
 

@@ -14,18 +14,10 @@ from utaca.detection.training.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import write
 from utaca.records.tables import provenance
-from utaca.reporting import (
-    detection,
-    detection_figures,
-    endpoints,
-    figures,
-    generation,
-    paper,
-    render,
-    statistics,
-    tables,
-)
+from utaca.reporting import paper, render, statistics, words
 from utaca.reporting.points import points
+from utaca.reporting.table import Table, save
+from utaca.reporting.tables import detection, endpoints, figures, generation
 from utaca.settings import schema
 from utaca.settings.machine import chosen_dtype
 
@@ -80,6 +72,16 @@ def results(tmp_path):
         write(path, "answers", shard)
     write(paths[1][0], "scores", scores, made_from=paths[0])
     return paths
+
+
+def named(answers, scores, split="test"):
+    """Files by the names that the makers of tables know."""
+    return {f"{split}_answers": answers, f"{split}_scores": scores}
+
+
+def seen(path, results=((), ())):
+    """The same of verdicts, of which the files say nothing, beside answers."""
+    return {"detections": [path], "detected_from": [], **named(*results)}
 
 
 @pytest.fixture
@@ -250,8 +252,8 @@ def test_undefined_figures_stay_undefined():
 
 
 def test_detection_table(detections, config):
-    table = detection.detection(detection.load(detections), config)
-    frame = table.frame.set_index("detector")
+    table = detection.detection(seen(detections), config)
+    frame = table.set_index("detector")
     assert list(frame.index) == [*detection.DETECTORS.values(), "margin_only"]
     ran = frame[frame["run"]]
     assert (ran["n_documents"] == N_DOCUMENTS).all()
@@ -266,17 +268,18 @@ def test_detection_table(detections, config):
     assert np.isnan(baseline["ece"])
     assert 0 < frame.loc["UT-ACA", "ece"] < 1
     assert frame.loc["UT-ACA", "paper_macc_pct"] == 83.43
-    header, rows = table.cells()
+    shown = Table.of("detection", table, config)
+    header, rows = shown.cells()
     assert rows[2][0] == "Evidential Mass (not run)"
     assert rows[2][1] == render.MISSING
     assert rows[2][header.index("paper Recall P %")] == "60.04"
     assert "[" in rows[4][1]
     assert "[" in rows[0][1]
-    assert "synthetic prose" in table.caption
+    assert "synthetic prose" in shown.caption
 
 
 def test_differences_are_paired_by_document(detections, config):
-    frame = detection.detection(detection.load(detections), config).frame.set_index("detector")
+    frame = detection.detection(seen(detections), config).set_index("detector")
     raw = pd.read_parquet(detections).dropna(subset="label")
     draws = statistics.Draws.of(N_DOCUMENTS, config, "detection")
 
@@ -303,7 +306,7 @@ def test_differences_are_paired_by_document(detections, config):
 
 
 def test_values_are_told_apart_from_the_template(detections, config):
-    frame = detection.detection(detection.load(detections), config).frame.set_index("detector")
+    frame = detection.detection(seen(detections), config).set_index("detector")
     raw = pd.read_parquet(detections).dropna(subset="label")
     own = raw[(raw["detector"] == "utaca") & raw["value"]]
     each = [
@@ -320,33 +323,33 @@ def test_values_are_told_apart_from_the_template(detections, config):
 
 
 def test_ablation_finds_its_variants(detections, config):
-    frame = detection.ablation(detection.load(detections), config).frame
+    frame = detection.ablation(seen(detections), config)
     found = {(row.margin, row.embedding, row.lstm): row.detector for row in frame.itertuples() if row.run}
     assert found == {(True, True, True): "UT-ACA", (True, False, False): "margin_only"}
     assert list(frame["paper_macc_pct"]) == [26.82, 78.95, 53.71, 80.06, 80.19, 83.43]
 
 
-def test_ablation_has_the_cas_of_the_point_that_most_variants_answer(detections, config, results):
-    answers, scores = results
-    found = points(answers, scores)
+def test_ablation_has_the_cas_of_the_point_that_most_variants_answer(detections, config, results, monkeypatch):
+    found = points(*results)
     by_key = {point.key: point for point in found}
     one = by_key["utaca", 32, "sub.16"]
     found.append(replace(one, detector="margin_only", sums={**one.sums, "cas": one.sums["cas"] / 2}))
-    table = detection.ablation(detection.load(detections), config, found)
-    rows = table.frame.set_index("detector")
+    monkeypatch.setattr(detection, "points_shown", lambda *_: found)
+    table = detection.ablation(seen(detections, results), config)
+    rows = table.set_index("detector")
     cas = 100 * one.sums["cas"].sum() / one.sums["judged"].sum()
     assert rows.loc["UT-ACA", "cas_pct"] == pytest.approx(cas)
     assert rows.loc["margin_only", "cas_pct"] == pytest.approx(cas / 2)
     assert rows.loc["margin_only", "mtokens"] == pytest.approx(one.ratio("selected", "n_generated"))
     assert rows.loc["UT-ACA", "cas_pct_low"] < cas < rows.loc["UT-ACA", "cas_pct_high"]
-    assert "K_max=32, Sub.16" in table.caption
+    assert "K_max=32, Sub.16" in Table.of("ablation", table, config).caption
 
 
 def test_triggers_against_token_agreement(detections, config):
     config.trajectories.expanded = 64
     data = detection.load(detections)
-    table = detection.triggers(data, config)
-    frame = table.frame.set_index("detector")
+    table = detection.triggers(seen(detections), config)
+    frame = table.set_index("detector")
     assert frame.loc["Token agreement", "expansions_pct"] == pytest.approx(100 * data.needed.mean())
     runs = data.runs["margin_only"]
     expected = np.mean([run.uncertain[data.needed].mean() for run in runs])
@@ -355,25 +358,7 @@ def test_triggers_against_token_agreement(detections, config):
         100 * np.mean([r.uncertain.mean() for r in runs])
     )
     assert (frame["n_needed"] == data.needed.sum()).all()
-    assert table.cells()[1][0][2] == "100.00"
-
-
-def test_reliability_and_margins(detections, config, tmp_path):
-    data = detection.load(detections)
-    bins = detection.reliability_bins(data)
-    assert set(bins["detector"]) == {"UT-ACA", "margin_only"}
-    tokens = bins.groupby(["of", "detector"])["tokens"].sum().to_dict()
-    assert tokens == {
-        ("all tokens", "UT-ACA"): 3 * 47, ("all tokens", "margin_only"): 2 * 47,
-        ("values", "UT-ACA"): 3 * 29, ("values", "margin_only"): 2 * 29,
-    }  # fmt: skip
-    histogram = detection.margin_histogram(data)
-    assert histogram.groupby("class")["share"].sum().tolist() == pytest.approx([1, 1, 1, 1])
-    assert histogram.groupby("class")["tokens"].sum()["template"] == 18
-    for draw, frame in ((detection_figures.reliability, bins), (detection_figures.margins, histogram)):
-        once = [path.read_bytes() for path in draw(frame, tmp_path, config)]
-        assert [path.read_bytes() for path in draw(frame, tmp_path, config)] == once
-        assert once[0].startswith(b"\x89PNG")
+    assert Table.of("triggers", table, config).cells()[1][0][2] == "100.00"
 
 
 def test_conditions_of_a_document_are_resampled_together(detections, tmp_path):
@@ -396,7 +381,7 @@ def test_detectors_must_share_their_tokens(detections, config, tmp_path):
 
 
 def test_generation_tables(results, config):
-    frame = generation.generation(*results, config, name="validation").frame
+    frame = generation.generation(named(*results, "validation"), config, "validation")
     assert list(frame["setting"]) == ["K=2", "K=4", "K_max=4, Sub.1", "K_max=32, Sub.16"]
     assert (frame["n_documents"] == N_DOCUMENTS).all()
     assert (frame["n_judgements"] == 2 * N_DOCUMENTS).all()
@@ -411,8 +396,7 @@ def test_generation_tables(results, config):
 
 
 def test_test_table_compares_with_infllm(results, config):
-    table = generation.generation(*results, config)
-    frame = table.frame
+    frame = generation.generation(named(*results), config)
     assert list(frame["nearest_infllm"]) == ["", "", "K=2", "K=4"]
     assert frame["difference_pct"][2] == pytest.approx(frame["cas_pct"][2] - frame["cas_pct"][0])
     share = np.log2(64 / 1.5 / 32)
@@ -423,11 +407,11 @@ def test_test_table_compares_with_infllm(results, config):
     assert list(frame["note"]) == ["", "", "", "above InfLLM's range, clipped to K=4"]
     assert frame["paper_cas_pct"][3] == 45.23
     assert (frame["gain_pct_low"][2:] <= frame["gain_pct_high"][2:]).all()
-    assert any("Llama-3.1-8B" in column.header for column in table.columns)
+    assert "Llama-3.1-8B" in Table.of("test", frame, config).caption
 
 
 def test_tradeoff_table(results, config):
-    frame = generation.tradeoff(*results, config).frame
+    frame = generation.tradeoff(named(*results), config)
     assert frame["prefill_s"][0] == pytest.approx(np.mean([2 + d for d in range(N_DOCUMENTS)]))
     assert frame["end_to_end_s"][2] == pytest.approx(frame["prefill_s"][2] + 0.1 * np.mean([10 + d for d in range(6)]))
     assert np.isnan(frame["peak_gib"][0])
@@ -451,12 +435,12 @@ def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
     }
     usage = {}
     for role, files in parts.items():
-        usage[role] = [tmp_path / f"{role}{number}.parquet" for number in range(len(files))]
-        for path, rows in zip(usage[role], files, strict=True):
+        paths = usage[f"{role}_usage"] = [tmp_path / f"{role}{number}.parquet" for number in range(len(files))]
+        for path, rows in zip(paths, files, strict=True):
             write(path, "usage", rows)
     config.judge.prompt_price, config.judge.completion_price = 2000.0, 100.0
     table = endpoints.endpoints(usage, config)
-    frame = table.frame.set_index("role")
+    frame = table.set_index("role")
     assert list(frame["n_items"]) == [2, 0, 5]
     assert list(frame["n_answers"]) == [3, 0, 6]
     assert list(frame["n_asked_again"]) == [1, 0, 3]
@@ -464,8 +448,9 @@ def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
     assert list(frame["prompt_tokens"]) == [300, 0, 600]
     assert frame["cost_usd"]["judge"] == pytest.approx((600 * 2000 + 60 * 100) / 1e6)
     assert frame["cost_usd"]["writer"] == 0
-    header, rows = table.cells()
-    assert rows[2][header.index("Failed")] == "3 (2 shape, 1 timeout)"
+    header, rows = Table.of("endpoints", table, config).cells()
+    assert rows[2][header.index("Failed")] == "3"
+    assert rows[2][header.index("Kinds of failure")] == "2 shape, 1 timeout"
     assert all("built-in rules" in row[1] for row in rows[:2])
 
 
@@ -483,17 +468,17 @@ def test_lost_documents_are_noticed(results, config, tmp_path):
         scores, "scores", lambda f: ~((f["point"] == "p2") & (f["document"] == "d3")), tmp_path / "s", made_from=answers
     )
     with pytest.raises(UserError, match="p2"):
-        generation.generation(answers, [short], config)
+        generation.generation(named(answers, [short]), config)
     half = _rewritten(scores, "scores", lambda f: f["document"] != "", tmp_path / "half", made_from=answers[:1])
     with pytest.raises(UserError, match="other documents"):
-        generation.generation(answers[:1], [half], config)
+        generation.generation(named(answers[:1], [half]), config)
 
 
 def test_runs_are_not_mixed(results, config, tmp_path):
     answers, scores = results
     other = _rewritten(answers[1:], "answers", lambda f: f["document"] != "", tmp_path / "other", config="otherwise")
     with pytest.raises(UserError) as raised:
-        generation.generation([answers[0], other], scores, config)
+        generation.generation(named([answers[0], other], scores), config)
     assert str(answers[0]) in str(raised.value)
     assert str(other) in str(raised.value)
     # The same rows of the same settings, but of other documents.
@@ -501,7 +486,7 @@ def test_runs_are_not_mixed(results, config, tmp_path):
     write(moved, "documents", [], config="moved")
     other = _rewritten(answers[1:], "answers", lambda f: f["document"] != "", tmp_path / "other", made_from=[moved])
     with pytest.raises(UserError) as raised:
-        generation.generation([answers[0], other], scores, config)
+        generation.generation(named([answers[0], other], scores), config)
     assert str(scores[0]) in str(raised.value)
     assert str(answers[0]) in str(raised.value)
 
@@ -513,14 +498,18 @@ def test_readers_of_the_paper_get_their_own_figures():
 
 
 def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
-    made = [detection.detection(detection.load(detections), config), generation.generation(*results, config)]
-    files = [path for table in made for path in tables.save(table, tmp_path)]
+    frames = {
+        "detection": detection.detection(seen(detections), config),
+        "test": generation.generation(named(*results), config),
+    }
+    made = [Table.of(name, frame, config) for name, frame in frames.items()]
+    files = [path for table in made for path in save(table, tmp_path)]
     assert [path.name for path in files[:3]] == ["detection.csv", "detection.md", "detection.tex"]
     read = pd.read_csv(files[3])
     assert read["cas_pct"].dtype == np.float64
     assert (read["n_documents"] == N_DOCUMENTS).all()
     brief, _, whole = files[4].read_text("utf-8").partition(render.DETAILS)
-    shown = "| Method | Setting | mTokens | Attended | Seconds a token | CAS % | paper mTokens (Llama-3.1-8B) |"
+    shown = "| Method | Setting | mTokens | Attended | Seconds a token | CAS % | paper mTokens |"
     assert shown in brief
     assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
     assert "Gap closed" not in brief
@@ -532,7 +521,7 @@ def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
 
 
 def test_captions_say_once_what_the_run_is(results, config):
-    table = generation.generation(*results, config)
+    table = Table.of("test", generation.generation(named(*results), config), config)
     particular, run = table.caption.splitlines()
     reader = f"reader tiny in {chosen_dtype('auto', 'auto')}"
     assert run.startswith(f"{render.RUN}{reader}; padding embedded (synthetic prose); judge gpt_oss_120b")
@@ -546,18 +535,18 @@ def test_the_papers_figures_stand_beside_its_own_detector_alone(results, config,
     made = tmp_path / "a.parquet"
     write(made, "answers", frame.where(frame.notna(), None).to_dict("records"))
     judged = _rewritten(scores, "scores", lambda f: f["document"] != "", tmp_path / "s.parquet", made_from=[made])
-    table = generation.generation([made], [judged], config).frame
+    table = generation.generation(named([made], [judged]), config)
     assert table["setting"][3] == "K_max=32, Sub.16 (other)"
     assert table["point"][3] == "UT-ACA K_max=32, Sub.16 (other)"
     assert np.isnan(table["paper_cas_pct"][3])
-    assert generation.generation(*results, config).frame["paper_cas_pct"][3] == 45.23
-    assert generation.tradeoff([made], [judged], config).frame["paper_cas_pct"].isna()[3]
+    assert generation.generation(named(*results), config)["paper_cas_pct"][3] == 45.23
+    assert generation.tradeoff(named([made], [judged]), config)["paper_cas_pct"].isna()[3]
 
 
 def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
-    table = generation.generation(*results, config)
-    first = figures.pareto(table.frame, tmp_path / "a", config)
-    second = figures.pareto(generation.generation(*results, config).frame, tmp_path / "b", config)
+    table = generation.generation(named(*results), config)
+    first = figures.curves(table, tmp_path / "a", config)
+    second = figures.curves(generation.generation(named(*results), config), tmp_path / "b", config)
     assert [path.name for path in first] == ["curves.png", "curves.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
@@ -565,10 +554,10 @@ def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
 def test_one_document_is_enough(results, config, tmp_path):
     one = _rewritten(results[0], "answers", lambda f: f["document"] == "d1", tmp_path / "a")
     scored = _rewritten(results[1], "scores", lambda f: f["document"] == "d1", tmp_path / "s", made_from=[one])
-    table = generation.generation([one], [scored], config)
-    assert table.frame["cas_pct"].notna().all()
-    assert table.frame[["cas_pct_low", "cas_pct_high"]].isna().all(axis=None)
-    assert len(figures.pareto(table.frame, tmp_path, config)) == 2
+    table = generation.generation(named([one], [scored]), config)
+    assert table["cas_pct"].notna().all()
+    assert table[["cas_pct_low", "cas_pct_high"]].isna().all(axis=None)
+    assert len(figures.curves(table, tmp_path, config)) == 2
 
 
 def test_latex_is_escaped():
@@ -612,8 +601,8 @@ def test_provenance_reaches_back_to_the_first_file(tmp_path):
 def test_a_tables_run_names_the_settings_that_leave_infllms_rules(monkeypatch) -> None:
     memory = schema.Memory(representatives="tokens", far_positions="packed")
     reader = schema.Reader(name="own", dtype="float32", memory=memory)
-    assert tables.reader_in_words(reader) == "own (not by InfLLM's rules: representatives=tokens, far_positions=packed)"
-    assert tables.reader_in_words(schema.Reader(name="own", dtype="bfloat16")) == "own"
+    assert words.reader_in_words(reader) == "own (not by InfLLM's rules: representatives=tokens, far_positions=packed)"
+    assert words.reader_in_words(schema.Reader(name="own", dtype="bfloat16")) == "own"
     monkeypatch.setattr("utaca.settings.machine.natural_dtype", {"cpu": "float32", "cuda": "bfloat16"}.get)
-    assert tables.reader_in_words(schema.Reader(name="own", device="cuda")) == "own in bfloat16"
-    assert tables.reader_in_words(schema.Reader(name="own", device="cpu")) == "own in float32"
+    assert words.reader_in_words(schema.Reader(name="own", device="cuda")) == "own in bfloat16"
+    assert words.reader_in_words(schema.Reader(name="own", device="cpu")) == "own in float32"

@@ -24,9 +24,9 @@ from utaca.plan import Plan
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import SCHEMAS, write
-from utaca.reporting import retrieval, retrieval_figure
 from utaca.reporting.registry import ENTRIES, Files
-from utaca.reporting.tables import make, save
+from utaca.reporting.table import Table, make, save
+from utaca.reporting.tables import retrieval
 from utaca.settings import schema
 from utaca.settings.compose import compose
 
@@ -162,7 +162,7 @@ def two(tmp_path, config, letters) -> list[retrieval.Fact]:
 
 
 def test_the_table_is_what_the_traces_say(two, config) -> None:
-    table = retrieval.retrieval(two, config)
+    table = Table.of("retrieval", retrieval.recall(two, config), config)
     assert list(table.frame["point"]) == ["infllm-K1", "infllm-K4", "utaca-K2-sub1"]
     one, four, adaptive = table.frame.to_dict("records")
     # K=1, of four facts: layer 1 none, layer 2 one, layer 3 three.
@@ -182,23 +182,7 @@ def test_the_table_is_what_the_traces_say(two, config) -> None:
     assert np.isnan(four["cas_missed_pct"])
     assert (adaptive["adaptive"], adaptive["best_layer"], adaptive["recall_pct"]) == (True, 1, 50)
     assert "Recall of the gold block" in table.title
-    assert [column.header for column in table.columns if not column.folded][:3] == ["Point", "Facts", "Best layer"]
-
-
-def test_every_layer_is_in_the_long_frame(two, config, tmp_path) -> None:
-    frame = retrieval.by_layer(two, config)
-    assert tuple(frame.columns) == retrieval.COLUMNS
-    assert len(frame) == 3 * 3
-    one = frame[frame["point"] == "infllm-K1"]
-    assert list(one["layer"]) == [1, 2, 3]
-    assert list(one["recall_pct"]) == [0, 25, 75]
-    assert list(one["best"]) == [False, False, True]
-    # Of four facts the second layer recalls the hobby of a.
-    assert one["cas_recalled_pct"].iloc[1] == pytest.approx(100)
-    assert one["cas_missed_pct"].iloc[1] == pytest.approx(100 * (0.25 + 0) / 2)
-    png, svg = retrieval_figure.draw(frame, tmp_path / "first", config)
-    again = retrieval_figure.draw(frame, tmp_path / "second", config)
-    assert [path.read_bytes() for path in (png, svg)] == [path.read_bytes() for path in again]
+    assert table.cells(folded=False)[0][:3] == ["Point", "Facts", "Best layer"]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +219,7 @@ def aside(
     cas = {("infllm-K1", "d", attribute): 1.0 for attribute in facts}
     made = files(folder, [document("d", text, facts, found)], given, cas, reader)
     one = retrieval.facts(made, reader, config)
-    table = retrieval.retrieval(one, config).frame.set_index("point").loc["infllm-K1"]
+    table = retrieval.recall(one, config).set_index("point").loc["infllm-K1"]
     counted = {name: sum(fact.aside == name for fact in one) for name in ("n_no_evidence", "n_not_said", "n_in_view")}
     assert {name: table[name] for name in counted} == counted
     assert (table["n_asked"], table["n_facts"]) == (len(facts), sum(not fact.aside for fact in one))
@@ -383,7 +367,7 @@ def test_recall_against_brute_force(tmp_path, config, letters, kind: str, layers
         assert fact.cas == score or (score is None and np.isnan(fact.cas))
         assert (fact.aside or list(fact.recalled)) == outcome
     assert {row[-1] if isinstance(row[-1], str) else "" for row in rows} >= {"", "n_not_said"}
-    figures = retrieval.retrieval(found, config).frame.set_index("point")
+    figures = retrieval.recall(found, config).set_index("point")
     for point in POINTS:
         own = [
             (score, outcome) for label, _, score, outcome in rows if label == point.label and isinstance(outcome, list)
@@ -485,22 +469,17 @@ def test_other_files_are_sentences(tmp_path, config, letters) -> None:
 # In a run
 
 
-def test_a_run_without_facts_to_count_still_has_its_table_and_figure(tmp_path, config, letters) -> None:
+def test_a_run_without_facts_to_count_still_has_its_table(tmp_path, config, letters) -> None:
     found = retrieval.facts(one_fact(tmp_path, letters, []), letters, config)
-    table = retrieval.retrieval(found, config)
-    save(table, tmp_path)
+    save(Table.of("retrieval", retrieval.recall(found, config), config), tmp_path)
     row = pd.read_csv(tmp_path / "retrieval.csv").set_index("point").loc["infllm-K1"]
     assert (row["n_asked"], row["n_facts"]) == (1, 0)
     assert row[["best_layer", "recall_pct", "mean_recall_pct", "cas_recalled_pct"]].isna().all()
-    frame = retrieval.by_layer(found, config)
-    assert frame.empty
-    assert tuple(frame.columns) == retrieval.COLUMNS
-    assert all(path.is_file() for path in retrieval_figure.draw(frame, tmp_path, config))
 
 
 def test_makers_find_their_files_and_the_readers_tokens(tmp_path, config) -> None:
     plan = Plan(compose({}, ROOT), ROOT / "src")
-    assert set(plan.made_from("retrieval")) == set(plan.made_from("recall")) == set(ENTRIES["recall"].files)
+    assert set(plan.made_from("retrieval")) == set(ENTRIES["retrieval"].files)
     assert plan.named["test_documents"] == [plan.documents("test")]
     assert [Path(path).name for path in plan.named["tokenizer"]] == ["tokenizer.json", "tokenizer_config.json"]
     reader = retrieval.prompts(config)
@@ -515,12 +494,9 @@ def test_makers_find_their_files_and_the_readers_tokens(tmp_path, config) -> Non
         {("infllm-K1", "d", "hobby"): 1.0}, reader,
     )  # fmt: skip
     named = made | {"tokenizer": []}
-    for name in ("retrieval", "recall"):
-        make(name, named, config, tmp_path)
+    make("retrieval", named, config, tmp_path)
     row = pd.read_csv(tmp_path / "retrieval.csv").set_index("point").loc["infllm-K1"]
     assert (row["best_layer"], row["recall_pct"], row["mean_recall_pct"]) == (2, 100, 50)
-    assert list(pd.read_csv(tmp_path / "recall.csv")["recall_pct"]) == [0, 100]
-    assert {path.suffix for path in tmp_path.glob("recall.*")} == {".csv", ".png", ".svg"}
 
 
 def test_only_runs_with_fixed_budgets_on_the_test_split_have_it(config) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from browser import CHROMIUM, Browser
@@ -22,7 +23,8 @@ from utaca.judging.review import labels as review_labels
 from utaca.judging.review import scores as review_scores
 from utaca.plan import Plan
 from utaca.records import SCHEMAS, read, write
-from utaca.reporting import people, tables
+from utaca.reporting.table import Table, save
+from utaca.reporting.tables import people
 from utaca.settings import schema
 from utaca.settings.compose import compose
 
@@ -350,22 +352,37 @@ def test_kappa_by_hand():
     assert np.isnan(people.kappa(np.zeros((3, 3))))
 
 
-def labels_table(sheet: list[sheets.Correction] | None, config: schema.Config) -> tables.Table:
+def labels_of(
+    folder: Path, before: dict[str, pa.Table], after: dict[str, pa.Table], sheet: Path | None, config: schema.Config
+) -> pd.DataFrame:
+    """The table of labels by split, as they were and as corrected; a split that is not named has none."""
+    files: dict[str, list[Path]] = {"labels": [], "label_sheet": [sheet] if sheet else []}
+    for split in sheets.SPLITS:
+        paths = [folder / f"{split}-{when}.parquet" for when in ("before", "after")]
+        for path, tables in zip(paths, (before, after), strict=True):
+            write(path, "labels", tables.get(split, LABELS.slice(0, 0)).to_pylist())
+        files[f"{split}_uncorrected"], files["labels"] = paths[:1], [*files["labels"], paths[1]]
+    return people.labels(files, config)
+
+
+def labels_table(folder: Path, path: Path | None, config: schema.Config) -> pd.DataFrame:
+    sheet = sheets.read_corrections(path) if path else []
     splits = {
         "train": LABELS,
         "validation": LABELS.slice(0, 0),
         "test": table(answer("d2", [" Golf", " club"], [0, 2])),
     }
-    after = {split: sheets.correct(labels, split, sheet or []) for split, labels in splits.items()}
-    return people.labels(splits, after, sheet, config)
+    after = {split: sheets.correct(labels, split, sheet) for split, labels in splits.items()}
+    return labels_of(folder, splits, after, path, config)
 
 
-def test_labels_table_without_a_sheet(config):
-    made = labels_table(None, config)
+def test_labels_table_without_a_sheet(config, tmp_path):
+    made = Table.of("labels", labels_table(tmp_path, None, config), config)
     header, cells = made.cells()
     assert [row[0] for row in cells] == ["train", "validation", "test", "all"]
-    assert {row[header.index("Reviewed")] for row in cells} == {"no corrections"}
-    assert {row[header.index("Cohen's kappa")] for row in cells} == {"–"}
+    assert {row[header.index("Reviewed")] for row in cells} == {"0"}
+    assert "no corrections yet" in made.caption
+    assert "Cohen's kappa" not in header, "a column of dashes is left out"
     train = made.frame.iloc[0]
     assert (train["n_tokens"], train["n_template"], train["n_endpoint"], train["n_failed"]) == (19, 16, 2, 1)
     assert train["hallucinated_pct"] == pytest.approx(100 / 18)
@@ -373,7 +390,7 @@ def test_labels_table_without_a_sheet(config):
     assert train["value_correct_pct"] + train["value_unknown_pct"] == pytest.approx(100 / 2)
 
 
-def test_labels_table_has_a_row_for_each_condition_of_evidence(config):
+def test_labels_table_has_a_row_for_each_condition_of_evidence(config, tmp_path):
     splits = {
         "train": LABELS,
         "test": table(
@@ -382,9 +399,9 @@ def test_labels_table_has_a_row_for_each_condition_of_evidence(config):
             answer("d3/missing", [" Golf", " club"], [2, 2]),
         ),
     }
-    frame = people.labels(splits, splits, None, config).frame.set_index("split")
+    frame = labels_of(tmp_path, splits, splits, None, config).set_index("split")
     conditions = [f"test, {condition} evidence" for condition in ("complete", "partial", "missing")]
-    assert frame.index.tolist() == ["train", "test", *conditions, "all"]
+    assert frame.index.tolist() == ["train", "validation", "test", *conditions, "all"]
     assert frame.loc["test", "n_tokens"] == sum(frame.loc[name, "n_tokens"] for name in conditions)
     unknown = frame["unknown_pct"] * frame["n_tokens"] / 100
     assert unknown[conditions].tolist() == pytest.approx([0, 1, 2])
@@ -403,7 +420,7 @@ def test_labels_table_counts_changes_and_compares_what_chance_drew(config, tmp_p
             label_row(**value | {"step": 7, "text": " club", "label": 2}, human=0),
         ],
     )
-    frame = labels_table(sheets.read_corrections(path), config).frame.set_index("split")
+    frame = labels_table(tmp_path, path, config).set_index("split")
     assert frame["n_reviewed"].to_list() == [4, 0, 2, 6]
     assert frame["n_changed"].to_list() == [3, 0, 1, 4]
     assert frame["n_person"].to_list() == [3, 0, 1, 4]
@@ -416,22 +433,23 @@ def test_labels_table_counts_changes_and_compares_what_chance_drew(config, tmp_p
     assert np.isnan(frame.loc["validation", "kappa"])
 
 
-def human_table(tmp_path: Path, config: schema.Config, scored: list[dict] | None) -> tables.Table:
+def human_table(tmp_path: Path, config: schema.Config, scored: list[dict] | None) -> Table:
     predictions = [("d0", "Golf", 0.0), ("d1", "Climbing", 0.5), ("d2", "Rock climbing", 1.0), ("d3", "Polo", None)]
     for point in ("infllm-K8", "utaca-K96-sub16"):
         rows = [judged(name, point, text, cas) for name, text, cas in predictions]
         write(tmp_path / f"{point}.parquet", "scores", rows)
-    sheet = None
-    if scored is not None:
-        sheet = sheets.read_scores(label_sheet(tmp_path / "sheet.csv", scored, sheets.SCORE_COLUMNS))
-    return people.human([tmp_path / "infllm-K8.parquet", tmp_path / "utaca-K96-sub16.parquet"], sheet, config)
+    sheet = [] if scored is None else [label_sheet(tmp_path / "sheet.csv", scored, sheets.SCORE_COLUMNS)]
+    answers = [tmp_path / "infllm-K8.parquet", tmp_path / "utaca-K96-sub16.parquet"]
+    return Table.of("human", people.human({"judged": answers, "score_sheet": sheet}, config), config)
 
 
 def test_human_table_without_a_sheet(config, tmp_path):
-    header, cells = human_table(tmp_path, config, None).cells()
+    made = human_table(tmp_path, config, None)
+    header, cells = made.cells()
     assert len(cells) == 1
-    assert cells[0][header.index("Scored")] == "no human scores"
-    assert cells[0][header.index("CAS %")] == "–"
+    assert cells[0][header.index("Scored")] == "0"
+    assert "no human scores yet" in made.caption
+    assert "CAS %" not in header, "a column of dashes is left out"
 
 
 def test_human_table_compares_the_same_answers(config, tmp_path):
@@ -454,7 +472,7 @@ def test_human_table_compares_the_same_answers(config, tmp_path):
     assert np.isnan(other["correlation"])
     assert (other["paper_cas_pct"], other["paper_human_pct"]) == (74.6, 76.6)
     assert np.isnan(point["paper_cas_pct"])
-    tables.save(made, tmp_path)
+    save(made, tmp_path)
     assert (tmp_path / "human.tex").read_text(encoding="utf-8").isascii()
 
 
@@ -531,7 +549,8 @@ def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path, confi
     chromium.press("e")
     assert "Write your name first" in chromium.text("#said")
     chromium.press(*"eve", "Enter", "e")
-    sheet = sheets.read_corrections(chromium.downloaded("label_corrections.csv"))
+    path = chromium.downloaded("label_corrections.csv")
+    sheet = sheets.read_corrections(path)
     assert {c.annotator for c in sheet} == {"eve"}
     assert len({c.document for c in sheet}) == int(shown.split()[0])
     first = items[0]["units"][6]["rows"][0][1]
@@ -543,8 +562,7 @@ def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path, confi
     assert (rows[first, 6]["label"], rows[first, 6]["source"]) == (2, "person")
     assert (rows["failed", 6]["label"], rows["failed", 6]["source"]) == (2, "person")
     assert sum(row["source"] == "person" for row in rows.values()) == 3
-    header, cells = people.labels({"train": labels}, {"train": after}, sheet, config).cells()
-    assert cells[0][header.index("Changed")] == "3"
+    assert labels_of(tmp_path, {"train": labels}, {"train": after}, path, config)["n_changed"][0] == 3
 
 
 def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
@@ -733,7 +751,7 @@ def test_sheets_are_applied_once_they_are_there(tmp_path):
     assert read(train, "labels")["source"].to_pylist().count("person") == 1
     assert "| train | 19 |" in (folder / tables[0]).read_text(encoding="utf-8")
     assert "no corrections" not in (folder / tables[0]).read_text(encoding="utf-8")
-    assert "| all | 1 | 1 | 50.0 | 40.0 |" in (folder / tables[1]).read_text(encoding="utf-8")
+    assert "| all | 1 | 1 | 50.00 | 40.00 |" in (folder / tables[1]).read_text(encoding="utf-8")
     assert "Nothing to be done" in run(folder, *pages, *tables, dry=True)
 
     label_sheet(sheet, [label_row(text=" Polo")])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from test_generation_tables import FIXED, config, made  # noqa: F401
 
 from utaca.records import write
-from utaca.reporting import scorers
+from utaca.reporting.table import Table
+from utaca.reporting.tables import scorers
 from utaca.settings.schema import Point, Suite
 
 VALUES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3)), min_size=3, max_size=30)
@@ -37,7 +38,7 @@ def test_scorers_table(tmp_path, config) -> None:  # noqa: F811
     records[0]["cas"] = None
     path = tmp_path / "all.parquet"
     write(path, "scores", records)
-    table = scorers.scorers([path], config).frame.set_index("point")
+    table = scorers.scorers({"judged": [path]}, config).set_index("point")
     assert list(table.index) == ["all", "infllm-K8", "infllm-K16", "infllm-K32"]
     judged = pd.DataFrame(records[1:])
     ranks = judged[["cas", "string_match"]].astype(float).rank()
@@ -64,9 +65,9 @@ def test_disagreements_are_the_widest_and_shown_once(tmp_path, config) -> None: 
     ]
     write(path, "scores", [*given_rows, row("d", "June 3, 1888", 1.0, 1.0), row("e", "?", None, 0.0)])
     config = replace(config, suites={"test": Suite("test", [Point("infllm", 8)])})
-    table = scorers.disagreements([path], config)
+    table = Table.of("disagreements", scorers.disagreements({"judged": [path]}, config), config)
     header, cells = table.cells()
-    linked = [row[header.index("First document")] for row in cells]
+    linked = [row[header.index("Document")] for row in cells]
     assert linked == ["a", "[c 1](../traces/test.html#c%201/infllm-K8)"], "where the viewer has it"
     assert list(table.frame["prediction"]) == ["1888-06-03", "June 3, 1889"]
     assert list(table.frame["n_answers"]) == [2, 1]

@@ -10,7 +10,7 @@ import pytest
 from configs import reference_config
 
 from utaca.records import SCHEMAS, write
-from utaca.reporting.steps import FROM, steps
+from utaca.reporting.tables.steps import FROM, steps
 from utaca.settings import schema
 
 POINTS = [schema.Point("infllm", 4), *(schema.Point("utaca", 8, "sub.2", seed=seed) for seed in (0, 1))]
@@ -33,7 +33,7 @@ def test_expansions_are_counted_by_span_and_seeds_are_one_row(tmp_path: Path) ->
         suites={"test": schema.Suite(split="test", points=POINTS)},
     )
     files = [tmp_path / "one.parquet", tmp_path / "two.parquet"]
-    (row,) = steps(files, config, [point.label for point in POINTS]).frame.to_dict("records")
+    (row,) = steps({"test_traces": files}, config).to_dict("records")
     frame = pd.DataFrame(rows)
     own = frame[frame["point"] != POINTS[0].label]
     assert row["seeds"] == 2

@@ -244,7 +244,7 @@ def test_a_point_of_two_suites_is_shown_once(tmp_path, config):
         ("p5", "test", "UT-ACA K_max=5, Sub.2"),
     ]
     assert [p["family"] for p in shown["points"]] == ["infllm", "utaca"]
-    assert shown["colours"] == {name: palette.FAMILIES[name].color for name in ("infllm", "utaca")}
+    assert shown["colours"] == {name: palette.MARKS[name].color for name in ("infllm", "utaca")}
     (only,) = unpacked(html)
     assert [len(point["steps"]) for point in only["points"]] == [4, 4]
     assert [len(point["values"]) for point in only["points"]] == [1, 1]

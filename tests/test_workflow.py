@@ -28,23 +28,10 @@ from utaca.settings.compose import compose
 PLAN = Plan(compose({}, ROOT), ROOT / "src")
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
-    *[
-        "verdict",
-        "detection",
-        "ablation",
-        "detection_own",
-        "validation",
-        "test",
-        "tradeoff",
-        "pareto",
-        "retrieval",
-        "replay",
-        "bound",
-        "failures",
-    ],
+    *["verdict", "detection", "ablation", "validation", "test", "tradeoff", "retrieval", "replay", "bound", "failures"],
     *["steps", "cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources"],
 }
-FIGURES = {"curves", "budget", "recall", "reliability", "margins", "detectors", "differences"}
+FIGURES = {"curves", "differences"}
 
 
 def planned(folder: Path, *arguments: str) -> dict[str, int]:
@@ -396,7 +383,6 @@ JUDGED = {
     "test",
     "validation",
     "tradeoff",
-    "pareto",
     "retrieval",
     "replay",
     "bound",
@@ -414,7 +400,7 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
         *["run_config", "manifest", "score validation blocks", "score test blocks", "score_replays", "review_scores"],
         *["view_traces validation", "view_traces test", "report", "results/tables"],
         *(f"table {table}" for table in JUDGED | {"endpoints", "labels", "resources"}),
-        *(f"figure {figure}" for figure in ("curves", "differences", "budget", "recall")),
+        *(f"figure {figure}" for figure in ("curves", "differences")),
     }
 
 
@@ -426,7 +412,7 @@ def test_transport_reruns_nothing(finished: Path) -> None:
 
 def test_more_points_are_decoded_beside_the_others(finished: Path) -> None:
     jobs = smoke(finished, "suites=tiny_full")
-    assert {"table seeds": 1, "table sweep": 1, "table pareto": 1}.items() <= jobs.items()
+    assert {"table seeds": 1, "table sweep": 1}.items() <= jobs.items()
     assert not {"train_detector utaca", "decode_trajectories train"} & set(jobs)
 
 
@@ -460,7 +446,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
         assert {*(f"table {table}" for table in TABLES), "report"} <= jobs
         drawn = {"table", "figure", "report", "results/tables", "view_traces", "review_labels", "review_scores"}
         assert {name.split()[0] for name in jobs} <= drawn
-    with edited(source / "reporting" / "scorers.py"):
+    with edited(source / "reporting" / "tables" / "scorers.py"):
         remade = {"table scorers", "table disagreements", "report", "results/tables"}
         assert set(smoke(finished)) == remade, "no other table"
     with edited(source / "judging" / "cas.py"):

@@ -6,7 +6,7 @@ from utaca.judging.review.labels import page
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, rows
-from utaca.reporting.tables import run_in_words
+from utaca.reporting.words import run_in_words
 from utaca.settings.checks import load
 
 if TYPE_CHECKING:

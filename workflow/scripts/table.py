@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from utaca.records.logs import stage_log
-from utaca.reporting.tables import make
+from utaca.reporting.table import make
 from utaca.settings.checks import load
 
 if TYPE_CHECKING:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -14,6 +13,7 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate
 from utaca.settings import schema
 from utaca.settings.schema import BLOCK_METHODS, NOT_RUN
@@ -164,8 +164,7 @@ def setting_in_words(point: Point, config: schema.Config) -> str:
     As in "K_max=64, Sub.16 (chained) seed 3"; a dash where a method has no budget of its own.
     """
     other = f" ({point.detector})" if point.detector not in ("", config.detector) else ""
-    one = point.seeds[0] if len(point.seeds) == 1 else config.detector_seed
-    return point.setting + other + (f" seed {one}" if one != config.detector_seed else "")
+    return point.setting + other + (f" seed {point.seeds[0]}" if len(point.seeds) == 1 and point.seeds[0] else "")
 
 
 def name_in_words(point: Point, config: schema.Config) -> str:
@@ -180,34 +179,38 @@ def fragment(document: str, point: str = "", step: int | None = None) -> str:
 
 
 def of_label(label: str, config: schema.Config) -> Point | None:
-    """The point that files call ``label`` (:attr:`utaca.settings.schema.Point.label`), without any answers.
+    """The point that files call ``label`` (:attr:`utaca.settings.schema.Operating.label`), without any answers.
 
-    None where no suite of the config has it.
+    None where the config does not decode it.
     """
-    known = {point.label: point for suite in config.suites.values() for point in suite.points}
-    plain, _, seed = label.rpartition("-seed")
-    point, seed = (known[label], "") if label in known else (known.get(plain), seed)
-    if point is None:
-        return None
-    key = point.decoder, point.budget, point.policy
-    detector = point.detector or (config.detector if point.method == "utaca" else point.trigger)
-    one = int(seed) if seed.isdecimal() else point.seed
-    return Point(key, detector, (one,) if one >= 0 else (), (), {})
+    point = config.operating.get(label)
+    return point and of_config(point, config)
+
+
+def of_config(point: schema.Operating, config: schema.Config) -> Point:
+    """An operating point of the config, without any answers."""
+    detector = point.detector or (config.detector if point.detected else point.beside)
+    return Point((point.decoder, point.budget, point.policy), detector, (point.seed,) if point.detected else (), (), {})
 
 
 def label_in_words(label: str, config: schema.Config) -> str:
-    """The name of the point that files call ``label``; the label where no suite of the config has it."""
+    """The name of the point that files call ``label``; the label where the config does not decode it."""
     point = of_label(label, config)
     return name_in_words(point, config) if point else label
 
 
-def point_in_words(config: schema.Config) -> Callable[[Mapping[str, Any]], str]:
-    """Shows the name of a row's point, whose label is in its column ``point``."""
-    return lambda row: label_in_words(row["point"], config)
+def points_shown(files: Files, config: schema.Config, split: str, *sections: str) -> list[Point]:
+    """The points of :func:`points` that a split's sections of ``decode`` show, its own where none is named."""
+    return points(files[f"{split}_answers"], files[f"{split}_scores"], config.shown(split, *sections))
+
+
+def is_main(point: Point, config: schema.Config) -> bool:
+    """Whether a point has no detector or the config's main one: those of others are no part of a curve."""
+    return point.detector in ("", config.detector)
 
 
 def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Collection[str] = ()) -> list[Point]:
-    """Operating points in the order of the answer files, those of several suites or seeds once; of labels ``only``.
+    """Operating points in the order of the answer files, those of several seeds once; of labels ``only``.
 
     Raises :class:`UserError` where files of different settings, or scores of other answers, would be mixed, and where
     points lack a document that others have.
@@ -231,12 +234,12 @@ def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Co
             )
         documents = documents or answering
         if documents != answering:
-            raise UserError(f"operating point {name} answers other documents than the first; decode the suite again")
+            raise UserError(f"operating point {name} answers other documents than the first; decode them again")
         found.append(of_answers(own, documents, _sums(own, judged)))
     known = set(zip(answered["suite"], answered["point"], strict=True))
     for suite, name in zip(scored["suite"], scored["point"], strict=True):
         if (suite, name) not in known:
-            raise UserError(f"operating point {name} has scores but no answers; decode the suite again")
+            raise UserError(f"operating point {name} has scores but no answers; decode them again")
     return pooled(found)
 
 
@@ -303,19 +306,6 @@ class Curve:
         columns = zip(tokens, self.resampled_tokens.T, self.resampled_cas.T, strict=True)
         return np.array([_interpolated(np.array([at]), x, cas).item() for at, x, cas in columns])
 
-    def above(self, other: Curve) -> tuple[float, float, float]:
-        """Area between the curves over the range that both cover (positive: this one lies above), and the range.
-
-        The area is in CAS times doublings of tokens; all NaN where they share no range.
-        """
-        return _area((self.tokens, self.cas), (other.tokens, other.cas))
-
-    def resampled_above(self, other: Curve) -> np.ndarray:
-        """Areas, ends and starts of the range as in :meth:`above`, of every resample [count, 3]."""
-        own = zip(self.resampled_tokens.T, self.resampled_cas.T, strict=True)
-        others = zip(other.resampled_tokens.T, other.resampled_cas.T, strict=True)
-        return np.array([_area(first, second) for first, second in zip(own, others, strict=True)])
-
 
 def _log(tokens: np.ndarray) -> np.ndarray:
     return np.log2(np.maximum(tokens, 1))
@@ -324,13 +314,3 @@ def _log(tokens: np.ndarray) -> np.ndarray:
 def _interpolated(at: np.ndarray, tokens: np.ndarray, cas: np.ndarray) -> np.ndarray:
     order = np.argsort(tokens, kind="stable")
     return np.interp(_log(at), _log(tokens[order]), cas[order])
-
-
-def _area(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]) -> tuple[float, float, float]:
-    low, high = max(first[0].min(), second[0].min()), min(first[0].max(), second[0].max())
-    if not low < high:
-        return (float("nan"),) * 3
-    # Both are linear between these places, and so is their difference.
-    places = np.unique(np.clip(np.concatenate((first[0], second[0])), low, high))
-    difference = _interpolated(places, *first) - _interpolated(places, *second)
-    return float(np.trapezoid(difference, _log(places))), float(low), float(high)

@@ -1,22 +1,23 @@
-"""Every table and figure of a run, as ``tables.yaml`` beside this module lists them.
+"""Every table and figure of a run, as the modules of the folder ``tables`` declare them.
 
-Each has a module with a dictionary ``MAKERS``. Its maker gets the files by name (:attr:`utaca.plan.Plan.named`) and the
-config. A table's maker returns the table, which is saved as CSV, Markdown and LaTeX. A figure's returns the numbers,
-saved as CSV; the function of its name in the module's ``DRAW`` draws them.
+A table is a function under :func:`table`, or a figure one under :func:`figure`. Its docstring is what people read: a
+title, a caption, and paragraphs of notes that stand where all columns do; words in braces are filled in. Declarations
+are read from the source, so that a plan of a run imports none of these modules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-
-import yaml
+from typing import Any
 
 from utaca.settings import schema
 
 Files = Mapping[str, Sequence[str]]
-
+"""The files that a table is made from, by the names that the workflow has for them (``made_from``)."""
 ENDINGS = {"table": ("csv", "md", "tex"), "figure": ("csv", "png", "svg")}
 
 
@@ -29,67 +30,92 @@ class When:
     add: str = ""
 
     def option(self, reader: str) -> str:
-        """What to add, with the options of suites that are the reader's."""
-        own = {"tiny": "tiny", "qwen2_7b": "qwen"}.get(reader, "llama")
-        methods = "methods" if own == "llama" else f"methods_{own}"
-        return self.add.replace("{plain}", own).replace("{full}", f"{own}_full").replace("{methods}", methods)
+        """What to add, with the options of points that are the reader's."""
+        plain = {"tiny": "tiny", "qwen2_7b": "qwen"}.get(reader, "llama")
+        methods = "methods" if plain == "llama" else f"methods_{plain}"
+        return self.add.replace("{plain}", plain).replace("{full}", f"{plain}_full").replace("{methods}", methods)
 
 
-def _suite(*purposes: str, split: str = "test") -> Callable[[schema.Config], bool]:
-    """Whether a config has a suite for one of these purposes (:class:`schema.Suite`) on a split."""
-    return lambda config: any(s.split == split and s.table in purposes for s in config.suites.values())
+def _decodes(section: str) -> Callable[[schema.Config], bool]:
+    """Whether a config decodes points of a section."""
+    return lambda config: bool(config.decode.get(section))
 
 
 def _fixed(config: schema.Config) -> bool:
-    suites = [suite for suite in config.suites.values() if suite.split == "test" and suite.table != "seeds"]
-    return any(point.method == "infllm" and point.in_blocks for suite in suites for point in suite.points)
-
-
-def _asked(config: schema.Config) -> bool:
-    return any(map(config.asked_of, config.tasks.sets))
+    sections = [section for section in config.sections(schema.TEST) if section != schema.SEEDS]
+    return any(point.method == schema.FIXED for section in sections for point in config.decoded(section))
 
 
 def _held(config: schema.Config) -> bool:
-    return any(config.asked_of(bar.set) for bar in config.reader.bars)
+    return any(config.decode.get(bar.set) for bar in config.reader.bars)
 
 
 def _calibrated(config: schema.Config) -> bool:
-    return _asked(config) and any(detector.sets for detector in config.detectors.values())
+    return bool(config.asked) and any(detector.sets for detector in config.detectors.values())
 
 
-_PLAIN = "suites={plain}"
+_PLAIN = "points={plain}"
 WHEN = {
     "always": When(lambda config: True),
-    "on_test": When(_suite("generation"), "a suite of the test split", _PLAIN),
-    "on_validation": When(_suite("generation", split="validation"), "a suite of the validation split", _PLAIN),
-    "sweep": When(_suite("sweep"), "a suite with table: sweep", "suites={full}"),
-    "seeds": When(_suite("seeds"), "a suite with table: seeds", "suites={full}"),
-    "methods": When(_suite("methods"), "a suite with table: methods", "suites={methods}"),
-    "budgets": When(_suite("budgets"), "a suite with table: budgets", "suites={methods}"),
+    "on_test": When(_decodes("test"), "points in decode.test", _PLAIN),
+    "on_validation": When(_decodes("validation"), "points in decode.validation", _PLAIN),
+    "sweep": When(_decodes("sweep"), "points in decode.sweep", "points={full}"),
+    "seeds": When(_decodes("seeds"), "points in decode.seeds", "points={full}"),
+    "methods": When(_decodes("methods"), "points in decode.methods", "points={methods}"),
+    "budgets": When(_decodes("budgets"), "points in decode.budgets", "points={methods}"),
     "fixed": When(_fixed, "fixed budgets on the test split", _PLAIN),
-    "own": When(lambda c: any(map(c.tried, ("validation", "test"))), "points of method utaca", _PLAIN),
-    "tried_on_test": When(lambda c: bool(c.tried("test")), "points of method utaca on the test split", _PLAIN),
+    "tried_on_test": When(lambda c: bool(c.tried("test")), "points on the test split that a detector expands", _PLAIN),
     "expanded": When(
         lambda c: c.trajectories.expanded > 0, "trajectories that try every token expanded", "detectors=paper"
     ),
-    "ood": When(_asked, "benchmarks that suites ask", "tasks=paper suites=ood"),
-    "bars": When(_held, "a set that the reader's bars name", "tasks=biographies suites=reading"),
+    "ood": When(lambda c: bool(c.asked), "benchmarks that are asked", "tasks=paper points=ood"),
+    "bars": When(_held, "a set that the reader's bars name", "tasks=biographies points=reading"),
     "calibrated": When(
-        _calibrated, "detectors that learn from benchmarks", "tasks=paper suites=ood detectors=calibrated"
+        _calibrated, "detectors that learn from benchmarks", "tasks=paper points=ood detectors=calibrated"
     ),
     "replayed": When(
         lambda c: c.scale.replays > 0 and bool(c.replays_of), "decisions that are replayed", "'scale={replays: 12}'"
     ),
-    "judged": When(
-        lambda c: any(s.split == "test" for s in c.suites.values()), "a suite of the test split", _PLAIN
-    ),
+    "judged": When(lambda c: bool(c.sections(schema.TEST)), "points on the test split", _PLAIN),
 }  # fmt: skip
-"""The conditions by the names that ``tables.yaml`` has for them."""
+"""Conditions by the names that declarations have for them."""
+
+
+def table(
+    *,
+    theme: str = "",
+    files: str = "",
+    columns: str = "",
+    role: str = "",
+    when: str = "always",
+    name: str = "",
+    title: str = "",
+    other: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Callable[[Callable], Callable]:
+    """Declare a table; its function gets the files by name and the config, and returns the frame (:func:`framed`).
+
+    ``theme`` is a part of the report, ``files`` are names of the workflow's (``made_from``), ``when`` is one of
+    :data:`WHEN`; the caption of a table with a ``role`` says what the run is, with the endpoint of that role.
+    ``columns`` name columns of the frame in the order shown (``columns.yaml``); "+": folded away until all are shown;
+    "*": any number. ``other`` are fields of a column that are different here, or a column of this table alone.
+
+    A second declaration above the first one makes another table by the same function, which then gets its ``name``
+    too; whatever it leaves out is the first one's.
+    """
+    return lambda function: function
+
+
+def figure(*, theme: str, files: str, when: str = "always") -> Callable[[Callable], Callable]:
+    """Declare a figure; its function gets a table's frame, read from its file, the folder to draw into and the config.
+
+    The arguments are those of :func:`table`.
+    """
+    return lambda function: function
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A table or figure: what makes it, from what, and what people see of it (``tables.yaml``)."""
+    """A table or figure as declared."""
 
     name: str
     title: str
@@ -100,23 +126,39 @@ class Entry:
     kind: str = "table"
     when: str = "always"
     role: str = ""
-    columns: dict[str, str] = field(default_factory=dict)
+    columns: list[str] = field(default_factory=list)
     notes: str = ""
+    other: dict[str, dict[str, Any]] = field(default_factory=dict)
+    function: str = ""
 
     def holds(self, config: schema.Config) -> bool:
         """Whether a config makes it."""
         return WHEN[self.when].holds(config)
 
 
+def declared(module: str, source: str) -> Iterator[Entry]:
+    """The tables and figures of a module, from its ``source``."""
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        calls = [call for call in reversed(node.decorator_list) if isinstance(call, ast.Call)]
+        calls = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in ENDINGS]
+        first: dict[str, Any] = {}
+        for call in calls:
+            options = {one.arg: ast.literal_eval(one.value) for one in call.keywords}
+            first = first or options
+            title, caption, *notes = inspect.cleandoc(ast.get_docstring(node) or "").split("\n\n")
+            about = {"name": node.name, "title": title.removesuffix(".")} | first | options
+            about |= {key: about[key].split() for key in ("files", "columns") if key in about}
+            texts = {"caption": " ".join(caption.split()), "notes": "\n".join(" ".join(one.split()) for one in notes)}
+            yield Entry(module=module, kind=call.func.id, function=node.name, **texts, **about)
+
+
 def _entries() -> dict[str, Entry]:
-    text = (files(__package__) / "tables.yaml").read_text(encoding="utf-8")
-    held = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    texts = held.pop("texts")
-    for about in held.values():
-        for text in ("caption", "notes"):
-            for name, shared in texts.items():
-                about[text] = about.get(text, "").replace(f"{{{name}}}", shared)
-    return {name: Entry(name, **about) for name, about in held.items()}
+    modules = sorted((files(__package__) / "tables").iterdir(), key=lambda path: path.name)
+    sources = {path.name[:-3]: path.read_text("utf-8") for path in modules if path.name.endswith(".py")}
+    entries = [entry for name, source in sources.items() for entry in declared(f"tables.{name}", source)]
+    return {entry.name: entry for entry in entries}
 
 
 ENTRIES = _entries()

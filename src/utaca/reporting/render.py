@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 MISSING = "–"
@@ -46,6 +47,15 @@ def number(value: object, digits: int) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return MISSING
     return f"{float(value):.{digits}f}"  # type: ignore[arg-type]
+
+
+def text(value: object) -> str:
+    """A text, a count or a number as it is; "yes" or "no", a dash where it is missing."""
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if value is None or value is pd.NA or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return MISSING
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def bracketed(value: object, low: object, high: object, digits: int) -> str:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
@@ -23,7 +24,8 @@ from utaca.pages import style
 from utaca.reporting import palette
 from utaca.reporting.registry import Entry
 from utaca.reporting.render import DETAILS, RUN
-from utaca.reporting.tables import VIEWER, what_is_synthetic
+from utaca.reporting.table import VIEWER, columns_of
+from utaca.reporting.words import what_is_synthetic
 from utaca.settings import schema
 
 FIRST = ("differences", "curves")
@@ -40,6 +42,7 @@ THEMES: Mapping[str, str] = {
     "": "More",
 }
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+_NUMBER = re.compile(r"\d+")
 _FIGURE = re.compile(r"[1-9]")
 _CELLS = re.compile(r"(?<!\\) \| ")
 
@@ -61,12 +64,13 @@ class Part:
         # As an image a figure keeps its ids and styles to itself.
         self.image = base64.b64encode(files["svg"].read_bytes()).decode() if "svg" in files else ""
         brief, _, folded = text.partition(f"\n{DETAILS}")
-        blocks = list(_blocks(brief))
+        meanings = {column.title: column.meaning for column in columns_of(about).values()} if about else {}
+        blocks = list(_blocks(brief, meanings))
         place = next((number for number, block in enumerate(blocks) if block.startswith("<div")), len(blocks))
         self.lead, self.table = ("".join(part) for part in (blocks[:place], blocks[place:]))
         summary, _, rest = folded.partition("\n")
         self.summary = summary.removeprefix("<summary>").removesuffix("</summary>")
-        self.whole = "".join(_blocks(rest.replace("\n</details>", "")))
+        self.whole = "".join(_blocks(rest.replace("\n</details>", ""), meanings))
         self.is_empty = bool(self.table) and _says_nothing(brief)
 
 
@@ -99,7 +103,7 @@ def page(
     template = environment.from_string((files(__package__) / "report.html").read_text(encoding="ascii"))
     html = template.render(
         run=run,
-        style=f"{style()}\n{palette.css()}",
+        style=f"{style()}\n:root {{ --utaca: {palette.MARKS['utaca'].color}; }}",
         first=FIRST,
         verdict=parts.get("verdict"),
         drawn=[parts[name] for name in FIRST if name in parts and parts[name].image],
@@ -126,8 +130,11 @@ def _parts(results: Iterable[Path], registry: Mapping[str, Entry]) -> dict[str, 
     return {name: Part(name, named[name], registry.get(name)) for name in order}
 
 
-def _blocks(text: str) -> Iterator[str]:
-    """Paragraphs and tables of Markdown as HTML; without headings and the paragraph on the run."""
+def _blocks(text: str, meanings: Mapping[str, str]) -> Iterator[str]:
+    """Paragraphs and tables of Markdown as HTML; without headings and the paragraph on the run.
+
+    A column of the tables whose title has one of ``meanings`` shows it as its tooltip.
+    """
     tokens = _MARKDOWN.parse(text)
     start = 0
     for place, token in enumerate(tokens):
@@ -138,6 +145,10 @@ def _blocks(text: str) -> Iterator[str]:
             continue
         if own[0].type == "paragraph_open":
             own[0].attrSet("class", "caption")
+        for head, cell in pairwise(own):
+            title = cell.content
+            if head.type == "th_open" and (meaning := meanings.get(title) or meanings.get(_NUMBER.sub("{}", title))):
+                head.attrSet("title", meaning)
         html = _MARKDOWN.renderer.render(own, _MARKDOWN.options, {})
         yield _scrolled(html, own) if own[0].type == "table_open" else html
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -145,6 +145,13 @@ def holm(p: Sequence[float]) -> list[float]:
         reached = max(reached, min(1.0, (len(order) - rank) * p[place]))
         adjusted[place] = reached
     return adjusted
+
+
+def adjust(rows: Sequence[dict[str, Any]], column: str) -> None:
+    """Put ``{column}_holm`` into the rows: the p of ``column`` after Holm over all of them."""
+    p = holm([row.get(column, float("nan")) for row in rows])
+    for row, adjusted in zip(rows, p, strict=True):
+        row[f"{column}_holm"] = adjusted
 
 
 UNDEFINED = 0.05

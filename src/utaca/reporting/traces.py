@@ -36,7 +36,7 @@ from utaca.records.schemas import CORRECT
 from utaca.records.trace_labels import KIND, TRACE_LABELS
 from utaca.reporting import palette
 from utaca.reporting.points import Point, fragment, name_in_words
-from utaca.reporting.tables import run_in_words
+from utaca.reporting.words import run_in_words
 from utaca.settings import schema
 
 # Documents beyond this size of the page are left out, and the page says so.
@@ -121,7 +121,7 @@ def page(
             "about": f"{_chosen(len(shown), len(split.ordered()))} {run_in_words(config, 'judge')}. "
             "All people and facts are fictitious.",
             "colours": {
-                name: palette.FAMILIES[name].color
+                name: palette.MARKS[name].color
                 for name in dict.fromkeys(palette.family(row["method"]) for row in split.points.values())
             },
             "points": [

@@ -13,7 +13,8 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from utaca.records import read
-from utaca.reporting.tables import Table, build_table
+from utaca.reporting.registry import Files, table
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 TOTAL = "all"
@@ -46,9 +47,9 @@ def decoded(trajectories: Mapping[str, Sequence[str]], documents: Mapping[str, s
 def answered(
     answers: Sequence[str | Path], traces: Sequence[str | Path], replays: Sequence[str | Path] = ()
 ) -> tuple[int, int]:
-    """Tokens read and generated for a split's suites and replays, passes included whose token was not accepted.
+    """Tokens read and generated for a split's points and replays, passes included whose token was not accepted.
 
-    Each document is read once for all points, and a point that suites share is decoded once. Token agreement runs a
+    Each document is read once for all points, and a point is decoded once. Token agreement runs a
     second pass of every token below K_max, whether it changes the token or not, and its witness one of every token of
     another budget, rolled back or not.
     """
@@ -70,13 +71,23 @@ def answered(
     return int(once), int(generated)
 
 
-def resources(measured: str | Path, files: Mapping[str, Sequence[str]], config: schema.Config) -> Table:
-    """What each stage took.
+@table(
+    theme="resources",
+    files="""documents trajectories validation_answers validation_scores test_answers test_scores validation_traces
+        test_traces replays detections writer_usage labeller_usage judge_usage""",
+    columns="stage n_jobs wall_s +longest_s cpu_s peak_gib tokens_read tokens_generated +n_requests",
+)
+def resources(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Time, memory, tokens by stage.
 
-    ``measured`` is the folder of Snakemake's measurements, a folder or file a rule; ``files`` are documents,
-    trajectories, answers, traces, replays and usage, as :attr:`utaca.plan.Plan.named` has them.
+    What each stage took, as measured on this machine; run {run}. Wall and CPU seconds are sums over a stage's jobs,
+    several of which may have run at once; longest: its longest job; peak memory: the largest job's resident set.
+    Snakemake samples CPU and memory, every 30 s in jobs longer than that. Tokens read are prefilled, once a document;
+    tokens generated include those of passes that were rolled back, or run by token agreement to compare with, and those
+    of replays. Requests are those that an endpoint was needed for; several may share an answer. Tables and figures are
+    those that were made before this one.
     """
-    root = Path(measured)
+    root = Path("results") / config.run / "benchmarks"
     parts = [pd.DataFrame(columns=["stage", "job", *_MEASURED])]
     for path in sorted(root.rglob("*.tsv")):
         stage = path.relative_to(root).parts[0].removesuffix(".tsv")
@@ -98,7 +109,7 @@ def resources(measured: str | Path, files: Mapping[str, Sequence[str]], config: 
     frame = frame.loc[sorted(frame.index, key=_order)]
     frame.loc[TOTAL] = frame.agg(lambda column: column.max() if column.name in _LARGEST else column.sum(min_count=1))
     frame["n_jobs"] = frame["n_jobs"].fillna(0).astype(int)
-    return build_table("resources", frame.rename_axis("stage").reset_index(), config)
+    return framed(frame.rename_axis("stage").reset_index())
 
 
 def _tokens(files: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, int]]:
@@ -120,8 +131,3 @@ def _tokens(files: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, int]]:
 
 def _order(stage: str) -> tuple[int, str]:
     return (_STAGES.index(stage) if stage in _STAGES else len(_STAGES)), stage
-
-
-MAKERS = {
-    "resources": lambda files, config: resources(Path("results") / config.run / "benchmarks", files, config),
-}

@@ -15,9 +15,9 @@ from matplotlib.ticker import ScalarFormatter
 
 from utaca.records import atomic_path
 from utaca.reporting import palette
-from utaca.reporting.registry import Files
+from utaca.reporting.registry import figure
 from utaca.reporting.render import bracketed
-from utaca.reporting.tables import corpus_in_words, read_frame
+from utaca.reporting.words import corpus_in_words
 from utaca.settings import schema
 
 _LOOK = {
@@ -40,11 +40,10 @@ SMALL = 8
 """Points of the smallest text."""
 
 
-def title(frame: pd.DataFrame, config: schema.Config, role: str = "judge") -> str:
-    """What a figure was made with: reader, corpus, the endpoint of ``role``, and the frame's documents."""
-    n = frame.attrs.get("n_documents") or (frame["n_documents"].max() if "n_documents" in frame else None)
-    documents = "" if n is None or pd.isna(n) else f", {int(n)} documents"
-    return f"{config.reader.name}, {corpus_in_words(config)}, {role} {getattr(config, role).name}{documents}"
+def title(frame: pd.DataFrame, config: schema.Config) -> str:
+    """What a figure was made with: reader, corpus, judge, and the frame's documents."""
+    documents = f", {frame['n_documents'].max()} documents" if len(frame) else ""
+    return f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}{documents}"
 
 
 @contextmanager
@@ -56,11 +55,11 @@ def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iter
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     paths = [Path(directory) / f"{name}.{kind}" for kind in metadata]
     with matplotlib.rc_context(_LOOK):
-        figure = Figure(figsize=size, layout="constrained")
-        yield figure, paths
+        canvas = Figure(figsize=size, layout="constrained")
+        yield canvas, paths
         for path, (kind, about) in zip(paths, metadata.items(), strict=True):
             with atomic_path(path) as scratch:
-                figure.savefig(scratch, format=kind, dpi=200, metadata=about)
+                canvas.savefig(scratch, format=kind, dpi=200, metadata=about)
 
 
 def bars(rows: pd.DataFrame | Mapping[str, Any], column: str) -> np.ndarray:
@@ -70,14 +69,15 @@ def bars(rows: pd.DataFrame | Mapping[str, Any], column: str) -> np.ndarray:
     return np.maximum([value - low, high - value], 0)
 
 
-def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
-    """CAS over selected tokens, a line a method, policy and detector, with 95 % intervals; ``curves.png`` and ``.svg``.
+@figure(theme="generation", files="curve_table", when="on_test")
+def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
+    """CAS over selected tokens.
 
-    ``points`` is the frame of a table of generation (:func:`utaca.reporting.generation.generation`). The legend has the
-    budgets of a line's points in their order.
+    CAS over selected tokens; the legend has K or K_max of a line's points from left to right. Bars are 95 % intervals
+    of points by themselves: differences are surer.
     """
-    with drawing(directory, "curves", (6.4, 4.6)) as (figure, paths):
-        axes = figure.subplots()
+    with drawing(directory, "curves", (6.4, 4.6)) as (canvas, paths):
+        axes = canvas.subplots()
         for (name, look), own in _curves(points):
             axes.errorbar(
                 own["mtokens"],
@@ -96,7 +96,7 @@ def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
         axes.set_xlabel("selected tokens (mTokens)")
         axes.set_ylabel("CAS %")
         axes.grid()
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=SMALL)
+        canvas.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=SMALL)
         axes.set_title(title(points, config), fontsize=SMALL, loc="left")
     return paths
 
@@ -104,7 +104,7 @@ def pareto(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
 def _curves(points: pd.DataFrame) -> Iterator[tuple[tuple[str, dict[str, object]], pd.DataFrame]]:
     """Name, look and points of every curve: a method's points of one policy, detector and seed."""
     for method, of_method in points.groupby("decoder", sort=False):
-        mark = palette.mark(str(method))
+        mark = palette.MARKS[palette.family(str(method))]
         # What a setting says beyond its budget: points of another policy or detector are another curve.
         families = of_method["setting"].str.partition(", ")[2]
         for number, family in enumerate(dict.fromkeys(families)):
@@ -112,36 +112,38 @@ def _curves(points: pd.DataFrame) -> Iterator[tuple[tuple[str, dict[str, object]
             budgets = f"{own['setting'].iloc[0].partition('=')[0]}={', '.join(map(str, own['budget']))}"
             name = "; ".join(filter(None, (f"{own['method'].iloc[0]} {budgets}", family)))
             # A curve may be one point, which has no line that tells it apart.
-            marker = mark.marker if number < 2 else palette.MEMBER_MARKERS[number % len(palette.MEMBER_MARKERS)]
-            look: dict[str, object] = {"color": mark.color, "marker": marker, "markeredgecolor": mark.edge}
+            marker = mark.marker if number < 2 else palette.MARKERS[number % len(palette.MARKERS)]
+            look: dict[str, object] = {"color": mark.color, "marker": marker}
             look["linestyle"] = palette.LINES[number % len(palette.LINES)]
             # Only the first family's markers are filled.
             yield (name, look | ({"markerfacecolor": palette.WHITE} if number else {})), own
 
 
+@figure(theme="generation", files="verdict_table", when="on_test")
 def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
-    """CAS less InfLLM's at equal tokens, a row a point with its 95 % interval; ``differences.png`` and ``.svg``.
+    """CAS less InfLLM's at equal tokens.
 
-    ``verdict`` is the frame of :func:`utaca.reporting.verdict.verdict`. A mean over a detector's points is a diamond, a
-    point beyond InfLLM's range is open, a comparison of two points has a name of two lines.
+    CAS less InfLLM's at equal tokens, paired by document. Diamonds are means over a detector's points, bars 95 %
+    bootstrap intervals. Open: held against InfLLM at other numbers of tokens. One point over another: above what the
+    other gains.
     """
     rows = verdict.to_dict("records")
     height = 1.3 + 0.27 * max(len(rows), 1) + 0.1 * sum(bool(row["over"]) for row in rows)
-    with drawing(directory, "differences", (6.4, height)) as (figure, paths):
-        axes = figure.subplots()
+    with drawing(directory, "differences", (6.4, height)) as (canvas, paths):
+        axes = canvas.subplots()
         axes.axvline(0, color=palette.INK, linewidth=1)
         for place, row in enumerate(rows):
-            mark, mean = palette.mark(row["decoder"]), row["n_points"] > 1
+            mark, mean = palette.MARKS[palette.family(row["decoder"])], row["n_points"] > 1
             axes.errorbar(
                 row["gain_pct"], place, xerr=bars(row, "gain_pct"), color=mark.color,
                 marker="D" if mean else mark.marker, markersize=7 if mean else 5,
                 elinewidth=2 if mean else 1.2, capsize=0 if mean else 3,
                 markerfacecolor=palette.WHITE if _open(row) else mark.color,
             )  # fmt: skip
-            told = bracketed(row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"], 1)
+            label = bracketed(row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"], 1)
             weight = "bold" if mean else "normal"
             axes.annotate(
-                told, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL, weight=weight
+                label, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL, weight=weight
             )
         axes.set_yticks(range(len(rows)), [row["name"].replace(" over ", "\nover ") for row in rows], fontsize=SMALL)
         for label, row in zip(axes.get_yticklabels(), rows, strict=True):
@@ -151,25 +153,15 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x")
         axes.margins(x=0.08)
-        told = "CAS points above InfLLM at equal tokens, 95 % interval\n← InfLLM better      better than InfLLM →"
-        told += "\nover: above what the other point gains" if any(row["over"] for row in rows) else ""
-        beyond = "\nopen: held against InfLLM at other numbers of tokens" if any(map(_open, rows)) else ""
-        axes.set_xlabel(told + beyond, fontsize=SMALL)
+        axes.set_xlabel(
+            "CAS points above InfLLM at equal tokens, 95 % interval\n← InfLLM better      better than InfLLM →",
+            fontsize=SMALL,
+        )
         of = title(verdict, config) + ("" if rows else ": no points to compare")
-        figure.suptitle(of, fontsize=SMALL, x=0.01, horizontalalignment="left")
+        canvas.suptitle(of, fontsize=SMALL, x=0.01, horizontalalignment="left")
     return paths
 
 
 def _open(row: dict[str, Any]) -> bool:
     """Whether a row of the verdict is held against InfLLM at other numbers of tokens than its own."""
     return bool(row["note"]) and row["n_points"] == 1 and not row["over"]
-
-
-def of_table(files: Files, _: schema.Config) -> pd.DataFrame:
-    """The table that a figure is drawn from, its one file."""
-    ((path,),) = files.values()
-    return read_frame(path)
-
-
-MAKERS = {"curves": of_table, "differences": of_table}
-DRAW = {"curves": pareto, "differences": differences}

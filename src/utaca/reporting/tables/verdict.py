@@ -1,16 +1,16 @@
-"""What a run says of UT-ACA, in a sentence and figures that are computed: against InfLLM at equal tokens.
+"""What a run says of UT-ACA, in a sentence and figures: against InfLLM at equal tokens.
 
 A point is held against InfLLM's CAS at the tokens that it selects itself, read off InfLLM's curve, document by document
-(:func:`utaca.reporting.generation.gain`). Where the config has a plan, its primary comparison decides, the p of its
-secondary ones are adjusted by Holm, and all else is exploratory. A planned comparison may also hold one point's gain
-against another's. Without a plan a detector's points are averaged, so that one interval decides.
+(:func:`utaca.reporting.tables.generation.gain`). Where the config has a plan, its primary comparison decides, the p of
+its secondary ones are adjusted by Holm, and all else is exploratory. A planned comparison may also hold one point's
+gain against another's. Without a plan a detector's points are averaged, so that one interval decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isnan
-from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -18,7 +18,6 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.reporting import statistics
-from utaca.reporting.generation import Gain, gain, of_suites
 from utaca.reporting.points import (
     CAS,
     METHODS,
@@ -27,25 +26,25 @@ from utaca.reporting.points import (
     Curve,
     Point,
     name_in_words,
-    of_label,
-    points,
+    of_config,
+    points_shown,
     setting_in_words,
 )
+from utaca.reporting.registry import Files, table
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import NAN, Row, Table, build_table, spread
+from utaca.reporting.table import NAN, Row, framed, spread
+from utaca.reporting.tables.generation import Gain, gain
 from utaca.settings import schema
 
-Outcome = Literal["gains", "loses", "is not told apart"]
+Outcome = Literal["does better than", "does worse than", "is not told apart from"]
 Claim = Literal["primary", "secondary", "exploratory"]
 FEW = 10
 """Documents below which an interval over them is not to be trusted."""
 BEYOND = 1.1
 """How many times fewer or more tokens than any of InfLLM's a point selects to have none that is equal."""
-_LIES: dict[Outcome, str] = {"gains": "above", "loses": "below", "is not told apart": "not told apart"}
 _COLUMNS = (
     "name", "setting", "method", "decoder", "detector", "seeds", "n_points", "n_documents", "mtokens", "cas_pct",
-    "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "claim",
-    "gain_p", "note", "over",
+    "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "claim", "gain_p", "note", "over",
 )  # fmt: skip
 
 
@@ -56,20 +55,27 @@ def outcome(estimate: Estimate, n_documents: int) -> Outcome:
     if isnan(low) and 2 * 0.5**n_documents < 1 - statistics.LEVEL:
         low = high = estimate.value
     if low > 0:
-        return "gains"
-    return "loses" if high < 0 else "is not told apart"
+        return "does better than"
+    return "does worse than" if high < 0 else "is not told apart from"
 
 
-def verdict(
-    answers: Sequence[str | Path], scores: Sequence[str | Path], config: schema.Config, only: Collection[str] = ()
-) -> Table:
-    """The verdict on a test split: a sentence, and every point's CAS less InfLLM's at equal tokens.
+@table(
+    theme="generation",
+    files="test_answers test_scores",
+    when="on_test",
+    role="judge",
+    columns="name mtokens cas_pct infllm_cas_pct gain_pct claim gain_p note",
+)
+def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
+    """UT-ACA against InfLLM at equal tokens.
 
-    ``answers`` and ``scores`` are as in :func:`utaca.reporting.points.points`, of labels ``only``, if any. The frame
-    has a row a mean over a detector's points (``n_points`` > 1, ``name``) and a row a point, what was planned first;
-    figures are CAS points. A mean is that of the points within InfLLM's range, of all where none is.
+    CAS less InfLLM's at the tokens that a point selects itself: InfLLM's is interpolated in log2 mTokens between its
+    points and clipped to their range. One point over another: what it gains on InfLLM less what the other does. A mean
+    is that of the points within InfLLM's range, of all where none is. Documents are paired. Claim: what the plan calls
+    the comparison; p, two-sided, of planned ones alone, by Holm of the secondary. {failed} judgements failed and are
+    left out.
     """
-    found = points(answers, scores, only)
+    found = points_shown(files, config, "test")
     n, fixed = len(found[0].documents), sorted((p for p in found if p.key[0] == "infllm"), key=lambda p: p.key[1])
     groups: list[list[Row]] = []
     pairs: list[Row] = []
@@ -79,30 +85,31 @@ def verdict(
         groups, pairs = against.groups(found), against.pairs(found)
     rows = [row for group in [*groups, pairs] for row in group]
     secondary = [row for row in rows if row["claim"] == "secondary"]
-    for row, adjusted in zip(secondary, statistics.holm([row["gain_p"] for row in secondary]), strict=True):
-        row["gain_p"] = adjusted
+    statistics.adjust(secondary, "gain_p")
+    for row in secondary:
+        row["gain_p"] = row["gain_p_holm"]
     main = next((group for group in groups if group[0]["decoder"] == "utaca" and group[0]["is_main"]), None)
     if primary := next((row for row in rows if row["claim"] == "primary"), None):
         lead = f"**{_sentence(primary, primary['name'], n)}** It is the primary comparison of the plan."
     elif main is None:
         lacking = "UT-ACA with the config's detector" if fixed else "InfLLM"
-        lead = f"**There is no verdict: the suites of this run hold no point of {lacking}.**"
+        lead = f"**There is no verdict: this run decodes no point of {lacking}.**"
     else:
         one = max(main, key=lambda row: (row["n_points"], row["meets"]))
         lead = f"**{_sentence(one, one['group'], n)}**"
     rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
-    shows = {"outcome": lambda row: _LIES[outcome(_estimate(row), n)]}
-    return build_table(
-        "verdict", frame, config, n, shows=shows, lead=lead, failed=sum(point.n_failed for point in found)
-    )
+    return framed(frame, n, lead=lead, failed=sum(point.n_failed for point in found))
 
 
+@dataclass(frozen=True)
 class _Against:
     """InfLLM's points, ``fixed`` and in ``curve``, and what others gain on them under ``draws``."""
 
-    def __init__(self, fixed: Sequence[Point], curve: Curve, draws: Draws, config: schema.Config) -> None:
-        self.fixed, self.curve, self.draws, self.config = fixed, curve, draws, config
+    fixed: Sequence[Point]
+    curve: Curve
+    draws: Draws
+    config: schema.Config
 
     def groups(self, found: Sequence[Point]) -> list[list[Row]]:
         """UT-ACA with the config's detector first, then with others, token agreement, no detector; means first."""
@@ -147,19 +154,15 @@ class _Against:
         note = self._beyond(tokens)
         row: Row = {"name": name_in_words(point, self.config), "setting": setting_in_words(point, self.config)}
         row |= {"method": point.method, "decoder": point.key[0], "detector": point.detector, "seeds": len(point.seeds)}
-        row |= {
-            "n_points": 1,
-            "n_documents": len(point.documents),
-            "mtokens": tokens,
-            "cas_pct": 100 * point.ratio(*CAS),
-        }
-        row |= {"infllm_cas_pct": 100 * self.curve.at(tokens), "claim": what, "note": note, "over": ""}
+        row |= {"n_points": 1, "n_documents": len(point.documents), "mtokens": tokens}
+        row |= {"cas_pct": 100 * point.ratio(*CAS), "infllm_cas_pct": 100 * self.curve.at(tokens)}
+        row |= {"claim": what, "note": note, "over": "", "is_main": self._is_main(point), "meets": not note}
         row |= {"gain_p": statistics.p_value(gained[1]) if what != "exploratory" else NAN}
         spread(row, "gain_pct", statistics.interval(*gained), 100)
-        return row | {"is_main": self._is_main(point), "meets": not note}
+        return row
 
     def _is_main(self, point: Point) -> bool:
-        return point.detector == self.config.detector and self.config.detector_seed in point.seeds
+        return point.detector == self.config.detector and 0 in point.seeds
 
     def _beyond(self, tokens: float) -> str:
         """That a point lies beyond InfLLM's range, and what it is held against there."""
@@ -186,43 +189,23 @@ def _planned_point(label: str, found: Sequence[Point], config: schema.Config) ->
     try:
         return next(point for point in found if _is(point, label, config))
     except StopIteration:
-        raise UserError(f"the plan compares {label}, of which there are no answers; decode the suite again") from None
+        raise UserError(f"the plan compares {label}, of which there are no answers; decode them again") from None
 
 
-def _is(point: Point, label: str, config: schema.Config) -> bool:
-    planned = of_label(label, config)
+def _is(point: Point, name: str, config: schema.Config) -> bool:
+    planned = next((of_config(x, config) for x in config.operating.values() if x.name == name), None)
     return planned is not None and (planned.key, planned.detector) == (point.key, point.detector)
 
 
 def _sentence(row: Row, name: str, n_documents: int) -> str:
     """Who wins, by how much, how sure, on how many documents."""
-    estimate = _estimate(row)
+    estimate = Estimate(row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"])
     what = outcome(estimate, n_documents)
+    who = name.replace(" over ", f" {what} ", 1) if row["over"] else f"{name} {what} InfLLM"
+    few = f"{n_documents} document{'s' if n_documents > 1 else ''}" + (", too few to tell more" * (n_documents < FEW))
+    where = "at equal tokens" if row["meets"] else "at the nearest of InfLLM's tokens, for none are equal"
+    where += f", on average over {row['n_points']} points" if row["n_points"] > 1 else ""
+    of = "its gain on InfLLM" if row["over"] else "its CAS"
     gained = f"{row['gain_pct']:+.1f}".replace("-0.0", "+0.0")
-    limits = "" if isnan(estimate.low) else f" [{estimate.low:.1f}, {estimate.high:.1f}]"
-    zero = ", without an interval" if isnan(estimate.low) else ", an interval that holds zero"
-    few = f"on {n_documents} documents" + (", too few to tell more" if n_documents < FEW else "")
-    where = "at equal tokens" if row["meets"] else "against the nearest of InfLLM's"
-    if row["n_points"] > 1:
-        where += f", on average over {row['n_points']} points"
-    if row["over"]:
-        verb = {"gains": "does better than", "loses": "does worse than", "is not told apart": "is not told apart from"}
-        who = f"{name.replace(' over ', f' {verb[what]} ', 1)} {few}"
-        interval = f"{gained} CAS points{limits}{zero if what == 'is not told apart' else ''}"
-        return f"{who}: what they gain on InfLLM at equal tokens differs by {interval}."
-    if n_documents == 1:
-        return f"One document tells nothing: {where}, {name}'s CAS differs by {gained} points there."
-    if not row["meets"]:
-        none = f"There is no verdict at equal tokens: no point of {name} selects as many as any of InfLLM's"
-        return f"{none}; {where}, its CAS differs by {gained} points{limits} {few}."
-    if what == "is not told apart":
-        return f"{name} {what} from InfLLM {few}: {where}, its CAS differs by {gained} points{limits}{zero}."
-    start, side = ("gains on", "higher") if what == "gains" else ("loses to", "lower")
-    return f"{name} {start} InfLLM {few}: {where}, its CAS is {abs(row['gain_pct']):.1f} points {side}{limits}."
-
-
-def _estimate(row: Row) -> Estimate:
-    return Estimate(row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"])
-
-
-MAKERS = {"verdict": of_suites(verdict, "generation")}
+    limits = ", without an interval" if isnan(estimate.low) else f" [{estimate.low:.1f}, {estimate.high:.1f}]"
+    return f"{who} on {few}: {where}, {of} differs by {gained} points{limits}."

@@ -16,15 +16,17 @@ import pandas as pd
 from utaca.records import check_source, read, rows
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.points import label_in_words
-from utaca.reporting.registry import Files
+from utaca.reporting.registry import Files, table
 from utaca.reporting.statistics import Draws
-from utaca.reporting.tables import Row, Show, Table, build_table, plain_if, spread
+from utaca.reporting.table import Row, framed, spread
 from utaca.settings import schema
 
 _EQUAL = 1e-6
 _SUMS = {"selected": "selected", "all_passes": "selected_with_tentative", "rollbacks": "rollbacks"}
 """What a decision may change of an answer beside its quality, and the columns of it."""
 KINDS = {"expanded": True, "kept": False}
+SHOWN = 3
+"""Cases of an expansion that are shown."""
 CLASSES = ("all", "token differs", "token the same", "helpful", "neutral", "harmful")
 
 
@@ -95,28 +97,37 @@ def _by_attribute(judged: Sequence[Mapping[str, Any]], key: Any) -> dict[Any, di
 # The aggregate that the paper does not have
 
 
-def replay(files: Files, config: schema.Config) -> Table:
-    """What decisions did on average, by kind (expanded, kept) and class.
+@table(
+    theme="decisions",
+    files="test_answers test_scores replays replay_scores",
+    when="replayed",
+    role="judge",
+    columns="decision class n_replayed share_pct cas_change mtokens_change +all_passes_change rollbacks_change",
+)
+def replay(files: Files, config: schema.Config) -> pd.DataFrame:
+    """What the detector's decisions did.
 
-    ``cas_change`` (points), ``mtokens_change`` and ``rollbacks_change`` are means over decisions of the answer as it
-    was minus the answer with the decision turned; helpful decisions raised CAS, harmful ones lowered it. A replayed
-    decision counts for all of its kind in its document that it was drawn from.
+    Single-decision counterfactual replay of {point} on the test split: one decision of the detector is turned,
+    everything else runs on. Changes are what the decision did to its answer: the answer as it was minus the answer with
+    the decision turned, means over decisions (CAS in points of the answer). Token: whether compact and expanded pass
+    give different tokens. Helpful decisions raised CAS, harmful ones lowered it. Replayed are at most {replays}
+    decisions of each kind a document, drawn by chance; each counts for all that it was drawn from. {failed} replays
+    with failed judgements are left out.
     """
     data = replayed(files, config.replays_of)
     counts = statistics.resamples(len(data.documents), config.scale.bootstrap, config.seed, "test")
-    table: list[Row] = []
+    rows: list[Row] = []
     for kind, expanded in KINDS.items():
-        own = data.frame[data.frame["expanded"] == expanded]
+        decisions = data.frame[data.frame["expanded"] == expanded]
         for name in CLASSES:
-            table.append({"decision": kind, "class": name, **_effect(own, _member(own, name), data.documents, counts)})
-    return _made("replay", table, config, len(data.documents), failed=data.n_failed)
+            effect = _effect(decisions, _member(decisions, name), data.documents, counts)
+            rows.append({"decision": kind, "class": name, **effect})
+    return _framed(rows, config, len(data.documents), failed=data.n_failed)
 
 
-def _made(
-    name: str, rows: Sequence[Row] | pd.DataFrame, config: schema.Config, n_documents: int, **words: Any
-) -> Table:
+def _framed(rows: Sequence[Row] | pd.DataFrame, config: schema.Config, n: int, **words: Any) -> pd.DataFrame:
     point = label_in_words(config.replays_of, config)
-    return build_table(name, rows, config, n_documents, point=point, replays=config.scale.replays, **words)
+    return framed(rows, n, point=point, replays=config.scale.replays, **words)
 
 
 def _member(decisions: pd.DataFrame, name: str) -> np.ndarray:
@@ -153,11 +164,20 @@ def _effect(kind: pd.DataFrame, member: np.ndarray, documents: Sequence[str], co
 # What the best of single decisions reaches
 
 
-def bound(files: Files, config: schema.Config) -> Table:
-    """The point as it is, and with the one decision of each document turned that is best with hindsight.
+@table(
+    theme="decisions",
+    files="test_answers test_scores replays replay_scores",
+    when="replayed",
+    role="judge",
+    columns="decisions cas_pct mtokens cas_gain mtokens_gain n_changed +n_documents",
+    other={"n_changed": {"title": "Documents changed", "meaning": "Documents of which a decision is turned."}},
+)
+def bound(files: Files, config: schema.Config) -> pd.DataFrame:
+    """What one better decision is worth.
 
-    Any of the replayed decisions may be turned, or none: towards the highest CAS, and towards the fewest selected
-    tokens at no lower CAS. What a detector could reach with all decisions right lies beyond either.
+    What one better decision of {point} a document is worth, with hindsight: of at most {replays} replayed decisions of
+    each kind, none is turned or the best one. This is reached, not imitated: perfect decisions would reach at least as
+    much. Means over documents; an answer with a failed judgement is no option.
     """
     data = replayed(files, config.replays_of)
     documents = [name for name in data.documents if not np.isnan(_quality(data.own[name]))]
@@ -166,41 +186,47 @@ def bound(files: Files, config: schema.Config) -> Table:
         row["document"]: row["selected"] for row in _of(config.replays_of, rows(files["test_answers"], "answers"))
     }
     options = {
-        name: [(_quality(data.own[name]), tokens[name]), *zip(own["turned_cas"], own["turned_selected"], strict=True)]
-        for name, own in ((name, data.frame[data.frame["document"] == name]) for name in documents)
+        name: [(_quality(data.own[name]), tokens[name]), *zip(of["turned_cas"], of["turned_selected"], strict=True)]
+        for name, of in ((name, data.frame[data.frame["document"] == name]) for name in documents)
     }
-    chosen = {
-        "as the detector decides": {name: own[0] for name, own in options.items()},
-        "one decision turned, highest CAS": {
-            name: max(own, key=lambda option: (round(option[0], 6), -option[1])) for name, own in options.items()
-        },
-        "one decision turned, fewest tokens at no lower CAS": {
-            name: min((option for option in own if option[0] >= own[0][0] - _EQUAL), key=lambda option: option[1])
-            for name, own in options.items()
-        },
+    choices = {
+        "as the detector decides": lambda of: of[0],
+        "one decision turned, highest CAS": lambda of: max(of, key=lambda one: (round(one[0], 6), -one[1])),
+        "one decision turned, fewest tokens at no lower CAS": lambda of: min(
+            (one for one in of if one[0] >= of[0][0] - _EQUAL), key=lambda one: one[1]
+        ),
     }
-    ones, table = np.ones(len(documents)), []
-    first = np.array([chosen["as the detector decides"][name] for name in documents])
-    for name, of in chosen.items():
-        values = np.array([of[document] for document in documents])
+    effects, ones = [], np.ones(len(documents))
+    first = np.array([options[name][0] for name in documents])
+    for name, choose in choices.items():
+        values = np.array([choose(options[document]) for document in documents])
         row: Row = {"decisions": name, "n_documents": len(values), "n_changed": int((values != first).any(1).sum())}
-        spread(row, "cas_pct", statistics.ratio_interval(values[:, 0], ones, draws.documents), 100)
-        spread(row, "mtokens", statistics.ratio_interval(values[:, 1], ones, draws.documents))
-        gained = values - first
-        spread(row, "cas_gain", statistics.ratio_interval(gained[:, 0], ones, draws.documents), 100)
-        spread(row, "mtokens_gain", statistics.ratio_interval(gained[:, 1], ones, draws.documents))
-        table.append(row)
-    return _made("bound", table, config, len(documents))
+        for of, cas, mtokens in ((values, "cas_pct", "mtokens"), (values - first, "cas_gain", "mtokens_gain")):
+            spread(row, cas, statistics.ratio_interval(of[:, 0], ones, draws.documents), 100)
+            spread(row, mtokens, statistics.ratio_interval(of[:, 1], ones, draws.documents))
+        effects.append(row)
+    return _framed(effects, config, len(documents))
 
 
 # Two false positives, two false negatives
 
 
-def failures(files: Files, config: schema.Config) -> Table:
-    """Two false positives and two false negatives, each with its one decision turned (paper, table of the same).
+@table(
+    theme="decisions",
+    files="test_answers test_scores replays replay_scores",
+    when="replayed",
+    role="judge",
+    columns="""case +intervention document +step compact_token expanded_token quality_pct mtokens rollbacks
+        paper_quality +paper_mtokens +paper_rollbacks""",
+    other={"mtokens": {"meaning": "mTokens of the answer before and after.", "cell": "change"}},
+)
+def failures(files: Files, config: schema.Config) -> pd.DataFrame:
+    """False positives and false negatives.
 
-    False positives: expansions that left the token as it was, those first whose suppression saves most mTokens. False
-    negatives: missed expansions that give another token, those first that raise CAS most when forced. One a document.
+    False positives and false negatives of {point}, each replayed with the one decision turned, found among the replayed
+    decisions: expansions that left the token as it was, of which those come first whose suppression saves most mTokens;
+    missed expansions that give another token and raise CAS, of which those come first that raise it most; one a
+    document. They are extremes: table replay tells of all decisions.
     """
     data = replayed(files, config.replays_of)
     frame = data.frame
@@ -210,36 +236,13 @@ def failures(files: Files, config: schema.Config) -> Table:
         "FP": (wrong["expanded"] & ~wrong["differs"], "saved"),
         "FN": (~wrong["expanded"] & wrong["differs"] & (wrong["gain"] > _EQUAL), "gain"),
     }
-    found: dict[str, Mapping[str, Any]] = {}
+    cases: dict[str, Mapping[str, Any]] = {}
     for kind, (chosen, by) in kinds.items():
-        own = wrong[chosen].sort_values([by, "document", "step"], ascending=[False, True, True])
-        first = own.drop_duplicates("document").head(2).to_dict("records")
-        found |= {f"{kind}-{number}": one for number, one in enumerate(first, start=1)}
-    table = [_failure(name, found.get(name)) for name in paper.tables().failures]
-    shows = {
-        "document": lambda row: row["document"] or "none found",
-        "step": plain_if("found", "step"),
-        **{column: _quoted(column) for column in ("compact_token", "expanded_token")},
-        **{
-            column: _turned(column, digits) for column, digits in (("quality_pct", 1), ("mtokens", 1), ("rollbacks", 0))
-        },
-    }
-    return _made("failures", table, config, len(data.documents), shows=shows)
-
-
-def _turned(column: str, digits: int) -> Show:
-    """Shows a figure before and after."""
-
-    def show(row: Mapping[str, Any]) -> str:
-        before, after = (render.number(row[f"{column}_{when}"], digits) for when in ("before", "after"))
-        return render.MISSING if not row["found"] else f"{before} → {after}"
-
-    return show
-
-
-def _quoted(column: str) -> Show:
-    """Shows a token with its spaces."""
-    return lambda row: f"“{row[column]}”" if row[column] else render.MISSING
+        ordered = wrong[chosen].sort_values([by, "document", "step"], ascending=[False, True, True])
+        first = ordered.drop_duplicates("document").head(2).to_dict("records")
+        cases |= {f"{kind}-{number}": one for number, one in enumerate(first, start=1)}
+    rows = [_failure(name, cases.get(name)) for name in paper.tables().failures]
+    return _framed(rows, config, len(data.documents))
 
 
 def _failure(case: str, decision: Mapping[str, Any] | None) -> Row:
@@ -263,13 +266,23 @@ def _failure(case: str, decision: Mapping[str, Any] | None) -> Row:
 # What an expansion does to a token
 
 
-def cases(files: Files, fixed: str, config: schema.Config, count: int = 3) -> Table:
-    """Expansions that changed a token and, by it, an attribute's score: the token before and after, and the answers.
+@table(
+    theme="decisions",
+    files="test_answers test_scores replays replay_scores",
+    when="replayed",
+    role="judge",
+    columns="""document attribute reference rejected replacement +rank_before +logprob_before +logprob_after adaptive
+        suppressed compact""",
+)
+def cases(files: Files, config: schema.Config) -> pd.DataFrame:
+    """What an expansion does to a token.
 
-    ``fixed`` is the label of a compact fixed budget, "" where there is none. Those expansions come first without which
-    the attribute loses most CAS, of these the ones that raise their token's log-probability most; one a document.
+    Expansions of {point} that replaced a token and by it changed the score of an attribute: {found} of the {turned}
+    replayed expansions that replaced a token; those come first without which the attribute loses most CAS, one a
+    document. Rank and log-probability are the replacement's under the compact and under the expanded budget (paper, one
+    case: rank 3 and -5.13 before, rank 1 and -4.56 after). The compact fixed budget is InfLLM's smallest.
     """
-    data = replayed(files, config.replays_of)
+    data, fixed = replayed(files, config.replays_of), _smallest(config)
     compact = _by_attribute(_of(fixed, rows(files["test_scores"], "scores")), lambda row: row["document"])
     found: list[Row] = []
     for one, after in zip(data.frame.to_dict("records"), data.turned, strict=True):
@@ -297,44 +310,19 @@ def cases(files: Files, fixed: str, config: schema.Config, count: int = 3) -> Ta
                 value = answer.get(column)
                 row[f"{when}_{column}"] = float("nan") if value is None else value
         found.append(row)
-    table = pd.DataFrame(found)
+    frame = pd.DataFrame(found)
     if found:
-        lost = (table["adaptive_cas"] - table["suppressed_cas"]).round(6)
-        raised = (table["logprob_after"] - table["logprob_before"].fillna(-np.inf)).round(6)
-        table = table.assign(lost=lost, raised=raised).sort_values(
-            ["lost", "raised", "document", "step"], ascending=[False, False, True, True]
-        )
-        table = table.drop_duplicates("document").head(count).drop(columns=["lost", "raised"])
-
-    shows = {
-        "rank_before": lambda row: "> 10" if pd.isna(row["rank_before"]) else f"{row['rank_before']:.0f}",
-        **{column: _quoted(column) for column in ("rejected", "replacement")},
-        **{when: _answered(when) for when in ("adaptive", "suppressed", "compact")},
-    }
+        lost = (frame["adaptive_cas"] - frame["suppressed_cas"]).round(6)
+        raised = (frame["logprob_after"] - frame["logprob_before"].fillna(-np.inf)).round(6)
+        order = ["lost", "raised", "document", "step"]
+        frame = frame.assign(lost=lost, raised=raised).sort_values(order, ascending=[False, False, True, True])
+        frame = frame.drop_duplicates("document").head(SHOWN).drop(columns=["lost", "raised"])
     n_turned = int((data.frame["expanded"] & data.frame["differs"]).sum())
-    return _made("cases", table, config, len(data.documents), shows=shows, found=len(found), turned=n_turned)
-
-
-def _answered(when: str) -> Show:
-    """Shows an answer with its scores."""
-
-    def show(row: Mapping[str, Any]) -> str:
-        scores = ", ".join(render.number(row[f"{when}_{column}"], 2) for column in ("cas", "string_match"))
-        return f"{row[f'{when}_prediction']} ({scores})"
-
-    return show
+    return _framed(frame, config, len(data.documents), found=len(found), turned=n_turned)
 
 
 def _smallest(config: schema.Config) -> str:
     """The label of the smallest fixed budget on the test split, "" where there is none."""
-    tested = [point for suite in config.suites.values() if suite.split == "test" for point in suite.points]
-    fixed = [point for point in tested if point.method == "infllm"]
+    points = [point for section in config.sections("test") for point in config.decoded(section)]
+    fixed = [point for point in points if point.method == schema.FIXED]
     return min(fixed, key=lambda point: point.budget).label if fixed else ""
-
-
-MAKERS = {
-    "replay": replay,
-    "bound": bound,
-    "failures": failures,
-    "cases": lambda files, config: cases(files, _smallest(config), config),
-}

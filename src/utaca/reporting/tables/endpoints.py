@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+
+import pandas as pd
 
 from utaca.records import read
-from utaca.reporting.tables import Row, Table, build_table, endpoint_in_words
+from utaca.reporting.registry import Files, table
+from utaca.reporting.table import Row, framed
 from utaca.settings import schema
 
 
-def endpoints(usage: Mapping[str, str | Path | Sequence[str | Path]], config: schema.Config) -> Table:
-    """What each endpoint was needed for, by role: from files of schema "usage".
+@table(
+    theme="judging",
+    files="writer_usage labeller_usage judge_usage",
+    columns="""role endpoint n_items n_answers +n_asked_again n_failed failures +prompt_tokens completion_tokens
+        cost_usd""",
+)
+def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Endpoints.
 
-    Answers are counted once however many items share them, and whether they were sent for in this run or came from the
-    answer store: the table is the same either way. The cost is theirs, at the prices in the config.
+    What the endpoints of run {run} were needed for. An item is a biography, a stated fact to label or an attribute to
+    score; items that ask the same share an answer. Asked again: answers sent for because the one before could not be
+    used. Answers count the same whether they were sent for or found in the answer store; the cost is theirs, at the
+    prices in the config (0: none given).
     """
     rows: list[Row] = []
-    for role, paths in usage.items():
+    for name, paths in files.items():
+        role = name.removesuffix("_usage")
         endpoint: schema.Endpoint = getattr(config, role)
         items = read(paths, "usage").to_pylist()
         answers = {answer["request"]: answer for item in items for answer in item["answers"]}
@@ -40,15 +50,4 @@ def endpoints(usage: Mapping[str, str | Path | Sequence[str | Path]], config: sc
                 "cost_usd": endpoint.cost(*tokens),
             }
         )
-    shows = {
-        "endpoint": lambda row: endpoint_in_words(getattr(config, row["role"])),
-        "n_failed": lambda row: f"{row['n_failed']} ({row['failures']})" if row["n_failed"] else "0",
-    }
-    return build_table("endpoints", rows, config, shows=shows)
-
-
-MAKERS = {
-    "endpoints": lambda files, config: endpoints(
-        {role: files[f"{role}_usage"] for role in ("writer", "labeller", "judge")}, config
-    )
-}
+    return framed(rows)

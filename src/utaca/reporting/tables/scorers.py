@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,10 +11,9 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import read
 from utaca.reporting import statistics
-from utaca.reporting.points import fragment, of_label, point_in_words
-from utaca.reporting.tables import VIEWER, Row, Table, build_table, spread
+from utaca.reporting.registry import Files, table
+from utaca.reporting.table import Row, framed, spread
 from utaca.settings import schema
-from utaca.settings.schema import BLOCK_METHODS
 
 ALL = "all"
 APART = 0.5
@@ -45,23 +43,43 @@ def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return (np.cumsum(each) - each / 2)[place]
 
 
-def scorers(scores: Sequence[str | Path], config: schema.Config) -> Table:
-    """How CAS and string match agree, by operating point and over all; failed judgements are left out and counted.
+@table(
+    theme="judging",
+    files="judged",
+    when="judged",
+    role="judge",
+    columns="point n_judged cas_pct string_match_pct spearman cas_only_pct string_only_pct +n_failed_judgements",
+)
+def scorers(files: Files, config: schema.Config) -> pd.DataFrame:
+    """CAS beside string match.
 
-    ``*_only_pct`` are attributes of which one score is above the other by at least :data:`APART`.
+    Conceptual accuracy by the judge (CAS) beside string match (token F1), attribute by attribute, over all judged
+    answers of the test split. Spearman's rho over attributes, ties sharing their
+    rank. The last columns are attributes of which one of the two is above the other by 0.5 or more.
     """
-    judged = _judged(scores)
+    judged = _judged(files["judged"])
     documents = np.array(sorted(judged["document"].unique()), dtype=object)
     counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "test")
     groups = [(ALL, judged), *judged.groupby("point", sort=False)]
-    rows = [_row(name, own, documents, counts) for name, own in groups]
-    shows, seed = {"point": point_in_words(config)}, f"config seed {config.seed}"
-    return build_table("scorers", rows, config, len(documents), seed, shows=shows)
+    rows = [_row(name, scores, documents, counts) for name, scores in groups]
+    return framed(rows, len(documents), f"config seed {config.seed}")
 
 
-def disagreements(scores: Sequence[str | Path], config: schema.Config) -> Table:
-    """Answers on which CAS and string match differ most, each with its texts; the same texts are shown once."""
-    judged = _judged(scores)
+@table(
+    theme="judging",
+    files="judged",
+    when="judged",
+    role="judge",
+    columns="attribute reference prediction cas string_match n_answers +document +point",
+    other={"document": {"cell": "linked"}},
+)
+def disagreements(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Where CAS and string match disagree.
+
+    The answers of the test split on which conceptual accuracy (CAS) and string match differ most, the widest apart
+    first, with the first document and point of each; answers: how many gave this text.
+    """
+    judged = _judged(files["judged"])
     n_documents = judged["document"].nunique()
     judged = judged[judged["cas"].notna()].assign(difference=lambda f: f["cas"] - f["string_match"])
     judged = judged[judged["difference"].abs() >= LEAST]
@@ -72,20 +90,11 @@ def disagreements(scores: Sequence[str | Path], config: schema.Config) -> Table:
     answers = order.groupby(texts, sort=False).size().rename("n_answers")
     frame = order.drop_duplicates(texts).head(SHOWN).join(answers, on=texts)
     keep = ["document", "point", *texts, "cas", "string_match", "difference", "n_answers", "reason"]
-    shows = {"document": lambda row: _linked(row, config), "point": point_in_words(config)}
-    return build_table("disagreements", frame[keep], config, n_documents, f"config seed {config.seed}", shows=shows)
-
-
-def _linked(row: Mapping[str, Any], config: schema.Config) -> str:
-    """The document, with the address of the answer where the trace viewer of the test split has it."""
-    point = of_label(row["point"], config)
-    if point is None or point.retriever not in BLOCK_METHODS:
-        return row["document"]
-    return f"[{row['document']}]({VIEWER}/test.html{fragment(row['document'], row['point'])})"
+    return framed(frame[keep], n_documents, f"config seed {config.seed}")
 
 
 def _judged(scores: Sequence[str | Path]) -> pd.DataFrame:
-    """Attributes of every answer once: suites may share points."""
+    """Attributes of every answer once."""
     judged = read(scores, "scores").to_pandas()
     if judged.empty:
         raise UserError(f"{scores[0]} holds no scores; make it again with at least one answer")
@@ -109,9 +118,3 @@ def _row(name: str, judged: pd.DataFrame, documents: np.ndarray, counts: np.ndar
     value = spearman(cas, strings, np.ones(len(known)))
     spread(row, "spearman", statistics.interval(value, resampled))
     return row
-
-
-MAKERS = {
-    "scorers": lambda files, config: scorers(files["judged"], config),
-    "disagreements": lambda files, config: disagreements(files["judged"], config),
-}

@@ -13,13 +13,19 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.detection import Detections, loaded, measured
-from utaca.reporting.points import Point, of_answers, pooled, setting_in_words, totals
-from utaca.reporting.registry import Files
+from utaca.reporting.points import Point, of_answers, of_config, pooled, setting_in_words, totals
+from utaca.reporting.registry import Files, table
 from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.tables import NAN, Row, Table, build_table, spread
+from utaca.reporting.table import NAN, Row, framed, spread
+from utaca.reporting.tables.detection import Detections, loaded, measured
 from utaca.settings import schema
 from utaca.tasks.registry import TASKS
+
+_SCORE = (
+    "Score is the task's official one, the mean over rows. mTokens is the nominal budget a generated token, in the "
+    "accepted pass; of full attention and without a document, all tokens. Intervals are drawn over what rows share: "
+    "paragraphs, meetings, books."
+)
 
 
 @dataclass(frozen=True)
@@ -114,21 +120,52 @@ def groups(sets: Sequence[Asked]) -> list[Group]:
     return found
 
 
-def ood(files: Files, config: schema.Config) -> Table:
-    """Every point of every set under its official score (paper, table of three benchmarks)."""
+@table(
+    theme="methods",
+    files="task_examples task_answers task_scores",
+    when="ood",
+    role="labeller",
+    columns="""set source method setting mtokens score paper_mtokens paper_score +difference +metric +n_rows
+        +n_documents +tokens +read_pct +n_failed +attended +rollbacks_pct +answered +seconds_per_token""",
+)
+def ood(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Benchmarks of other domains.
+
+    Benchmarks of other domains, detectors trained on biographies. {score} {absent}
+
+    Rows are official where the files have as many rows as the benchmark's own; protocol: its prompts, lengths and score
+    on other questions of its kind, which no reader of the project was trained on. Read: methods with true positions
+    read documents cut in the middle to the reader's positions. Failed: answers that memory did not suffice for, scored
+    0. QA-8k and the like are the mean of RULER's two tasks, for which the paper gives one figure. It names the budgets,
+    and no policy but in the calibration.
+    """
     sets = asked(files, config)
     rows = [_row(group, identity, config) for group in groups(sets) for identity in group.points]
     absent = [f"{row['method']} was not run on {row['set']}: {row['lacks']}." for row in rows if row["lacks"]]
-    return build_table("ood", rows, config, _documents(sets), absent=" ".join(absent))
+    return framed(rows, _documents(sets), absent=" ".join(absent), score=_SCORE)
 
 
-def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Table:
-    """Points of detectors that learned from benchmarks, beside the same points of those that they started from.
+@table(
+    theme="methods",
+    files="task_examples task_answers task_scores detections detected_from",
+    when="calibrated",
+    role="labeller",
+    columns="""set setting detector mtokens score gain balanced_accuracy_pct paper_mtokens paper_score +learned_from
+        +source +n_rows +rollbacks_pct""",
+    other={
+        "balanced_accuracy_pct": {
+            "title": "Balanced accuracy on biographies %",
+            "meaning": "The mean of both recalls on the test split's biographies: what the detector forgot.",
+        }
+    },
+)
+def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Calibration on benchmarks.
 
-    ``verdicts`` are those on the test split's biographies, which say what a detector forgot (paper, appendix on
-    calibration).
+    Detectors that go on learning from answers to a benchmark's own questions, beside the one that they start from;
+    gain: its score to that one's. {score}
     """
-    sets = asked(files, config)
+    sets, verdicts = asked(files, config), loaded(files)
     started = {name: settings.start or config.detector for name, settings in config.detectors.items() if settings.sets}
     kept = {name: _balanced(name, verdicts, config) for name in {*started, *started.values()}}
     rows = []
@@ -146,15 +183,15 @@ def calibration(files: Files, verdicts: Detections, config: schema.Config) -> Ta
             spread(row, "gain", gain)
             spread(row, "balanced_accuracy_pct", kept[detector], 100)
             row["learned_from"] = ", ".join(_sources(config.detectors[detector]))
-            known = paper.tables().calibration.get(group.name, {}).get(key)
-            rows.append(row | paper.beside(known and known[detector in started], mtokens="mtokens", cas="score"))
-    return build_table("calibration", rows, config, _documents(sets))
+            printed = paper.tables().calibration.get(group.name, {}).get(key)
+            rows.append(row | paper.beside(printed and printed[detector in started], mtokens="mtokens", cas="score"))
+    return framed(rows, _documents(sets), score=_SCORE)
 
 
 def _balanced(name: str, verdicts: Detections, config: schema.Config) -> Estimate:
     """A detector's balanced accuracy on the tokens of biographies, the mean over its seeds."""
     draws = Draws.of(len(verdicts.documents), config, "detection")
-    metrics, resampled = measured([verdicts], name, draws)
+    metrics, resampled = measured(verdicts, name, draws)
     value = float(np.mean([one["balanced_accuracy"] for one in metrics]))
     return statistics.interval(value, resampled["balanced_accuracy"])
 
@@ -171,7 +208,7 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
     first, point = group.sets[0], group.points[identity][0]
     task = TASKS[first.settings.task]
     lacks = next((own.lacks for own in group.points[identity] if own.lacks), "")
-    known = paper.tables().tasks.get(group.name, {}).get(point.key) if point.in_paper else None
+    printed = paper.tables().tasks.get(group.name, {}).get(point.key) if point.in_paper else None
     row: Row = {
         "set": group.name,
         "benchmark": task.benchmark,
@@ -185,7 +222,7 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
         "n_failed": int(group.total(identity, "memory")),
         "tokens": float(np.mean([one.tokens for one in group.sets])),
         "lacks": lacks,
-    } | paper.beside(known, mtokens="mtokens", cas="score")
+    } | paper.beside(printed, mtokens="mtokens", cas="score")
     figures = {
         "mtokens": ("selected", "n_generated", 1),
         "score": ("score", "examples", 1),
@@ -208,18 +245,27 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
     return row
 
 
-def bars(files: Files, config: schema.Config) -> Table:
-    """What the reader's scores are held to (:class:`schema.Bar`), of the sets that were asked."""
+@table(
+    theme="methods",
+    files="task_examples task_answers task_scores",
+    when="bars",
+    columns="set point minus score bar verdict +n_rows",
+)
+def bars(files: Files, config: schema.Config) -> pd.DataFrame:
+    """What the reader is held to.
+
+    What the reader's scores are held to, as reader.bars says, of the sets that were asked. {score}
+
+    Less: the point whose score is taken off, over the same documents. A bar is met where the score, not its interval,
+    reaches it.
+    """
     sets = {one.name: Group(one.name, [one]) for one in asked(files, config)}
-    rows = []
-    for bar in config.reader.bars:
-        if bar.set in sets:
-            rows.append(_held(sets[bar.set], bar))
-    return build_table("bars", rows, config, _documents([group.sets[0] for group in sets.values()]))
+    rows = [_held(sets[bar.set], bar, config) for bar in config.reader.bars if bar.set in sets]
+    return framed(rows, score=_SCORE)
 
 
-def _held(group: Group, bar: schema.Bar) -> Row:
-    by_label = {_label(identity): identity for identity, own in group.points.items() if not own[0].lacks}
+def _held(group: Group, bar: schema.Bar, config: schema.Config) -> Row:
+    by_label = _named(group, config)
     found, n = Estimate(NAN), 0
     if {bar.point, bar.minus} <= {*by_label, ""}:
         of, minus = by_label[bar.point], by_label.get(bar.minus)
@@ -229,9 +275,12 @@ def _held(group: Group, bar: schema.Bar) -> Row:
     return row | {"verdict": verdict(found.value, bar)}
 
 
-def _label(identity: Identity) -> str:
-    (method, budget, policy), detector = identity
-    return schema.Point(method=method, budget=budget or 0, policy=policy or "", detector=detector).label
+def _named(group: Group, config: schema.Config) -> dict[str, Identity]:
+    """What identifies the answers of each point of the config that has some, by its name."""
+    points = {point.name: of_config(point, config) for point in config.decoded(group.name)}
+    named = {name: (point.key, point.detector) for name, point in points.items()}
+    ran = {identity for identity, sets in group.points.items() if not sets[0].lacks}
+    return {name: identity for name, identity in named.items() if identity in ran}
 
 
 def verdict(value: float, bar: schema.Bar) -> str:
@@ -241,10 +290,3 @@ def verdict(value: float, bar: schema.Bar) -> str:
     missed = value - bar.limit if bar.most else bar.limit - value
     # No miss reads as one of 0.0.
     return f"missed by {max(missed, 0.1):.1f}" if missed > 0 else "met"
-
-
-MAKERS = {
-    "ood": ood,
-    "bars": bars,
-    "calibration": lambda files, config: calibration(files, loaded(files), config),
-}

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from utaca.biographies.evidence import condition_of, original
 from utaca.judging.sheets import (
     RANDOM,
     SPLITS,
     Correction,
-    HumanScore,
     matched_labels,
     matched_scores,
     read_corrections,
@@ -24,9 +22,9 @@ from utaca.judging.sheets import (
 from utaca.records import read, rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
 from utaca.reporting import statistics
-from utaca.reporting.points import point_in_words
+from utaca.reporting.registry import Files, table
 from utaca.reporting.statistics import Estimate, kappa
-from utaca.reporting.tables import NAN, Row, Table, build_table, plain_if, spread
+from utaca.reporting.table import NAN, Row, framed, spread
 from utaca.settings import schema
 from utaca.settings.schema import EVIDENCE
 
@@ -41,33 +39,44 @@ PAPER_POINT, PAPER = "utaca-K96-sub16", {"cas": 74.6, "human": 76.6, "string_mat
 # Labels
 
 
-def labels(
-    uncorrected: Mapping[str, pa.Table],
-    corrected: Mapping[str, pa.Table],
-    sheet: Sequence[Correction] | None,
-    config: schema.Config,
-) -> Table:
-    """Labels by split and over all: their shares, who decided them, and the agreement of labeller and person.
+@table(
+    theme="judging",
+    files="train_uncorrected validation_uncorrected test_uncorrected labels label_sheet",
+    role="labeller",
+    columns="""split n_tokens hallucinated_pct correct_pct unknown_pct value_hallucinated_pct value_unknown_pct
+        +n_template +n_endpoint +n_person n_failed n_reviewed +n_changed +n_compared agreement_pct +kappa""",
+)
+def labels(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Labels and their verification.
 
-    A split whose documents are decoded under several conditions of their evidence has a row for each.
-    ``uncorrected`` and ``corrected`` (schema "labels") are by split; ``sheet`` is None where nobody reviewed.
+    Token labels and who decided them: the answer's template, the labeller, or a person who changed them{reviewed}.
+    Values: shares of the tokens that the template does not decide. Agreement and Cohen's kappa compare labeller and
+    person on the tokens that the labeller decided, in reviewed answers that chance drew; answers reviewed because their
+    labels were in doubt only count as reviewed and changed; the person saw the labeller's label in both. The paper
+    verified its labels by hand and reports no figure on that.
     """
-    pairs = {split: matched_labels(table, split, sheet or []) for split, table in uncorrected.items()}
-    tokens = {split: table.select(["document", "label", "source"]).to_pandas() for split, table in corrected.items()}
-    found = []
-    for split, own in tokens.items():
-        found.append(_labels_row(split, own, pairs[split], sheet is not None, config))
-        conditions = own["document"].map(condition_of)
+    sheet = next((read_corrections(Path(path)) for path in files["label_sheet"]), None)
+    pairs = {
+        split: matched_labels(read(files[f"{split}_uncorrected"], "labels"), split, sheet or []) for split in SPLITS
+    }
+    tokens = {
+        split: read(path, "labels").select(["document", "label", "source"]).to_pandas()
+        for split, path in zip(SPLITS, files["labels"], strict=True)
+    }
+    rows = []
+    for split, of_split in tokens.items():
+        rows.append(_labels_row(split, of_split, pairs[split], sheet is not None, config))
+        # A split whose documents are decoded under several conditions of their evidence has a row for each.
+        conditions = of_split["document"].map(condition_of)
         for condition in EVIDENCE if conditions.nunique() > 1 else ():
             reviewed = [pair for pair in pairs[split] if condition_of(pair[0].document) == condition]
             name = f"{split}, {condition} evidence"
-            found.append(_labels_row(name, own[conditions == condition], reviewed, sheet is not None, config))
-    every = [pair for own in pairs.values() for pair in own]
-    found.append(_labels_row(ALL, pd.concat(tokens.values()), every, sheet is not None, config))
-    n_documents = sum(own["document"].nunique() for own in tokens.values())
-    shows = {"n_reviewed": plain_if("sheet", "n_reviewed", NO_CORRECTIONS)}
-    shows |= {column: plain_if("sheet", column) for column in ("n_changed", "n_compared")}
-    return build_table("labels", found, config, n_documents, f"config seed {config.seed}", shows=shows)
+            rows.append(_labels_row(name, of_split[conditions == condition], reviewed, sheet is not None, config))
+    every = [pair for of_split in pairs.values() for pair in of_split]
+    rows.append(_labels_row(ALL, pd.concat(tokens.values()), every, sheet is not None, config))
+    n_documents = sum(of_split["document"].nunique() for of_split in tokens.values())
+    reviewed = "" if sheet is not None else f" ({NO_CORRECTIONS} yet)"
+    return framed(rows, n_documents, f"config seed {config.seed}", reviewed=reviewed)
 
 
 def _labels_row(
@@ -111,26 +120,38 @@ def _labels_row(
 # Scores
 
 
-def human(scores: Sequence[str | Path], sheet: Sequence[HumanScore] | None, config: schema.Config) -> Table:
-    """CAS, a person's scores and string match of the same answers, by operating point and over all.
+@table(
+    theme="judging",
+    files="judged score_sheet",
+    when="judged",
+    role="judge",
+    columns="""point +n_documents n_scored cas_pct human_pct string_match_pct difference_pct +distance_pct correlation
+        +n_failed_judgements +paper_cas_pct paper_human_pct +paper_string_match_pct""",
+    other={"difference_pct": {"title": "Difference", "meaning": "CAS less the person's score."}},
+)
+def human(files: Files, config: schema.Config) -> pd.DataFrame:
+    """CAS beside human scores.
 
-    ``scores`` are files of schema "scores" in the order of the points; ``sheet`` is None where nobody scored.
-    Attributes whose judgement failed are counted and left out.
+    Conceptual accuracy by the judge (CAS) and by a person{scored}, and string match, of the same answers of the test
+    split; attributes whose judgement failed are left out. Difference is CAS minus the person's score, distance the mean
+    of its absolute value, r Pearson's correlation over attributes. The paper's are means over 30 samples of UT-ACA
+    K_max=96, Sub.16.
     """
-    judged = rows(list(scores), "scores")
+    judged = rows(list(files["judged"]), "scores")
+    sheet = next((read_scores(Path(path)) for path in files["score_sheet"]), None)
     columns = ["suite", "point", "document", "cas", "string_match", "human"]
     pairs = [row | {"human": score.human} for score, row in matched_scores(judged, sheet or [])]
     scored = pd.DataFrame(pairs, columns=columns).astype(dict.fromkeys(columns[3:], float))
     points = list(dict.fromkeys((row["suite"], row["point"]) for row in judged)) if sheet is not None else []
-    found = [
+    of_points = [
         _human_row(suite, point, scored[(scored["suite"] == suite) & (scored["point"] == point)], config)
         for suite, point in points
     ]
-    frame = pd.DataFrame([*found, _human_row(ALL, ALL, scored, config)])
+    frame = pd.DataFrame([*of_points, _human_row(ALL, ALL, scored, config)])
     frame.insert(0, "sheet", sheet is not None)
-    shows = {"point": point_in_words(config), "n_scored": plain_if("sheet", "n_scored", NO_SCORES)}
     n_documents = len({row["document"] for row in judged})
-    return build_table("human", frame, config, n_documents, f"config seed {config.seed}", shows=shows)
+    remark = "" if sheet is not None else f" ({NO_SCORES} yet)"
+    return framed(frame, n_documents, f"config seed {config.seed}", scored=remark)
 
 
 def _human_row(suite: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
@@ -157,17 +178,3 @@ def _correlation(moments: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         # Sums of equal numbers leave a rounding error, no variance.
         return np.where(spread > 1e-9 * n**4, (n * xy - x * y) / np.sqrt(spread), np.nan)
-
-
-def _labels(files: Mapping[str, Sequence[str]], config: schema.Config) -> Table:
-    uncorrected = {split: read(files[f"{split}_uncorrected"], "labels") for split in SPLITS}
-    corrected = {split: read(path, "labels") for split, path in zip(SPLITS, files["labels"], strict=True)}
-    sheet = next((read_corrections(Path(path)) for path in files["label_sheet"]), None)
-    return labels(uncorrected, corrected, sheet, config)
-
-
-def _human(files: Mapping[str, Sequence[str]], config: schema.Config) -> Table:
-    return human(files["judged"], next((read_scores(Path(path)) for path in files["score_sheet"]), None), config)
-
-
-MAKERS = {"labels": _labels, "human": _human}

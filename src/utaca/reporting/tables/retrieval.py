@@ -28,11 +28,9 @@ from utaca.layout import Layout
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import check_source, read, rows
-from utaca.reporting import render, statistics
-from utaca.reporting.points import point_in_words
-from utaca.reporting.registry import Files
-from utaca.reporting.statistics import Estimate
-from utaca.reporting.tables import Row, Table, build_table, spread
+from utaca.reporting import statistics
+from utaca.reporting.registry import Files, table
+from utaca.reporting.table import Row, framed, spread
 from utaca.settings import schema
 
 NEIGHBOURS = 1
@@ -40,23 +38,17 @@ NEIGHBOURS = 1
 NO_EVIDENCE, NOT_SAID, IN_VIEW = "n_no_evidence", "n_not_said", "n_in_view"
 """Why a fact is left out: where it is stated is not known, the answer has no sentence on it, it needs no retrieval."""
 FIXED = "infllm"
-COLUMNS = (
-    *("point", "adaptive", "k", "layer", "best", "n_facts", "chance_pct", "recall_pct", "recall_pct_low"),
-    *("recall_pct_high", "n_recalled", "cas_recalled_pct", "cas_recalled_pct_low", "cas_recalled_pct_high"),
-    *("n_missed", "cas_missed_pct", "cas_missed_pct_low", "cas_missed_pct_high"),
-)
-"""Of :func:`by_layer`."""
-_PURPOSES = ("generation", "sweep", "methods", "budgets")
+_SECTIONS = ("test", "sweep", "methods", "budgets")
 _BATCH = 1024
 
 
-def shown(config: schema.Config) -> dict[str, schema.Point]:
+def shown(config: schema.Config) -> dict[str, schema.Operating]:
     """The points decoded from block memory on the test split, by label: fixed budgets, the smallest first, then others.
 
-    Those of suites that repeat a point with every detector seed are left out.
+    Those that show every detector seed by itself are left out.
     """
-    known = {point.label: point for suite in config.suites.values() for point in suite.points if point.in_blocks}
-    labels = [label for label in config.shown("test", *_PURPOSES) if label in known]
+    known = {label: point for label, point in config.operating.items() if point.in_blocks}
+    labels = [label for label in config.shown("test", *_SECTIONS) if label in known]
     labels.sort(key=lambda label: known[label].budget if known[label].method == FIXED else math.inf)
     return {label: known[label] for label in labels}
 
@@ -234,114 +226,84 @@ def _selected(path: str | Path, wanted: Sequence[int], length: int) -> Iterator[
             start += len(batch)
 
 
-# Figures
+# The table
 
 
 @dataclass(frozen=True)
 class Recall:
     """The facts of a point that count, in arrays: ``document`` [n] are columns of ``counts`` [resamples, documents]."""
 
-    label: str
     document: np.ndarray
     recalled: np.ndarray  # [n, layers]
     cas: np.ndarray
     chance: np.ndarray
-    aside: Counter[str]
     counts: np.ndarray
 
-    @property
-    def best(self) -> int | None:
-        """The layer, from 0, that recalls most facts, the first of several; None where no fact counts."""
-        return int(self.recalled.sum(0).argmax()) if len(self.recalled) else None
-
-    def mean(self, values: np.ndarray, of: np.ndarray | None = None) -> Estimate:
-        """Mean of ``values`` [n] over the facts, or over those ``of`` [n] that are true, with its interval."""
-        chosen = np.ones(len(values), dtype=bool) if of is None else of
-        return statistics.mean_interval(values[chosen], self.document[chosen], self.counts)
-
-    def of(self, points: Mapping[str, schema.Point]) -> Row:
-        """What names the point, of those of :func:`shown`."""
-        point = points[self.label]
-        return {"point": self.label, "adaptive": point.method != FIXED, "k": point.budget}
-
-    def given(self, row: Row, layer: int | None) -> None:
-        """Put recall of a layer, and CAS where it recalled a fact and where not, into a row; NaN without a layer."""
-        judged = ~np.isnan(self.cas)
-        recalled = judged if layer is None else self.recalled[:, layer]
-        spread(row, "recall_pct", self.mean(recalled.astype(float)), 100)
-        for name, own in (("recalled", recalled), ("missed", ~recalled)):
-            row[f"n_{name}"] = int(own.sum())
-            spread(row, f"cas_{name}_pct", self.mean(self.cas, own & judged), 100)
-
-
-def recalls(found: Sequence[Fact], config: schema.Config) -> list[Recall]:
-    """The facts of every point, in the order of :func:`shown`."""
-    documents = {name: number for number, name in enumerate(sorted({fact.document for fact in found}))}
-    counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "test")
-    by_point: dict[str, list[Fact]] = {label: [] for label in shown(config)}
-    for fact in found:
-        by_point[fact.point].append(fact)
-    recalled = []
-    for label, own in by_point.items():
-        counted = [fact for fact in own if not fact.aside]
-        recalled.append(
-            Recall(
-                label,
-                np.array([documents[fact.document] for fact in counted], dtype=np.int64),
-                np.array([fact.recalled for fact in counted], dtype=bool) if counted else np.zeros((0, 0), dtype=bool),
-                np.array([fact.cas for fact in counted], dtype=np.float64),
-                np.array([fact.chance for fact in counted], dtype=np.float64),
-                Counter(fact.aside for fact in own),
-                counts,
-            )
+    @classmethod
+    def of(cls, found: Sequence[Fact], documents: Sequence[str], counts: np.ndarray) -> Recall:
+        """The facts ``found`` that count; ``documents`` are those of ``counts``."""
+        counted = [fact for fact in found if not fact.aside]
+        return cls(
+            np.array([documents.index(fact.document) for fact in counted], dtype=np.int64),
+            np.array([fact.recalled for fact in counted], dtype=bool) if counted else np.zeros((0, 0), dtype=bool),
+            np.array([fact.cas for fact in counted], dtype=np.float64),
+            np.array([fact.chance for fact in counted], dtype=np.float64),
+            counts,
         )
-    return recalled
+
+    def put(self, row: Row, column: str, values: np.ndarray, chosen: np.ndarray | None = None) -> None:
+        """Put the mean of ``values`` [n] over the facts, or the ``chosen`` [n], into a row, with its interval."""
+        chosen = np.ones(len(values), dtype=bool) if chosen is None else chosen
+        spread(row, column, statistics.mean_interval(values[chosen], self.document[chosen], self.counts), 100)
 
 
-def by_layer(found: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
-    """Recall and CAS given recall by point and layer, counted from 1; ``best`` marks the best layer of a point."""
-    points, table = shown(config), []
-    for recall in recalls(found, config):
-        for layer in range(recall.recalled.shape[1]):
-            row = recall.of(points) | {
-                "layer": layer + 1,
-                "best": layer == recall.best,
-                "n_facts": len(recall.recalled),
-                "chance_pct": 100 * recall.mean(recall.chance).value,
-            }
-            recall.given(row, layer)
-            table.append(row)
-    return pd.DataFrame(table, columns=list(COLUMNS))
+@table(
+    theme="generation",
+    files="test_documents test_answers test_scores test_traces tokenizer",
+    when="fixed",
+    role="judge",
+    columns="""point n_facts best_layer recall_pct mean_recall_pct any_recall_pct chance_pct cas_recalled_pct
+        cas_missed_pct +n_recalled +n_missed +n_asked +n_no_evidence +n_not_said +n_in_view +n_failed_judgements""",
+)
+def retrieval(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Recall of the gold block.
+
+    Whether retrieval finds the block that states a fact, on the test split. A layer recalls a fact where the step that
+    begins its value in the answer retrieves there a block that holds tokens of the value in the document, or a block
+    beside one. The best layer, counted from 1, is the one that recalls most of these same facts; by chance: as many
+    blocks drawn at random. CAS is the judge's, of the facts that the best layer recalled and of those that it did not.
+
+    Left out of recall are facts of which it is not known where the document states them, facts that the answer has no
+    sentence on, and facts in view anyway: a whole statement of the value is among the initial tokens or in the window.
+    A point with an adaptive budget counts with the blocks of the accepted pass.
+    """
+    return recall(facts(files, prompts(config), config), config)
 
 
-def retrieval(found: Sequence[Fact], config: schema.Config) -> Table:
+def recall(found: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
     """Recall of the gold block and CAS given recall, a row a point."""
-    points, table = shown(config), []
-    for recall in recalls(found, config):
-        best, every = recall.best, recall.recalled
-        row = recall.of(points) | {
-            "n_documents": recall.counts.shape[1],
-            "n_asked": recall.aside.total(),
-            **{why: recall.aside[why] for why in (NO_EVIDENCE, NOT_SAID, IN_VIEW)},
-            "n_facts": len(every),
-            "n_failed_judgements": int(np.isnan(recall.cas).sum()),
-            "layers": every.shape[1],
-            "best_layer": None if best is None else best + 1,
-            "chance_pct": 100 * recall.mean(recall.chance).value,
-        }
-        recall.given(row, best)
-        spread(row, "mean_recall_pct", recall.mean(every.sum(1) / max(1, every.shape[1])), 100)
-        spread(row, "any_recall_pct", recall.mean(every.any(1).astype(float)), 100)
-        table.append(row)
-    frame = pd.DataFrame(table).astype({"best_layer": "Int64"})
-    n_documents = int(frame["n_documents"].max())
-    return build_table(
-        "retrieval", frame, config, n_documents, shows={"point": point_in_words(config), "best_layer": _layer}
-    )
-
-
-def _layer(row: Mapping[str, Any]) -> str:
-    return render.MISSING if pd.isna(row["best_layer"]) else str(row["best_layer"])
-
-
-MAKERS = {"retrieval": lambda files, config: retrieval(facts(files, prompts(config), config), config)}
+    documents = sorted({fact.document for fact in found})
+    counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "test")
+    points = []
+    for label, point in shown(config).items():
+        asked = [fact for fact in found if fact.point == label]
+        of, aside = Recall.of(asked, documents, counts), Counter(fact.aside for fact in asked)
+        n, layers = of.recalled.shape
+        best = int(of.recalled.sum(0).argmax()) if n else None
+        judged = ~np.isnan(of.cas)
+        recalled = judged if best is None else of.recalled[:, best]
+        row: Row = {"point": label, "adaptive": point.method != FIXED, "k": point.budget}
+        row |= {"n_documents": len(documents), "n_asked": len(asked)}
+        row |= {why: aside[why] for why in (NO_EVIDENCE, NOT_SAID, IN_VIEW)}
+        row |= {"n_facts": n, "n_failed_judgements": int((~judged).sum()), "layers": layers}
+        row["best_layer"] = None if best is None else best + 1
+        of.put(row, "chance_pct", of.chance)
+        del row["chance_pct_low"], row["chance_pct_high"]
+        of.put(row, "recall_pct", recalled.astype(float))
+        for name, chosen in (("recalled", recalled), ("missed", ~recalled)):
+            row[f"n_{name}"] = int(chosen.sum())
+            of.put(row, f"cas_{name}_pct", of.cas, chosen & judged)
+        of.put(row, "mean_recall_pct", of.recalled.sum(1) / max(1, layers))
+        of.put(row, "any_recall_pct", of.recalled.any(1).astype(float))
+        points.append(row)
+    return framed(pd.DataFrame(points).astype({"best_layer": "Int64"}), len(documents))

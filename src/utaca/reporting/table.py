@@ -1,0 +1,238 @@
+"""Tables as people see them, and their files: CSV (all figures, unrounded), Markdown and LaTeX.
+
+In the CSV files ``*_pct`` are percentages, ``*_low`` and ``*_high`` the limits of the 95 % interval, ``*_sd`` the
+standard deviation over detector seeds, ``paper_*`` the paper's figures; tokens, seconds and GiB as named.
+``columns.yaml`` beside this module says of each column that people see what it is called, its decimals, whether its
+interval is shown with it, and what it means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from utaca.records import atomic_path
+from utaca.reporting import paper, render
+from utaca.reporting.points import fragment, label_in_words, of_label
+from utaca.reporting.registry import ENTRIES, Entry, Files
+from utaca.reporting.statistics import Estimate
+from utaca.reporting.words import endpoint_in_words, intervals_in_words, run_in_words, seeds_in_words
+from utaca.settings import schema
+
+NOT_RUN = "not run"
+VIEWER = "../traces"
+"""Where the pages of the trace viewer lie, from a table."""
+NAN = float("nan")
+
+Row = dict[str, Any]
+
+
+# What a maker makes
+
+
+def framed(rows: Sequence[Row] | pd.DataFrame, n_documents: int = 0, seeds: str = "", **words: object) -> pd.DataFrame:
+    """The frame of a table, over ``n_documents`` and ``seeds``, those of the config where not named.
+
+    ``words`` fill in its caption and notes; ``reader`` is the paper's reader whose figures stand beside, ``lead``
+    stands before the table.
+    """
+    frame = pd.DataFrame(rows)
+    frame.attrs = {"n_documents": n_documents, "seeds": seeds, **words}
+    return frame
+
+
+def spread(row: Row, column: str, estimate: Estimate, factor: float = 1) -> None:
+    """Put a figure and the limits of its interval into a row, times ``factor``."""
+    row[column] = factor * estimate.value
+    row[f"{column}_low"], row[f"{column}_high"] = factor * estimate.low, factor * estimate.high
+
+
+# Columns and cells
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as people see it (``columns.yaml``): ``cell`` names one of :data:`CELLS`, "": text or a number."""
+
+    title: str
+    meaning: str = ""
+    digits: int | None = None
+    interval: bool = True
+    cell: str = ""
+    folded: bool = False
+
+    def show(self, row: Mapping[str, Any], name: str, config: schema.Config) -> str:
+        """The cell of a row."""
+        if self.cell:
+            return CELLS[self.cell](row, name, config)
+        if self.digits is None:
+            return render.text(row[name])
+        return render.figure(row, name, self.digits) if self.interval else render.number(row[name], self.digits)
+
+
+@cache
+def columns() -> dict[str, Column]:
+    """Every column by its name in the CSV files; "*" stands for a number, "{}" in its title for that number."""
+    text = (files(__package__) / "columns.yaml").read_text(encoding="utf-8")
+    return {name: Column(**about) for name, about in yaml.safe_load(text).items()}
+
+
+def columns_of(entry: Entry) -> dict[str, Column]:
+    """The columns that an entry declares, by name; "*" stands for a number."""
+    names = {declared.removeprefix("+"): declared.startswith("+") for declared in entry.columns}
+    return {
+        name: replace(columns().get(name, Column(name)), folded=folded, **entry.other.get(name, {}))
+        for name, folded in names.items()
+    }
+
+
+def _numbered(columns: Mapping[str, Column], frame: pd.DataFrame) -> Iterator[tuple[str, Column]]:
+    """Columns by their names in the frame, with their numbers."""
+    for name, column in columns.items():
+        pattern = re.compile(name.replace("*", r"(\d+)"))
+        for numbered in filter(pattern.fullmatch, frame.columns) if "*" in name else ():
+            yield numbered, replace(column, title=column.title.format(*pattern.fullmatch(numbered).groups()))
+        if "*" not in name:
+            yield name, column
+
+
+def _answer(row: Mapping[str, Any], name: str, _: schema.Config) -> str:
+    scores = ", ".join(render.number(row[f"{name}_{score}"], 2) for score in ("cas", "string_match"))
+    return f"{row[f'{name}_prediction']} ({scores})"
+
+
+def _change(row: Mapping[str, Any], name: str, _: schema.Config) -> str:
+    before, after = (render.number(row[f"{name}_{when}"], 1) for when in ("before", "after"))
+    return render.MISSING if before == after == render.MISSING else f"{before} → {after}"
+
+
+def _linked(row: Mapping[str, Any], name: str, config: schema.Config) -> str:
+    point = of_label(row["point"], config)
+    if point is None or point.retriever not in schema.BLOCK_METHODS:
+        return row[name]
+    return f"[{row[name]}]({VIEWER}/test.html{fragment(row[name], row['point'])})"
+
+
+CELLS: dict[str, Callable[[Mapping[str, Any], str, schema.Config], str]] = {
+    "answer": _answer,
+    "change": _change,
+    "dagger": lambda row, name, _: ("†" if row["paper_excluded"] else "") + render.number(row[name], 2),
+    "endpoint": lambda row, _, config: endpoint_in_words(getattr(config, row["role"])),
+    "found": lambda row, name, _: str(row[name]) if row["found"] else render.MISSING,
+    "linked": _linked,
+    "point": lambda row, name, config: label_in_words(row[name], config),
+    "ran": lambda row, name, _: row[name] if row["run"] else f"{row[name]} ({NOT_RUN})",
+    "rank": lambda row, name, _: "> 10" if pd.isna(row[name]) else f"{row[name]:.0f}",
+    "token": lambda row, name, _: f"“{row[name]}”" if row[name] else render.MISSING,
+}
+"""Cells that are neither text nor a number: an answer with its scores, a figure before and after, a figure of the paper
+that leaves samples out, an endpoint, what a case has, a document that the trace viewer shows, an operating point by its
+label, a detector that may not have been run, a rank among the best ten tokens, a token with its spaces."""
+
+
+# A table with its texts
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: ``frame`` holds the figures, ``columns`` what people are shown of them, by column of the frame.
+
+    ``lead`` stands before it, ``caption`` after it, ``notes`` where all columns are; their lines are paragraphs.
+    """
+
+    name: str
+    title: str
+    caption: str
+    frame: pd.DataFrame
+    columns: Mapping[str, Column]
+    config: schema.Config
+    lead: str = ""
+    notes: str = ""
+
+    @classmethod
+    def of(cls, name: str, frame: pd.DataFrame, config: schema.Config) -> Table:
+        """The table that the frame of a maker is; columns that are empty in every row are left out."""
+        entry, words = ENTRIES[name], {"reader": paper.LLAMA, "run": config.run, **frame.attrs}
+        rows = frame.to_dict("records")
+        shown = {
+            name: column
+            for name, column in _numbered(columns_of(entry), frame)
+            if not rows or any(column.show(row, name, config) not in ("", render.MISSING) for row in rows)
+        }
+        caption = _filled(entry.caption, words)
+        if any(name.startswith("paper_") for name in shown):
+            same = "same reader model, other data" if words["reader"] == config.reader.name else "other model and data"
+            caption += f" Paper: its figure with {paper.NAMES[words['reader']]}, {same}."
+        if entry.role:
+            seeds = words["seeds"] or seeds_in_words(config)
+            caption += f"\n{run_in_words(config, entry.role)}; {words['n_documents']} documents; {seeds}; "
+            caption += intervals_in_words(config)
+        notes = "\n".join(_filled(line, words) for line in entry.notes.splitlines())
+        return cls(name, entry.title, caption, frame, shown, config, words.get("lead", ""), notes)
+
+    def cells(self, *, folded: bool = True) -> tuple[list[str], list[list[str]]]:
+        """Titles and rows as text, with or without the columns that are folded."""
+        shown = {name: column for name, column in self.columns.items() if folded or not column.folded}
+        rows = [
+            [column.show(row, name, self.config) for name, column in shown.items()]
+            for row in self.frame.to_dict("records")
+        ]
+        return [column.title for column in shown.values()], rows
+
+
+def _filled(text: str, words: Mapping[str, Any]) -> str:
+    return " ".join(text.format(**words).split())
+
+
+def make(name: str, inputs: Files, config: schema.Config, folder: str | Path) -> None:
+    """Make a table or figure from ``inputs`` and leave its files in ``folder``."""
+    entry = ENTRIES[name]
+    function = getattr(import_module(f"{__package__}.{entry.module}"), entry.function)
+    if entry.kind == "table":
+        frame = function(inputs, config, *([name] if name != entry.function else []))
+        save(Table.of(name, frame, config), folder)
+    else:
+        ((path,),) = inputs.values()
+        frame = read_frame(path)
+        _write(Path(folder) / f"{name}.csv", _csv(frame))
+        function(frame, folder, config)
+
+
+def save(table: Table, directory: str | Path) -> list[Path]:
+    """Write ``{name}.csv``, ``.md`` and ``.tex`` into a folder."""
+    header, rows = table.cells(folded=False)
+    whole = (*table.cells(), table.notes) if any(column.folded for column in table.columns.values()) else None
+    texts = {
+        "csv": _csv(table.frame),
+        "md": render.markdown(table.title, table.caption, header, rows, lead=table.lead, whole=whole),
+        "tex": render.latex(table.name, table.caption, header, rows),
+    }
+    paths = [Path(directory) / f"{table.name}.{extension}" for extension in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        _write(path, text)
+    return paths
+
+
+def read_frame(path: str | Path) -> pd.DataFrame:
+    """A table's CSV as :func:`save` left it; texts are empty where they were."""
+    # Empty in every row, they would be taken for numbers.
+    frame = pd.read_csv(path, dtype={"note": object, "over": object})
+    return frame.fillna({column: "" for column in frame.select_dtypes(exclude=["number", "bool"])})
+
+
+def _csv(frame: pd.DataFrame) -> str:
+    return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_path(path) as scratch:
+        scratch.write_text(text, encoding="utf-8")

@@ -1,0 +1,333 @@
+"""Tables of uncertainty detection on the fixed compact-budget traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from utaca.biographies.evidence import original
+from utaca.detection.training.metrics import calibration_error, caught, detection_metrics
+from utaca.errors import UserError
+from utaca.records import check_source, read
+from utaca.records.schemas import CORRECT, HALLUCINATED
+from utaca.reporting import paper, statistics
+from utaca.reporting.points import CAS, MTOKENS, points_shown
+from utaca.reporting.registry import Files, table
+from utaca.reporting.statistics import Draws, Estimate
+from utaca.reporting.table import NAN, NOT_RUN, Row, framed, spread
+from utaca.settings import schema
+
+DETECTORS = {
+    "top10_std": "Top-10 Std",
+    "logit_margin": "Logit Margin",
+    "evidential_mass": "Evidential Mass",
+    "evidential": "Evidential",
+    "utaca": "UT-ACA",
+    "two_way": "UT-ACA, two-way",
+}
+"""The paper's rows; others go by the name of their variant."""
+COMPARED = {"auroc": ("auroc", 1), "balanced_accuracy": ("balanced_accuracy_pct", 100)}
+"""Metrics by which detectors are held against each other: their columns and factors."""
+_VALUES = "Values: the tokens of values alone, without those of the template that every answer has."
+_PERCENT = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
+_PLAIN = ("auroc", "auprc", "ece")
+
+
+class Run(NamedTuple):
+    """A detector of one seed on the tokens of :class:`Detections`."""
+
+    uncertain: np.ndarray  # [n] bool
+    score: np.ndarray  # [n]
+    p: np.ndarray | None  # [n] probability of the uncertain class
+
+
+@dataclass(frozen=True)
+class Detections:
+    """Verdicts of all detectors on the same tokens; a name has a run a seed."""
+
+    documents: tuple[str, ...]
+    document: np.ndarray  # [n], place among the documents
+    label: np.ndarray  # [n], -1 where the labeller failed
+    value: np.ndarray  # [n] bool: a token of a value, not of the template
+    needed: np.ndarray | None  # [n] bool: an expansion changes the token; None where it was not tried
+    runs: dict[str, list[Run]]
+
+    @cached_property
+    def values(self) -> Detections:
+        """The verdicts on tokens of values."""
+        chosen = self.value
+        runs = {
+            name: [Run(*(None if x is None else x[chosen] for x in run)) for run in each]
+            for name, each in self.runs.items()
+        }
+        needed = None if self.needed is None else self.needed[chosen]
+        return Detections(self.documents, self.document[chosen], self.label[chosen], chosen[chosen], needed, runs)
+
+    @property
+    def names(self) -> list[str]:
+        """The paper's detectors, be they in the file or not, then the others."""
+        return list(dict.fromkeys([*DETECTORS, *self.runs]))
+
+    @property
+    def seeds(self) -> str:
+        """How many seeds the detectors have."""
+        return f"{max(map(len, self.runs.values()))} detector seeds"
+
+
+def title(name: str) -> str:
+    """How a detector's row is called."""
+    base = name.removesuffix("_youden")
+    return DETECTORS.get(base, base) + (", thresholded" if base != name else "")
+
+
+def load(path: str | Path) -> Detections:
+    """Read a file of schema "detections"; :class:`UserError` where it is empty or detectors saw different tokens."""
+    data = read(path, "detections").to_pandas()
+    if data.empty:
+        raise UserError(f"{path} holds no verdicts; make it again with at least one test document")
+    data["label"] = data["label"].fillna(-1).astype(int)
+    identity = ["document", "budget", "step", "label", "value"]
+    runs: dict[str, list[Run]] = {}
+    first: pd.DataFrame | None = None
+    for (name, seed), rows in data.groupby(["detector", "seed"], sort=False):
+        rows = rows.sort_values(["document", "budget", "step"], kind="stable").reset_index(drop=True)
+        first = rows if first is None else first
+        if not rows[identity].equals(first[identity]):
+            raise UserError(f"{path} has verdicts of {name}, seed {seed}, on other tokens; remove it, make it again")
+        p = (rows["p_hallucinated"] + rows["p_unknown"]).to_numpy(dtype=np.float64)
+        run = Run(rows["uncertain"].to_numpy(bool), rows["score"].to_numpy(), None if np.isnan(p).any() else p)
+        runs.setdefault(str(name), []).append(run)
+    assert first is not None
+    # A biography's documents with more and less of its evidence are resampled together.
+    people = first["document"].map(original)
+    documents = tuple(sorted(people.unique()))
+    needed = None if first["needed"].isna().any() else first["needed"].to_numpy(bool)
+    document = np.searchsorted(np.asarray(documents, dtype=object), people.to_numpy(dtype=object))
+    value = first["value"].to_numpy(bool)
+    return Detections(documents, document, first["label"].to_numpy(), value, needed, runs)
+
+
+def loaded(files: Files, split: str = "") -> Detections:
+    """The verdicts on a split's fixed traces, ``split`` being "" or "validation_"; raises :class:`UserError` too where
+    they were made from other files than the run's."""
+    (path,) = files[f"{split}detections"]
+    check_source(path, files[f"{split}detected_from"])
+    return load(path)
+
+
+@table(
+    theme="detection",
+    files="detections detected_from",
+    role="labeller",
+    columns="""detector macc_pct recall_n_pct recall_p_pct +balanced_accuracy_pct auroc +auprc +f1_n_pct +ece
+        +share_uncertain_pct value_auroc +value_balanced_accuracy_pct +value_recall_n_pct +value_recall_p_pct
+        +n_value_tokens +auroc_difference +auroc_p_holm +balanced_accuracy_pct_difference
+        +balanced_accuracy_pct_p_holm +n_tokens +n_documents +n_failed_labels paper_macc_pct paper_recall_n_pct
+        paper_recall_p_pct""",
+    other={"detector": {"cell": "ran"}},
+)
+def detection(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Uncertainty detection.
+
+    Token-level uncertainty detection on the fixed compact-budget traces of the test split; hallucinated and unknown
+    tokens are uncertain (N), correct ones certain (P); mAcc is accuracy over tokens; thresholds were fixed on
+    validation, by balanced accuracy (baselines, evidential, thresholded); figures are means over seeds. {values}
+
+    ECE is of p_N, in ten bins, ± its standard deviation over seeds. Minus row: {main}'s figure minus the row's, paired
+    by document; p is adjusted by Holm over the rows of the column.
+    """
+    data = loaded(files)
+    draws = Draws.of(len(data.documents), config, "detection")
+    found = {name: figures(data, name, draws) for name in data.names}
+    main, drawn_main = found[config.detector]
+    rows = []
+    for name, (row, resampled) in found.items():
+        reference = paper.tables().detection.get(name, paper.Detection(NAN, NAN, NAN))
+        for metric, (column, factor) in COMPARED.items():
+            difference, row[f"{column}_p"] = Estimate(NAN), NAN
+            if resampled and name != config.detector:
+                drawn = factor * (drawn_main[metric] - resampled[metric])
+                difference = statistics.interval(main[column] - row[column], drawn)
+                row[f"{column}_p"] = statistics.p_value(drawn)
+            spread(row, f"{column}_difference", difference)
+        rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
+    for column, _ in COMPARED.values():
+        statistics.adjust(rows, f"{column}_p")
+    return framed(rows, len(data.documents), data.seeds, main=title(config.detector), values=_VALUES)
+
+
+@table(
+    theme="detection",
+    files="detections detected_from test_answers test_scores",
+    role="labeller",
+    columns="""margin embedding lstm +detector macc_pct +recall_n_pct +recall_p_pct +balanced_accuracy_pct auroc
+        value_auroc +value_balanced_accuracy_pct +value_recall_n_pct +value_recall_p_pct +n_value_tokens mtokens
+        cas_pct +generation_seeds paper_macc_pct paper_cas_pct""",
+)
+def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Component ablation.
+
+    Component ablation of the detector on the fixed compact-budget traces of the test split, all else as in {main};
+    figures are means over seeds. {values} {trigger}
+    """
+    data, main = loaded(files), config.detectors[config.detector]
+    draws = Draws.of(len(data.documents), config, "detection")
+    found = points_shown(files, config, "test") if files["test_answers"] else []
+    adaptive = [point for point in found if point.key[0] == "utaca"]
+    # CAS is that of the operating point under which most variants answer.
+    keys = [point.key for point in adaptive]
+    key = max(keys, key=keys.count, default=None)
+    answered = {point.detector: point for point in adaptive if point.key == key}
+    rows = []
+    for (margin, embedding, lstm), reference in paper.tables().ablation.items():
+        wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
+        name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
+        row = {"margin": margin, "embedding": embedding, "lstm": lstm} | figures(data, name, draws)[0]
+        row |= {"detector": title(name) or NOT_RUN, "mtokens": NAN, "generation_seeds": 0}
+        spread(row, "cas_pct", Estimate(NAN))
+        if point := answered.get(name):
+            row |= {"mtokens": point.ratio(*MTOKENS), "generation_seeds": len(point.seeds)}
+            spread(row, "cas_pct", point.estimate(*CAS, Draws.of(len(point.documents), config, "test")), 100)
+        rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
+    trigger = ""
+    if key:
+        trigger = f"mTokens and CAS: as the trigger of K_max={key[1]}, {key[2].capitalize()}, where it was run as one."
+    words = {"main": title(config.detector), "trigger": trigger, "values": _VALUES}
+    return framed(rows, len(data.documents), data.seeds, **words)
+
+
+@table(
+    name="triggers_validation",
+    title="Detectors as triggers, validation set",
+    files="validation_detections validation_detected_from",
+)
+@table(
+    theme="detection",
+    files="detections detected_from",
+    when="expanded",
+    role="labeller",
+    columns="detector expansions_pct caught_pct caught_at_rate_pct auroc value_auroc n_tokens n_needed",
+)
+def triggers(files: Files, config: schema.Config, name: str = "triggers") -> pd.DataFrame:
+    """Detectors as triggers.
+
+    Detectors as triggers on the fixed compact-budget traces of the {split} split: an expansion to {expanded} blocks
+    changes a token or not, whatever its label. Token agreement expands exactly where it does. Caught: share of these
+    tokens that a detector's decision expands; at token agreement's rate: among as many tokens as it expands, those of
+    the largest scores; AUROC: of the score for these tokens; ± is the standard deviation over seeds. {values}
+    """
+    split = "validation" if name == "triggers_validation" else "test"
+    data = loaded(files, "validation_" if split == "validation" else "")
+    needed = data.needed
+    if needed is None:
+        raise UserError("the detections do not tell which tokens an expansion changes; set trajectories.expanded")
+    draws = Draws.of(len(data.documents), config, "triggers")
+    agreement: Row = {"detector": "Token agreement", "run": True, "seeds": 0}
+    agreement |= {"expansions_pct": 100 * float(needed.mean()), "caught_pct": 100.0, "caught_at_rate_pct": 100.0}
+    rows = [agreement | {"auroc": 1.0, "value_auroc": 1.0}]
+    for name in data.names:
+        if not (runs := data.runs.get(name)):
+            continue
+        row, of_runs = (
+            _about(data, name),
+            {
+                "expansions_pct": [100 * float(run.uncertain.mean()) for run in runs],
+                "caught_pct": [100 * float(run.uncertain[needed].mean()) if needed.any() else NAN for run in runs],
+                "caught_at_rate_pct": [100 * caught(run.score, needed) for run in runs],
+                "auroc": [_auroc_of_needed(run, needed) for run in runs],
+                "value_auroc": [_auroc_of_needed(run, data.values.needed) for run in data.values.runs[name]],
+            },
+        )
+        for column, values in of_runs.items():
+            row[column], row[f"{column}_sd"] = statistics.mean_sd(values)
+        whole, *hits = (
+            np.bincount(data.document[chosen], minlength=len(data.documents)).astype(np.float64)
+            for chosen in (needed, *(needed & run.uncertain for run in runs))
+        )
+        drawn = draws.mean(name, [statistics.ratio(each, whole, draws.documents) for each in hits])
+        spread(row, "caught_pct", statistics.interval(row["caught_pct"], 100 * drawn))
+        rows.append(row)
+    frame = pd.DataFrame(rows).assign(n_tokens=len(needed), n_needed=int(needed.sum()))
+    words = {"split": split, "expanded": config.trajectories.expanded, "values": _VALUES}
+    return framed(frame, len(data.documents), data.seeds, **words)
+
+
+def _auroc_of_needed(run: Run, needed: np.ndarray | None) -> float:
+    """AUROC of a detector's score for the tokens that an expansion changes; NaN where there is none, or no other."""
+    assert needed is not None
+    return detection_metrics(run.uncertain, np.where(needed, HALLUCINATED, CORRECT), run.score)["auroc"]
+
+
+def _about(data: Detections, name: str) -> Row:
+    runs = data.runs.get(name, [])
+    return {"detector": title(name), "run": bool(runs), "seeds": len(runs)}
+
+
+def figures(data: Detections, name: str, draws: Draws) -> tuple[Row, dict[str, np.ndarray]]:
+    """A detector's figures, means over seeds with interval and spread, of all tokens and (``value_*``) of values alone.
+
+    Gives too what :func:`measured` resamples. Tokens without a label are counted and left out of the figures.
+    """
+    (metrics, resampled), on_values = measured(data, name, draws), measured(data.values, name, draws)
+    row = _about(data, name) | summary(metrics, resampled)
+    row |= {f"value_{column}": x for column, x in summary(*on_values).items()}
+    ran = bool(metrics)
+    return row | {
+        "n_value_tokens": on_values[0][0]["n_tokens"] if ran else 0,
+        "n_tokens": ran * int((data.label >= 0).sum()),
+        "n_documents": ran * len(data.documents),
+        "n_failed_labels": ran * int((data.label < 0).sum()),
+    }, resampled
+
+
+def measured(data: Detections, name: str, draws: Draws) -> tuple[list[dict[str, float | int]], dict[str, np.ndarray]]:
+    """All metrics of each run of a detector, calibration included, and most under every resample of documents and seeds
+    [count]; nothing where it was not run."""
+    runs = data.runs.get(name, [])
+    metrics = [
+        detection_metrics(run.uncertain, data.label, run.score)
+        | {"ece": NAN if run.p is None else calibration_error(run.p, data.label)}
+        for run in runs
+    ]
+    drawn = [resampled_run(data, run, draws.documents) for run in runs]
+    return metrics, {metric: draws.mean(name, [one[metric] for one in drawn]) for metric in (drawn[0] if drawn else ())}
+
+
+def summary(metrics: Sequence[Mapping[str, float]], resampled: Mapping[str, np.ndarray]) -> Row:
+    """Mean and spread of the ``metrics`` of a row's runs, with limits where they are ``resampled``."""
+    row: Row = {}
+    for metric in (*_PERCENT, *_PLAIN):
+        factor, column = (1, metric) if metric in _PLAIN else (100, f"{metric}_pct")
+        mean, sd = statistics.mean_sd([m[metric] for m in metrics]) if metrics else (NAN, NAN)
+        limits = statistics.interval(mean, resampled[metric]) if metric in resampled else Estimate(mean)
+        row[column], row[f"{column}_sd"] = factor * mean, factor * sd
+        spread(row, column, limits, factor)
+    return row
+
+
+def resampled_run(data: Detections, run: Run, counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Figures of one run under every resample of documents [count], by metric."""
+    known = data.label >= 0
+    document, negative = data.document[known], data.label[known] != CORRECT
+
+    def by_document(selected: np.ndarray) -> np.ndarray:
+        return np.bincount(document[selected], minlength=len(data.documents)).astype(np.float64)
+
+    n, p, flagged = by_document(negative), by_document(~negative), run.uncertain[known]
+    hits, alarms = by_document(flagged & negative), by_document(flagged & ~negative)
+    recall_n, recall_p = statistics.ratio(hits, n, counts), statistics.ratio(p - alarms, p, counts)
+    return {
+        "macc": statistics.ratio(hits + p - alarms, n + p, counts),
+        "recall_n": recall_n,
+        "recall_p": recall_p,
+        "balanced_accuracy": (recall_n + recall_p) / 2,
+        "f1_n": statistics.ratio(2 * hits, hits + alarms + n, counts),
+        "share_uncertain": statistics.ratio(n, n + p, counts),
+        "auroc": statistics.auroc(run.score[known], negative, document, counts),
+    }

@@ -1,0 +1,269 @@
+"""The tables of generated answers: quality over selected tokens, against InfLLM and against token agreement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from utaca.reporting import paper, statistics
+from utaca.reporting.points import (
+    CAS,
+    MTOKENS,
+    ROLLBACKS,
+    Curve,
+    Point,
+    difference,
+    name_in_words,
+    points_shown,
+    setting_in_words,
+)
+from utaca.reporting.registry import Files, table
+from utaca.reporting.statistics import Draws, Estimate
+from utaca.reporting.table import NAN, Row, framed, spread
+from utaca.settings import schema
+
+_BEYOND = (
+    "Beyond no detector: the CAS gain less that of the point which has the same K_max and policy, no detector, and the "
+    "nearest number of rollbacks: what the choice of tokens is worth, beyond their number and a question read under "
+    "K_max."
+)
+_TEXTS = {
+    "units": (
+        "mTokens is the mean of tokens selected by retrieval a generated token, in the accepted pass; CAS is the "
+        "judge's conceptual accuracy over attributes, failed judgements left out."
+    ),
+    "compared": (
+        "CAS gain: to InfLLM's CAS at equal mTokens, interpolated in log2 mTokens and clipped to the measured range; "
+        "CAS difference: to the InfLLM point nearest in mTokens; both paired by document. Gap closed: CAS gain as a "
+        "share of token agreement's at the same K_max and policy; undefined where that gains nothing, without interval "
+        "where it gains nothing in more than 5% of the resamples. Token agreement expands exactly where the token "
+        "would be another, which it learns from both passes of every token; it imitates K_max and bounds neither CAS "
+        "nor tokens."
+    ),
+    "passes": (
+        "Attended: all keys attended in the accepted pass. With all passes: those counted too whose token was not "
+        "accepted. String match is token F1. A rollback is effective where the expanded pass had other blocks than the "
+        "compact one."
+    ),
+}
+
+
+@table(name="sweep", title="Generation, sweep of budgets", when="sweep")
+@table(
+    name="validation",
+    title="Generation, validation set",
+    files="validation_answers validation_scores",
+    when="on_validation",
+)
+@table(
+    name="test",
+    theme="generation",
+    files="test_answers test_scores",
+    when="on_test",
+    role="judge",
+    columns="""method setting mtokens attended seconds_per_token cas_pct paper_mtokens paper_cas_pct gain_pct note
+        +gain_p_holm +infllm_cas_pct +gap_closed_pct beyond_pct no_detector +nearest_infllm +difference_pct
+        +n_documents +seeds +mtokens_with_tentative +string_match_pct +rollbacks_pct +effective_rollbacks_pct
+        +n_failed_judgements""",
+    other={"mtokens": {"interval": False}},
+)
+def generation(files: Files, config: schema.Config, name: str = "test") -> pd.DataFrame:
+    """Generation, long-context test set.
+
+    Generation on the {split} split. {units}
+
+    {compared} {beyond} {passes}
+    """
+    # ``difference_pct`` is to the nearest InfLLM point, ``gain_pct`` to InfLLM at equal mTokens; all intervals come
+    # from resampling documents, and detector seeds, for all points at once.
+    split, more = "validation" if name == "validation" else "test", ["sweep"] if name == "sweep" else []
+    found = points_shown(files, config, split, split, *more)
+    reported = getattr(paper.tables(), split)
+    reader = paper.reference_reader(reported, config.reader.name)
+    draws = Draws.of(len(found[0].documents), config, split)
+    rows = []
+    for point, compared in zip(found, compare(found, draws), strict=True):
+        printed = reported[reader].get(point.key) if point.in_paper else None
+        row = _row(point, draws, config) | compared
+        rows.append(row | paper.beside(printed, mtokens="mtokens", cas="cas_pct"))
+    beyond = _BEYOND if any(row["no_detector"] for row in rows) else ""
+    words = {"split": "validation" if split == "validation" else "long-context test", "beyond": beyond} | _TEXTS
+    return framed(rows, len(found[0].documents), reader=reader, **words)
+
+
+def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
+    row: Row = {"method": point.method, "setting": setting_in_words(point, config), "n_documents": len(point.documents)}
+    row |= {"point": name_in_words(point, config), "decoder": point.key[0], "budget": point.key[1]}
+    row |= {"policy": point.key[2], "detector": point.detector, "seeds": len(point.seeds)}
+    spread(row, "mtokens", point.estimate(*MTOKENS, draws))
+    row |= {
+        "attended": point.ratio("attended", "n_generated"),
+        "mtokens_with_tentative": point.ratio("selected_with_tentative", "n_generated"),
+        "attended_with_tentative": point.ratio("attended_with_tentative", "n_generated"),
+    }
+    spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
+    spread(row, "string_match_pct", point.estimate("string_match", "attributes", draws), 100)
+    return row | {
+        "rollbacks_pct": 100 * point.ratio("rollbacks", "n_generated"),
+        "effective_rollbacks_pct": 100 * point.ratio("effective_rollbacks", "n_generated"),
+        "n_judgements": int(point.sums["attributes"].sum()),
+        "n_failed_judgements": point.n_failed,
+        "seconds_per_token": point.ratio("decode_seconds", "n_generated"),
+    }
+
+
+# Against InfLLM and token agreement
+
+
+def compare(found: Sequence[Point], draws: Draws) -> list[Row]:
+    """Every point against the fixed budgets and token agreement among them; empty columns for what there is none of."""
+    fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
+    curve = Curve.of(fixed, draws) if fixed else None
+    gains = {place: gain(p, curve, draws) for place, p in enumerate(found) if curve and p.key[0] != "infllm"}
+    rows = []
+    for place, point in enumerate(found):
+        alike = [at for at, other in enumerate(found) if other is not point and other.key[1:] == point.key[1:]]
+        agreement = next((at for at in alike if found[at].imitates), None)
+        blind = [at for at in alike if found[at].key[0] == "no_detector" != point.key[0]]
+        rate = point.ratio(*ROLLBACKS)
+        nearest = min(blind, key=lambda at: abs(found[at].ratio(*ROLLBACKS) - rate), default=None)
+        row = _against_infllm(point, fixed, curve, gains.get(place), draws) | {"no_detector": ""}
+        closed, beyond = Estimate(NAN), Estimate(NAN)
+        if place in gains and agreement is not None:
+            closed = statistics.share(gains[place], gains[agreement])
+        if place in gains and nearest is not None:
+            (value, resampled), (without, resampled_without) = gains[place], gains[nearest]
+            beyond = statistics.interval(value - without, resampled - resampled_without)
+            row["no_detector"] = ", ".join(filter(None, [found[nearest].setting, found[nearest].detector]))
+        spread(row, "gap_closed_pct", closed, 100)
+        spread(row, "beyond_pct", beyond, 100)
+        rows.append(row)
+    statistics.adjust(rows, "gain_p")
+    return rows
+
+
+Gain = tuple[float, np.ndarray]
+"""CAS above InfLLM's at equal tokens, and the same in every resample [count]."""
+
+
+def gain(point: Point, curve: Curve, draws: Draws) -> Gain:
+    """CAS above the curve at the point's tokens, and the same in every resample."""
+    at_equal = curve.resampled_at(point.drawn(*MTOKENS, draws))
+    return point.ratio(*CAS) - curve.at(point.ratio(*MTOKENS)), point.drawn(*CAS, draws) - at_equal
+
+
+def _against_infllm(
+    point: Point, fixed: Sequence[Point], curve: Curve | None, gained: Gain | None, draws: Draws
+) -> Row:
+    """Columns of a point, of gain ``gained``, against the fixed budgets; empty where it is one or there is none."""
+    row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
+    to_nearest = above = Estimate(NAN)
+    if curve is not None and gained is not None:
+        tokens = point.ratio(*MTOKENS)
+        nearest = fixed[int(np.abs(curve.tokens - tokens).argmin())]
+        row["nearest_infllm"] = nearest.setting
+        to_nearest = statistics.interval(*difference(point, nearest, *CAS, draws))
+        row["infllm_cas_pct"] = 100 * curve.at(tokens)
+        above, row["gain_p"] = statistics.interval(*gained), statistics.p_value(gained[1])
+        if tokens < curve.tokens.min():
+            row["note"] = f"below InfLLM's range, clipped to {fixed[int(curve.tokens.argmin())].setting}"
+        elif tokens > curve.tokens.max():
+            row["note"] = f"above InfLLM's range, clipped to {fixed[int(curve.tokens.argmax())].setting}"
+    spread(row, "difference_pct", to_nearest, 100)
+    spread(row, "gain_pct", above, 100)
+    return row
+
+
+# The spread over detector seeds
+
+
+@table(
+    theme="generation",
+    files="test_answers test_scores",
+    when="seeds",
+    role="judge",
+    columns="""detector setting seed cas_pct mtokens +mtokens_with_tentative +rollbacks_pct +effective_rollbacks_pct
+        +nearest_infllm +difference_pct gain_pct note gap_closed_pct""",
+)
+def seeds(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Generation, spread over detector seeds.
+
+    The same operating point with detectors of different seeds. {units} {compared}
+
+    {passes}
+    """
+    found = points_shown(files, config, "test", "test", "seeds")
+    draws = Draws.of(len(found[0].documents), config, "test")
+    # Points without a detector are what the others are compared with; they have no row.
+    others = [point for point in found if not point.seeds]
+    rows: list[Row] = []
+    for point in found:
+        each = point.apart()
+        if len(each) > 1:
+            about = {"detector": point.detector, "setting": point.setting}
+            compared = compare([*others, *each], draws)[len(others) :]
+            figures = [_row(one, draws, config) | row for one, row in zip(each, compared, strict=True)]
+            for one, row in zip(each, figures, strict=True):
+                rows.append(about | {"seed": str(one.seeds[0])} | _of_seeds([row]))
+            rows.append(about | {"seed": f"mean ± sd of {len(each)}"} | _of_seeds(figures))
+    return framed(rows, len(found[0].documents), f"config seed {config.seed}", **_TEXTS)
+
+
+_SEED_FIGURES = (
+    "cas_pct", "mtokens", "mtokens_with_tentative", "rollbacks_pct", "effective_rollbacks_pct", "difference_pct",
+    "gain_pct", "gap_closed_pct",
+)  # fmt: skip
+
+
+def _of_seeds(rows: Sequence[Row]) -> Row:
+    """The figures of one seed with their intervals, or mean and standard deviation over several."""
+    one = rows[0] if len(rows) == 1 else {}
+    merged: Row = {name: one.get(name, "") for name in ("nearest_infllm", "note")}
+    for column in _SEED_FIGURES:
+        mean, sd = statistics.mean_sd([row[column] for row in rows])
+        merged |= {column: mean, **{f"{column}{end}": one.get(f"{column}{end}", NAN) for end in ("_low", "_high")}}
+        merged[f"{column}_sd"] = sd
+    return merged
+
+
+# Quality, latency, memory
+
+
+@table(
+    theme="generation",
+    files="test_answers test_scores",
+    when="on_test",
+    role="judge",
+    columns="""method setting +n_documents cas_pct +n_failed_judgements mtokens end_to_end_s +prefill_s
+        +seconds_per_token peak_gib +paper_cas_pct +paper_mtokens paper_end_to_end_s paper_peak_gib""",
+)
+def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Quality, latency, memory.
+
+    Quality, latency and memory on the long-context test split. E2E is prefill and decoding of a document; the operating
+    points share one prefill a document; times depend on the machine.
+    """
+    found = points_shown(files, config, "test")
+    reported = paper.tables().tradeoff
+    reader = paper.reference_reader(reported, config.reader.name)
+    draws = Draws.of(len(found[0].documents), config, "test")
+    rows: list[Row] = []
+    for point in found:
+        sums = point.sums
+        point = replace(point, sums=sums | {"end_to_end": sums["prefill_seconds"] + sums["decode_seconds"]})
+        printed = reported[reader].get(point.key) if point.in_paper else None
+        setting = setting_in_words(point, config)
+        row: Row = {"method": point.method, "setting": setting, "n_documents": len(point.documents)}
+        spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
+        row["n_failed_judgements"] = point.n_failed
+        row["mtokens"] = point.ratio(*MTOKENS)
+        spread(row, "end_to_end_s", point.estimate("end_to_end", "documents", draws))
+        spread(row, "prefill_s", point.estimate("prefill_seconds", "documents", draws))
+        spread(row, "seconds_per_token", point.estimate("decode_seconds", "n_generated", draws))
+        row["peak_gib"] = point.peak_gib
+        names = {"cas": "cas_pct", "mtokens": "mtokens", "end_to_end": "end_to_end_s", "memory": "peak_gib"}
+        rows.append(row | paper.beside(printed, **names))
+    return framed(rows, len(found[0].documents), reader=reader)

@@ -1,0 +1,223 @@
+"""The tables of context-management methods: under their sources' settings, and under equal nominal budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from utaca.errors import UserError
+from utaca.reporting import paper, render, statistics
+from utaca.reporting.points import CAS, METHODS, MTOKENS, Curve, Point, difference, is_main, points, setting_in_words
+from utaca.reporting.registry import Files, table
+from utaca.reporting.statistics import Draws, Estimate
+from utaca.reporting.table import NAN, NOT_RUN, Row, framed, spread
+from utaca.settings import schema
+
+if TYPE_CHECKING:
+    from utaca.methods.method import Method
+
+_FAILURES = (
+    "An answer that the machine's memory did not suffice for, or that went in a circle until its end, is scored as it "
+    "is, nothing left out."
+)
+
+
+@table(
+    theme="methods",
+    files="test_answers test_scores method_answers method_scores",
+    when="methods",
+    role="judge",
+    columns="""method setting +n_documents +prefill +read_pct +n_memory +n_incoherent mtokens attended
+        seconds_per_token cas_pct +cas_whole_pct +difference_pct +difference_p_holm +nearest_utaca +prefill_s
+        +peak_gib paper_mtokens paper_cas_pct""",
+    other={
+        "difference_pct": {
+            "title": "CAS difference to UT-ACA",
+            "meaning": "CAS less that of the UT-ACA point nearest in mTokens; paired by document.",
+        },
+        "paper_cas_pct": {"cell": "dagger"},
+    },
+)
+def methods(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Context-management methods.
+
+    Context-management methods on the long-context test split, under the settings of their sources and the paper's
+    budgets but for those that column Setting names. mTokens is the nominal budget a generated token. {failures}
+    †: the paper leaves such samples out. {remarks}
+
+    Attended are the keys really attended to, the mean over layers and heads. Document read: methods with true positions
+    read documents cut in the middle to the reader's positions, question and answer counted in. UT-ACA on another method
+    has that method's budgets, in tokens, and the detector trained on block memory. Difference: to the UT-ACA point
+    nearest in mTokens, paired by document; its p is adjusted by Holm over the table. Failures are counted over the
+    answers of every detector seed. CAS without failures leaves these answers out, as the paper does in its dagger rows.
+    """
+    from utaca.methods import METHODS as KINDS
+
+    others, blocks = others_and_blocks(files, "methods", config)
+    held_against = [point for point in blocks if is_main(point, config) and point.key[0] in ("infllm", "utaca")]
+    found = [*others, *held_against]
+    draws = Draws.of(len(found[0].documents), config, "test")
+    adaptive = [point for point in found if point.key[0] == "utaca"]
+    reported = paper.tables()
+    reader = paper.reference_reader(reported.test, config.reader.name)
+    rows = []
+    for point in found:
+        name, prefill = point.key[0], getattr(KINDS.get(point.retriever), "prefill", "linear")
+        printed = reported.methods.get(reader, {}).get(name) or reported.test[reader].get(point.key)
+        printed = printed if point.in_paper else None
+        reference = paper.beside(printed, mtokens="mtokens", cas="cas_pct")
+        reference["paper_excluded"] = bool(getattr(printed, "excluded", False))
+        row: Row = {"method": point.method}
+        if point.lacks:
+            # All figures stay empty.
+            row |= {"lacks": point.lacks, "setting": NOT_RUN, "prefill": prefill, "nearest_utaca": ""}
+            rows.append(row | {"n_documents": 0, "n_memory": 0, "n_incoherent": 0} | reference)
+            continue
+        row |= {
+            "setting": _setting(point, KINDS, config),
+            "n_documents": len(point.documents),
+            "prefill": prefill,
+            "read_pct": _read_pct(point),
+            "n_memory": int(point.sums["memory"].sum()),
+            "n_incoherent": int(point.sums["incoherent"].sum()),
+            "mtokens": point.ratio(*MTOKENS),
+            "attended": point.ratio("attended", "n_generated"),
+        }
+        spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
+        whole = 1 - point.sums["memory"] - point.sums["incoherent"]
+        without = replace(point, sums={name: point.sums[name] * whole for name in CAS})
+        spread(row, "cas_whole_pct", without.estimate(*CAS, draws), 100)
+        row["nearest_utaca"] = ""
+        to_nearest, row["difference_p"] = Estimate(NAN), NAN
+        if adaptive and name != "utaca":
+            nearest = min(adaptive, key=lambda other: abs(np.log2(_tokens(other) / _tokens(point))))
+            row["nearest_utaca"] = setting_in_words(nearest, config)
+            value, resampled = difference(point, nearest, *CAS, draws)
+            to_nearest, row["difference_p"] = statistics.interval(value, resampled), statistics.p_value(resampled)
+        spread(row, "difference_pct", to_nearest, 100)
+        row |= {
+            "prefill_s": point.ratio("prefill_seconds", "documents"),
+            "seconds_per_token": point.ratio("decode_seconds", "n_generated"),
+            "peak_gib": point.peak_gib,
+        }
+        rows.append(row | reference)
+    statistics.adjust(rows, "difference_p")
+    absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
+    remarks = " ".join([*_classifier(config), *absent])
+    return framed(rows, len(found[0].documents), reader=reader, remarks=remarks, failures=_FAILURES)
+
+
+@table(
+    theme="methods",
+    files="test_answers test_scores method_answers method_scores",
+    when="budgets",
+    role="judge",
+    columns="method cas_*_pct utaca_above_pct +attended_*",
+)
+def equal_budgets(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Methods at equal budgets.
+
+    Context-management methods on the long-context test split at equal nominal budgets of tokens. UT-ACA's mean budget
+    is an outcome: its CAS is interpolated in log2 mTokens between its points, which reach {reach}, beyond them that of
+    the nearest one; UT-ACA above it is its CAS less the method's, mean over budgets, paired by document. Other settings
+    are those of table methods. {failures} {remarks}
+
+    Attended are the keys really attended to, the mean over layers and heads.
+    """
+    others, blocks = others_and_blocks(files, "budgets", config)
+    draws = Draws.of(len([*others, *blocks][0].documents), config, "test")
+    budgets = sorted({point.key[1] for point in others if point.key[1]})
+    absent = [f"{point.method} was not run at {point.key[1]}: {point.lacks}." for point in others if point.lacks]
+    adaptive = [point for point in blocks if point.key[0] == "utaca" and is_main(point, config)]
+    curve = Curve.of(adaptive, draws) if adaptive else None
+    named: dict[str, dict[int, Point]] = {}
+    for point in others:
+        if not point.lacks and not point.key[2]:
+            named.setdefault(point.key[0], {})[point.key[1]] = point
+    size = config.reader.memory.block_size
+    named["infllm"] = {point.key[1] * size: point for point in blocks if point.key[0] == "infllm"}
+    rows = []
+    for name, at in named.items():
+        row: Row = {"method": METHODS.get(name, name)}
+        differences = []
+        for budget in budgets:
+            point = at.get(budget)
+            estimate = point.estimate(*CAS, draws) if point else Estimate(NAN)
+            spread(row, f"cas_{budget}_pct", estimate, 100)
+            row[f"attended_{budget}"] = point.ratio("attended", "n_generated") if point else NAN
+            if point and curve:
+                at_equal = curve.resampled_at(np.full(len(draws), float(budget)))
+                differences.append((curve.at(budget) - estimate.value, at_equal - point.drawn(*CAS, draws)))
+        above = Estimate(NAN)
+        if differences:
+            resampled = np.mean([each for _, each in differences], 0)
+            above = statistics.interval(float(np.mean([value for value, _ in differences])), resampled)
+        spread(row, "utaca_above_pct", above, 100)
+        rows.append(row)
+    if curve:
+        row = {"method": f"{METHODS['utaca']}, interpolated"}
+        for budget in budgets:
+            resampled = curve.resampled_at(np.full(len(draws), float(budget)))
+            spread(row, f"cas_{budget}_pct", statistics.interval(curve.at(budget), resampled), 100)
+        rows.append(row)
+    reach = f"{min(map(_tokens, adaptive)):.0f} to {max(map(_tokens, adaptive)):.0f}" if adaptive else "nothing"
+    remarks = " ".join([*_classifier(config), *absent])
+    return framed(rows, draws.documents.shape[1], reach=reach, remarks=remarks, failures=_FAILURES)
+
+
+def others_and_blocks(files: Files, section: str, config: schema.Config) -> tuple[list[Point], list[Point]]:
+    """Points of a section of the test split that are not decoded from block memory, and all that are.
+
+    Raises :class:`UserError` where both are of other documents.
+    """
+    in_blocks = {label for label, point in config.operating.items() if point.in_blocks}
+    only = set(config.shown("test", section)) - in_blocks
+    others = points(files["method_answers"], files["method_scores"], only)
+    only = [label for label in config.shown("test", "test", "sweep", "methods", "budgets") if label in in_blocks]
+    blocks = points(files["test_answers"], files["test_scores"], only) if only else []
+    if blocks and blocks[0].documents != others[0].documents:
+        raise UserError(
+            f"{files['test_answers'][0]} answers other documents than {files['method_answers'][0]}; remove the older "
+            "of the two and make it again"
+        )
+    return others, blocks
+
+
+def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:
+    """What a point is called, and its method's settings that are not its source's: the defaults of its class."""
+    name, budget = point.retriever, point.key[1]
+    source = {field.name: field.default for field in fields(kinds[name])} if name in kinds else {}
+    others = {key: value for key, value in config.methods.get(name, {}).items() if _plain(source[key]) != _plain(value)}
+    if budget:
+        others.pop("budget", None)
+    words = [setting_in_words(point, config), *(f"{key}={value}" for key, value in others.items())]
+    return ", ".join(words[1:] if words[0] == render.MISSING and others else words)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _classifier(config: schema.Config) -> Sequence[str]:
+    """That LLMLingua-2's classifier is this project's, where it is."""
+    model = config.methods.get("llmlingua2", {}).get("model", "")
+    if model != schema.CLASSIFIER:
+        return []
+    return [
+        f"The classifier of LLMLingua-2 ({model}) is a small one that this project trains on documents of its own, not "
+        "the published one."
+    ]
+
+
+def _tokens(point: Point) -> float:
+    return max(1.0, point.ratio(*MTOKENS))
+
+
+def _read_pct(point: Point) -> float:
+    """Share of the documents' tokens before any cut; of one that did not fit into memory nothing was read."""
+    read, dropped = point.sums["n_context"], point.sums["dropped"]
+    return 100 * float(statistics.ratio(read, read + dropped))
