@@ -1,10 +1,20 @@
-"""A config for the tests of tables, pages and figures."""
+"""Configs and operating points for tests, and a run as the workflow plans it."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from snakemake.io import expand
+
+from utaca.errors import UserError
 from utaca.settings import schema
+from utaca.settings.compose import compose
+from utaca.settings.modules import code
 
 
 def reference_config(**other: Any) -> schema.Config:
@@ -19,3 +29,47 @@ def reference_config(**other: Any) -> schema.Config:
         "judge": endpoint,
     }
     return schema.Config(**about | other)
+
+
+def point(
+    method: str,
+    budget: int = 0,
+    policy: str = "",
+    trigger: str = "",
+    *,
+    seed: int = 0,
+    base: str = "",
+    seeds: int = 1,
+    name: str = "",
+) -> schema.Operating:
+    """An operating point as it is decoded, named after its settings unless told otherwise, as those of ``config`` are:
+    ``infllm-K8``, ``utaca-K64-sub16-two_way``, ``agreement-K8-sub2``, ``no_detector-K8-sub2-every40``, ``snapkv-512``.
+    """
+    settings = schema.Point(method, budget, policy, trigger, base, seeds)
+    blocks = f"K{budget}" if settings.in_blocks else str(budget or "")
+    trigger_name = settings.detector or settings.beside.replace(" ", "")
+    parts = [settings.decoder, blocks, policy.replace(".", ""), trigger_name]
+    return schema.Operating(**vars(settings), name=name or "-".join(filter(None, parts)), seed=seed)
+
+
+def decoding(**sections: Sequence[schema.Operating]) -> dict[str, Any]:
+    """The keys of a config that decodes these points, by section."""
+    keys = [key.name for key in fields(schema.Point)]
+    every = [point for points in sections.values() for point in points]
+    return {
+        "points": {point.name: schema.Point(**{key: getattr(point, key) for key in keys}) for point in every},
+        "decode": {name: list(dict.fromkeys(x.name for x in points)) for name, points in sections.items()},
+    }
+
+
+def planned(root: Path, *, here: bool = True, **overrides: Any) -> Any:
+    """The names of ``workflow/rules/common.smk`` under a config, as the Snakefile includes it.
+
+    Its jobs run ``here`` or on a cluster's machines.
+    """
+    names = {"config": compose(overrides, root), "ROOT": root, "SOURCE": root / "src", "HERE": here}
+    names |= {"Path": Path, "os": os, "UserError": UserError, "code": code, "expand": expand}
+    plan = SimpleNamespace(**names)
+    path = root / "workflow" / "rules" / "common.smk"
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), vars(plan))
+    return plan

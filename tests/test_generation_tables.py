@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-from configs import reference_config
+from configs import point, reference_config
 
 from utaca.records import write
 from utaca.reporting import palette, statistics
@@ -29,21 +29,24 @@ def config() -> schema.Config:
 
 
 def made(folder, given_points):
-    """Files of answers and scores, a file a point; points are (method, budget, policy, seed, tokens, chance of 1)."""
+    """Files of answers and scores, a file a point; points are (method, budget, policy, seed, tokens, chance of 1).
+
+    What else than a detector expands a budget follows its method, as in "utaca by every.4"; a seed of -1 is none.
+    """
     rng = np.random.default_rng(5)
     answers, scores = [], []
     for method, budget, policy, seed, tokens, chance in given_points:
+        method, _, trigger = method.partition(" by ")
         method, _, base = method.partition("-")
-        method, _, every = method.partition(" every ")
-        point = schema.Point(method, budget, policy, seed=seed, base=base, every=int(every or 0))
-        name = point.label
+        of = point(method, budget, policy, trigger, base=base, seed=max(seed, 0), seeds=1 if seed < 0 else 8)
+        name = of.label
         rows, judged = [], []
         for d in range(N):
-            rollbacks = d if method != "no_detector" else (10 + d) // point.every if point.every else 0
+            rollbacks = d if of.kind != "no_detector" else (10 + d) // of.every if of.every else 0
             rows.append(
                 {
-                    "document": f"d{d}", "suite": "test", "point": name, "method": point.decoder, "budget": budget,
-                    "policy": policy, "detector": "utaca" if method == "utaca" else point.trigger,
+                    "document": f"d{d}", "suite": "test", "point": name, "method": of.decoder, "budget": budget,
+                    "policy": policy, "detector": "utaca" if of.detected else of.beside,
                     "seed": seed if seed >= 0 else None, "question": "?", "text": "", "n_context": 900, "dropped": 100,
                     "n_generated": 10 + d, "finish": "eos", "selected": tokens * (1 + 0.02 * d),
                     "attended": tokens + 288,
@@ -75,7 +78,7 @@ def named(answers, scores, split="test"):
 
 FIXED = [("infllm", 8, "", -1, 128.0, 0.3), ("infllm", 16, "", -1, 256.0, 0.5), ("infllm", 32, "", -1, 512.0, 0.6)]
 ADAPTIVE = [("utaca", 32, "sub.16", 0, 150.0, 0.5), ("utaca", 64, "sub.16", 0, 340.0, 0.7)]
-AGREEING = [("agreement", 32, "sub.16", -1, 140.0, 0.9), ("agreement", 64, "sub.16", -1, 300.0, 0.95)]
+AGREEING = [("utaca by agreement", 32, "sub.16", -1, 140.0, 0.9), ("utaca by agreement", 64, "sub.16", -1, 300.0, 0.95)]
 
 
 def brute(answers, scores, name, drawn):
@@ -127,8 +130,8 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
 
 def test_beyond_no_detector_is_held_against_the_point_that_expands_as_often(tmp_path, config) -> None:
     blind = [
-        ("no_detector", 64, "sub.16", -1, 150.0, 0.4), ("no_detector every 4", 64, "sub.16", -1, 330.0, 0.6),
-        ("no_detector every 2", 64, "sub.16", -1, 400.0, 0.6), ("no_detector every 4", 32, "sub.16", -1, 200.0, 0.6),
+        ("utaca by never", 64, "sub.16", -1, 150.0, 0.4), ("utaca by every.4", 64, "sub.16", -1, 330.0, 0.6),
+        ("utaca by every.2", 64, "sub.16", -1, 400.0, 0.6), ("utaca by every.4", 32, "sub.16", -1, 200.0, 0.6),
     ]  # fmt: skip
     answers, scores = made(tmp_path, FIXED + ADAPTIVE + blind)
     frame = generation.generation(named(answers, scores), config)

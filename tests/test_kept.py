@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from configs import point
 from small import make_reader, some_tokens
-from test_trajectories import asked, documents, methods_of
-from utaca.generation.suites import decode_suites
+from test_trajectories import asked, decoded, documents
 
 from utaca.decoding.loop import generate
 from utaca.generation.trajectories import trajectories
 from utaca.memory import BlockMemory, kept, prefill
 from utaca.memory.kept import Kept
 from utaca.records.journal import Journal
-from utaca.settings.schema import Memory, Point, Trajectories
+from utaca.settings.schema import Memory, Trajectories
 
 SMALL = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
 
@@ -86,15 +86,14 @@ def test_what_trajectories_have_read_answers_need_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read
 ) -> None:
     reader, given = make_reader(memory=SMALL), documents(2)
-    questions, suites = asked(reader, given), {"test": [Point("infllm", 2), Point("infllm", 6)]}
+    questions, points = asked(reader, given), [point("infllm", 2), point("infllm", 6)]
     folder = Kept(tmp_path / "memories")
     trajectories(reader, questions, [1], Trajectories(), Journal(tmp_path / "a", "x"), folder)
     assert len(read) == 2
 
-    def decoded(name: str, kept: Kept | None) -> list:
-        journal = Journal(tmp_path / name, "x")
-        found = decode_suites(reader, questions, suites, methods_of(suites), {}, journal, together=True, kept=kept)
+    def answers(name: str, kept: Kept | None) -> list:
+        found = decoded(reader, questions, points, Journal(tmp_path / name, "x"), together=True, kept=kept)
         return [table.drop_columns(["prefill_seconds", "decode_seconds"]) for table in found.answers.values()]
 
-    assert decoded("b", folder) == decoded("c", None)
+    assert answers("b", folder) == answers("c", None)
     assert len(read) == 2

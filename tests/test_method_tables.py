@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from configs import reference_config
+from configs import decoding, point, reference_config
 from small import make_reader
 from test_generation_tables import ADAPTIVE, FIXED, brute, made
-from test_trajectories import asked, methods_of
-from utaca.generation.suites import Decoded, decode_suites
+from test_trajectories import asked, decoded
 
+from utaca.generation.points import Decoded
 from utaca.records import read, write
 from utaca.records.journal import Journal
 from utaca.reporting import statistics
@@ -29,8 +29,8 @@ def config() -> schema.Config:
     )
 
 
-def decoded_by_methods(reader, documents, suites, settings, journal) -> Decoded:
-    return decode_suites(reader, asked(reader, documents), suites, methods_of(suites, settings), {}, journal)
+def decoded_by_methods(reader, documents, points, settings, journal) -> Decoded:
+    return decoded(reader, asked(reader, documents), points, journal, settings=settings)
 
 
 def both(folder, own=OWN):
@@ -174,12 +174,9 @@ def test_a_point_of_every_detector_seed_is_one_row_of_both_tables(tmp_path, conf
     (tmp_path / "own").mkdir()
     adaptive = [("utaca", 32, "sub.16", seed, 150.0, chance) for seed, chance in ((0, 0.2), (1, 0.9))]
     own, blocks = made(tmp_path / "own", OWN[:1]), made(tmp_path, FIXED + adaptive)
-    config.generation.seeds, config.scale.detector_seeds = 0, 2
-    fixed = [schema.Point("infllm", budget) for _, budget, *_ in FIXED]
-    config.suites = {
-        "test": schema.Suite(split="test", points=[*fixed, schema.Point("utaca", 32, "sub.16")]),
-        "budgets": schema.Suite(split="test", table="budgets", points=[schema.Point("snapkv", 128)]),
-    }
+    config.scale.detector_seeds = 2
+    shown = [*(point("infllm", budget) for _, budget, *_ in FIXED), point("utaca", 32, "sub.16", seeds=schema.ALL)]
+    vars(config).update(decoding(test=shown, budgets=[point("snapkv", 128)]))
     names = ("method_answers", "method_scores", "test_answers", "test_scores")
     files = dict(zip(names, (*own, *blocks), strict=True))
     both_seeds = np.mean([brute(*blocks, f"utaca-K32-sub16-seed{seed}", range(7))[1] for seed in (0, 1)])
@@ -192,27 +189,24 @@ def test_a_point_of_every_detector_seed_is_one_row_of_both_tables(tmp_path, conf
 def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:
     reader = make_reader()
     settings = {"window": {"budget": 40, "n_init": 4}, "full": {}}
-    suites = {
-        "methods": [schema.Point("window"), schema.Point("full")],
-        "budgets": [schema.Point("window", 40), schema.Point("window", 60)],
-    }
+    four = [point("window"), point("full"), point("window", 40), point("window", 60)]
     documents = [
         {"id": f"d{i}", "text": "the cat sat " * (30 + i), "person": "Ann Lee", "facts": [{"attribute": "major"}]}
         for i in range(2)
     ]
-    found = decoded_by_methods(reader, documents, suites, settings, Journal(tmp_path, "x"))
+    found = decoded_by_methods(reader, documents, four, settings, Journal(tmp_path, "x"))
     frame = pd.concat([table.to_pandas() for table in found.answers.values()])
     assert set(zip(frame["suite"], frame["point"], frame["budget"], strict=True)) == {
-        ("methods", "window", 0), ("methods", "full", 0), ("budgets", "window-40", 40), ("budgets", "window-60", 60),
+        ("test", "window", 0), ("test", "full", 0), ("test", "window-40", 40), ("test", "window-60", 60),
     }  # fmt: skip
     texts = frame.set_index(["point", "document"])["text"]
     assert (texts["window"] == texts["window-40"]).all()
-    trace = found.traces["methods", "full"].to_pandas()
-    answer = found.answers["methods", "full"].to_pandas()
+    trace = found.traces["full"].to_pandas()
+    answer = found.answers["full"].to_pandas()
     assert len(trace) == answer["n_generated"].sum()
     assert (trace.groupby("document")["attended"].first() > answer.set_index("document")["n_context"]).all()
-    again = decoded_by_methods(reader, documents, suites, settings, Journal(tmp_path, "x"))
-    assert again.answers["methods", "full"].equals(found.answers["methods", "full"]), "journaled, times included"
+    again = decoded_by_methods(reader, documents, four, settings, Journal(tmp_path, "x"))
+    assert again.answers["full"].equals(found.answers["full"]), "journaled, times included"
 
 
 def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_under(tmp_path, monkeypatch) -> None:
@@ -220,11 +214,11 @@ def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_
     model.write_bytes(b"one")
     monkeypatch.setattr("utaca.methods.window.WindowOnly.files", lambda self: [model])
     document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
-    suites = {"methods": [schema.Point("window"), schema.Point("full")]}
+    both_points = [point("window"), point("full")]
     settings = {"window": {"budget": 40, "n_init": 4}, "full": {}}
 
     def journaled() -> int:
-        decoded_by_methods(make_reader(), [document], suites, settings, Journal(tmp_path / "j", "x"))
+        decoded_by_methods(make_reader(), [document], both_points, settings, Journal(tmp_path / "j", "x"))
         return len(list((tmp_path / "j").rglob("*.parquet")))
 
     assert journaled() == 2
@@ -235,24 +229,24 @@ def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_
 def test_a_method_that_lacks_something_gives_rows_that_say_so(tmp_path) -> None:
     settings = {"llmlingua2": {"model": str(tmp_path / "nowhere")}}
     document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
-    points_ = {"methods": [schema.Point("llmlingua2")]}
+    points_ = [point("llmlingua2")]
     found = decoded_by_methods(make_reader(), [document], points_, settings, Journal(tmp_path / "j", "x"))
-    (row,) = found.answers["methods", "llmlingua2"].to_pylist()
+    (row,) = found.answers["llmlingua2"].to_pylist()
     assert row["finish"].startswith("not run: needs")
     assert row["n_generated"] == 0
-    assert len(found.traces["methods", "llmlingua2"]) == 0
+    assert len(found.traces["llmlingua2"]) == 0
 
 
 def test_a_budget_beyond_the_readers_positions_is_a_row_and_stops_no_other(tmp_path) -> None:
     reader = make_reader()
     reader.settings.positions = 700
     document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
-    points_ = {"budgets": [schema.Point("freqkv", 512), schema.Point("freqkv", 128)]}
+    points_ = [point("freqkv", 512), point("freqkv", 128)]
     settings = {"freqkv": {"chunk": 64}}
     found = decoded_by_methods(reader, [document], points_, settings, Journal(tmp_path, "x"))
-    (row,) = found.answers["budgets", "freqkv-512"].to_pylist()
+    (row,) = found.answers["freqkv-512"].to_pylist()
     assert row["finish"].startswith("not run: method freqkv: budget=512 means a cache of 1020, which exceeds the 700")
-    assert found.answers["budgets", "freqkv-128"]["n_generated"][0].as_py() > 0
+    assert found.answers["freqkv-128"]["n_generated"][0].as_py() > 0
 
 
 def test_what_a_method_cannot_do_with_a_document_loses_no_row(tmp_path, monkeypatch) -> None:
@@ -261,11 +255,11 @@ def test_what_a_method_cannot_do_with_a_document_loses_no_row(tmp_path, monkeypa
 
     monkeypatch.setattr("utaca.methods.window.WindowOnly.read", refuse)
     document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
-    points_ = {"methods": [schema.Point("window"), schema.Point("full")]}
+    points_ = [point("window"), point("full")]
     found = decoded_by_methods(make_reader(), [document], points_, {"window": {}, "full": {}}, Journal(tmp_path, "x"))
-    (row,) = found.answers["methods", "window"].to_pylist()
+    (row,) = found.answers["window"].to_pylist()
     assert row["finish"] == "not run: method window: budget=40 is too small for this document"
-    assert found.answers["methods", "full"]["n_generated"][0].as_py() > 0
+    assert found.answers["full"]["n_generated"][0].as_py() > 0
 
 
 def test_a_method_of_ones_own_keeps_its_name_whatever_is_in_it() -> None:

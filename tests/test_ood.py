@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from configs import reference_config
+from configs import decoding, point, reference_config
 
 from utaca.errors import UserError
 from utaca.records import write
@@ -13,7 +13,7 @@ from utaca.reporting.tables import detection, tasks
 from utaca.settings import schema
 from utaca.settings.checks import identity, load, validate
 from utaca.settings.compose import compose
-from utaca.settings.schema import NOT_RUN, Point, TaskSet
+from utaca.settings.schema import NOT_RUN, Operating, TaskSet
 from utaca.tasks import asking
 from utaca.tasks.registry import TASKS
 
@@ -23,24 +23,25 @@ SETS = {
     "meetings": TaskSet(task="meetings"),
 }
 POINTS = [
-    Point("full"),
-    Point("closed_book"),
-    Point("infllm", 8),
-    Point("utaca", 8, "sub.4"),
-    Point("utaca", 8, "sub.4", "calibrated"),
+    point("full"),
+    point("closed_book"),
+    point("infllm", 8),
+    point("utaca", 8, "sub.4"),
+    point("utaca", 8, "sub.4", "calibrated"),
 ]
 ROWS, SHARED = 12, 3
 """Rows of a set, and how many of them share a document."""
 
 
 def config() -> schema.Config:
-    suites = {"ruler": schema.Suite("tasks", POINTS, sets=list(SETS))}
     detectors = {"utaca": schema.Detector(), "calibrated": schema.Detector(start="utaca", sets=["qa_1-8k"])}
     scale = schema.Scale(name="smoke", bootstrap=400)
-    return reference_config(scale=scale, suites=suites, tasks=schema.Tasks(sets=SETS), detectors=detectors)
+    return reference_config(
+        scale=scale, tasks=schema.Tasks(sets=SETS), detectors=detectors, **decoding(**dict.fromkeys(SETS, POINTS))
+    )
 
 
-def score_of(name: str, point: Point, row: int) -> float:
+def score_of(name: str, point: Operating, row: int) -> float:
     """A score that tells where it comes from."""
     place = list(SETS).index(name) + POINTS.index(point)
     return 100.0 * ((row + place) % 4 == 0) if point.method != "full" else 100.0
@@ -54,16 +55,16 @@ def files(folder, lacks: str = "", official: bool = False) -> tasks.Files:
         for row in range(ROWS):
             one = {"id": f"{name}/{row}", "document": f"doc{row // SHARED}", "text": "t", "question": "q"}
             examples.append(one | {"references": ["r"], "query": "q", "official": official})
-        for point in POINTS:
-            about = {"suite": "ruler", "point": point.label}
+        for of in POINTS:
+            about = {"suite": name, "point": of.label}
             for row in range(ROWS):
-                finish = NOT_RUN + lacks if lacks and point.method == "infllm" else "memory" if row == 0 else "eos"
+                finish = NOT_RUN + lacks if lacks and of.method == "infllm" else "memory" if row == 0 else "eos"
                 answers.append(
                     about
                     | {
-                        "document": f"{name}/{row}", "method": point.decoder, "budget": point.budget,
-                        "policy": point.policy, "seed": 0 if point.method == "utaca" else None,
-                        "detector": (point.detector or "utaca") if point.method == "utaca" else "",
+                        "document": f"{name}/{row}", "method": of.decoder, "budget": of.budget,
+                        "policy": of.policy, "seed": 0 if of.method == "utaca" else None,
+                        "detector": (of.detector or "utaca") if of.method == "utaca" else "",
                         "question": "q", "text": "x", "n_context": 600, "dropped": 200, "n_generated": 1 + row,
                         "finish": finish, "selected": 16.0 * row, "attended": 99.0, "selected_with_tentative": 1.0,
                         "attended_with_tentative": 1.0, "rollbacks": row // 2, "effective_rollbacks": 0,
@@ -71,7 +72,7 @@ def files(folder, lacks: str = "", official: bool = False) -> tasks.Files:
                     }
                 )  # fmt: skip
                 score = {"example": f"{name}/{row}", "document": f"doc{row // SHARED}"}
-                scores.append(about | score | {"score": score_of(name, point, row)})
+                scores.append(about | score | {"score": score_of(name, of, row)})
         write(paths[0], "examples", examples)
         write(paths[1], "answers", answers)
         write(paths[2], "task_scores", scores, made_from=[paths[1]])
@@ -84,28 +85,28 @@ def test_scores_are_means_over_rows_and_ruler_s_two_tasks_weigh_alike(tmp_path) 
     frame = tasks.ood(files(tmp_path), config())
     assert list(frame["set"].unique()) == [*SETS, "QA-8k"]
     for name in SETS:
-        for point in POINTS:
-            (row,) = rows_of(frame, name, point)
-            scores = [score_of(name, point, number) for number in range(ROWS)]
+        for of in POINTS:
+            (row,) = rows_of(frame, name, of)
+            scores = [score_of(name, of, number) for number in range(ROWS)]
             assert row["score"] == pytest.approx(np.mean(scores))
             # Whole documents are drawn: of all scores alike, no draw differs.
-            assert (row["score_low"] < row["score"]) == (point.method != "full")
+            assert (row["score_low"] < row["score"]) == (of.method != "full")
             lengths = np.arange(1, ROWS + 1)
             assert row["mtokens"] == pytest.approx((16 * (lengths - 1) * lengths).sum() / lengths.sum())
             assert row["rollbacks_pct"] == pytest.approx(100 * sum(n // 2 for n in range(ROWS)) / lengths.sum())
             assert (row["n_rows"], row["n_documents"], row["n_failed"]) == (ROWS, ROWS // SHARED, 1)
             assert (row["tokens"], row["read_pct"], row["source"]) == (800, 75, "protocol")
-            if point.method != "full":
+            if of.method != "full":
                 assert row["difference"] == pytest.approx(np.mean(scores) - 100)
-    for point in POINTS:
-        (mean,), *halves = (rows_of(frame, name, point) for name in ("QA-8k", "qa_1-8k", "qa_2-8k"))
+    for of in POINTS:
+        (mean,), *halves = (rows_of(frame, name, of) for name in ("QA-8k", "qa_1-8k", "qa_2-8k"))
         assert mean["score"] == pytest.approx(np.mean([half[0]["score"] for half in halves]))
         assert mean["n_rows"] == 2 * ROWS
-    (point,) = rows_of(frame, "QA-8k", Point("infllm", 8))
-    assert (point["paper_mtokens"], point["paper_score"]) == (128, 14.90)
+    (row,) = rows_of(frame, "QA-8k", POINTS[2])
+    assert (row["paper_mtokens"], row["paper_score"]) == (128, 14.90)
 
 
-def rows_of(frame, name: str, point: Point) -> list[dict]:
+def rows_of(frame, name: str, point: Operating) -> list[dict]:
     own = frame[(frame["set"] == name) & (frame["detector"] == (point.detector or "utaca") * (point.method == "utaca"))]
     called = {"full": "Full attention", "closed_book": "No document", "infllm": "InfLLM", "utaca": "UT-ACA"}
     return own[own["method"] == called[point.method]].to_dict("records")
@@ -113,7 +114,7 @@ def rows_of(frame, name: str, point: Point) -> list[dict]:
 
 def test_what_was_not_run_says_why(tmp_path) -> None:
     table = tasks.ood(files(tmp_path, lacks="no such thing"), config())
-    (row,) = rows_of(table, "meetings", Point("infllm", 8))
+    (row,) = rows_of(table, "meetings", POINTS[2])
     assert np.isnan(row["score"])
     shown = Table.of("ood", table, config())
     assert "InfLLM was not run on meetings: no such thing." in shown.caption

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from configs import decoding, point
 from small import make_reader
 from test_generation_tables import config  # noqa: F401
-from test_trajectories import EveryThird, asked, documents, methods_of
-from utaca.generation.suites import Trigger, decode_suites
+from test_trajectories import EveryThird, asked, decoded, documents
 
 from utaca.decoding.loop import generate
 from utaca.decoding.policies import Sub
 from utaca.errors import UserError
 from utaca.generation.answers import ask
+from utaca.generation.points import Trigger
 from utaca.generation.replays import Replays, decisions
 from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module
@@ -21,11 +22,11 @@ from utaca.records.journal import Journal
 from utaca.reporting.registry import Files
 from utaca.reporting.table import Table
 from utaca.reporting.tables import replays
-from utaca.settings.schema import Memory, Point
+from utaca.settings.schema import Memory
 
-POINT = Point("utaca", 6, "sub.2")
+POINT = point("utaca", 6, "sub.2")
+POINTS = [point("infllm", 2), POINT]
 TRIGGERS = {POINT.label: Trigger(EveryThird(), "", "utaca", 0)}
-METHODS = methods_of({"test": [Point("infllm", 2), POINT]})
 
 
 @pytest.fixture
@@ -38,10 +39,8 @@ def reader():
 def test_every_decision_is_replayed_from_one_prefill(reader, tmp_path, monkeypatch) -> None:
     given, prefills = documents(2), []
     monkeypatch.setattr(infllm_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
-    journal, suites = Journal(tmp_path, "x"), {"test": [Point("infllm", 2), POINT]}
-    found = decode_suites(
-        reader, asked(reader, given), suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 99, 0)
-    )
+    journal, questions = Journal(tmp_path, "x"), asked(reader, given)
+    found = decoded(reader, questions, POINTS, journal, TRIGGERS, replays=Replays(POINT.label, 99, 0))
     assert len(prefills) == 2
     assert found.replays.schema.equals(SCHEMAS["replays"])
     rows = found.replays.to_pylist()
@@ -71,15 +70,11 @@ def test_every_decision_is_replayed_from_one_prefill(reader, tmp_path, monkeypat
             if rank == 1:
                 assert row["logprob_before"] == pytest.approx(compact.logprob, abs=1e-5)
     assert {row["expanded"] for row in rows} == {True, False}
-    fewer = decode_suites(
-        reader, asked(reader, given), suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 1, 0)
-    ).replays
+    fewer = decoded(reader, questions, POINTS, journal, TRIGGERS, replays=Replays(POINT.label, 1, 0)).replays
     assert len(prefills) == 2, "fewer replays are taken from the journal"
     assert all(row in rows for row in fewer.to_pylist())
     assert len(fewer) == 4
-    again = decode_suites(
-        reader, asked(reader, given), suites, METHODS, TRIGGERS, journal, replays=Replays(POINT.label, 1, 0)
-    ).replays
+    again = decoded(reader, questions, POINTS, journal, TRIGGERS, replays=Replays(POINT.label, 1, 0)).replays
     assert again.equals(fewer)
 
 
@@ -87,18 +82,18 @@ def test_decisions_are_where_the_budget_was_below_its_maximum() -> None:
     rolled = [False, False, True, False, False, False]
     # Budgets 6, 4, 2 (rolled back to 6), 6, 4, 2.
     assert decisions([{"rolled_back": r} for r in rolled], POINT) == [1, 2, 4, 5]
-    assert decisions([{"rolled_back": False}] * 3, Point("utaca", 6, "set.6")) == []
+    assert decisions([{"rolled_back": False}] * 3, point("utaca", 6, "set.6")) == []
 
 
 def test_drawn_decisions_are_of_each_kind_and_by_chance() -> None:
     trace = [{"rolled_back": n % 3 == 2} for n in range(60)]
-    drawn = {seed: Replays(POINT.label, 5, seed).drawn(trace, Point("utaca", 6, "set.1"), "d") for seed in range(3)}
+    drawn = {seed: Replays(POINT.label, 5, seed).drawn(trace, point("utaca", 6, "set.1"), "d") for seed in range(3)}
     for found in drawn.values():
         assert sum(trace[step]["rolled_back"] for step, _ in found) == 5
         assert len({step for step, _ in found}) == 10
         assert found == sorted(found)
     assert drawn[0] != drawn[1]
-    fewer = Replays(POINT.label, 2, 0).drawn(trace, Point("utaca", 6, "set.1"), "d")
+    fewer = Replays(POINT.label, 2, 0).drawn(trace, point("utaca", 6, "set.1"), "d")
     assert set(fewer) < set(drawn[0]), "what is journaled serves a larger replay"
     assert {of for step, of in drawn[0] if trace[step]["rolled_back"]} == {20}
 
@@ -136,7 +131,7 @@ REPLAYS = [
 
 @pytest.fixture
 def files(tmp_path, config) -> Files:  # noqa: F811
-    config.replayed = "p"
+    vars(config).update(decoding(test=[point("utaca", 64, "sub.16", name="p")]))
     empty = {"suite": "test", "point": "p", "method": "utaca", "budget": 64, "policy": "sub.16", "rollbacks": 2}
     answers = [
         empty | {"document": "a", "text": "same", "selected": 100.0, "selected_with_tentative": 150.0},

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from configs import reference_config
+from configs import decoding, planned, point, reference_config
 from conftest import ROOT
 from small import SmallTokenizer, make_reader
 
@@ -20,7 +20,6 @@ from utaca.decoding.loop import generate
 from utaca.errors import UserError
 from utaca.layout import Layout
 from utaca.memory import prefill
-from utaca.plan import Plan
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import SCHEMAS, write
@@ -28,14 +27,13 @@ from utaca.reporting.registry import ENTRIES, Files
 from utaca.reporting.table import Table, make, save
 from utaca.reporting.tables import retrieval
 from utaca.settings import schema
-from utaca.settings.compose import compose
 
 PERSON, QUESTION = "Ada Lopez", "Which?"
 MEMORY = schema.Memory(block_size=4, n_init=4, n_local=8)
 POINTS = [
-    schema.Point("infllm", 4),
-    schema.Point("infllm", 1),
-    schema.Point("utaca", 2, "sub.1"),
+    point("infllm", 4),
+    point("infllm", 1),
+    point("utaca", 2, "sub.1"),
 ]
 # In SmallTokenizer a character is a token, and its template writes one before the document.
 TEXT = "." * 20 + "Chess" + "." * 35 + "Law" + "." * 37
@@ -44,7 +42,7 @@ TEXT = "." * 20 + "Chess" + "." * 35 + "Law" + "." * 37
 @pytest.fixture
 def config() -> schema.Config:
     reader = schema.Reader(name="tiny", path=str(ROOT / "data/readers/tiny"), memory=MEMORY)
-    return reference_config(reader=reader, suites={"test": schema.Suite("test", POINTS)})
+    return reference_config(reader=reader, **decoding(test=POINTS))
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +75,7 @@ def files(
     lengths: dict[str, int] | None = None,
 ) -> Files:  # fmt: skip
     lengths = lengths or {one["id"]: len(reader.document(one["text"])) for one in documents}
-    about = {point.label: point for point in POINTS}
+    about = {one.label: one for one in POINTS}
     answers = [
         {"document": name, "suite": "test", "point": label, "method": about[label].method, "question": QUESTION,
          "budget": about[label].budget, "text": "".join(texts), "n_context": lengths[name]}
@@ -271,14 +269,14 @@ def test_facts_in_view_count_apart(tmp_path, config, letters) -> None:
     assert short == {"major": "n_in_view"}, "nothing is far"
     wide = reference_config(
         reader=schema.Reader(name="tiny", path="", memory=schema.Memory(block_size=4, n_init=4, n_local=100)),
-        suites=config.suites,
+        **decoding(test=POINTS),
     )
     assert aside(tmp_path, wide, letters, [*BOTH], facts, text, evidence(text, facts))["major"] == "n_in_view"
 
 
 def test_the_window_ends_at_the_block_that_the_engine_retrieves_first(tmp_path, config, letters) -> None:
     memory = schema.Memory(block_size=4, n_init=4, n_local=60)
-    wide = reference_config(reader=schema.Reader(name="tiny", path="", memory=memory), suites=config.suites)
+    wide = reference_config(reader=schema.Reader(name="tiny", path="", memory=memory), **decoding(test=POINTS))
     facts, texts, documents, expected = {"hobby": "#"}, said(("hobby", "Go")), [], []
     for place, more in product([0, 2, 3, *range(66, 84)], range(4)):
         text = "." * place + "#" + "." * (99 - place + more)
@@ -345,15 +343,15 @@ def test_recall_against_brute_force(tmp_path, config, letters, kind: str, layers
             filler.insert(rng.randrange(len(filler)), value)
         text = " ".join(filler)
         documents.append(document(name, text, facts, evidence(text, facts)))
-    for point, one in product(POINTS, documents):
+    for of, one in product(POINTS, documents):
         answered = rng.sample(list(facts.items()), rng.randint(2, 4))
         sentences = " ".join(f"The {a} of {PERSON} is {rng.choice([v, 'unknown'])}." for a, v in answered)
         cuts = sorted(rng.sample(range(1, len(sentences)), len(sentences) // 3))
         texts = [sentences[a:b] for a, b in zip([0, *cuts], [*cuts, len(sentences)], strict=True)]
         far = (len(reader.document(one["text"])) - 12) // 4
         selected = [[sorted(rng.sample(range(far), min(far, 4))) for _ in range(layers)] for _ in texts]
-        given[point.label, one["id"]] = texts, selected
-        cas |= {(point.label, one["id"], attribute): rng.choice([0.0, 0.5, 1.0, None]) for attribute in facts}
+        given[of.label, one["id"]] = texts, selected
+        cas |= {(of.label, one["id"], attribute): rng.choice([0.0, 0.5, 1.0, None]) for attribute in facts}
     found = retrieval.facts(files(tmp_path, documents, given, cas, reader), reader, config)
     rows = []
     for (label, name), (texts, selected) in given.items():
@@ -368,13 +366,11 @@ def test_recall_against_brute_force(tmp_path, config, letters, kind: str, layers
         assert (fact.aside or list(fact.recalled)) == outcome
     assert {row[-1] if isinstance(row[-1], str) else "" for row in rows} >= {"", "n_not_said"}
     figures = retrieval.recall(found, config).set_index("point")
-    for point in POINTS:
-        own = [
-            (score, outcome) for label, _, score, outcome in rows if label == point.label and isinstance(outcome, list)
-        ]
+    for of in POINTS:
+        own = [(score, outcome) for label, _, score, outcome in rows if label == of.label and isinstance(outcome, list)]
         recall = [sum(outcome[layer] for _, outcome in own) / len(own) for layer in range(layers)]
         best = recall.index(max(recall))
-        row = figures.loc[point.label]
+        row = figures.loc[of.label]
         assert row["best_layer"] == best + 1
         assert row["recall_pct"] == pytest.approx(100 * recall[best])
         assert row["mean_recall_pct"] == pytest.approx(100 * sum(recall) / layers)
@@ -478,10 +474,11 @@ def test_a_run_without_facts_to_count_still_has_its_table(tmp_path, config, lett
 
 
 def test_makers_find_their_files_and_the_readers_tokens(tmp_path, config) -> None:
-    plan = Plan(compose({}, ROOT), ROOT / "src")
-    assert set(plan.made_from("retrieval")) == set(ENTRIES["retrieval"].files)
-    assert plan.named["test_documents"] == [plan.documents("test")]
-    assert [Path(path).name for path in plan.named["tokenizer"]] == ["tokenizer.json", "tokenizer_config.json"]
+    plan = planned(ROOT)
+    sources = plan.made_from("retrieval")
+    assert set(sources) == set(ENTRIES["retrieval"].files)
+    assert sources["test_documents"] == [f"{plan.OUT}/documents/test.parquet"]
+    assert [Path(path).name for path in sources["tokenizer"]] == ["tokenizer.json", "tokenizer_config.json"]
     reader = retrieval.prompts(config)
     text = "The river was wide. " * 20 + "She played Chess. " + "The river was wide. " * 20
     texts = said(("hobby", "Go"))
@@ -503,12 +500,12 @@ def test_only_runs_with_fixed_budgets_on_the_test_split_have_it(config) -> None:
     holds = ENTRIES["retrieval"].holds
     assert holds(config)
 
-    def suites(split: str, *points: schema.Point, **about: Any) -> schema.Config:
-        return reference_config(suites={"one": schema.Suite(split, list(points), **about)})
+    def decodes(**sections: list[schema.Operating]) -> schema.Config:
+        return reference_config(**decoding(**sections))
 
-    fixed, adaptive = schema.Point("infllm", 4), schema.Point("utaca", 4, "sub.1")
-    assert not holds(suites("validation", fixed))
-    assert not holds(suites("test", adaptive))
-    assert not holds(suites("test", schema.Point("snapkv", 512), table="methods"))
-    assert holds(suites("test", fixed, table="budgets"))
+    fixed, adaptive = point("infllm", 4), point("utaca", 4, "sub.1")
+    assert not holds(decodes(validation=[fixed]))
+    assert not holds(decodes(test=[adaptive]))
+    assert not holds(decodes(methods=[point("snapkv", 512)]))
+    assert holds(decodes(budgets=[fixed]))
     assert list(retrieval.shown(config)) == ["infllm-K1", "infllm-K4", "utaca-K2-sub1"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from configs import decoding, point
 from hypothesis import given
 from hypothesis import strategies as st
 from test_generation_tables import FIXED, config, made  # noqa: F401
@@ -14,7 +15,6 @@ from test_generation_tables import FIXED, config, made  # noqa: F401
 from utaca.records import write
 from utaca.reporting.table import Table
 from utaca.reporting.tables import scorers
-from utaca.settings.schema import Point, Suite
 
 VALUES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3)), min_size=3, max_size=30)
 
@@ -51,9 +51,9 @@ def test_scorers_table(tmp_path, config) -> None:  # noqa: F811
 
 
 def test_disagreements_are_the_widest_and_shown_once(tmp_path, config) -> None:  # noqa: F811
-    def row(document: str, said: str, cas: float | None, string: float, point: str = "p") -> dict:
+    def row(document: str, said: str, cas: float | None, string: float, label: str = "p") -> dict:
         return {
-            "document": document, "suite": "test", "point": point, "attribute": "birth date", "prediction": said,
+            "document": document, "suite": "test", "point": label, "attribute": "birth date", "prediction": said,
             "reference": "June 3, 1888", "cas": cas, "string_match": string, "reason": "", "failure": None,
         }  # fmt: skip
 
@@ -64,7 +64,7 @@ def test_disagreements_are_the_widest_and_shown_once(tmp_path, config) -> None: 
         row("c 1", "June 3, 1889", 0.0, 0.67, "infllm-K8"),
     ]
     write(path, "scores", [*given_rows, row("d", "June 3, 1888", 1.0, 1.0), row("e", "?", None, 0.0)])
-    config = replace(config, suites={"test": Suite("test", [Point("infllm", 8)])})
+    config = replace(config, **decoding(test=[point("infllm", 8)]))
     table = Table.of("disagreements", scorers.disagreements({"judged": [path]}, config), config)
     header, cells = table.cells()
     linked = [row[header.index("Document")] for row in cells]

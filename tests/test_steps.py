@@ -7,22 +7,22 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from configs import reference_config
+from configs import decoding, point, reference_config
 
 from utaca.records import SCHEMAS, write
 from utaca.reporting.tables.steps import FROM, steps
 from utaca.settings import schema
 
-POINTS = [schema.Point("infllm", 4), *(schema.Point("utaca", 8, "sub.2", seed=seed) for seed in (0, 1))]
+POINTS = [point("infllm", 4), *(point("utaca", 8, "sub.2", seed=seed, seeds=2) for seed in (0, 1))]
 
 
 def test_expansions_are_counted_by_span_and_seeds_are_one_row(tmp_path: Path) -> None:
     rng, rows = np.random.default_rng(0), []
-    for point in POINTS:
+    for of in POINTS:
         for document, length in (("a", 5), ("b", 30), ("c", 100)):
             rows += [
                 dict.fromkeys(SCHEMAS["traces"].names)
-                | {"document": document, "point": point.label, "step": step, "rolled_back": bool(rng.random() < 0.3)}
+                | {"document": document, "point": of.label, "step": step, "rolled_back": bool(rng.random() < 0.3)}
                 for step in range(length)
             ]
     write(tmp_path / "one.parquet", "traces", rows[:50])
@@ -30,7 +30,7 @@ def test_expansions_are_counted_by_span_and_seeds_are_one_row(tmp_path: Path) ->
     config = reference_config(
         scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300),
         detectors={"utaca": schema.Detector()},
-        suites={"test": schema.Suite(split="test", points=POINTS)},
+        **decoding(test=POINTS),
     )
     files = [tmp_path / "one.parquet", tmp_path / "two.parquet"]
     (row,) = steps({"test_traces": files}, config).to_dict("records")

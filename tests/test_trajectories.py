@@ -1,4 +1,4 @@
-"""Trajectories and suites as tables; what a killed run leaves behind."""
+"""Trajectories and answers as tables; what a killed run leaves behind."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+from configs import point
 from small import make_reader
-from utaca.generation.suites import Trigger, decode_suites
 
 from utaca.decoding.loop import generate
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation import answers as answers_module
-from utaca.generation import suites as suites_module
+from utaca.generation import points as points_module
 from utaca.generation import trajectories as trajectories_module
 from utaca.generation.answers import Asked, ask
+from utaca.generation.points import Decoded, Trigger, decode_points
 from utaca.generation.replays import Replays
 from utaca.generation.trajectories import trajectories
 from utaca.memory import prefill
@@ -31,7 +32,7 @@ from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
 from utaca.records.journal import Journal, fingerprint
 from utaca.settings import schema
-from utaca.settings.schema import Memory, Point
+from utaca.settings.schema import Memory, Operating
 
 
 class EveryThird:
@@ -55,9 +56,24 @@ class EveryThird:
         return torch.tensor([[0.9, 0.1, 0.0] if state % 3 == 2 else [0.1, 0.9, 0.0]]), state + 1
 
 
-def methods_of(suites: Mapping[str, Sequence[Point]], settings: Mapping[str, Any] | None = None) -> dict[str, Method]:
-    """The method of every point of the suites, by label."""
-    return {point.label: method_of(point, settings or {}) for points in suites.values() for point in points}
+def methods_of(points: Sequence[Operating], settings: Mapping[str, Any] | None = None) -> dict[str, Method]:
+    """The method of every point, by label."""
+    return {point.label: method_of(point, settings or {}) for point in points}
+
+
+def decoded(
+    reader: Reader,
+    asked: Sequence[Asked],
+    points: Sequence[Operating],
+    journal: Journal,
+    triggers: Mapping[str, Trigger] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **how: Any,
+) -> Decoded:
+    """What :func:`decode_points` gives of the test split, by the methods that points have under these settings."""
+    return decode_points(
+        reader, asked, points, methods_of(points, settings), triggers or {}, journal, suite="test", **how
+    )
 
 
 def documents(n: int) -> list[dict]:
@@ -158,36 +174,34 @@ def test_a_table_made_again_with_the_same_rows_is_the_same_to_a_journal(tmp_path
     assert bytes_ != other
 
 
-def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
+def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     torch.manual_seed(0)
     detectors = [Detector(schema.Detector(), 64).eval() for _ in range(2)]
-    suites = {
-        "test": [
-            Point("infllm", 2),
-            Point("infllm", 5),
-            Point("utaca", 6, "sub.2"),
-            Point("agreement", 6, "sub.2"),
-            Point("agreement", 6, "sub.2", witness=3),
-            Point("no_detector", 6, "sub.2"),
-            Point("no_detector", 6, "sub.2", every=4),
-        ],
-        "seeds": [Point("utaca", 6, "sub.2", seed=seed) for seed in (0, 1)],
-    }
+    points = [
+        point("infllm", 2),
+        point("infllm", 5),
+        point("utaca", 6, "sub.2"),
+        point("utaca", 6, "sub.2", "agreement"),
+        point("utaca", 6, "sub.2", "agreement.3"),
+        point("utaca", 6, "sub.2", "never"),
+        point("utaca", 6, "sub.2", "every.4"),
+        *(point("utaca", 6, "sub.2", seed=seed, seeds=2) for seed in (0, 1)),
+    ]
     triggers = {"utaca-K6-sub2": Trigger(detectors[0], "a", "utaca", 0)}
     triggers |= {f"utaca-K6-sub2-seed{n}": Trigger(detectors[n], "ab"[n], "utaca", n) for n in (0, 1)}
-    prefills, decoded = [], []
+    prefills, generated = [], []
     monkeypatch.setattr(infllm_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
-    monkeypatch.setattr(answers_module, "generate", lambda *g, **o: decoded.append(o) or generate(*g, **o))
+    monkeypatch.setattr(answers_module, "generate", lambda *g, **o: generated.append(o) or generate(*g, **o))
     given = documents(2)
-    found = decode_suites(reader, asked(reader, given), suites, methods_of(suites), triggers, Journal(tmp_path, "x"))
-    assert [label for _, label in found.answers] == [
+    found = decoded(reader, asked(reader, given), points, Journal(tmp_path, "x"), triggers)
+    assert list(found.answers) == [
         "infllm-K2", "infllm-K5", "utaca-K6-sub2", "agreement-K6-sub2", "agreement-K6-sub2-witness3",
         "no_detector-K6-sub2", "no_detector-K6-sub2-every4", "utaca-K6-sub2-seed0", "utaca-K6-sub2-seed1",
     ]  # fmt: skip
     assert len(prefills) == 2
-    assert len(decoded) == 2 * 8, "the point that suites share is decoded once"
-    for (suite, label), answers in found.answers.items():
-        traces = found.traces[suite, label]
+    assert len(generated) == 2 * 8, "what two points share is decoded once"
+    for label, answers in found.answers.items():
+        traces = found.traces[label]
         assert answers.schema.equals(SCHEMAS["answers"])
         assert traces.schema.equals(SCHEMAS["traces"])
         seed = {"utaca-K6-sub2": 0, "utaca-K6-sub2-seed0": 0, "utaca-K6-sub2-seed1": 1}.get(label)
@@ -196,35 +210,37 @@ def test_suites_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
         for row in answers.to_pylist():
             trace = [t for t in traces.to_pylist() if t["document"] == row["document"]]
             assert {t["point"] for t in trace} == {label}
-            assert (row["suite"], row["point"]) == (suite, label)
+            assert (row["suite"], row["point"]) == ("test", label)
             assert (row["detector"], row["seed"]) == (detector, seed)
             assert row["n_generated"] == len(trace)
             assert row["selected"] == pytest.approx(sum(t["k"] for t in trace) * 8 / len(trace))
             assert row["rollbacks"] == sum(t["rolled_back"] for t in trace)
             assert row["text"] == "".join(t["text"] for t in trace)
             assert row["peak_bytes"] > 0
-    more = {"test": [*suites["test"], Point("infllm", 1)]}
-    again = decode_suites(reader, asked(reader, given), more, methods_of(more), triggers, Journal(tmp_path, "x"))
+    more = [*points, point("infllm", 1)]
+    again = decoded(reader, asked(reader, given), more, Journal(tmp_path, "x"), triggers)
     assert len(prefills) == 4, "a new point prefills again"
-    key = "test", "infllm-K2"
-    assert again.answers[key].equals(found.answers[key]), "the others are taken from the journal"
+    assert again.answers["infllm-K2"].equals(found.answers["infllm-K2"]), "the others are taken from the journal"
 
 
-def test_a_suite_decoded_together_answers_as_apart_and_is_journaled_as_one(reader, tmp_path, monkeypatch) -> None:
-    suites = {
-        "test": [Point("infllm", 2), Point("full", 0), Point("utaca", 6, "sub.2"), Point("infllm", 6)],
-        "more": [Point("agreement", 6, "sub.2"), Point("infllm", 2)],
+def test_points_decoded_together_answer_as_apart_and_is_journaled_as_one(reader, tmp_path, monkeypatch) -> None:
+    points = [
+        *[point("infllm", 2), point("full"), point("utaca", 6, "sub.2"), point("infllm", 6)],
+        *[point("utaca", 6, "sub.2", "agreement"), point("infllm", 7)],
+    ]
+    how: dict[str, Any] = {
+        "triggers": {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)},
+        "settings": {"full": {}},
     }
-    triggers, methods = {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)}, methods_of(suites, {"full": {}})
     groups, shared = [], answers_module.generate_together
     monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
     given, journal = asked(reader, documents(2)), Journal(tmp_path / "together", "x")
-    apart = decode_suites(reader, given, suites, methods, triggers, Journal(tmp_path / "apart", "x"))
+    apart = decoded(reader, given, points, Journal(tmp_path / "apart", "x"), **how)
     assert groups == []
-    found = decode_suites(reader, given, suites, methods, triggers, journal, together=True)
-    assert groups == [6, 2, 2], "a suite's points of one reading, each once, of both documents"
-    again = decode_suites(reader, given, suites, methods, triggers, journal, together=True)
-    assert groups == [6, 2, 2]
+    found = decoded(reader, given, points, journal, **how, together=True)
+    assert groups == [10, 2], "points of one reading, of both documents"
+    again = decoded(reader, given, points, journal, **how, together=True)
+    assert groups == [10, 2]
     assert list(found.answers) == list(apart.answers)
     for key, answers in found.answers.items():
         assert again.answers[key].drop_columns("decode_seconds").equals(answers.drop_columns("decode_seconds"))
@@ -242,15 +258,15 @@ def test_a_suite_decoded_together_answers_as_apart_and_is_journaled_as_one(reade
 def test_answers_about_several_short_documents_share_passes(
     reader, tmp_path, monkeypatch, together: int, short: int, wanted: list[int]
 ) -> None:
-    suites = {"test": [Point("infllm", 2), Point("full", 0), Point("infllm", 5)]}
-    methods, given = methods_of(suites, {"full": {}}), asked(reader, documents(3))
-    apart = decode_suites(reader, given, suites, methods, {}, Journal(tmp_path / "apart", "x"))
-    monkeypatch.setattr(suites_module, "TOGETHER", together)
-    monkeypatch.setattr(suites_module, "SHORT", short)
+    points = [point("infllm", 2), point("full"), point("infllm", 5)]
+    given, settings = asked(reader, documents(3)), {"full": {}}
+    apart = decoded(reader, given, points, Journal(tmp_path / "apart", "x"), settings=settings)
+    monkeypatch.setattr(points_module, "TOGETHER", together)
+    monkeypatch.setattr(points_module, "SHORT", short)
     groups, shared = [], answers_module.generate_together
     monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
     journal = Journal(tmp_path / "together", "x")
-    found = decode_suites(reader, given, suites, methods, {}, journal, together=True)
+    found = decoded(reader, given, points, journal, settings=settings, together=True)
     assert sorted(groups) == sorted(wanted)
     for key, answers in found.answers.items():
         assert answers["document"].to_pylist() == [one.document for one in given]
@@ -258,37 +274,35 @@ def test_answers_about_several_short_documents_share_passes(
     # A killed run decodes a group anew where one of its answers is missing, and gives the same.
     for path in sorted((tmp_path / "together").rglob("*.parquet"))[::4]:
         path.unlink()
-    again = decode_suites(reader, given, suites, methods, {}, journal, together=True)
+    again = decoded(reader, given, points, journal, settings=settings, together=True)
     for key in found.answers:
         assert again.traces[key].equals(found.traces[key])
 
 
 def test_what_full_attention_cannot_do_with_a_document_is_a_row(reader, tmp_path) -> None:
-    suites = {"test": [Point("full", 0)]}
     given = [replace(one, longest=longest) for one, longest in zip(asked(reader, documents(2)), (4, 5000), strict=True)]
-    found = decode_suites(
-        reader, given, suites, methods_of(suites, {"full": {}}), {}, Journal(tmp_path, "x"), together=True
-    )
-    first, second = found.answers["test", "full"]["finish"].to_pylist()
+    how: dict[str, Any] = {"settings": {"full": {}}, "together": True}
+    found = decoded(reader, given, [point("full")], Journal(tmp_path, "x"), **how)
+    first, second = found.answers["full"]["finish"].to_pylist()
     assert first in ("eos", "length")
     assert "positions" in second
 
 
 def test_a_replayed_point_is_decoded_by_itself(reader, tmp_path, monkeypatch) -> None:
-    suites = {"test": [Point("infllm", 2), Point("utaca", 6, "sub.2"), Point("infllm", 6)]}
-    triggers, methods = {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)}, methods_of(suites)
+    points = [point("infllm", 2), point("utaca", 6, "sub.2"), point("infllm", 6)]
+    triggers = {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)}
     groups, shared = [], answers_module.generate_together
     monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
     replays = Replays("utaca-K6-sub2", 1, 0)
     given, journal = asked(reader, documents(1)), Journal(tmp_path, "x")
-    found = decode_suites(reader, given, suites, methods, triggers, journal, together=True, replays=replays)
+    found = decoded(reader, given, points, journal, triggers, together=True, replays=replays)
     assert groups == [2]
-    assert all(seconds > 0 for seconds in found.answers["test", "utaca-K6-sub2"]["decode_seconds"].to_pylist())
+    assert all(seconds > 0 for seconds in found.answers["utaca-K6-sub2"]["decode_seconds"].to_pylist())
     assert found.replays.num_rows > 0
 
 
 def test_questions_about_one_document_share_its_readings(reader, tmp_path, monkeypatch) -> None:
-    suites = {"test": [Point("infllm", 2), Point("full", 0), Point("infllm", 5)]}
+    points, settings = [point("infllm", 2), point("full"), point("infllm", 5)], {"full": {}}
     longer = [
         replace(one, document=f"{one.document}-2", question=one.question * 2) for one in asked(reader, documents(2))
     ]
@@ -298,51 +312,12 @@ def test_questions_about_one_document_share_its_readings(reader, tmp_path, monke
         monkeypatch.setattr(
             method, "read", lambda self, *given: reads.append(self.name) or read[type(self)](self, *given)
         )
-    together = decode_suites(
-        reader, questions, suites, methods_of(suites, {"full": {}}), {}, Journal(tmp_path / "together", "x")
-    )
+    together = decoded(reader, questions, points, Journal(tmp_path / "together", "x"), settings=settings)
     assert sorted(reads) == ["full"] * 2 + ["infllm"] * 2, "a reading each document and way of reading"
     alone = [
-        decode_suites(
-            reader, [one], suites, methods_of(suites, {"full": {}}), {}, Journal(tmp_path / f"alone-{number}", "x")
-        )
+        decoded(reader, [one], points, Journal(tmp_path / f"alone-{number}", "x"), settings=settings)
         for number, one in enumerate(questions)
     ]
     for key, answers in together.answers.items():
         assert answers["document"].to_pylist() == [one.document for one in questions]
         assert answers["text"].to_pylist() == [one.answers[key]["text"][0].as_py() for one in alone]
-
-
-def test_a_suite_decoded_in_pairs_gives_the_same_tokens(reader, tmp_path, monkeypatch) -> None:
-    points = [Point("infllm", 2), Point("utaca", 6, "sub.2"), Point("agreement", 6, "sub.2")]
-    rows, forward = [], Reader.forward
-    monkeypatch.setattr(Reader, "forward", lambda self, *given: (rows.append(len(given[0])), forward(self, *given))[1])
-    triggers = {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)}
-    found = []
-    for paired in (False, True):
-        rows.clear()
-        journal = Journal(tmp_path / str(paired), "x")
-        suites = {"test": points}
-        given = asked(reader, documents(2)), suites, methods_of(suites), triggers, journal
-        found.append(decode_suites(reader, *given, paired=paired))
-        assert set(rows) == ({1, 2} if paired else {1})
-    for point in points:
-        key = "test", point.label
-        columns = [
-            "document",
-            "point",
-            "text",
-            "finish",
-            "selected",
-            "attended",
-            "rollbacks",
-            "selected_with_tentative",
-        ]
-        one, other = found
-        assert one.answers[key].select(columns).equals(other.answers[key].select(columns))
-        measured = ["margin", "logprob", "tentative_margin", "tentative_logprob"]
-        logits = ["top_logits", "tentative_top_logits", "scores"]
-        assert one.traces[key].drop_columns(measured + logits).equals(other.traces[key].drop_columns(measured + logits))
-        for name in measured:
-            assert one.traces[key][name].to_pylist() == pytest.approx(other.traces[key][name].to_pylist(), abs=1e-4)
-    assert sum(found[0].answers["test", "utaca-K6-sub2"]["rollbacks"].to_pylist()) > 0

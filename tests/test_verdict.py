@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from configs import reference_config
+from configs import decoding, point, reference_config
 
 from utaca.errors import UserError
 from utaca.records import write
@@ -32,22 +32,23 @@ def config() -> schema.Config:
 
 
 def made(folder: Path, given: list[tuple[str, int, str, str, float, float]], n: int = 20, failed: int = 0):
-    """Files of answers and scores. A point is (method, K, policy, detector, tokens, mean CAS of its documents).
+    """Files of answers and scores. A point is (method, K, policy, trigger, tokens, mean CAS of its documents).
 
     An attribute counts where its own share, spread evenly over all, is below the mean: CAS is the mean to a rounding.
     """
     answers, scores = [], []
     shares = (np.random.default_rng(1).permutation(n * len(ATTRIBUTES)) + 0.5) / (n * len(ATTRIBUTES))
-    for method, budget, policy, detector, tokens, mean in given:
-        name = schema.Point(method, budget, policy, detector=detector).label
+    for *settings, tokens, mean in given:
+        of = point(*settings)
+        name, detector = of.label, (of.detector or "utaca") if of.detected else of.beside
         common = dict.fromkeys(
             ["attended", "selected_with_tentative", "attended_with_tentative", "selected"], float(tokens)
         ) | dict.fromkeys(["rollbacks", "effective_rollbacks", "peak_bytes", "n_context", "dropped"], 1)
         answered = [
             common
-            | {"document": f"d{d:02}", "suite": "test", "point": name, "method": method, "budget": budget}
-            | {"policy": policy, "detector": detector or ("utaca" if method == "utaca" else ""), "question": "?"}
-            | {"seed": 0 if method == "utaca" else None, "text": "", "n_generated": 10, "finish": "eos"}
+            | {"document": f"d{d:02}", "suite": "test", "point": name, "method": of.decoder, "budget": of.budget}
+            | {"policy": of.policy, "detector": detector, "question": "?"}
+            | {"seed": 0 if of.detected else None, "text": "", "n_generated": 10, "finish": "eos"}
             | {"prefill_seconds": 1.0, "decode_seconds": 1.0}
             for d in range(n)
         ]
@@ -91,7 +92,7 @@ def test_a_loss_is_said(tmp_path, config) -> None:
 
 
 def test_a_gain_is_said_and_the_interval_is_that_of_the_table(tmp_path, config) -> None:
-    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7), ("agreement", 32, "sub.16", "", 256, 0.9)]
+    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7), ("utaca", 32, "sub.16", "agreement", 256, 0.9)]
     files = made(tmp_path, given)
     table = judged(files, config)
     said = table.lead.splitlines()
@@ -132,15 +133,14 @@ def test_no_difference_is_said(tmp_path, config) -> None:
 
 
 def planned(config: schema.Config, given, primary: str, secondary: list[str]) -> schema.Config:
-    of_suite = [schema.Point(*point[:3], detector=point[3]) for point in given]
-    config.suites = {"test": schema.Suite(split="test", points=of_suite)}
+    vars(config).update(decoding(test=[point(*settings[:4]) for settings in given]))
     config.plan = schema.Planned(primary, secondary)
     return config
 
 
 def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
     given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7), ("utaca", 64, "sub.16", "", 512, 0.1),
-             ("utaca", 32, "sub.16", "chained", 256, 0.2), ("agreement", 32, "sub.16", "", 256, 0.52)]  # fmt: skip
+             ("utaca", 32, "sub.16", "chained", 256, 0.2), ("utaca", 32, "sub.16", "agreement", 256, 0.52)]  # fmt: skip
     config = planned(
         config, given, "utaca-K64-sub16", ["utaca-K32-sub16", "utaca-K32-sub16-chained", "agreement-K32-sub16"]
     )
@@ -168,9 +168,9 @@ def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
 
 
 def test_a_plan_compares_two_points(tmp_path, config) -> None:
-    every = schema.Point("no_detector", 32, "sub.16", every=40).label
-    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.55), ("no_detector", 32, "sub.16", "", 256, 0.6),
-             ("agreement", 32, "sub.16", "", 256, 0.61)]  # fmt: skip
+    every = point("utaca", 32, "sub.16", "every.40").label
+    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.55), ("utaca", 32, "sub.16", "never", 256, 0.6),
+             ("utaca", 32, "sub.16", "agreement", 256, 0.61)]  # fmt: skip
     files = made(tmp_path, given)
     config = planned(
         config, given, "utaca-K32-sub16 over no_detector-K32-sub16",
@@ -213,7 +213,7 @@ def test_without_a_plan_all_is_exploratory(tmp_path, config) -> None:
 
 def test_without_infllm_there_is_no_verdict(tmp_path, config) -> None:
     table = judged(made(tmp_path, [("utaca", 32, "sub.16", "", 256, 0.9)]), config)
-    assert table.lead.startswith("**There is no verdict: the suites of this run hold no point of InfLLM.**")
+    assert table.lead.startswith("**There is no verdict: this run decodes no point of InfLLM.**")
     assert table.frame.empty
     assert len(figures.differences(table.frame, tmp_path, config)) == 2
     assert save(table, tmp_path)
@@ -221,9 +221,7 @@ def test_without_infllm_there_is_no_verdict(tmp_path, config) -> None:
 
 def test_without_utaca_there_is_no_verdict(tmp_path, config) -> None:
     said = told(tmp_path, config, [*INFLLM, ("utaca", 32, "sub.16", "chained", 256, 0.9)])
-    assert (
-        said[0] == "**There is no verdict: the suites of this run hold no point of UT-ACA with the config's detector.**"
-    )
+    assert said[0] == "**There is no verdict: this run decodes no point of UT-ACA with the config's detector.**"
 
 
 def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
@@ -297,18 +295,20 @@ def test_a_point_has_one_name(tmp_path, config) -> None:
     given = [
         ("infllm", 8, "", "", 128, 0.3), ("utaca", 64, "sub.16", "", 340, 0.5),
         ("utaca", 64, "sub.16", "chained", 350, 0.5),
-        ("agreement", 64, "set.1", "", 300, 0.5), ("snapkv", 1024, "", "", 1024, 0.5), ("full", 0, "", "", 900, 0.5),
+        ("utaca", 64, "set.1", "agreement", 300, 0.5), ("snapkv", 1024, "", "", 1024, 0.5),
+        ("full", 0, "", "", 900, 0.5),
     ]  # fmt: skip
     named = [
         "InfLLM K=8", "UT-ACA K_max=64, Sub.16", "UT-ACA K_max=64, Sub.16 (chained)", "Token agreement K_max=64, Set.1",
         "SnapKV 1024 tokens", "Full attention",
     ]  # fmt: skip
-    assert [name_in_words(point, config) for point in points(*made(tmp_path, given))] == named
-    of_suite = [schema.Point(*point[:3], detector=point[3]) for point in given]
-    config.suites = {"test": schema.Suite(split="test", points=of_suite)}
-    assert [label_in_words(point.label, config) for point in of_suite] == named
-    assert label_in_words("utaca-K64-sub16-seed3", config) == "UT-ACA K_max=64, Sub.16 seed 3"
-    assert label_in_words("utaca-K64-sub16-chained-seed3", config) == "UT-ACA K_max=64, Sub.16 (chained) seed 3"
+    assert [name_in_words(one, config) for one in points(*made(tmp_path, given))] == named
+    decoded = [point(*settings[:4]) for settings in given]
+    seeds = [point("utaca", 32, "sub.16", seeds=4), point("utaca", 32, "sub.16", "chained", seeds=4, name="mine")]
+    vars(config).update(decoding(test=[*decoded, *seeds]))
+    assert [label_in_words(one.label, config) for one in decoded] == named
+    assert label_in_words("utaca-K32-sub16-seed3", config) == "UT-ACA K_max=32, Sub.16 seed 3"
+    assert label_in_words("mine-seed3", config) == "UT-ACA K_max=32, Sub.16 (chained) seed 3"
     assert label_in_words("utaca-K9-sub16", config) == "utaca-K9-sub16"
     assert of_label("all", config) is None
 
