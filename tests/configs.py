@@ -73,3 +73,15 @@ def planned(root: Path, *, here: bool = True, **overrides: Any) -> Any:
     path = root / "workflow" / "rules" / "common.smk"
     exec(compile(path.read_text(encoding="utf-8"), path, "exec"), vars(plan))
     return plan
+
+
+def run_files(plan: Any) -> set[str]:
+    """Every file of a run as planned, those that its tables are made from among them."""
+    each = ("biographies", "documents")
+    files = {f"{plan.OUT}/{stage}/{split}.parquet" for stage in each for split in plan.SPLITS}
+    files |= {f"{plan.OUT}/corpus.parquet", plan.BASELINES, plan.REPORT}
+    files |= {*plan.RESULTS, *plan.LINKS.values(), *plan.judged("validation", "test"), *plan.task_outputs("scores")}
+    files |= {path for split in plan.SPLITS for path in plan.shards(plan.TRAJECTORIES, split)}
+    files |= {path for paths in plan.DETECTORS.values() for path in paths}
+    files |= {path for split, kind in plan.POINTS for path in plan.generations("answers", split, kind)}
+    return files | {path for name in plan.TABLES for paths in plan.made_from(name).values() for path in paths}

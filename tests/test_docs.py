@@ -13,14 +13,15 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from configs import planned, run_files
 from conftest import ROOT
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from snakemake.cli import parse_config
 
 from bench import rules
+from utaca.__main__ import TARGETS
 from utaca.errors import UserError
-from utaca.plan import STAGES, Plan
 from utaca.reporting import quote
 from utaca.reporting.points import label_in_words
 from utaca.settings import runs, schema
@@ -187,7 +188,7 @@ def test_the_plan_is_that_of_its_run(run: str, page: str) -> None:
     named = re.findall(r"^\| (primary|secondary) comparison \| `([^`]+)`", text, re.MULTILINE)
     assert named == [("primary", config.plan.primary), *(("secondary", one) for one in config.plan.secondary)]
     test, train = config.scale.test, config.scale.train
-    fixed = [point.budget for point in config.suites["test"].points if point.method == "infllm"]
+    fixed = [point.budget for point in config.decoded("test") if point.method == "infllm"]
     assert f"{test.biographies} of the test split, {test.tokens[0]:,} to {test.tokens[1]:,} tokens" in text
     assert f"run's seed {config.seed}:" in text
     assert f"K = {', '.join(map(str, fixed))}," in text
@@ -195,7 +196,8 @@ def test_the_plan_is_that_of_its_run(run: str, page: str) -> None:
         rf"{train.biographies} (new )?people \({config.scale.validation.biographies} for validation\)", text
     )
     assert f"{config.scale.bootstrap:,} resamples" in text
-    assert (config.generation.seeds, config.scale.detector_seeds) == (0, 8)
+    assert {config.points[name].seeds for one in config.plan.comparisons for name in one if name} == {schema.ALL}
+    assert config.scale.detector_seeds == 8
     assert text.count("eight seeds") >= 2
 
 
@@ -298,37 +300,32 @@ def spoken(page: Path) -> Iterator[list[str]]:
                 yield [word for n, word in enumerate(words) if n or not re.match(r"[A-Z_]+=", word)]
 
 
-def planned(command: argparse.Namespace) -> Plan:
+def plan_of(command: argparse.Namespace) -> Any:
     """The run that a command is about."""
     overrides: dict[str, Any] = {}
     if command.configfile and "/config/" in f"/{command.configfile}":
         overrides = yaml.safe_load((ROOT / command.configfile).read_text(encoding="utf-8"))
-    return Plan(compose(overrides | parse_config(command.config), ROOT), ROOT / "src")
+    return planned(ROOT, **overrides | parse_config(command.config))
 
 
-def files(plan: Plan) -> set[str]:
-    """What a run's plan knows: files and targets."""
-    known = {path for stage in STAGES for path in plan.stage(stage)} | set(plan.results) | set(plan.links.values())
-    known |= {path for paths in plan.named.values() for path in paths} | {plan.report}
-    known |= {f"{plan.folder}/{name}" for name in ("run.yaml", "manifest.json")}
-    known |= {f"results/training/{name}" for name in ("tiny", "validation", "adapter", "llmlingua_classifier")}
-    known |= {path for stage in STAGES for path in [f"{plan.folder}/{stage}"]}
-    return known | {*STAGES, "readers", "results/tables"}
+def known(plan: Any) -> set[str]:
+    """Files and targets of a run."""
+    files = run_files(plan) | {f"{plan.OUT}/{name}" for name in ("run.yaml", "manifest.json", "tasks")}
+    files |= {f"results/training/{name}" for name in ("tiny", "validation", "adapter", "llmlingua_classifier")}
+    return files | TARGETS.keys()
 
 
 @pytest.mark.parametrize("page", PRESENT, **IDS)
-def test_commands_are_planned(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The files of benchmarks are brought by hand, and a clone has none.
-    monkeypatch.setattr(Plan, "task_files", lambda self, name: [])
+def test_commands_are_planned(page: Path) -> None:
     sources = [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
     rules = {name for source in sources for name in re.findall(r"^rule (\w+):", source.read_text(), re.MULTILINE)}
     for command in commands(page):
         if command.configfile and not command.configfile.startswith("config/"):
             continue  # of a run that a reader has made
-        plan = planned(command)
+        plan = plan_of(command)
         plan.check_targets(command.targets)
         for target in command.targets:
-            assert target in files(plan), target
+            assert target in known(plan), target
         assert set(command.R) <= rules
 
 
@@ -353,15 +350,15 @@ FILLED = {
 @pytest.mark.parametrize("page", PRESENT, **IDS)
 def test_paths_follow_the_plan(page: Path) -> None:
     """Paths in words; those in commands belong to the commands' own runs."""
-    plan = Plan(compose({}, ROOT), ROOT / "src")
+    plan = planned(ROOT)
     shared = {"results/answers.sqlite", "results/corpus/cache"}
-    known = files(plan) | shared | {f"{plan.folder}/{name}" for name in ("journal", "benchmarks")}
-    folders = {str(parent) for path in known for parent in Path(path).parents}
+    there = known(plan) | shared | {f"{plan.OUT}/{name}" for name in ("journal", "benchmarks")}
+    folders = {str(parent) for path in there for parent in Path(path).parents}
     for token in tokens(page):
         for child in token.children or []:
             if child.type == "code_inline" and re.fullmatch(r"results/[^\s*…]+", child.content):
                 path = child.content.rstrip("/").replace("NAME", "quick").format_map(FILLED)
-                assert path in known | folders, child.content
+                assert path in there | folders, child.content
 
 
 # Prose

@@ -18,6 +18,7 @@ import pytest
 import torch
 import yaml
 from brute_methods import Loop, turned
+from configs import planned
 from conftest import ROOT
 from small import full_attention, in_float64, make_reader, some_tokens
 from test_methods import steps
@@ -32,7 +33,6 @@ from utaca.generation.answers import Answers
 from utaca.memory import BlockMemory, prefill
 from utaca.methods import METHODS, build
 from utaca.methods.registry import method_of
-from utaca.plan import Plan
 from utaca.readers.families import FAMILIES
 from utaca.readers.load import Reader
 from utaca.records import Origin
@@ -182,16 +182,16 @@ def test_utaca_and_token_agreement_on_a_method_are_algorithm_1(method: type, nam
 
 def test_a_method_is_an_operating_point_once_it_has_settings(method: type, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "config", tmp_path / "config")
-    points = [
-        {"method": "agreed", "budget": 512},
-        {"method": "utaca", "base": "agreed", "budget": 64, "policy": "set.9"},
-    ]
-    suites = {"mine": {"split": "test", "table": "methods", "points": points}}
+    points = {
+        "alone": {"method": "agreed", "budget": 512},
+        "ours": {"method": "utaca", "base": "agreed", "budget": 64, "policy": "set.9"},
+    }
+    said = {"points": points, "decode": {"methods": ["alone", "ours"]}}
     with pytest.raises(UserError, match="method is 'agreed' but must be one of"):
-        compose({"suites": suites}, tmp_path)
+        compose(said, tmp_path)
     (tmp_path / "config" / "methods" / "agreed.yaml").write_text("")
-    config = load(compose({"suites": suites}, tmp_path))
-    alone, adaptive = (method_of(point, config.methods) for point in config.suites["mine"].points)
+    config = load(compose(said, tmp_path))
+    alone, adaptive = (method_of(point, config.methods) for point in config.decoded("methods"))
     assert alone == method(512)
     assert (adaptive.base, adaptive.budget, adaptive.policy) == (method(64), 64, "set.9")
 
@@ -447,11 +447,11 @@ def test_a_task_is_cut_in_the_middle(task: type[Task], benchmarks: Path) -> None
 def test_a_task_is_asked_once_config_names_it(task: type[Task], benchmarks: Path) -> None:
     said = yaml.safe_load(examples("docs/extending.md", "A task of a benchmark", "yaml")[0])
     said["tasks"]["path"] = str(benchmarks)
-    plan = Plan(compose(said, ROOT), ROOT / "src")
-    assert plan.asked == ["multifieldqa_en"]
+    plan = planned(ROOT, **said)
+    assert plan.SETTINGS.asked == ["multifieldqa_en"]
     assert plan.task_files("multifieldqa_en") == [str(benchmarks / "LongBench" / "multifieldqa_en.jsonl")]
-    assert [point.method for point in plan.asked_points("multifieldqa_en")] == ["full", "infllm"]
-    assert "ood" in plan.tables
+    assert [point.method for point in plan.SETTINGS.decoded("multifieldqa_en")] == ["full", "infllm"]
+    assert "ood" in plan.TABLES
     example = asked(benchmarks, length=said["tasks"]["sets"]["multifieldqa_en"]["length"])[1]
     answer = Answers(tiny(), example.text).answer(build("infllm", {"budget": 8}), example.question, task.new_tokens)
     assert 0 < len(answer.generation.trace) <= 64

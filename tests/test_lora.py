@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from configs import planned
 from conftest import ROOT
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
@@ -17,7 +18,6 @@ from transformers import AutoModelForCausalLM
 
 from utaca.data_files import sha256
 from utaca.errors import UserError
-from utaca.plan import Plan
 from utaca.readers import lora, shelf
 from utaca.readers.identity import identity_of
 from utaca.readers.load import check, load
@@ -166,11 +166,11 @@ def test_what_is_no_adapter_is_refused(
 def test_a_run_is_made_from_its_adapter_too(base: Path, adapter: Path) -> None:
     own = {"name": "mine", "path": str(base), "adapter": str(adapter), "memory": {"n_local": "256", "n_init": "32"}}
     config = compose({"reader": own}, ROOT)
-    plan = Plan(config, ROOT / "src")
-    assert {str(adapter / name) for name in lora.FILES} <= set(plan.inputs)
-    assert str(base / "model.safetensors") in plan.inputs
-    assert plan.reader["adapter"] == str(adapter)
-    told = runs.manifest(config, map(Path, plan.inputs), ROOT)
+    plan = planned(ROOT, reader=own)
+    assert {str(adapter / name) for name in lora.FILES} <= set(plan.INPUTS)
+    assert str(base / "model.safetensors") in plan.INPUTS
+    assert plan.READER["adapter"] == str(adapter)
+    told = runs.manifest(config, map(Path, plan.INPUTS), ROOT)
     assert told["model"]["adapter"]["files"].keys() >= set(lora.FILES)
     assert told["inputs"][str(adapter / lora.WEIGHTS)] == sha256(adapter / lora.WEIGHTS)
     check(typed(config).reader)

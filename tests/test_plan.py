@@ -8,70 +8,71 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from configs import planned, run_files
 
 from utaca import preflight
 from utaca.errors import UserError
-from utaca.plan import KINDS, SPLITS, STAGES, Plan
 from utaca.reporting.registry import ENTRIES, WHEN, Entry
 from utaca.reporting.table import CELLS, columns, columns_of
 from utaca.settings.command import read, runs_here
-from utaca.settings.compose import compose
 from utaca.settings.modules import closure, code
 from utaca.sizes import Model, Sizes
 
 
-def planned(root: Path, **overrides: Any) -> Plan:
-    return Plan(compose(overrides, root), root / "src")
-
-
 @pytest.fixture(scope="module")
-def plan(root: Path) -> Plan:
+def plan(root: Path) -> Any:
     return planned(root)
 
 
-def test_everything_of_a_run_lies_in_its_folder(plan: Plan) -> None:
-    files = [path for stage in STAGES for path in plan.stage(stage)]
-    assert plan.folder == f"results/{plan.settings.run}"
-    outside = [path for path in files if not path.startswith(f"{plan.folder}/")]
-    assert outside == [plan.report] == [f"results/tables/{plan.settings.run}.html"]
-    assert len(set(files)) == len(files)
+def test_everything_of_a_run_lies_in_its_folder(plan: Any) -> None:
+    assert f"results/{plan.SETTINGS.run}" == plan.OUT
+    outside = {path for path in run_files(plan) if not path.startswith(f"{plan.OUT}/")}
+    assert outside == {plan.REPORT, *plan.TOKENIZER_FILES}
+    assert f"results/tables/{plan.SETTINGS.run}.html" == plan.REPORT
 
 
-def test_two_runs_share_no_file(root: Path, plan: Plan) -> None:
+def test_two_runs_share_no_file(root: Path, plan: Any) -> None:
     other = planned(root, seed=1)
-    files, others = ({path for stage in STAGES for path in one.stage(stage)} for one in (plan, other))
-    assert not files & others
+    assert run_files(plan) & run_files(other) == {*plan.TOKENIZER_FILES}
 
 
 def test_every_point_is_decoded_once_by_its_kind(root: Path) -> None:
-    plan = planned(root, suites="methods")
+    plan = planned(root, points="methods")
     for split in ("validation", "test"):
-        labels = [point.label for kind in KINDS for point in plan.points(split, kind)]
+        labels = [point.label for kind in plan.KINDS for point in plan.POINTS.get((split, kind), [])]
         assert len(labels) == len(set(labels))
-        suites = [suite for suite in plan.settings.suites.values() if suite.split == split]
-        named = {p.label for suite in suites for p in plan.settings.ran(suite)}
-        assert set(labels) == named
-    assert all(point.in_blocks for point in plan.points("test", "blocks"))
-    assert not any(point.in_blocks for point in plan.points("test", "methods"))
-    assert plan.decoded == [("validation", "blocks"), ("test", "methods"), ("test", "blocks")]
-    others, blocks = plan.points("test", "methods"), plan.points("test", "blocks")
-    assert set(plan.methods(others)) == {point.base or point.method for point in others}
-    assert plan.methods(blocks) == {}
+        sections = plan.SETTINGS.sections(split)
+        assert set(labels) == {point.label for section in sections for point in plan.SETTINGS.decoded(section)}
+    others, blocks = plan.POINTS["test", "methods"], plan.POINTS["test", "blocks"]
+    assert all(point.in_blocks for point in blocks)
+    assert not any(point.in_blocks for point in others)
+    assert set(plan.POINTS) == {("validation", "blocks"), ("test", "methods"), ("test", "blocks")}
+    assert set(plan.methods_of(others)) == {point.base or point.method for point in others}
+    assert plan.methods_of(blocks) == {}
+
+
+def test_a_point_of_several_sections_is_decoded_once(root: Path) -> None:
+    points = {"mine": {"method": "infllm", "budget": 2}}
+    plan = planned(root, points=points, decode={"test": ["mine"], "sweep": ["mine"], "budgets": ["mine"]})
+    assert [point.label for point in plan.POINTS["test", "blocks"]].count("mine") == 1
 
 
 def test_points_with_a_detector_name_its_file(root: Path) -> None:
-    plan = planned(root, suites="llama_full", scale={"detector_seeds": "3"})
-    triggers = plan.triggers(plan.points("test", "blocks"))
+    plan = planned(root, points="llama_full", scale={"detector_seeds": "3"})
+    points = plan.POINTS["test", "blocks"]
+    triggers = plan.triggers(points)
+    assert set(triggers) == {point.label for point in points if point.detected}
     for label, (variant, seed, path) in triggers.items():
-        assert path == f"{plan.folder}/detectors/{variant}/seed{seed}/model.safetensors"
-        assert path in plan.detectors[variant], label
-    assert triggers["utaca-K64-sub16-seed2"][:2] == ["utaca", 2]
-    assert set(plan.trigger_files(plan.points("test", "blocks"))) == {path for *_, path in triggers.values()}
+        assert path == f"{plan.OUT}/detectors/{variant}/seed{seed}/model.safetensors"
+        assert path in plan.DETECTORS[variant], label
+    assert triggers["utaca-K64-sub16-seeds-seed2"][:2] == ["utaca", 2]
+    assert plan.trigger_files(points) == sorted({path for *_, path in triggers.values()})
 
 
 def test_shards_are_those_of_the_scale(root: Path) -> None:
     plan = planned(root, scale={"train": {"shards": "3"}})
-    assert [Path(path).name for path in plan.trajectories("train")] == [f"part-{n}.parquet" for n in range(3)]
+    names = [Path(path).name for path in plan.shards(plan.TRAJECTORIES, "train")]
+    assert names == [f"part-{n}.parquet" for n in range(3)]
     assert len(plan.generations("answers", "test", "blocks")) == plan.size("test").shards
     assert plan.generations("answers", "test", "methods") == []
 
@@ -79,7 +80,7 @@ def test_shards_are_those_of_the_scale(root: Path) -> None:
 def test_a_detector_without_a_judge_needs_no_labels(root: Path) -> None:
     plan = planned(root, detectors="paper")
     assert plan.training_labels("needed", "train") == []
-    assert plan.training_labels("utaca", "train") == [f"{plan.labels}/train.parquet"]
+    assert plan.training_labels("utaca", "train") == [f"{plan.LABELS}/train.parquet"]
 
 
 # Tables
@@ -88,26 +89,15 @@ def test_a_detector_without_a_judge_needs_no_labels(root: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "more"),
     [
-        ({"suites": "tiny_full"}, {"seeds", "sweep"}),
-        ({"suites": "methods_tiny"}, {"methods", "equal_budgets"}),
+        ({"points": "tiny_full"}, {"seeds", "sweep"}),
+        ({"points": "methods_tiny"}, {"methods", "equal_budgets"}),
         ({"detectors": "paper"}, {"triggers", "triggers_validation"}),
         ({"scale": {"replays": "2"}}, {"replay", "bound", "failures", "cases"}),
     ],
 )
-def test_options_bring_their_tables(root: Path, plan: Plan, overrides: dict[str, Any], more: set[str]) -> None:
-    assert set(planned(root, **overrides).tables) - set(plan.tables) == more
-    assert not more & set(plan.tables)
-
-
-def test_every_table_is_made_from_files_of_the_run(root: Path) -> None:
-    plan = planned(root, suites="llama_variants", detectors="paper", scale={"replays": "2"})
-    made = {path for stage in STAGES for path in plan.stage(stage)}
-    made |= set(plan.tokenizer_files)
-    made |= {path.replace("/answers-", f"/{what}-") for path in made for what in ("traces", "replays")}
-    for name in plan.tables:
-        for group, files in plan.made_from(name).items():
-            beside = group.endswith(("_usage", "trace_labels", "uncorrected", "replay_scores"))
-            assert beside or set(files) <= made, (name, group)
+def test_options_bring_their_tables(root: Path, plan: Any, overrides: dict[str, Any], more: set[str]) -> None:
+    assert set(planned(root, **overrides).TABLES) - set(plan.TABLES) == more
+    assert not more & set(plan.TABLES)
 
 
 def test_a_table_depends_on_the_code_that_makes_it_alone(root: Path) -> None:
@@ -125,9 +115,9 @@ def test_a_table_depends_on_the_code_that_makes_it_alone(root: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
-def test_what_is_listed_can_be_made(entry: Entry, plan: Plan) -> None:
+def test_what_is_listed_can_be_made(entry: Entry, plan: Any) -> None:
     assert callable(getattr(import_module(f"utaca.reporting.{entry.module}"), entry.function))
-    assert set(entry.files) <= set(plan.named)
+    assert set(plan.made_from(entry.name)) == set(entry.files)
     assert entry.when in WHEN
     assert (entry.kind == "table") == bool(entry.columns)
     assert all(column.meaning and column.cell in ("", *CELLS) for column in columns_of(entry).values())
@@ -140,15 +130,15 @@ def test_every_column_is_shown_somewhere() -> None:
 # What a command asks for
 
 
-def test_targets_that_the_config_does_not_make_are_refused(plan: Plan) -> None:
-    plan.check_targets(["results/tables", f"{plan.folder}/tables/test.csv", "documents"])
-    with pytest.raises(UserError, match=r"seeds\.md needs a suite with table: seeds: .* --config suites=tiny_full"):
-        plan.check_targets([f"{plan.folder}/tables/seeds.md"])
+def test_targets_that_the_config_does_not_make_are_refused(plan: Any) -> None:
+    plan.check_targets(["results/tables", f"{plan.OUT}/tables/test.csv", "documents"])
+    with pytest.raises(UserError, match=r"seeds\.md needs points in decode\.seeds: .* --config points=tiny_full"):
+        plan.check_targets([f"{plan.OUT}/tables/seeds.md"])
     with pytest.raises(UserError, match=r"did you mean results/quick/tables/tradeoff\.md\?"):
-        plan.check_targets([f"{plan.folder}/tables/tradoff.md"])
+        plan.check_targets([f"{plan.OUT}/tables/tradoff.md"])
 
 
-def test_a_target_of_another_run_is_refused(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_of_another_run_is_refused(plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan.check_targets(["results/mine/tables/test.csv"])  # snakemake says that nothing makes it
     Path("results/mine").mkdir(parents=True)
@@ -162,25 +152,22 @@ def test_a_taken_detector_is_where_it_is_taken_from(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = "results/else/detectors/margin"
-    taking = planned(root, detectors={"other": {"taken": folder, "embedding": "false", "lstm": "false"}})
+    own = {"other": {"taken": folder, "embedding": "false", "lstm": "false"}}
     files = [f"{folder}/seed{n}/model.safetensors" for n in range(8)]
     for path in (*files[:2], *files[3:]):
         Path(path).parent.mkdir(parents=True)
         Path(path).touch()
-    assert taking.detectors["other"] == [*files[:2], *files[3:]], "of the others the checks before the first job say so"
-    told = rf"^detectors\.other\.taken is {folder}, but {files[2]} does not exist; first make the detectors of the run"
-    preflight.check(taking.settings, {"labels"})
-    with pytest.raises(UserError, match=told):
-        preflight.check(taking.settings, {"detections"})
+    plan = planned(root, detectors=own)
+    assert plan.DETECTORS["other"] == [*files[:2], *files[3:]], "of the others the checks before the first job say so"
+    fault = rf"^detectors\.other\.taken is {folder}, but {files[2]} does not exist; first make the detectors of the run"
+    preflight.check(plan.SETTINGS, {"labels"})
+    with pytest.raises(UserError, match=fault):
+        preflight.check(plan.SETTINGS, {"detections"})
     Path(files[2]).parent.mkdir()
     Path(files[2]).touch()
-    assert taking.detectors["other"] == files
-    assert set(files) < set(taking.stage("detectors"))
-    preflight.check(taking.settings, {"detections"})
-
-
-def test_splits_and_stages_are_known() -> None:
-    assert SPLITS == ("train", "validation", "test")
+    assert planned(root, detectors=own).DETECTORS["other"] == files
+    assert planned(root, detectors=own).TAKEN.keys() == {"other"}
+    preflight.check(plan.SETTINGS, {"detections"})
 
 
 def test_what_a_command_line_says_beside_its_targets() -> None:
@@ -196,35 +183,34 @@ def test_what_a_command_line_says_beside_its_targets() -> None:
 # What jobs ask of a cluster
 
 
-def big(settings: dict[str, Any], root: Path) -> Plan:
+def big(settings: dict[str, Any], root: Path) -> Any:
     """A run of a reader of Llama-3.1-8B's sizes, whose jobs run on a cluster."""
-    config = compose({"reader": settings | {"use": "llama31_8b"}, "scale": "paper", "corpus": "wikipedia"}, root)
-    plan = Plan(config, root / "src", here=False)
+    reader = settings | {"use": "llama31_8b"}
+    plan = planned(root, here=False, reader=reader, scale="paper", corpus="wikipedia")
     sizes = Sizes(layers=32, heads=32, kv_heads=8, head_size=128, hidden=4096, intermediate=14336)
-    plan.__dict__["model"] = Model(plan.settings.reader, sizes, 8_030_261_248, 131_072)
+    plan.model = lambda: Model(plan.SETTINGS.reader, sizes, 8_030_261_248, 131_072)
     return plan
 
 
-def asked(plan: Plan, split: str, attempt: int = 1) -> tuple[int, int, int]:
+def asked(plan: Any, split: str, attempt: int = 1) -> tuple[int, int, int]:
     """GPUs, memory (GB) and minutes of a shard of answers."""
-    found = plan.decodes(lambda wildcards: plan.answer_work(wildcards.split, "blocks"))
+    needed = plan.decodes(lambda wildcards: plan.answer_work(wildcards.split, "blocks"))
     wildcards = SimpleNamespace(split=split)
-    return found["gpu"](wildcards), *(found[key](wildcards, attempt) for key in ("mem_mb", "runtime"))
+    return needed["gpu"](wildcards), *(needed[key](wildcards, attempt) for key in ("mem_mb", "runtime"))
 
 
 @pytest.mark.parametrize("here", [0, 8])
 def test_a_clusters_jobs_ask_by_the_reader_alone(root: Path, monkeypatch: pytest.MonkeyPatch, here: int) -> None:
-    monkeypatch.setattr("utaca.plan.gpus", lambda: here)
+    monkeypatch.setattr("utaca.settings.machine.gpus", lambda: here)
     assert asked(big({}, root), "test")[0] == 1, "auto is a GPU for a large reader"
     assert asked(big({"device": "cpu"}, root), "test")[0] == 0
-    small = Plan(compose({}, root), root / "src", here=False)
-    assert asked(small, "test")[0] == 0
-    assert Plan(compose({}, root), root / "src").gpu == int(here > 0), "here, auto is what there is"
+    assert asked(planned(root, here=False), "test")[0] == 0
+    assert planned(root).gpu() == int(here > 0), "here, auto is what there is"
 
 
 def test_conditions_of_evidence_are_documents_to_decode(root: Path) -> None:
     evidence = {"scale": {"train": {"evidence": ["complete", "partial", "missing"]}}}
-    once, thrice = (Plan(compose(own, root), root / "src").trajectory_work("train") for own in ({}, evidence))
+    once, thrice = (planned(root, **own).trajectory_work("train") for own in ({}, evidence))
     assert thrice.documents == 3 * once.documents
 
 
@@ -241,11 +227,11 @@ def test_a_clusters_jobs_ask_for_what_their_documents_take(root: Path) -> None:
         [2 * x for x in asked(big({}, root), "test")[1:]]
     )
     validation = big({}, root).answer_work("validation", "blocks")
-    assert validation.tokens == big({}, root).settings.reader.max_new_tokens, "one attribute a question"
+    assert validation.tokens == big({}, root).SETTINGS.reader.max_new_tokens, "one attribute a question"
     assert asked(big({"device": "cpu"}, root), "validation")[1] < asked(big({"device": "cpu"}, root), "test")[1]
 
 
-def test_a_local_run_asks_for_gpus_alone(plan: Plan) -> None:
+def test_a_local_run_asks_for_gpus_alone(plan: Any) -> None:
     assert set(plan.decodes(lambda wildcards: plan.trajectory_work("train"))) == {"gpu"}
     assert plan.learns("train") == {}
 
@@ -254,8 +240,7 @@ def test_a_reader_that_is_not_fetched_asks_for_nothing_before_its_jobs_do(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    config = compose({"reader": "llama31_8b", "scale": "paper", "corpus": "wikipedia"}, root)
-    plan = Plan(config, root / "src", here=False)
+    plan = planned(root, here=False, reader="llama31_8b", scale="paper", corpus="wikipedia")
     rule = plan.decodes(lambda wildcards: plan.trajectory_work(wildcards.split))
     with pytest.raises(UserError, match=r"Llama-3\.1-8B-Instruct is not here yet; fetch it first.* readers$"):
         rule["mem_mb"](SimpleNamespace(split="train"), 1)
@@ -265,19 +250,20 @@ def test_a_reader_that_is_not_fetched_asks_for_nothing_before_its_jobs_do(
 
 
 @pytest.fixture
-def asking(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """A plan whose suite asks two sets, and whose detector learns from a third."""
+def asking(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A run that asks two sets, and whose detector learns from a third."""
     monkeypatch.chdir(tmp_path)
     sets = {
         "a": {"task": "qa_1", "length": 900},
         "b": {"task": "qa_2", "length": 900},
         "c": {"task": "meetings", "budgets": [2]},
     }
-    suites = {"ood": {"split": "tasks", "sets": ["a", "b"], "points": [{"method": "full"}]}}
-    return planned(root, tasks={"sets": sets}, suites=suites, detectors={"utaca": {"sets": ["c"]}})
+    points, decode = {"full": {"method": "full"}}, {"a": ["full"], "b": ["full"]}
+    detectors = {"utaca": {"sets": ["c"]}}
+    return planned(root, tasks={"sets": sets}, points=points, decode=decode, detectors=detectors)
 
 
-def test_a_set_without_its_file_is_refused_where_it_is_needed(asking: Plan) -> None:
+def test_a_set_without_its_file_is_refused_where_it_is_needed(asking: Any) -> None:
     assert asking.task_files("a") == []
     told = {
         "a": r"RULER/dev-v2\.0\.json, file 'questions' of task qa_1, is not there",
@@ -285,8 +271,8 @@ def test_a_set_without_its_file_is_refused_where_it_is_needed(asking: Plan) -> N
     }
     for name, sentence in told.items():
         with pytest.raises(UserError, match=sentence):
-            preflight.check(asking.settings, set(), sets=[name])
-    path = Path(asking.settings.tasks.path, "RULER", "dev-v2.0.json")
+            preflight.check(asking.SETTINGS, set(), sets=[name])
+    path = Path(asking.SETTINGS.tasks.path, "RULER", "dev-v2.0.json")
     path.parent.mkdir(parents=True)
     path.touch()
     assert asking.task_files("a") == [str(path)]
@@ -296,13 +282,13 @@ def test_a_classifier_of_llmlingua2_is_an_input_once_it_is_trained(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    plan = planned(root, suites="methods_tiny")
-    folder = Path(plan.settings.methods["llmlingua2"]["model"])
+    plan = planned(root, points="methods_tiny")
+    folder = Path(plan.SETTINGS.methods["llmlingua2"]["model"])
     assert folder == Path("results/training/llmlingua_classifier")
     assert plan.classifier("methods") == []
     folder.mkdir(parents=True)
     (folder / "model.safetensors").touch()
     assert plan.classifier("methods") == [str(folder / "model.safetensors")]
-    assert str(folder / "model.safetensors") in plan.inputs
+    assert str(folder / "model.safetensors") in planned(root, points="methods_tiny").INPUTS
     assert plan.classifier("blocks") == []
-    assert str(folder / "model.safetensors") not in planned(root).inputs
+    assert str(folder / "model.safetensors") not in planned(root).INPUTS

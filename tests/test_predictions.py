@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from utaca.generation.suites import unpacked
 
 from utaca.detection.detector import load
 from utaca.errors import UserError
+from utaca.generation.points import unpacked
 from utaca.records import SCHEMAS
 from utaca.records.journal import Journal
 from utaca.tasks import predictions
@@ -19,7 +19,7 @@ ABOUT = {"suite": "questions", "point": "infllm-K8", "budget": 8}
 
 
 def pair(number: int) -> pa.Table:
-    """An answer of two tokens as a suite journals it; that of document 0 has none."""
+    """An answer of two tokens as the journal has it; that of document 0 has none."""
     answer = {"document": f"d{number}", "question": "Who?", "text": "Ann", "n_generated": 2, "finish": "eos"}
     token = {"document": f"d{number}", "token": 7, "text": "Ann", "k": 8, "selected": [[1, 2]], "scores": [[0.5, 0.25]]}
     trace = [token | {"step": step} for step in range(2)] if number else [None]

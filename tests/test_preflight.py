@@ -153,8 +153,8 @@ def test_endpoints_answer_and_list_the_model(settings: schema.Config, serve: Cal
 
 
 def test_a_methods_impossible_value_is_found(root: Path) -> None:
-    suites = {"mine": {"split": "test", "table": "methods", "points": [{"method": "h2o"}]}}
-    config = load(compose({"suites": suites, "methods": {"h2o": {"heavy": "2"}}}, root))
+    said = {"points": {"mine": {"method": "h2o"}}, "decode": {"methods": ["mine"]}}
+    config = load(compose({**said, "methods": {"h2o": {"heavy": "2"}}}, root))
     with pytest.raises(UserError, match=r"method h2o: heavy=2\.0 must be at least 0"):
         preflight.check(config, {"generations"})
 
@@ -236,14 +236,14 @@ def test_another_machines_memory_and_gpus_are_not_guessed(
 
 @pytest.fixture
 def asking(root: Path, tmp_path: Path) -> schema.Config:
-    """A suite that asks two sets, and a detector that learns from a third; the files of all lie there."""
+    """A run that asks two sets, and a detector that learns from a third; the files of all lie there."""
     sets = {
         "a": {"task": "qa_1", "length": 3000, "examples": 2},
         "b": {"task": "qmsum", "length": 0},
         "c": {"task": "qa_2", "length": 900, "budgets": [2], "examples": 4, "evidence": ["complete", "missing"]},
     }
-    suites = {"ood": {"split": "tasks", "sets": ["a", "b"], "points": [{"method": "full"}]}}
-    overrides = {"scale": "smoke", "tasks": {"path": str(tmp_path), "sets": sets}, "suites": suites}
+    overrides = {"scale": "smoke", "tasks": {"path": str(tmp_path), "sets": sets}}
+    overrides |= {"points": {"full": {"method": "full"}}, "decode": {"a": ["full"], "b": ["full"]}}
     settings = load(compose(overrides | {"detectors": {"utaca": {"sets": ["c"]}}}, root))
     for path in ("RULER/dev-v2.0.json", "LongBench/qmsum.jsonl", "RULER/hotpot_dev_distractor_v1.json"):
         (tmp_path / path).parent.mkdir(exist_ok=True)

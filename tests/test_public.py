@@ -21,6 +21,7 @@ from typing import Any
 import gguf as format
 import pytest
 import torch
+from configs import planned
 from conftest import ROOT
 from small import full_attention
 from test_gguf import NAMES
@@ -31,12 +32,10 @@ from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
-from utaca.plan import Plan
 from utaca.readers import gguf, public, shelf
 from utaca.readers.__main__ import main
 from utaca.readers.load import check
 from utaca.readers.tokenizer import load_tokenizer
-from utaca.settings.compose import compose
 from utaca.settings.schema import Memory
 
 PARTS = (b"GGUF one", b"and two.", b"end")
@@ -268,51 +267,50 @@ PATH = str(public.FOLDER / NAME)
 
 
 @pytest.fixture
-def planned(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def plan(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A run whose reader is not fetched yet, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    return Plan(compose({"reader": "qwen25_coder_0_5b"}, checkout), ROOT / "src")
+    return planned(checkout, reader="qwen25_coder_0_5b")
 
 
-def test_a_run_knows_the_file_before_it_is_there(planned: Plan) -> None:
-    assert planned.reader_files == planned.tokenizer_files == [PATH]
-    assert PATH in planned.inputs
+def test_a_run_knows_the_file_before_it_is_there(plan: Any) -> None:
+    assert plan.READER_FILES == plan.TOKENIZER_FILES == [PATH]
+    assert PATH in plan.INPUTS
     hub = {"use": "qwen25_coder_0_5b", "name": "hub", "path": "Qwen/Qwen2.5-Coder-0.5B-Instruct"}
-    config = compose({"reader": hub}, ROOT)
-    assert Plan(config, ROOT / "src").reader_files == []
-    assert config["reader"]["memory"]["n_local"] == planned.settings.reader.memory.n_local
+    other = planned(ROOT, reader=hub)
+    assert other.READER_FILES == []
+    assert other.SETTINGS.reader.memory.n_local == plan.SETTINGS.reader.memory.n_local
 
 
 def test_a_file_that_is_not_here_is_told_before_the_first_job(checkout: Path) -> None:
-    config = compose({"reader": {"use": "tiny", "name": "mine", "path": "/none/x.gguf"}}, checkout)
-    plan = Plan(config, ROOT / "src")
-    assert plan.reader_files == []
+    plan = planned(checkout, reader={"use": "tiny", "name": "mine", "path": "/none/x.gguf"})
+    assert plan.READER_FILES == []
     with pytest.raises(UserError, match=r"^/none/x\.gguf is not here; set reader\.path"):
-        preflight.check(plan.settings, {"documents"})
+        preflight.check(plan.SETTINGS, {"documents"})
 
 
-def test_a_run_fetches_the_reader_that_is_absent(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_fetches_the_reader_that_is_absent(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(monkeypatch, 0, stdout="0.9.0")
-    found = {each.name: each for each in preflight.findings(planned.settings, {"documents", "generations"})}
+    found = {each.name: each for each in preflight.findings(plan.SETTINGS, {"documents", "generations"})}
     assert found["reader"].note == f"{PATH}, 0.5 GiB to be fetched"
     assert not any(each.fault for each in found.values())
     assert not found.keys() & {"lengths", "memory"}, "which ask the reader"
     assert len(calls) == 1
     monkeypatch.setattr(gguf, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'accelerate and gguf.*pip install "utaca\[gguf\]"'):
-        preflight.check(planned.settings, {"documents"})
+        preflight.check(plan.SETTINGS, {"documents"})
     assert len(calls) == 1
 
 
-def test_a_reader_that_is_not_fetched_is_told_how(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_is_not_fetched_is_told_how(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for path in (PATH, str(Path(PATH).absolute())):
         with pytest.raises(UserError, match=r"is not fetched yet; run: python -m utaca\.readers qwen25_coder_0_5b$"):
-            check(replace(planned.settings.reader, path=path))
+            check(replace(plan.SETTINGS.reader, path=path))
     with pytest.raises(UserError, match=r"run: python -m utaca\.readers NAME, without which it lists the names$"):
-        check(replace(planned.settings.reader, name="mine", path=PATH))
+        check(replace(plan.SETTINGS.reader, name="mine", path=PATH))
     with pytest.raises(UserError, match="is neither a local folder nor available") as caught:
-        check(replace(planned.settings.reader, path="other/folder"))
+        check(replace(plan.SETTINGS.reader, path="other/folder"))
     assert "utaca.readers" not in str(caught.value)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from browser import CHROMIUM, Browser
 from commands import snakemake
-from configs import reference_config
+from configs import planned, reference_config
 from conftest import ROOT, copy_checkout
 
 from utaca.biographies.source import sentence
@@ -21,12 +21,10 @@ from utaca.errors import UserError
 from utaca.judging import sheets
 from utaca.judging.review import labels as review_labels
 from utaca.judging.review import scores as review_scores
-from utaca.plan import Plan
 from utaca.records import SCHEMAS, read, write
 from utaca.reporting.table import Table, save
 from utaca.reporting.tables import people
 from utaca.settings import schema
-from utaca.settings.compose import compose
 
 PERSON = "Ada Lopez"
 BIOGRAPHY = "Ada Lopez was quiet. At weekends she loved rock climbing with Dr. Smith. Then it rained."
@@ -708,7 +706,7 @@ def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
 # In the workflow
 
 RULES = ["correct_labels", "review_labels", "review_scores", "table"]
-PLAN = Plan(compose({}, ROOT), ROOT / "src")
+PLAN = planned(ROOT)
 
 
 def run(folder: Path, *targets: str, dry: bool = False) -> str:
@@ -722,28 +720,25 @@ def test_sheets_are_applied_once_they_are_there(tmp_path):
     for own in (folder / "data/annotations").glob("*.csv"):
         own.unlink()
     for split, labels in (("train", LABELS), ("validation", LABELS.slice(0, 0)), ("test", LABELS.slice(0, 9))):
-        for number, path in enumerate(PLAN.uncorrected(split)):
+        for number, path in enumerate(PLAN.shards(PLAN.UNCORRECTED, split)):
             write(folder / path, "labels", labels if number == 0 else labels.slice(0, 0))
-        write(folder / PLAN.documents(split), "documents", [document("d0"), document("d1")])
+        write(folder / f"{PLAN.OUT}/documents/{split}.parquet", "documents", [document("d0"), document("d1")])
     (judged_test,) = PLAN.judged("test")
-    points = [
-        (suite, schema.Point(**point).label) for suite, own in PLAN.suites("test", "blocks").items() for point in own
-    ]
-    write(folder / judged_test, "scores", [judged("d0", label, "Golf", 0.5, suite=suite) for suite, label in points])
-    pages = [f"{PLAN.labels}/review.html", f"{PLAN.scores}/review.html"]
-    tables = [f"{PLAN.folder}/tables/labels.md", f"{PLAN.folder}/tables/human.md"]
+    labels = [point.label for point in PLAN.POINTS["test", "blocks"]]
+    write(folder / judged_test, "scores", [judged("d0", label, "Golf", 0.5) for label in labels])
+    pages = [f"{PLAN.LABELS}/review.html", f"{PLAN.SCORES}/review.html"]
+    tables = [f"{PLAN.OUT}/tables/labels.md", f"{PLAN.OUT}/tables/human.md"]
 
     output = run(folder, *pages, *tables)
     assert output.endswith("status 0"), output
     assert all("<!doctype html>" in (folder / page).read_text(encoding="ascii") for page in pages)
     assert "no corrections" in (folder / tables[0]).read_text(encoding="utf-8")
     assert "no human scores" in (folder / tables[1]).read_text(encoding="utf-8")
-    train = folder / PLAN.labels / "train.parquet"
+    train = folder / PLAN.LABELS / "train.parquet"
     assert read(train, "labels").equals(LABELS)
 
     sheet = label_sheet(folder / "data/annotations/label_corrections.csv", [label_row()])
-    suite, label = points[0]
-    scored = judged("d0", label, "Golf", suite=suite) | {"human": 0.4, "annotator": "eve"}
+    scored = judged("d0", labels[0], "Golf") | {"human": 0.4, "annotator": "eve"}
     label_sheet(folder / "data/annotations/cas_scores.csv", [scored], sheets.SCORE_COLUMNS)
     output = run(folder, *pages, *tables)
     assert output.endswith("status 0"), output

@@ -47,7 +47,7 @@ def test_defaults_compose(config: dict[str, Any]) -> None:
     assert asdict(load(config)) == config
 
 
-COMPANY = {("suites", "ood_smollm2"): {"detectors": "calibrated"}, ("detectors", "calibrated"): {"tasks": "paper"}}
+COMPANY = {("points", "ood_smollm2"): {"detectors": "calibrated"}, ("detectors", "calibrated"): {"tasks": "paper"}}
 """What some options want beside them."""
 
 
@@ -58,11 +58,11 @@ def test_every_option_of_every_group_composes(root: Path) -> None:
                 continue  # needs a path
             # The big readers' windows hold the documents of smaller scales whole.
             composed = compose({"scale": "paper", group: option} | COMPANY.get((group, option), {}), root)
-            assert group in ("suites", "detectors", "tasks") or composed[group]["name"] == option
+            assert group in ("points", "detectors", "tasks") or composed[group]["name"] == option
 
 
 def test_groups_know_the_three_roles(root: Path) -> None:
-    others = {"scale", "reader", "corpus", "suites", "detectors", "tasks"}
+    others = {"scale", "reader", "corpus", "points", "detectors", "tasks"}
     assert set(groups(root)) == others | {"writer", "labeller", "judge"}
 
 
@@ -75,24 +75,28 @@ def test_one_role_is_swapped_alone(root: Path) -> None:
     ]
 
 
-def test_reader_brings_its_suites_unless_told_otherwise(root: Path) -> None:
-    def budgets(overrides: dict[str, Any]) -> list[int]:
-        return [
-            point["budget"]
-            for point in compose({"scale": "paper", **overrides}, root)["suites"]["test"]["points"]
-            if point["method"] == "utaca"
-        ]
+def budgets(composed: dict[str, Any]) -> list[int]:
+    """K_max of the test split's points of the config's own detector."""
+    points = [composed["points"][name] for name in composed["decode"]["test"]]
+    return [point["budget"] for point in points if point["method"] == "utaca" and not point["trigger"]]
 
-    assert budgets({"reader": "llama31_8b"}) == [32, 48, 64, 96]
-    assert budgets({"reader": "qwen2_7b"}) == [16, 32, 48]
-    assert budgets({"reader": "qwen2_7b", "suites": "llama"}) == [32, 48, 64, 96]
+
+def test_reader_brings_its_points_unless_told_otherwise(root: Path) -> None:
+    def brought(**overrides: Any) -> list[int]:
+        return budgets(compose({"scale": "paper", **overrides}, root))
+
+    assert brought(reader="llama31_8b") == [32, 48, 64, 96]
+    assert brought(reader="qwen2_7b") == [16, 32, 48]
+    assert brought(reader="qwen2_7b", points="llama") == [32, 48, 64, 96]
 
 
 def test_every_method_is_compared_beside_the_points_of_either_reader(root: Path) -> None:
-    llama, qwen = (compose({"suites": name}, root)["suites"] for name in ("methods", "methods_qwen"))
-    assert (llama["methods"], llama["budgets"]) == (qwen["methods"], qwen["budgets"])
-    assert len(llama["methods"]["points"]) == 13
-    assert {point["budget"] for point in qwen["test"]["points"] if point["method"] == "utaca"} == {16, 32, 48}
+    llama, qwen = (compose({"points": name}, root) for name in ("methods", "methods_qwen"))
+    for section in ("methods", "budgets"):
+        one, other = ([x["points"][name] for name in x["decode"][section]] for x in (llama, qwen))
+        assert one == other
+    assert len(llama["decode"]["methods"]) == 13
+    assert set(budgets(qwen)) == {16, 32, 48}
 
 
 def test_option_and_keys_together(root: Path) -> None:
@@ -129,39 +133,43 @@ def test_scale_chooses_the_detectors_unless_they_are_chosen(root: Path) -> None:
     assert not own["mine"]["lstm"]
 
 
-def test_suite_of_ones_own(root: Path) -> None:
-    own = {"split": "test", "points": [{"method": "utaca", "budget": "3", "policy": "sub.1"}]}
-    unset = {"detector": "", "seed": -1, "base": "", "every": 0, "witness": 0}
-    suites = compose({"suites": {"own": own}}, root)["suites"]
-    assert set(suites) == {"validation", "test", "chained", "own"}
-    assert suites["own"]["points"] == [{"method": "utaca", "budget": 3, "policy": "sub.1"} | unset]
+def test_points_of_ones_own(root: Path) -> None:
+    mine = {"method": "utaca", "budget": "3", "policy": "sub.1"}
+    composed = compose({"points": {"mine": mine}, "decode": {"test": ["mine", "infllm-K1"]}}, root)
+    assert composed["points"]["mine"] == {**mine, "budget": 3, "trigger": "", "base": "", "seeds": 1}
+    usual = compose({}, root)
+    assert composed["points"] == {**usual["points"], "mine": composed["points"]["mine"]}, "beside the reader's"
+    assert composed["decode"] == {**usual["decode"], "test": ["mine", "infllm-K1"]}, "a section is written anew"
 
 
-@pytest.mark.parametrize(("suites", "label"), [("llama", "utaca-K64-sub16"), ("qwen", "utaca-K48-sub8")])
-def test_the_replayed_point_is_that_of_the_suites(root: Path, suites: str, label: str) -> None:
-    assert load(compose({"suites": suites, "scale": "paper"}, root)).replays_of == label
-    other = compose({"replayed": "utaca-K32-sub16", "suites": "llama", "scale": "paper"}, root)
-    assert load(other).replays_of == "utaca-K32-sub16"
+def test_a_point_of_a_known_name_is_written_anew(root: Path) -> None:
+    composed = compose({"points": {"utaca-K8-sub2": {"method": "infllm", "budget": "5"}}}, root)
+    assert composed["points"]["utaca-K8-sub2"]["policy"] == "", "nothing of the point of that name is left"
 
 
-def test_points_of_a_seeds_suite_stand_for_every_seed(root: Path) -> None:
-    settings = load(compose({"suites": "llama_full", "scale": {"detector_seeds": "3"}}, root))
-    labels = [point.label for point in settings.ran(settings.suites["seeds"])]
-    assert labels == [f"utaca-K64-sub16-seed{seed}" for seed in range(3)]
-    assert settings.ran(settings.suites["test"]) == settings.suites["test"].points
-    assert schema.Point("utaca", 64, "sub.16").label == "utaca-K64-sub16", "as ever"
-    assert schema.Point("utaca", 64, "sub.16", "two_way", 3).label == "utaca-K64-sub16-two_way-seed3"
+@pytest.mark.parametrize(("points", "label"), [("llama", "utaca-K64-sub16"), ("qwen", "utaca-K48-sub8")])
+def test_the_replayed_point_is_that_of_a_k_max_nearest_to_64(root: Path, points: str, label: str) -> None:
+    assert load(compose({"points": points, "scale": "paper"}, root)).replays_of == label
 
 
-@pytest.mark.parametrize(("seeds", "found"), [("2", 2), ("0", 3)])
-def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, found: int) -> None:
-    wanted = {"suites": "llama", "scale": {"detector_seeds": "3"}, "generation": {"seeds": seeds}}
+def test_a_point_of_every_seed_is_decoded_under_each(root: Path) -> None:
+    settings = load(compose({"points": "llama_full", "scale": {"detector_seeds": "3"}}, root))
+    (name,) = settings.decode["seeds"]
+    assert [point.label for point in settings.decoded("seeds")] == [f"{name}-seed{seed}" for seed in range(3)]
+    assert [point.label for point in settings.decoded("test")] == settings.decode["test"], "one seed has no name"
+
+
+@pytest.mark.parametrize(("seeds", "number"), [("2", 2), ("all", 3), ("1", 1), (None, 1)])
+def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str | None, number: int) -> None:
+    mine = {"method": "utaca", "budget": "8", "policy": "sub.2", "trigger": "chained"}
+    mine |= {} if seeds is None else {"seeds": seeds}
+    wanted = {"points": {"mine": mine}, "decode": {"test": ["infllm-K8", "mine"]}, "scale": {"detector_seeds": "3"}}
     settings = load(compose(wanted, root))
-    labels = [point.label for point in settings.ran(settings.suites["chained"])]
-    named = ["utaca-K16-sub16-chained", "utaca-K32-sub16-chained", "utaca-K64-sub16-chained"]
-    assert labels == [f"{name}-seed{seed}" for name in named for seed in range(found)]
-    fixed = [point for point in settings.ran(settings.suites["test"]) if point.method != "utaca"]
-    assert {point.seed for point in fixed} == {-1}
+    fixed, *seeded = settings.decoded("test")
+    assert (fixed.label, fixed.seed) == ("infllm-K8", 0)
+    assert [point.seed for point in seeded] == list(range(number))
+    assert [point.label for point in seeded] == ([f"mine-seed{n}" for n in range(number)] if number > 1 else ["mine"])
+    assert settings.operating.keys() >= {point.label for point in seeded}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +177,7 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
     [
         (
             {"plan": {"primary": "utaca-K4-sub1 over no_detector-K4-sub1"}},
-            "plan names 'no_detector-K4-sub1' but must name adaptive points of the test split, which are utaca-K4-sub1",
+            "plan names 'no_detector-K4-sub1' but must name adaptive points of decode.test, which are utaca-K4-sub1",
         ),
         (
             {"plan": {"primary": "utaca-K4-sub1 over utaca-K4-sub1"}},
@@ -180,7 +188,6 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
             "plan names utaca-K4-sub1 twice",
         ),
         ({"plan": {"secondary": ["utaca-K4-sub1"]}}, "plan.secondary is given but plan.primary is empty"),
-        ({"generation": {"seeds": "9"}}, "generation.seeds is 9 but must be at most scale.detector_seeds, which is 8"),
         ({"jugde": "x"}, "unknown config key jugde; did you mean judge?"),
         ({"detectors": {"mine": {"decison": "1"}}}, "did you mean detectors.mine.decision?"),
         ({"reader": {"memory": {"n_int": "1"}}}, "did you mean reader.memory.n_init?"),
@@ -199,7 +206,7 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
         ({"judge.base_url": "x"}, "write --config 'judge={base_url: x}'"),
         ({"reader.memory.n_local": 3}, "write --config 'reader={memory: {n_local: 3}}'"),
         ({"scale": {"bootstrap": "many"}}, "scale.bootstrap must be a whole number at least 100, not 'many'."),
-        ({"suites": "llama_variants"}, "add --config detectors=paper"),
+        ({"points": "llama_variants"}, "add --config detectors=paper"),
         ({"methods": {"h2o": {"heavyy": "2"}}}, "did you mean methods.h2o.heavy?"),
         ({"methods": {"h2o": {"heavy": "much"}}}, "methods.h2o.heavy must be a number, not 'much'"),
         ({"methods": {"h3o": {}}}, "did you mean methods.h2o?"),
@@ -261,16 +268,48 @@ def test_points_are_run_under_as_many_seeds_as_wanted(root: Path, seeds: str, fo
         ),
         ({"detectors": {"mine": {"mixed": "true"}}}, "detectors.mine.mixed is true but detectors.mine.sets is empty"),
         ({"detectors": {"mine": {"target": {"policy": "sub.1.prop"}}}}, "counts expansions to K_max; remove .prop"),
-        ({"detector_seed": "8"}, "detector_seed is 8 but must be below scale.detector_seeds"),
         ({"reader": {"memory": {"n_representatives": "17"}}}, "reader.memory.n_representatives"),
         (
             {"reader": {"memory": {"representatives": "tokens", "storage": "host"}}},
             "set reader.memory.storage=device or representatives=mean",
         ),
         ({"reader": {"name": "a/b"}}, "reader.name"),
-        ({"suites": {"own": {"split": "test", "pints": []}}}, "did you mean suites.own.points?"),
-        ({"suites": {"own": {"split": "test", "points": []}}}, "suites.own.points is empty"),
-        ({"scale": {"replays": "3"}, "replayed": "infllm-K8"}, "replayed is 'infllm-K8' but must name a point of"),
+        ({"points": {"own": {"method": "infllm", "bugdet": "3"}}}, "did you mean points.own.budget?"),
+        ({"points": {"own": {"budget": "3"}}}, "points.own.method is missing; set it to a text"),
+        ({"points": {"a/b": {"method": "infllm", "budget": "1"}}}, "points.a/b is 'a/b' but is used in file names"),
+        ({"points": ["own"]}, "points must be the name of an option or a mapping of keys, not ['own']"),
+        ({"decode": {"test": "infllm-K1"}}, "decode.test must be a list, not 'infllm-K1'"),
+        (
+            {"decode": {"test": ["infllm-K9"]}},
+            "decode.test names 'infllm-K9', which is none of points; did you mean infllm-K8?",
+        ),
+        (
+            {"decode": {"sweep": ["other"]}},
+            "decode.sweep names 'other', which is none of points; points are infllm-K1,",
+        ),
+        (
+            {"decode": {"tset": ["infllm-K1"]}},
+            "decode.tset is unknown; sections are validation, test, seeds, sweep, methods, budgets, or a set of "
+            "tasks.sets, which are none; add --config tasks=paper, or another option",
+        ),
+        (
+            {"decode": {"other": []}, "tasks": {"sets": {"mine": {"task": "qa_1"}}}},
+            "decode.other is unknown; sections are validation, test, seeds, sweep, methods, budgets, or a set of "
+            "tasks.sets, which are mine",
+        ),
+        (
+            {"decode": {"test": ["infllm-K1", "infllm-K2", "infllm-K1"]}},
+            "decode.test names infllm-K1 twice; remove one",
+        ),
+        (
+            {"points": {"own": {"method": "snapkv"}}, "decode": {"test": ["own"]}},
+            "decode.test names own, of another method than block memory; decode it in methods or budgets",
+        ),
+        (
+            {"scale": {"replays": "3"}, "decode": {"test": ["infllm-K8"]}},
+            "scale.replays turns decisions of a detector, but decode.test has no point that one expands; set it to 0",
+        ),
+        ({"detectors": {"never": {}}}, "detectors.never has the name of a trigger that is no detector"),
     ],
 )
 def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: str) -> None:
@@ -299,7 +338,8 @@ def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: 
         ("judge: {use: gpt_oss_120b, model: 4.1, name: x}", "judge.model must be a text, but is 4.1"),
         ("corpus: {use: folder, path: 2026}", "corpus.path must be a text, but is 2026"),
         ("scale: {train: {evidence: [no]}}", "scale.train.evidence[0] must be a text, but is False"),
-        ("suites: {on: {split: test, points: []}}", "suites has the key True"),
+        ("points: {on: {method: full}}", "points has the key True"),
+        ("decode: {test: [no]}", "decode.test[0] must be a text, but is False"),
         ('reader: {use: tiny, name: x, path: "a\\ud83d"}', "reader.path holds 'a\\ud83d', which is no text"),
         ('reader: {use: tiny, logit_bias: {"\\ud83d": 1.0}}', "reader.logit_bias, key '\\ud83d', holds"),
     ],
@@ -325,38 +365,112 @@ def test_quotes_keep_a_text_and_nothing_is_the_default(root: Path, written: str)
 
 
 @pytest.mark.parametrize(
-    ("points", "said"),
+    ("point", "said"),
     [
-        ([("infllm", 3, "sub.1")], "has no policy"),
-        ([("utaca", 3, "")], "needs set.N or sub.N"),
-        ([("utaca", 3, "sub.0")], "needs set.N or sub.N"),
-        ([("utaca", 3, "set.4")], "must be at most the budget"),
-        ([("utaca", 3, "set.4.prop")], "must be at most the budget"),
-        ([("agreement", 3, "set.1.prop")], "method agreement has no detector, whose distrust it follows; remove .prop"),
-        ([("infllm", 3, ""), ("infllm", 3, "")], "twice"),
-        ([("infllm", 0, "")], "budget is 0"),
-        ([("other", 1, "")], "method"),
-        ([("agreement", 3, "")], "needs set.N or sub.N"),
-        ([("infllm", 3, "", "utaca")], "detector is set but method infllm has no detector"),
-        ([("agreement", 3, "sub.1", "", 0)], "seed is set but method agreement has no detector"),
-        ([("utaca", 3, "sub.1", "other")], "detector is 'other' but must be"),
-        ([("utaca", 3, "sub.1", "", 8)], "seed is 8 but must be below"),
-        ([("infllm", 3, "", "", -1, "full")], "base is 'full' but method infllm is its own"),
-        ([("utaca", 3, "sub.1", "", -1, "infllm")], "base is 'infllm' but must be one of"),
-        ([("utaca", 0, "sub.1", "", -1, "full")], "budget is 0 but must be at least 1, in tokens"),
-        ([("utaca", 9, "sub.1", "", -1, "full")], "holds method utaca-full but its table is generation"),
-        ([("no_detector", 3, "")], "needs set.N or sub.N"),
-        ([("no_detector", 3, "sub.1", "utaca")], "detector is set but method no_detector has no detector"),
-        ([("utaca", 3, "sub.1", "", -1, "", 4)], "every is set but is for method no_detector"),
-        ([("no_detector", 3, "sub.1", "", -1, "", 0, 1)], "witness is set but is for method agreement"),
-        ([("agreement", 3, "sub.1", "", -1, "", 0, 3)], "witness is 3 but must be below the budget, which is 3"),
+        (("infllm", 3, "sub.1"), "policy is 'sub.1' but is for method utaca, not infllm"),
+        (("utaca", 3, ""), "needs set.N or sub.N"),
+        (("utaca", 3, "sub.0"), "needs set.N or sub.N"),
+        (("utaca", 3, "set.4"), "must be at most the budget"),
+        (("utaca", 3, "set.4.prop"), "must be at most the budget"),
+        (("utaca", 3, "set.1.prop", "agreement"), "trigger agreement is no detector, .* remove .prop"),
+        (("infllm", 0), "budget is 0 but must be at least 1, in blocks"),
+        (("other", 1), "method is 'other' but must be one of infllm, utaca, adakv"),
+        (("agreement", 3, "sub.1"), "of an earlier version; write method: utaca and trigger: agreement"),
+        (("no_detector", 3, "sub.1"), "of an earlier version; write method: utaca and trigger: every.N, or never"),
+        (("utaca", 3, "", "agreement"), "needs set.N or sub.N"),
+        (("utaca", 3, "", "never"), "needs set.N or sub.N"),
+        (("infllm", 3, "", "utaca"), "trigger is 'utaca' but is for method utaca, not infllm"),
+        (("snapkv", 3, "", "agreement"), "trigger is 'agreement' but is for method utaca, not snapkv"),
+        (("utaca", 3, "sub.1", "agreement", "", 2), "seeds is set but no detector expands its budget"),
+        (("infllm", 3, "", "", "", "all"), "seeds is set but no detector expands its budget"),
+        (("utaca", 3, "sub.1", "", "", 9), "seeds is 9 but must be at most scale.detector_seeds, which is 8"),
+        (("utaca", 3, "sub.1", "", "", "some"), "seeds must be a whole number"),
+        (
+            ("utaca", 3, "sub.1", "other"),
+            "trigger is 'other' but must be one of utaca, two_way, .* or never; define it under detectors",
+        ),
+        (("utaca", 3, "sub.1", "every.0"), "trigger is 'every.0' but must be one of"),
+        (("utaca", 3, "sub.1", "agreement.3"), "trigger is agreement.3 but N must be below the budget, which is 3"),
+        (("infllm", 3, "", "", "full"), "base is 'full' but is for method utaca"),
+        (("utaca", 3, "sub.1", "", "infllm"), "base is 'infllm' but must be one of"),
+        (("utaca", 0, "sub.1", "", "full"), "budget is 0 but must be at least 1, in tokens"),
+        (("utaca", 9, "sub.1", "", "full"), "of another method than block memory; decode it in methods or budgets"),
     ],
 )
-def test_impossible_points(config: dict[str, Any], points: list[tuple[Any, ...]], said: str) -> None:
-    keys = ("method", "budget", "policy", "detector", "seed", "base", "every", "witness")
-    rows = [dict(zip(keys, point, strict=False)) for point in points]
-    with pytest.raises(UserError, match=said):
-        validate({**config, "suites": {"own": {"split": "test", "points": rows}}})
+def test_impossible_points(config: dict[str, Any], point: tuple[Any, ...], said: str) -> None:
+    own = dict(zip(("method", "budget", "policy", "trigger", "base", "seeds"), point, strict=False))
+    with pytest.raises(UserError, match=f"^(points.own|decode.test).*{said}") as caught:
+        validate({**config, "points": {"own": own}, "decode": {"test": ["own"]}})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_config_of_the_older_form_is_told_what_is_written_instead(root: Path) -> None:
+    with pytest.raises(UserError, match=r"^config key suites is of an earlier version; name operating points under"):
+        compose({"suites": "tiny_full"}, root)
+    older = {
+        "suites": {"own": {"split": "test", "points": [{"method": "utaca", "detector": "chained"}]}},
+        "generation": {"seeds": 0, "paired": True},
+        "detector_seed": 3,
+        "replayed": "utaca-K8-sub2",
+        "points": {"mine": {"method": "utaca", "budget": "3", "policy": "sub.1", "detector": "x", "seed": "1"}},
+        "detectors": {"mine": {"learning_rate": 1}},
+        "corpus": {"user_agent": "me"},
+        "tasks": {"sets": {"mine": {"task": "qa_1", "sha256": {"a": "b"}}}},
+    }
+    with pytest.raises(UserError) as caught:
+        compose(older, root)
+    first, *lines = str(caught.value).split("\n- ")
+    assert first == "the config has 10 faults:"
+    told = dict(line.removeprefix("config key ").split(" is of an earlier version; ") for line in lines)
+    seeds = "give points the number of their seeds, or all: seeds."
+    assert told.pop("suites").endswith("list under decode those that are decoded, as in decode={test: [mine]}.")
+    assert told.pop("points.mine.detector").startswith("say under trigger what expands the budget")
+    assert told.pop("replayed") == "decisions are replayed of the detector's point whose K_max is nearest to 64."
+    assert told == {
+        **dict.fromkeys(("points.mine.seed", "detector_seed", "generation.seeds"), seeds),
+        **dict.fromkeys(("generation.paired", "tasks.sets.mine.sha256"), "leave it out."),
+        "detectors.mine.learning_rate": "it is a constant of utaca.detection.",
+        "corpus.user_agent": "it is a constant of utaca.biographies.corpora.wikipedia.",
+    }
+
+
+def test_a_trigger_wants_its_detector_once_its_point_is_decoded(root: Path) -> None:
+    mine = {"mine": {"method": "utaca", "budget": "8", "policy": "sub.2", "trigger": "margin"}}
+    compose({"points": mine}, root)
+    with pytest.raises(UserError, match=r"^points.mine.trigger is 'margin' .*; add --config detectors="):
+        compose({"points": mine, "decode": {"test": ["mine"]}}, root)
+    margin = {"margin": {"embedding": "false", "lstm": "false"}}
+    compose({"points": mine, "decode": {"test": ["mine"]}, "detectors": margin}, root)
+
+
+def test_all_faults_of_decode_are_said_at_once(root: Path) -> None:
+    decode = {"test": ["infllm-K1", "infllm-K1", "other"], "tset": ["infllm-K2"], "sweep": ["utca-K8-sub2"]}
+    with pytest.raises(UserError) as caught:
+        compose({"decode": decode}, root)
+    first, *lines = str(caught.value).split("\n- ")
+    assert first == "the config has 4 faults:"
+    assert [line.split()[0] for line in lines] == ["decode.test", "decode.test", "decode.tset", "decode.sweep"]
+
+
+def test_an_operating_point_is_one_entry_of_one_file(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "config", tmp_path / "config")
+    path = tmp_path / "config" / "points" / "tiny.yaml"
+    text = path.read_text(encoding="utf-8")
+    text = text.replace("points:\n", "points:\n  ours: {method: utaca, budget: 8, policy: set.1, trigger: never}\n", 1)
+    path.write_text(text.replace("  test:\n    [", "  test:\n    [ours, "), encoding="utf-8")
+    settings = load(compose({}, tmp_path))
+    assert settings.decode["test"][0] == settings.decoded("test")[0].label == "ours"
+    assert settings.decoded("test")[0].trigger == "two_way"
+    assert len(settings.points) == len(load(compose({}, root)).points) + 1
+
+
+def test_a_variant_of_the_detector_is_one_entry_of_one_file(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "config", tmp_path / "config")
+    path = tmp_path / "config" / "detectors" / "core.yaml"
+    path.write_text(path.read_text(encoding="utf-8") + "  mine: {lstm: false}\n", encoding="utf-8")
+    detectors = load(compose({}, tmp_path)).detectors
+    assert list(detectors) == [*load(compose({}, root)).detectors, "mine"]
+    assert not detectors["mine"].lstm
 
 
 def test_a_key_in_place_of_its_variable_is_not_shown(root: Path) -> None:
@@ -413,7 +527,7 @@ def test_page_is_current(root: Path) -> None:
         ({}, "quick"),
         ({"scale": "smoke"}, "smoke"),
         ({"scale": {"use": "smoke", "bootstrap": "500", "replays": "0"}}, "smoke"),
-        ({"judge": "gpt_oss_120b", "suites": "methods", "generation": {"seeds": "1"}}, "quick"),
+        ({"judge": "gpt_oss_120b", "points": "methods", "generation": {"together": "true"}}, "quick"),
         ({"methods": {"h2o": {"heavy": "0.25"}}, "reader": {"memory": {"storage": "host"}}}, "quick"),
         ({"scale": "paper", "reader": "llama31_8b", "corpus": "wikipedia"}, "paper-llama31_8b-wikipedia"),
         ({"labeller": "gpt_oss_120b"}, "quick-gpt_oss_120b"),
@@ -453,7 +567,7 @@ def test_a_readers_settings_of_methods_are_said_once(root: Path) -> None:
     [
         {},
         {"scale": "smoke", "detectors": {"mine": {"lstm": "false"}}, "methods": {"h2o": {"heavy": "0.25"}}},
-        {"scale": "paper", "reader": "qwen2_7b", "suites": "methods_qwen", "judge": "gpt_oss_120b"},
+        {"scale": "paper", "reader": "qwen2_7b", "points": "methods_qwen", "judge": "gpt_oss_120b"},
         {"reader": {"name": "own", "path": "data/readers/tiny", "memory": {"n_local": "256"}}, "run": "x"},
     ],
 )
@@ -482,21 +596,23 @@ def test_entries_go_on_top_of_a_saved_run(root: Path, tmp_path: Path) -> None:
     assert judge == {**start, "judge": compose({"judge": "gpt_oss_120b"}, root)["judge"]}
     both = saved_with(root, path, "judge={use: gpt_oss_120b, base_url: http://gpu7:1/v1}", scale="smoke")["judge"]
     assert both == {**judge["judge"], "base_url": "http://gpu7:1/v1"}
-    keys = saved_with(root, path, "scale={bootstrap: 300}", "detectors={utaca: {width: 8}}", scale="smoke")
+    keys = saved_with(root, path, "scale={bootstrap: 300}", "detectors={utaca: {chain: 8}}", scale="smoke")
     assert (keys["scale"]["bootstrap"], keys["scale"]["test"]) == (300, start["scale"]["test"])
     assert list(keys["detectors"]) == list(start["detectors"])
-    assert keys["detectors"]["utaca"] == {**start["detectors"]["utaca"], "width": 8}
-    few = saved_with(root, path, "suites=qwen", scale="smoke")["suites"]
-    assert few == compose({"suites": "qwen"}, root)["suites"]
+    assert keys["detectors"]["utaca"] == {**start["detectors"]["utaca"], "chain": 8}
+    few, qwen = saved_with(root, path, "points=qwen", scale="smoke"), compose({"points": "qwen"}, root)
+    assert (few["points"], few["decode"]) == (qwen["points"], qwen["decode"])
+    one = saved_with(root, path, "decode={test: [infllm-K8, utaca-K8-sub2]}", scale="smoke")["decode"]
+    assert one == {**start["decode"], "test": ["infllm-K8", "utaca-K8-sub2"]}
     changed = saved_with(root, path, "methods={h2o: {heavy: 0.1}}", "run=again", scale="smoke")
     assert changed["methods"]["h2o"] == {**start["methods"]["h2o"], "heavy": 0.1}
 
 
 def test_nothing_of_todays_options_gets_into_a_saved_run(root: Path, tmp_path: Path) -> None:
-    composed = compose({"scale": "smoke", "suites": "qwen"}, root)
+    composed = compose({"scale": "smoke", "points": "qwen"}, root)
     runs.write(composed, tmp_path / "run.yaml")
     shutil.copytree(root / "config", tmp_path / "config")
-    for file in ("suites/tiny", "suites/llama", "suites/qwen", "detectors/core"):
+    for file in ("points/tiny", "points/llama", "points/qwen", "detectors/core"):
         path = tmp_path / "config" / f"{file}.yaml"
         if path.is_file():
             path.write_text(path.read_text().replace("budget: 3", "budget: 5").replace("  chained: {chain: 6}", ""))
@@ -518,7 +634,7 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
     start = compose({"scale": "smoke"}, root)
     runs.check(start, folder)
     runs.write(start, folder / "run.yaml")
-    added = {"scale": {"use": "smoke", "bootstrap": "900", "replays": "0"}, "judge": "gpt_oss_120b", "suites": "qwen"}
+    added = {"scale": {"use": "smoke", "bootstrap": "900", "replays": "0"}, "judge": "gpt_oss_120b", "points": "qwen"}
     runs.check(compose(added, root), folder)
     named = {"run": "smoke", "scale": {"use": "smoke", "detector_steps": "61"}, "seed": "3"}
     with pytest.raises(UserError) as caught:
@@ -674,7 +790,7 @@ def test_all_faults_are_said_at_once(root: Path) -> None:
             "config key judge.base_url is dotted; write --config 'judge={base_url: http://x/v1}'.",
         ]
     )
-    crossed = {"detector": "mine", "detector_seed": "8", "trajectories": {"expanded": "2"}}
+    crossed = {"detector": "mine", "decode": {"test": ["mine"]}, "trajectories": {"expanded": "2"}}
     with pytest.raises(UserError, match="the config has 3 faults"):
         compose(crossed, root)
 

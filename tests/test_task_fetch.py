@@ -279,7 +279,7 @@ def test_every_task_and_every_file_of_the_papers_sets_is_offered(root: Path) -> 
     assert set(TASKS) - {"biographies"} < set(OFFICIAL), "which ship"
     offered = {str(file.path(Path())): file.task for file in OFFICIAL.values()}
     assert len(offered) == len(OFFICIAL)
-    for name, about in compose({"scale": "smoke", "tasks": "paper", "suites": "ood"}, root)["tasks"]["sets"].items():
+    for name, about in compose({"scale": "smoke", "tasks": "paper", "points": "ood"}, root)["tasks"]["sets"].items():
         task = TASKS[about["task"]]
         for path in {**task.files, **about.get("files", {})}.values():
             assert issubclass(offered[path], task), name

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import BIN, ENVIRONMENT, call, snakemake
+from configs import planned as plan_of
+from configs import run_files
 from conftest import ROOT, copy_checkout
 
-from utaca.plan import SPLITS, Plan
-from utaca.settings.compose import compose
-
-PLAN = Plan(compose({}, ROOT), ROOT / "src")
+PLAN = plan_of(ROOT)
+SPLITS = PLAN.SPLITS
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
     *["verdict", "detection", "ablation", "validation", "test", "tradeoff", "retrieval", "replay", "bound", "failures"],
@@ -108,8 +108,23 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         assert sum(planned(checkout, alias).values()) == sum(jobs.values())
 
 
+def test_every_table_is_made_from_files_that_the_run_makes(checkout: Path) -> None:
+    options = ["points=llama_variants", "detectors=paper", "scale={replays: 2}"]
+    jobs = planned(checkout, "--config", *options)
+    plan = plan_of(ROOT, points="llama_variants", detectors="paper", scale={"replays": "2"})
+    assert {f"{plan.ENTRIES[name].kind} {name}" for name in plan.TABLES} <= set(jobs)
+    assert {"table replay", "table seeds", "table sweep", "table triggers_validation"} <= set(jobs)
+
+
+def test_what_a_run_leaves_is_what_its_tables_are_made_from(checkout: Path) -> None:
+    done = snakemake(checkout, "--quiet", "host", "-n")
+    outputs = re.findall(r"^    output: (.*)$", done.stdout, re.MULTILINE)
+    made = {path for line in outputs for path in line.split(", ") if path.startswith("results/")}
+    assert {path for path in run_files(PLAN) if path.startswith("results/")} <= made
+
+
 def test_a_set_is_padded_with_the_corpus_where_it_has_a_length(checkout: Path) -> None:
-    asked = ["--config", "tasks=biographies", "suites=reading"]
+    asked = ["--config", "tasks=biographies", "points=reading"]
     assert "corpus" in planned(checkout, "results/quick/tasks/biographies-4k/scores.parquet", *asked)
     assert "corpus" not in planned(checkout, "results/quick/tasks/biographies/scores.parquet", *asked)
 
@@ -324,8 +339,8 @@ def test_a_run_of_another_base_does_not_overwrite(finished: Path) -> None:
 def test_a_target_that_the_config_does_not_make_is_told_how(finished: Path) -> None:
     done = snakemake(finished, "-n", "results/smoke/tables/seeds.md", "--config", "scale=smoke")
     assert done.returncode == 1
-    assert "results/smoke/tables/seeds.md needs a suite with table: seeds" in done.stdout
-    assert "suites=tiny_full" in done.stdout
+    assert "results/smoke/tables/seeds.md needs points in decode.seeds" in done.stdout
+    assert "points=tiny_full" in done.stdout
     done = snakemake(finished, "-n", "results/smoke/tables/test.md")
     assert done.returncode == 1
     assert "add --configfile results/smoke/run.yaml" in done.stdout
@@ -334,7 +349,7 @@ def test_a_target_that_the_config_does_not_make_is_told_how(finished: Path) -> N
 def test_every_job_has_its_log(finished: Path) -> None:
     logs = sorted(path.relative_to(finished).as_posix() for path in finished.glob("logs/**/*.log"))
     assert {"logs/smoke/train_detector/utaca.log", "logs/smoke/generate/test-blocks-1.log"} <= set(logs)
-    assert "suites test" in (finished / "logs/smoke/generate/test-blocks-0.log").read_text(encoding="utf-8")
+    assert "answers, test" in (finished / "logs/smoke/generate/test-blocks-0.log").read_text(encoding="utf-8")
 
 
 def test_nothing_to_do_after_a_run(finished: Path) -> None:
@@ -411,18 +426,18 @@ def test_transport_reruns_nothing(finished: Path) -> None:
 
 
 def test_more_points_are_decoded_beside_the_others(finished: Path) -> None:
-    jobs = smoke(finished, "suites=tiny_full")
+    jobs = smoke(finished, "points=tiny_full")
     assert {"table seeds": 1, "table sweep": 1}.items() <= jobs.items()
     assert not {"train_detector utaca", "decode_trajectories train"} & set(jobs)
 
 
 def test_methods_are_answered_beside_the_others(finished: Path) -> None:
-    jobs = smoke(finished, "suites=methods_tiny")
+    jobs = smoke(finished, "points=methods_tiny")
     assert jobs["generate test methods"] == 2, "a job a shard"
-    assert {"table methods", "table equal_budgets", "figure compared", "score test methods"} <= set(jobs)
+    assert {"table methods", "table equal_budgets", "score test methods"} <= set(jobs)
     assert not {"pad test", "decode_trajectories train", "label train", "train_detector utaca"} & set(jobs)
     jobs = smoke(finished, "methods={snapkv: {kernel: 5}}")
-    assert set(jobs) == {"run_config", "manifest", "report", "results/tables"}, "no suite of the run has it"
+    assert set(jobs) == {"run_config", "manifest", "report", "results/tables"}, "no point of the run has it"
 
 
 def test_a_removed_table_is_remade_alone(finished: Path) -> None:
@@ -458,7 +473,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
         jobs = set(smoke(finished))
         assert {"train_detector utaca", "fit_baselines"} <= jobs
         assert not {"corpus", "draw_biographies train", "write_biographies", "pad test"} & jobs
-    for unused in ("settings/document.py", "plan.py", "preflight.py"):
+    for unused in ("settings/document.py", "preflight.py"):
         with edited(source / unused):
             assert smoke(finished) == {}, unused
 
@@ -547,12 +562,13 @@ def test_a_detector_goes_on_learning_from_a_benchmark(finished: Path) -> None:
         questions.append({"title": title, "paragraphs": paragraphs})
     (finished / "squad.json").write_text(json.dumps({"data": questions}))
     about = "task: qa_1, length: 400, files: {questions: squad.json}"
-    points = "{method: closed_book}, {method: full}, {method: utaca, budget: 8, policy: sub.4}"
+    ours = "method: utaca, budget: 8, policy: sub.4"
+    points = f"none: {{method: closed_book}}, full: {{method: full}}, ours: {{{ours}}}, more: {{{ours}, trigger: more}}"
     options = [
         f"tasks={{path: ., sets: {{asked: {{{about}, articles: [mills]}}, learned: {{{about}, articles: [canals], "
         "evidence: [complete, missing], budgets: [1]}}}",
-        f"suites={{ood: {{split: tasks, sets: [asked], points: [{points}, "
-        "{method: utaca, budget: 8, policy: sub.4, detector: more}]}}",
+        f"points={{{points}}}",
+        "decode={asked: [none, full, ours, more]}",
         "detectors={more: {start: utaca, sets: [learned], mixed: true}}",
     ]
     tables = [f"results/smoke/tables/{name}.csv" for name in ("ood", "calibration")]

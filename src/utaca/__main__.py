@@ -19,7 +19,7 @@ TARGETS = {
     "detections": "the detectors' verdicts on the test trajectories",
     "generations": "answers at the operating points",
     "scores": "the judge's scores of them",
-    "tasks": "benchmarks of other domains, where suites ask them",
+    "tasks": "benchmarks of other domains, where points answer them",
     "traces": "answers token by token, as pages",
     "tables": "as results/tables",
     "readers": "the run's reader, fetched to this machine before jobs need it",

@@ -23,6 +23,8 @@ from utaca.settings.models import Faults, build
 
 _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SEEDS, schema.SWEEP)
 """Sections of ``decode`` whose tables show points in block memory alone."""
+_EARLIER = {"agreement": "agreement, or agreement.N", "no_detector": "every.N, or never"}
+"""Triggers that earlier versions had as methods."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # In ASCII, as a host of other letters is sent.
 _ADDRESS = re.compile(r"(?i)https?://([\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII)
@@ -44,7 +46,7 @@ def validate(config: Mapping[str, Any]) -> None:
 def load(config: Mapping[str, Any], detectors: Mapping[str, list[str]] | None = None) -> schema.Config:
     """The typed config from a plain dict, checked as :func:`validate` does.
 
-    ``detectors`` holds the variants that each option of the group brings, for the mend of a suite that needs others.
+    ``detectors`` holds the variants that each option of the group brings, for the mend of points that need others.
     What keys say of each other is checked once each of them is sound by itself.
     """
     typed = build(schema.Config, config)
@@ -412,6 +414,9 @@ def _untrained_faults(config: schema.Config, brought: Mapping[str, list[str]]) -
 
 
 def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iterator[str]:
+    if trigger := _EARLIER.get(point.method):
+        yield f"{path}.method is {point.method} of an earlier version; write method: utaca and trigger: {trigger}."
+        return
     if point.method not in (schema.FIXED, schema.ADAPTIVE, *config.methods):
         known = ", ".join([schema.FIXED, schema.ADAPTIVE, *config.methods])
         yield f"{path}.method is {point.method!r} but must be one of {known}."

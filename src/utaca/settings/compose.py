@@ -57,6 +57,9 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     models.refuse_misread(overrides)
     said = _read(overrides, groups(root))
     found = said.faults
+    if "points" in said.choices:
+        # An option brings its own, in place of a saved run's.
+        said.whole.pop("decode", None)
     plain = _options(root, said.choices) | said.whole
     models.refuse_misread(plain)
     for key, value in said.keys.items():
