@@ -460,7 +460,7 @@ def test_an_operating_point_is_one_entry_of_one_file(root: Path, tmp_path: Path)
     path.write_text(text.replace("  test:\n    [", "  test:\n    [ours, "), encoding="utf-8")
     settings = load(compose({}, tmp_path))
     assert settings.decode["test"][0] == settings.decoded("test")[0].label == "ours"
-    assert settings.decoded("test")[0].trigger == "two_way"
+    assert settings.decoded("test")[0].trigger == "never"
     assert len(settings.points) == len(load(compose({}, root)).points) + 1
 
 
