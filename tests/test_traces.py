@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, Browser
-from configs import reference_config
+from configs import decoding, point, reference_config
 from conftest import ROOT
 from transformers import AutoTokenizer
 
@@ -75,26 +75,29 @@ def files(
     traces: list[dict],
     question: str = "Which hobby?",
     cas: dict[tuple[str, str], float | None] | None = None,
-    suites: tuple[str, ...] = ("test",),
+    names: tuple[str, ...] = ("p",),
     reason: str = "judged",
 ) -> dict[str, Any]:
-    """Arguments of :func:`page`: answers of both points, a file of traces, scores of 0.75 or as in ``cas``."""
-    keys = [(d, suite, *point) for suite in suites for point in POINTS for d in documents]
+    """Arguments of :func:`page`: answers of both points, a file of traces, scores of 0.75 or as in ``cas``.
+
+    Labels are a budget behind each of ``names``.
+    """
+    keys = [(d, name, *settings) for name in names for settings in POINTS for d in documents]
     answers = [
         {
-            "document": d["id"], "suite": suite, "point": f"p{budget}", "method": method, "budget": budget,
+            "document": d["id"], "suite": "test", "point": f"{name}{budget}", "method": method, "budget": budget,
             "policy": policy, "question": question, "text": "", "n_context": len(words(d["text"]).offsets),
             "n_generated": 4, "finish": "eos", "selected": 12.0, "attended": 1.0, "selected_with_tentative": 1.0,
             "attended_with_tentative": 1.0, "rollbacks": 1, "prefill_seconds": 0.0, "decode_seconds": 0.0,
             "peak_bytes": 1,
-        } for d, suite, method, budget, policy in keys
+        } for d, name, method, budget, policy in keys
     ]  # fmt: skip
     scores = [
         {
-            "document": d["id"], "suite": suite, "point": f"p{budget}", "attribute": "hobby", "prediction": "Golf",
-            "reference": "Chess", "cas": (cas or {}).get((d["id"], f"p{budget}"), 0.75), "string_match": 0.0,
-            "reason": reason, "failure": None,
-        } for d, suite, _, budget, _ in keys
+            "document": d["id"], "suite": "test", "point": f"{name}{budget}", "attribute": "hobby",
+            "prediction": "Golf", "reference": "Chess", "cas": (cas or {}).get((d["id"], f"{name}{budget}"), 0.75),
+            "string_match": 0.0, "reason": reason, "failure": None,
+        } for d, name, _, budget, _ in keys
     ]  # fmt: skip
     made = {}
     for kind, rows in {"answers": answers, "traces": traces, "scores": scores}.items():
@@ -235,19 +238,29 @@ def test_documents_are_ordered_by_their_differences_whatever_the_order_of_files(
     assert "largest differences" in small["about"]
 
 
-def test_a_point_of_two_suites_is_shown_once(tmp_path, config):
+def test_a_point_of_two_names_is_shown_once(tmp_path, config):
     made = document("d0", "x" * 90)
-    html = page(**files(tmp_path, [made], story("d0") * 2, suites=("test", "other")), config=config)
+    html = page(**files(tmp_path, [made], story("d0"), names=("p", "q")), config=config)
     shown = content(html)
-    assert [(p["label"], p["suite"], p["name"]) for p in shown["points"]] == [
-        ("p3", "test", "InfLLM K=3"),
-        ("p5", "test", "UT-ACA K_max=5, Sub.2"),
+    assert [(p["label"], p["also"], p["name"]) for p in shown["points"]] == [
+        ("p3", ["q3"], "InfLLM K=3"),
+        ("p5", ["q5"], "UT-ACA K_max=5, Sub.2"),
     ]
     assert [p["family"] for p in shown["points"]] == ["infllm", "utaca"]
     assert shown["colours"] == {name: palette.MARKS[name].color for name in ("infllm", "utaca")}
     (only,) = unpacked(html)
     assert [len(point["steps"]) for point in only["points"]] == [4, 4]
     assert [len(point["values"]) for point in only["points"]] == [1, 1]
+
+
+def test_points_stand_under_the_section_that_shows_them(tmp_path, config):
+    args = files(tmp_path, [document("d0", "x" * 90)], story("d0"))
+    assert [p["section"] for p in content(page(**args, config=config))["points"]] == ["test", "test"]
+    fixed, ours = point("infllm", 3, name="p3"), point("utaca", 5, "sub.2", name="p5")
+    vars(config).update(decoding(validation=[fixed], sweep=[fixed, ours], test=[ours]))
+    shown = content(page(**args, config=config))
+    assert [(p["label"], p["section"]) for p in shown["points"]] == [("p5", "test"), ("p3", "sweep")]
+    assert [cell[0] for cell in shown["where"]["attributes"][0]["cells"]] == [0.75, 0.75]
 
 
 def test_where_points_differ(tmp_path, config):

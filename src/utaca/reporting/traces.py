@@ -5,8 +5,8 @@ Above them it shows where the operating points differ: CAS by attribute and by d
 unpacked by the browser when it is chosen; of its text the page holds the blocks that some step selected.
 
 A token is addressed as ``traces/{split}.html#{document}/{point}/{step}``, each part percent-encoded
-(:func:`utaca.reporting.points.fragment`): the document's id, the point's label as in the files (of any suite that ran
-it), the number of the step from 0. Step, or point and step, may be left out.
+(:func:`utaca.reporting.points.fragment`): the document's id, the point's label as in the files, the
+number of the step from 0. Step, or point and step, may be left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import gzip
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ MAX_BYTES = 16 * 2**20
 # The scores of blocks would be as much again as all that is shown.
 _COLUMNS = [name for name in SCHEMAS["traces"].names if name not in ("suite", "scores")]
 
-# A point that several suites ran is one: the same detector of the same seed gives the same answers.
+# Points of two names may be one: the same detector of the same seed gives the same answers.
 _POINT = ["method", "budget", "policy", "detector", "seed"]
 
 MISS, ALARM, CAUGHT = "miss", "alarm", "caught"
@@ -90,12 +90,14 @@ def page(
     """The viewer of a split, as HTML.
 
     ``documents`` has rows of schema "documents"; the others are files of schemas "answers", "traces" and "scores" of
-    all suites of the split, points decoded from block memory alone, and of kind "trace_labels". Documents stand in the
+    the split, points decoded from block memory alone, and of kind "trace_labels". Documents stand in the
     order of the difference UT-ACA - InfLLM in CAS, the largest gain first; where not all of them fit into
-    ``max_bytes``, those with the largest differences are shown. A point that several suites ran is shown once. Raises
+    ``max_bytes``, those with the largest differences are shown. A point of several names is shown once. Raises
     :class:`UserError` where a document was decoded with other tokens than ``encode`` gives.
     """
     split = _Split.read(documents, answers, scores, labels)
+    sections = _sections(split, config)
+    split = replace(split, points={label: split.points[label] for label in sections})
     steps = _Steps(traces)
     packed: dict[str, str] = {}
     starts: dict[tuple[str, str, str], int] = {}
@@ -131,7 +133,7 @@ def page(
                     "name": name_in_words(_named(row), config),
                     "setting": _named(row).setting,
                     "family": palette.family(row["method"]),
-                    "suite": row["suite"],
+                    "section": sections[label],
                 }
                 for label, row in split.points.items()
             ],
@@ -168,6 +170,14 @@ def _named(answer: Row) -> Point:
     """The point of an answer, for its name."""
     seeds = () if answer["seed"] is None else (answer["seed"],)
     return Point((answer["method"], answer["budget"], answer["policy"] or ""), answer["detector"] or "", seeds, (), {})
+
+
+def _sections(split: _Split, config: schema.Config) -> dict[str, str]:
+    """The section of ``decode`` that shows each point, by label: the first one, the split's own before all others."""
+    order = sorted(config.sections(split.name), key=lambda section: section != split.name)
+    sections = {point.label: section for section in reversed(order) for point in config.decoded(section)}
+    shown = {label: sections.get(label, split.name) for label in split.points}
+    return dict(sorted(shown.items(), key=lambda one: [split.name, *order].index(one[1])))
 
 
 @dataclass(frozen=True)
@@ -324,7 +334,7 @@ def _document(
         if answer["n_context"] != len(text.offsets):
             raise UserError(
                 f"document {name!r} has {len(text.offsets)} tokens, but was decoded as {answer['n_context']}; decode "
-                "the suite again with this reader"
+                "it again with this reader"
             )
     pieces: dict[int, int] = {}
     for _, rows in own:

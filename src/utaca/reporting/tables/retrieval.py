@@ -157,8 +157,8 @@ def _retrieved(
         document, question = documents[name], answer["question"]
         if answer["n_context"] != document.length:
             raise UserError(
-                f"document {name} has {document.length} tokens, but was decoded as {answer['n_context']}; decode the "
-                "suite again with this reader"
+                f"document {name} has {document.length} tokens, but was decoded as {answer['n_context']}; decode it "
+                "again with this reader"
             )
         if question not in asked:
             asked[question] = len(reader.question(question))
