@@ -364,11 +364,12 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
         for twice in dict.fromkeys(name for name in names if names.count(name) > 1):
             yield f"{path} names {twice} twice; remove one."
         for name in dict.fromkeys(names):
-            if name not in config.points:
+            point = config.points.get(name)
+            if point is None:
                 near = difflib.get_close_matches(name, config.points, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"points are {', '.join(config.points) or 'none'}."
                 yield f"{path} names {name!r}, which is none of points; {hint}"
-            elif section in _BLOCKS_ALONE and not config.points[name].in_blocks:
+            elif section in _BLOCKS_ALONE and not point.in_blocks and not any(_point_faults(point, "", config)):
                 yield f"{path} names {name}, of another method than block memory; decode it in methods or budgets."
 
 
