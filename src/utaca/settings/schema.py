@@ -29,8 +29,9 @@ FIXED, ADAPTIVE = "infllm", "utaca"
 """Methods that decode from block memory, budgets in blocks: a fixed one, and one that follows an update policy."""
 AGREEMENT, EVERY, NEVER = "agreement", "every", "never"
 """Triggers beside detectors."""
-BLOCK_METHODS = (FIXED, ADAPTIVE, "agreement", "no_detector")
-"""What decodes from block memory, as answers and tables call it (:attr:`Point.kind`)."""
+ADAPTIVE_KINDS = (ADAPTIVE, "agreement", "no_detector")
+"""Adaptive points by what expands their budget, as answers and tables call them (:attr:`Point.kind`)."""
+BLOCK_METHODS = (FIXED, *ADAPTIVE_KINDS)
 
 
 OWN = -1
