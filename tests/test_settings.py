@@ -279,6 +279,7 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
         ({"points": {"a/b": {"method": "infllm", "budget": "1"}}}, "points.a/b is 'a/b' but is used in file names"),
         ({"points": ["own"]}, "points must be the name of an option or a mapping of keys, not ['own']"),
         ({"decode": {"test": "infllm-K1"}}, "decode.test must be a list, not 'infllm-K1'"),
+        ({"decode": "test"}, "decode must be a mapping of keys, not 'test'"),
         (
             {"decode": {"test": ["infllm-K9"]}},
             "decode.test names 'infllm-K9', which is none of points; did you mean infllm-K8?",

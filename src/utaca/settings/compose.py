@@ -129,11 +129,12 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
                 said.keys[key] = rest
         elif key == "corpus" and isinstance(value, str) and value not in options[key] and _is_path(value):
             said.choices[key], said.keys[key] = "folder", {"path": value}
-        elif isinstance(value, str) and value:
+        elif isinstance(value, str) and value and key != "decode":
             _choose(said, key, value, options)
         else:
             path = ", or a path, as ./articles" if key == "corpus" else ""
-            said.faults.append(f"{key} must be the name of an option or a mapping of keys{path}, not {value!r}.")
+            named = "" if key == "decode" else "the name of an option or "
+            said.faults.append(f"{key} must be {named}a mapping of keys{path}, not {value!r}.")
     return said
 
 

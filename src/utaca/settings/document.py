@@ -77,6 +77,8 @@ def json_schema(root: Path) -> dict[str, Any]:
             whole.pop("title", None)
             whole["properties"] = {"use": {"description": "option that is added to, or a whole group"}}
         made["properties"][key] = {"description": about, "anyOf": [name, whole]}
+    sections = {"description": "all sections, as a saved run has them", "type": "object"}
+    made["properties"]["decode"]["properties"] = {"use": sections}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Config of utaca", **made}
 
 

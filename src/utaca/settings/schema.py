@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from utaca.settings.models import MISSING, keys
 
@@ -67,7 +67,11 @@ def _number(value: Any) -> Any:
 
 Whole = Annotated[int, BeforeValidator(_number)]
 Number = Annotated[float, BeforeValidator(_number)]
-Seeds = Annotated[int, BeforeValidator(lambda value: ALL if value == "all" else _number(value))]
+Seeds = Annotated[
+    int,
+    BeforeValidator(lambda value: ALL if value == "all" else _number(value)),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "all"}]}),
+]
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 """A text that may be empty, as YAML's nothing is."""
 
