@@ -29,7 +29,9 @@ FIXED, ADAPTIVE = "infllm", "utaca"
 """Methods that decode from block memory, budgets in blocks: a fixed one, and one that follows an update policy."""
 AGREEMENT, EVERY, NEVER = "agreement", "every", "never"
 """Triggers beside detectors."""
-BLOCK_METHODS = (FIXED, ADAPTIVE, "agreement", "no_detector")
+EXPANDED = (ADAPTIVE, "agreement", "no_detector")
+"""What follows an update policy, as answers and tables call it (:attr:`Point.kind`)."""
+BLOCK_METHODS = (FIXED, *EXPANDED)
 """What decodes from block memory, as answers and tables call it (:attr:`Point.kind`)."""
 
 
