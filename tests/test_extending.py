@@ -31,8 +31,7 @@ from utaca.detection.signals import SIGNALS
 from utaca.errors import UserError
 from utaca.generation.answers import Answers
 from utaca.memory import BlockMemory, prefill
-from utaca.methods import METHODS, build
-from utaca.methods.registry import method_of
+from utaca.methods import METHODS, build, method_of
 from utaca.readers.families import FAMILIES
 from utaca.readers.load import Reader
 from utaca.records import Origin
@@ -180,17 +179,16 @@ def test_utaca_and_token_agreement_on_a_method_are_algorithm_1(method: type, nam
     assert found.mean_selected_tokens == sum(k for _, k, _ in expected) / len(expected)
 
 
-def test_a_method_is_an_operating_point_once_it_has_settings(method: type, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "config", tmp_path / "config")
+def test_a_method_is_an_operating_point_once_its_file_is_there(method: type, monkeypatch: pytest.MonkeyPatch) -> None:
     points = {
         "alone": {"method": "agreed", "budget": 512},
         "ours": {"method": "utaca", "base": "agreed", "budget": 64, "policy": "set.9"},
     }
     said = {"points": points, "decode": {"methods": ["alone", "ours"]}}
     with pytest.raises(UserError, match="method is 'agreed' but must be one of"):
-        compose(said, tmp_path)
-    (tmp_path / "config" / "methods" / "agreed.yaml").write_text("")
-    config = load(compose(said, tmp_path))
+        compose(said, ROOT)
+    monkeypatch.setattr(schema, "CONTEXT_METHODS", (*schema.CONTEXT_METHODS, "agreed"))
+    config = load(compose(said, ROOT))
     alone, adaptive = (method_of(point, config.methods) for point in config.decoded("methods"))
     assert alone == method(512)
     assert (adaptive.base, adaptive.budget, adaptive.policy) == (method(64), 64, "set.9")

@@ -283,7 +283,7 @@ def test_a_classifier_of_llmlingua2_is_an_input_once_it_is_trained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plan = planned(root, points="methods_tiny")
-    folder = Path(plan.SETTINGS.methods["llmlingua2"]["model"])
+    folder = Path(plan.SETTINGS.settings_of("llmlingua2")["model"])
     assert folder == Path("results/training/llmlingua_classifier")
     assert plan.classifier("methods") == []
     folder.mkdir(parents=True)

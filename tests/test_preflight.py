@@ -159,6 +159,17 @@ def test_a_methods_impossible_value_is_found(root: Path) -> None:
         preflight.check(config, {"generations"})
 
 
+def test_all_faults_of_methods_settings_are_told_at_once(root: Path) -> None:
+    methods = {"h2o": {"heavyy": "2", "heavy": "much"}, "snapkv": {"kernel": "7"}, "window": {"budget": True}}
+    with pytest.raises(UserError) as caught:
+        preflight.check(load(compose({"methods": methods}, root)), {"methods"})
+    assert set(str(caught.value).split("\n- ")[1:]) == {
+        "unknown config key methods.h2o.heavyy; did you mean methods.h2o.heavy?",
+        "methods.h2o.heavy must be a number, not 'much'.",
+        "methods.window.budget must be a whole number, not True.",
+    }
+
+
 def test_documents_hold_their_biographies(settings: schema.Config) -> None:
     scale = replace(settings.scale, validation=replace(settings.scale.validation, tokens=[60, 900]))
     with pytest.raises(UserError, match=r"scale\.validation\.tokens starts at 60 but the longest biography has \d+"):

@@ -442,7 +442,7 @@ def test_evidence_elsewhere_is_a_sentence(tmp_path, config, letters, start: int)
 
 def test_other_files_are_sentences(tmp_path, config, letters) -> None:
     known = evidence(TEXT, {"hobby": "Chess"})
-    with pytest.raises(UserError, match=r"document d has 101 tokens, but was decoded as 90; decode the suite again"):
+    with pytest.raises(UserError, match=r"document d has 101 tokens, but was decoded as 90; decode it again"):
         retrieval.facts(one_fact(tmp_path, letters, known, lengths={"d": 90}), letters, config)
     made = one_fact(tmp_path, letters, known)
     before = document("d", TEXT, {"hobby": "Chess"}, known)

@@ -14,7 +14,7 @@ from torch import Tensor
 from utaca.decoding.loop import generate
 from utaca.errors import UserError
 from utaca.methods import Method, build
-from utaca.methods.dense import Continuation
+from utaca.methods.bases.dense import Continuation
 
 ANSWER = 5
 

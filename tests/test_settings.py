@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -207,10 +207,14 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
         ({"reader.memory.n_local": 3}, "write --config 'reader={memory: {n_local: 3}}'"),
         ({"scale": {"bootstrap": "many"}}, "scale.bootstrap must be a whole number at least 100, not 'many'."),
         ({"points": "llama_variants"}, "add --config detectors=paper"),
-        ({"methods": {"h2o": {"heavyy": "2"}}}, "did you mean methods.h2o.heavy?"),
-        ({"methods": {"h2o": {"heavy": "much"}}}, "methods.h2o.heavy must be a number, not 'much'"),
         ({"methods": {"h3o": {}}}, "did you mean methods.h2o?"),
-        ({"methods": "none"}, "methods is one of shipped"),
+        (
+            {"methods": {"use": {"h2o": {}}}},
+            "config key methods.use is of an earlier version; list the settings",
+        ),
+        ({"methods": {"h2o": "0.25"}}, "methods.h2o must be a mapping of keys to values, not '0.25'"),
+        ({"methods": "none"}, "methods must be a mapping of keys to values, not 'none'"),
+        ({"reader": {"use": "tiny", "methods": {"h3o": {}}}}, "did you mean reader.methods.h2o?"),
         ({"run": "tables"}, "a folder that runs share"),
         ({"run": "training"}, "a folder that runs share"),
         ({"run": "a/b"}, "run is 'a/b'"),
@@ -279,6 +283,7 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
         ({"points": {"a/b": {"method": "infllm", "budget": "1"}}}, "points.a/b is 'a/b' but is used in file names"),
         ({"points": ["own"]}, "points must be the name of an option or a mapping of keys, not ['own']"),
         ({"decode": {"test": "infllm-K1"}}, "decode.test must be a list, not 'infllm-K1'"),
+        ({"decode": "test"}, "decode must be a mapping of keys, not 'test'"),
         (
             {"decode": {"test": ["infllm-K9"]}},
             "decode.test names 'infllm-K9', which is none of points; did you mean infllm-K8?",
@@ -555,11 +560,12 @@ def test_single_keys_tell_runs_apart(root: Path) -> None:
     assert compose({"seed": "3"}, root)["run"] == names[0]
 
 
-def test_a_readers_settings_of_methods_are_said_once(root: Path) -> None:
-    composed = compose({"scale": "smoke"}, root)
-    assert composed["methods"]["llmlingua2"]["model"] == schema.CLASSIFIER
-    assert composed["methods"]["h2o"]["chunk"] == 64, "the reader's"
-    assert composed["reader"]["methods"] == {}, "said once"
+def test_what_a_run_says_of_a_method_goes_on_top_of_what_its_reader_says(root: Path) -> None:
+    settings = load(compose({"scale": "smoke", "methods": {"h2o": {"heavy": "0.25"}, "snapkv": {"kernel": "5"}}}, root))
+    assert settings.settings_of("llmlingua2") == {"model": schema.CLASSIFIER}, "the reader's"
+    assert settings.settings_of("h2o") == {"chunk": 64, "heavy": "0.25"}
+    assert settings.settings_of("snapkv") == {"kernel": "5"}
+    assert settings.settings_of("adakv") == {}, "those of its class"
 
 
 @pytest.mark.parametrize(
@@ -604,8 +610,8 @@ def test_entries_go_on_top_of_a_saved_run(root: Path, tmp_path: Path) -> None:
     assert (few["points"], few["decode"]) == (qwen["points"], qwen["decode"])
     one = saved_with(root, path, "decode={test: [infllm-K8, utaca-K8-sub2]}", scale="smoke")["decode"]
     assert one == {**start["decode"], "test": ["infllm-K8", "utaca-K8-sub2"]}
-    changed = saved_with(root, path, "methods={h2o: {heavy: 0.1}}", "run=again", scale="smoke")
-    assert changed["methods"]["h2o"] == {**start["methods"]["h2o"], "heavy": 0.1}
+    changed = saved_with(root, path, "methods={h2o: {heavy: 0.1}}", scale="smoke", methods={"h2o": {"chunk": 9}})
+    assert changed["methods"] == {"h2o": {"chunk": 9, "heavy": "0.1"}}
 
 
 def test_nothing_of_todays_options_gets_into_a_saved_run(root: Path, tmp_path: Path) -> None:
@@ -616,17 +622,12 @@ def test_nothing_of_todays_options_gets_into_a_saved_run(root: Path, tmp_path: P
         path = tmp_path / "config" / f"{file}.yaml"
         if path.is_file():
             path.write_text(path.read_text().replace("budget: 3", "budget: 5").replace("  chained: {chain: 6}", ""))
-    (tmp_path / "config" / "methods" / "h2o.yaml").write_text("budget: 7")
-    (tmp_path / "config" / "methods" / "later.yaml").write_text("budget: 7")
     assert compose(yaml.safe_load((tmp_path / "run.yaml").read_text()), tmp_path) == composed
 
 
-def test_another_reader_does_not_take_a_saved_runs_methods(root: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    with pytest.raises(UserError, match=re.escape("add methods=shipped")):
-        saved_with(root, path, "reader=llama31_8b", scale="paper")
-    swapped = saved_with(root, path, "reader=llama31_8b", "methods=shipped", scale="paper")
-    assert swapped["methods"] == compose({"scale": "paper", "reader": "llama31_8b"}, root)["methods"]
+def test_another_reader_brings_its_own_settings_of_methods(root: Path, tmp_path: Path) -> None:
+    swapped = saved_with(root, tmp_path / "run.yaml", "reader=llama31_8b", scale="paper")
+    assert swapped["reader"] == compose({"scale": "paper", "reader": "llama31_8b"}, root)["reader"]
 
 
 def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
@@ -755,11 +756,9 @@ def test_another_model_takes_nothing_from_the_options_reader(root: Path) -> None
     reader = compose({"scale": "paper", "reader": {"name": "m", "path": "org/m", "max_new_tokens": "99"}}, root)
     fresh = asdict(schema.Reader(name="m", path="org/m", max_new_tokens=99))
     assert reader["reader"] == fresh
-    assert reader["methods"] == compose({"scale": "paper", "reader": "llama31_8b"}, root)["methods"]
     own = compose({"reader": {"use": "tiny", "name": "m", "path": "org/m"}}, root)
     tiny = compose({}, root)
     assert own["reader"] == {**tiny["reader"], "name": "m", "path": "org/m"}, "asked for"
-    assert own["methods"]["h2o"] == tiny["methods"]["h2o"]
     same = compose({"reader": {"path": "data/readers/tiny/", "dtype": "float32"}}, root)["reader"]
     assert (same["name"], same["memory"]["n_local"]) == ("tiny", 256)
 
@@ -770,14 +769,13 @@ def test_all_faults_are_said_at_once(root: Path) -> None:
         "seed": "x",
         "corpus": "wikipeda",
         "scale": {"bootstrap": "many", "test": {"shards": "0"}},
-        "methods": {"h2o": {"heavyy": "2"}},
         "detectors": {"mine": {"site": "nose"}},
         "judge.base_url": "http://x/v1",
     }
     with pytest.raises(UserError) as caught:
         compose(wrong, root)
     first, *lines = str(caught.value).split("\n- ")
-    assert first == "the config has 8 faults:"
+    assert first == "the config has 7 faults:"
     assert sorted(lines) == sorted(
         [
             "unknown config key jugde; did you mean judge?",
@@ -785,7 +783,6 @@ def test_all_faults_are_said_at_once(root: Path) -> None:
             "corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia, or the path of your own.",
             "scale.bootstrap must be a whole number at least 100, not 'many'.",
             "scale.test.shards is 0 but must be a whole number at least 1.",
-            "unknown config key methods.h2o.heavyy; did you mean methods.h2o.heavy?",
             'detectors.mine.site is \'nose\' but must be one of "attention", "mlp", "residual".',
             "config key judge.base_url is dotted; write --config 'judge={base_url: http://x/v1}'.",
         ]
@@ -810,12 +807,44 @@ def test_a_fault_in_an_options_file_is_said_like_any_other(root: Path, tmp_path:
         compose({"reader": "mine"}, tmp_path)
 
 
-def test_settings_of_methods_are_those_of_their_classes(root: Path) -> None:
-    for path in (root / "config" / "methods").glob("*.yaml"):
-        kind, listed = METHODS[path.stem], yaml.safe_load(path.read_text())
-        # Points name budgets; and of a window's memory nobody asks.
-        assert {f.name for f in fields(kind)} - {"budget", "chunk"} <= set(listed), path.stem
-        build_method(path.stem, listed)
+def test_a_method_is_a_file_with_its_class(root: Path, tmp_path: Path) -> None:
+    assert set(METHODS) == {*schema.CONTEXT_METHODS, *schema.BLOCK_METHODS}
+    for name in schema.CONTEXT_METHODS:
+        assert METHODS[name].__module__ == f"utaca.methods.{name}"
+        assert build_method(name, {}).name == name, "under the settings of its source"
+    for path in (root / "config" / "reader").glob("*.yaml"):
+        for name, settings in yaml.safe_load(path.read_text()).get("methods", {}).items():
+            build_method(name, settings)
+
+
+_ADDED = """
+from dataclasses import dataclass
+from typing import ClassVar
+from utaca.methods.full import FullAttention
+
+@dataclass(frozen=True)
+class Mine(FullAttention):
+    name: ClassVar[str] = "mine"
+    strength: float = 0.5
+"""
+
+
+def test_adding_a_method_touches_one_file(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "src" / "utaca" / "methods" / "mine.py").write_text(_ADDED, encoding="utf-8")
+    code = (
+        "from pathlib import Path; from utaca.methods import method_of; from utaca.settings.checks import load;"
+        "from utaca.settings.compose import compose;"
+        "said = {'points': {'own': {'method': 'mine'}}, 'decode': {'methods': ['own']}};"
+        "config = load(compose(said | {'methods': {'mine': {'strength': '0.25'}}}, Path('.')));"
+        "(point,) = config.decoded('methods');"
+        "print(method_of(point, {'mine': config.settings_of('mine')}))"
+    )
+    environment = {"PYTHONPATH": str(tmp_path / "src")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "Mine(budget=0, strength=0.25)", done.stderr
+    found = closure(root / "workflow" / "scripts" / "generate.py", tmp_path / "src")
+    assert str(tmp_path / "src" / "utaca" / "methods" / "mine.py") in found, "an edit of it reruns what it decoded"
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,14 @@ from typing import Any, ClassVar
 
 import pytest
 
+from utaca.data_files import sha256
 from utaca.errors import UserError
 from utaca.settings.compose import compose
 from utaca.tasks import __main__ as command
 from utaca.tasks.fetch import OFFICIAL, Official, Outcome, Source, fetch
 from utaca.tasks.infinitebench import Questions
 from utaca.tasks.longbench import NarrativeQA, QMSum
-from utaca.tasks.registry import TASKS, sha256
+from utaca.tasks.registry import TASKS
 from utaca.tasks.ruler import QA1
 
 ROW = {"id": 1, "_id": "1", "context": "A book.", "input": "Who?", "answer": ["He"], "answers": ["He"]}

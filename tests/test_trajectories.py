@@ -24,10 +24,10 @@ from utaca.generation.replays import Replays
 from utaca.generation.trajectories import trajectories
 from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module
+from utaca.methods import method_of
+from utaca.methods.bases.method import Method
 from utaca.methods.full import FullAttention
 from utaca.methods.infllm import InfLLM
-from utaca.methods.method import Method
-from utaca.methods.registry import method_of
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
 from utaca.records.journal import Journal, fingerprint

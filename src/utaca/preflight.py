@@ -23,8 +23,8 @@ from utaca.sizes import FACTS, Sizes, disk_bytes
 from utaca.terminal import print_any_letter
 
 NOT_IN_A_DRY_RUN = (
-    "A dry run does not check weights, memory, endpoints or disk; `python -m utaca.preflight`, given the same config, "
-    "does."
+    "A dry run does not check weights, settings of methods, memory, endpoints or disk; `python -m utaca.preflight`, "
+    "given the same config, does."
 )
 STAGES = (
     "biographies", "corpus", "documents", "trajectories", "labels", "detectors", "generations", "methods", "scores",
@@ -203,12 +203,21 @@ def _answers(place: str) -> str:
 
 
 def _methods(settings: schema.Config) -> str:
-    """Methods under the values of their points, which they check themselves."""
-    from utaca.methods.registry import method_of
+    """Methods under their settings and the values of their points, which they check themselves; all faults at once."""
+    from utaca.methods import build, method_of
+    from utaca.settings.models import Faults
 
     others = [point for point in settings.operating.values() if not point.in_blocks]
-    for point in others:
-        method_of(point, settings.methods)
+    used = dict.fromkeys([*settings.reader.methods, *settings.methods, *(x.base or x.method for x in others)])
+    about = {name: settings.settings_of(name) for name in used}
+    faults = []
+    for make in [*(partial(build, *one) for one in about.items()), *(partial(method_of, x, about) for x in others)]:
+        try:
+            make()
+        except UserError as error:
+            faults += getattr(error, "faults", [str(error)])
+    if faults:
+        raise Faults(faults)
     return f"{len({point.decoder for point in others})} beside block memory"
 
 

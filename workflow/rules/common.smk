@@ -76,9 +76,8 @@ PEOPLE_FILES = there(SETTINGS.scale.test.people)
 def classifier(kind):
     """Files of LLMLingua-2's classifier, where a point has the method and the classifier is a folder."""
     used = any(point.method == "llmlingua2" for point in SETTINGS.operating.values())
-    if kind != "methods" or not used:
-        return []
-    return model_files(SETTINGS.methods["llmlingua2"]["model"])
+    folder = SETTINGS.settings_of("llmlingua2").get("model", "")
+    return model_files(folder) if kind == "methods" and used and folder else []
 
 
 # Every file that the run takes from outside.
@@ -113,7 +112,7 @@ def plain(points):
 def methods_of(points):
     """Settings of the methods of those points that are not decoded from block memory."""
     names = [point.base or point.method for point in points if not point.in_blocks]
-    return {name: SETTINGS.methods[name] for name in names}
+    return {name: SETTINGS.settings_of(name) for name in names}
 
 
 # Files of stages

@@ -11,7 +11,7 @@ from utaca.generation.answers import ask
 from utaca.generation.points import Trigger, decode_points
 from utaca.generation.replays import Replays
 from utaca.memory.kept import Kept
-from utaca.methods.registry import method_of
+from utaca.methods import method_of
 from utaca.readers.load import load as load_reader
 from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log

@@ -7,7 +7,7 @@ import torch
 
 from utaca.detection.detector import load as load_detector
 from utaca.generation.points import Trigger, decode_points
-from utaca.methods.registry import method_of
+from utaca.methods import method_of
 from utaca.readers.load import load as load_reader
 from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log

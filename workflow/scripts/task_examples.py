@@ -10,17 +10,15 @@ from utaca.records.logs import stage_log
 from utaca.records.tables import write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
-from utaca.tasks.registry import check_digests, files_of, task_of
+from utaca.tasks.registry import files_of, task_of
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     params = snakemake.params
-    # Expected digests are no parameter: they are of the files, and change no row.
-    settings = build(schema.TaskSet, snakemake.config["tasks"]["sets"][snakemake.wildcards.task], "tasks.sets")
+    settings = build(schema.TaskSet, params.set, "tasks.sets")
     task, files = task_of(settings), files_of(settings, params.path)
-    check_digests(settings, files)
     # One file or none.
     files["corpus"] = Path(str(snakemake.input.corpus))
     prompts = Prompts(load_tokenizer(params.reader["path"], params.reader["revision"]), params.reader["prompt"])

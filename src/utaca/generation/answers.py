@@ -17,8 +17,8 @@ from utaca.errors import UserError
 from utaca.generation.peak import PeakMemory
 from utaca.memory.kept import Kept
 from utaca.memory.store import NoRoomError
+from utaca.methods.bases.method import Method
 from utaca.methods.infllm import BLOCKS
-from utaca.methods.method import Method
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question
 from utaca.settings.machine import return_freed_memory

@@ -18,7 +18,7 @@ from utaca.errors import UserError
 from utaca.generation.answers import Answer, Answers, Asked, answer_together
 from utaca.generation.replays import Replays, replay_row
 from utaca.memory.kept import Kept
-from utaca.methods.method import Method
+from utaca.methods.bases.method import Method
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS
 from utaca.records.journal import Journal, fingerprint

@@ -24,6 +24,7 @@ class AdaKV(SnapKV):
 
     name: ClassVar[str] = "adakv"
 
+    # The paper's budget; floor as its source advises for grouped queries, the rest as in its LongBench runs.
     budget: int = 2048
     floor: float = 0.2
     safeguard: str = "mixed"

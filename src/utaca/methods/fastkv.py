@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from utaca.memory.attention import attention, best
-from utaca.methods.dense import Dense, Whole
-from utaca.methods.method import Pairs, State
+from utaca.methods.bases.dense import Dense, Whole
+from utaca.methods.bases.method import Pairs, State
 from utaca.methods.snapkv import Compressed, SnapKV, before_window
 from utaca.readers.load import Reader
 
@@ -37,6 +37,8 @@ class FastKV(SnapKV):
 
     name: ClassVar[str] = "fastkv"
 
+    # The paper's budget in every layer, for which as many tokens must reach the deeper ones (the source's 2,048 would
+    # not do); layer, window and kernel as in the source.
     budget: int = 4096
     window: int = 8
     heads: str = "kv"

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from utaca.memory.attention import attention
-from utaca.methods.method import Pairs, Reading, State
-from utaca.methods.streaming import StreamingMethod
+from utaca.methods.bases.method import Pairs, Reading, State
+from utaca.methods.bases.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
@@ -30,6 +30,7 @@ class FreqKV(StreamingMethod):
     name: ClassVar[str] = "freqkv"
     positions: ClassVar[str] = "rolling"
 
+    # The paper's 2,050 are what is left of the source's cache of 4,096 after a compression; it fills up again.
     budget: int = 2050
     sink: int = 4
     ratio: float = 0.5

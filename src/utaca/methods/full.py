@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from utaca.methods.dense import Continuation, Dense, DenseMethod
-from utaca.methods.method import State
-from utaca.readers.load import Reader
+from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
+from utaca.methods.bases.method import State
 
 
 @dataclass(frozen=True)
@@ -32,23 +30,6 @@ class FullAttention(DenseMethod):
 
     def nominal(self, state: State) -> float:
         return state.length
-
-
-@dataclass(frozen=True)
-class ClosedBook(FullAttention):
-    """The question without the document: the floor, what the reader knows or guesses."""
-
-    name: ClassVar[str] = "closed_book"
-
-    @property
-    def reading(self) -> Hashable:
-        return self.name
-
-    def tokens(self, reader: Reader, document: str | Tensor, room: int) -> tuple[Tensor, int]:
-        """The chat template's opening alone; all else is dropped."""
-        opening, tokens = reader.encode_document(""), super().tokens(reader, document, room)[0]
-        self.require(len(opening) > 0, f"the chat template of reader {reader.settings.name} opens with nothing")
-        return opening, len(tokens) - len(opening)
 
 
 class Everything(Continuation):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from utaca.memory.attention import best, causal_mask, mixed, probabilities
-from utaca.methods.method import Pairs, Reading, State
-from utaca.methods.streaming import StreamingMethod
+from utaca.methods.bases.method import Pairs, Reading, State
+from utaca.methods.bases.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
@@ -30,6 +30,7 @@ class H2O(StreamingMethod):
     positions: ClassVar[str] = "rolling"
     last_alone: ClassVar[bool] = False
 
+    # The paper's budget; half of it for heavy hitters, as in the source's runs by ratios.
     budget: int = 1024
     heavy: float = 0.5
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from utaca.detection.detector import Detector
 from utaca.memory import BlockMemory, Branch, prefill
-from utaca.methods.method import Method, State
+from utaca.methods.bases.method import Method, State
 from utaca.readers.load import Reader
 
 BLOCKS = "blocks"

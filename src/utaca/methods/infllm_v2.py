@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from utaca.memory.attention import best, products
-from utaca.methods.dense import Continuation, Dense, DenseMethod
-from utaca.methods.method import State
+from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
+from utaca.methods.bases.method import State
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class InfLLMV2(DenseMethod):
     name: ClassVar[str] = "infllm_v2"
     adjustable: ClassVar[bool] = True
 
+    # The paper's budget of 16 blocks; the rest as MiniCPM4 is configured.
     budget: int = 1024
     window: int = 2048
     initial: int = 1

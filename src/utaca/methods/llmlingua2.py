@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
-from utaca.methods.dense import Dense, DenseMethod
+from utaca.methods.bases.dense import Dense, DenseMethod
+from utaca.methods.bases.method import State
 from utaca.methods.full import Everything
-from utaca.methods.method import State
 from utaca.readers.load import Reader
 from utaca.records.texts import whole_characters
 from utaca.settings.schema import CLASSIFIER
@@ -44,6 +44,7 @@ class LLMLingua2(DenseMethod):
 
     name: ClassVar[str] = "llmlingua2"
 
+    # The paper's rate; the package authors' model and the tokens that their evaluation forces.
     budget: int = 0
     rate: float = 0.25
     model: str = "microsoft/llmlingua-2-xlm-roberta-large-meetingbank"

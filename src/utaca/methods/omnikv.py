@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from utaca.methods.dense import Continuation, Dense, DenseMethod
-from utaca.methods.method import State
+from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
+from utaca.methods.bases.method import State
 from utaca.readers.load import Reader
 
 
@@ -29,6 +29,7 @@ class OmniKV(DenseMethod):
     name: ClassVar[str] = "omnikv"
     adjustable: ClassVar[bool] = True
 
+    # 6.7 % of the prompt, as the paper's row says; the layers are those of the source for Llama-3-8B.
     budget: int = 0
     share: float = 0.067
     filters: tuple[int, ...] = (2, 8, 18)

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from utaca.methods.dense import Continuation, Dense, DenseMethod
-from utaca.methods.method import State
+from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
+from utaca.methods.bases.method import State
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class RetrievalAttention(DenseMethod):
     name: ClassVar[str] = "retrieval_attention"
     adjustable: ClassVar[bool] = True
 
+    # The paper's budget; first and recent tokens as in the released code.
     budget: int = 2048
     initial: int = 128
     recent: int = 512

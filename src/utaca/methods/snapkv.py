@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import avg_pool1d, max_pool1d
 
 from utaca.memory.attention import Segment, attention, best, causal_mask, probabilities
-from utaca.methods.dense import Continuation, Dense, DenseMethod
-from utaca.methods.method import Pairs, State
+from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
+from utaca.methods.bases.method import Pairs, State
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class SnapKV(DenseMethod):
     name: ClassVar[str] = "snapkv"
     last_alone: ClassVar[bool] = False
 
+    # The paper's budget; the other settings are those of the official LongBench runs.
     budget: int = 1024
     window: int = 32
     kernel: int = 7

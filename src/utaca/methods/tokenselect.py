@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from utaca.memory.attention import attention
-from utaca.methods.dense import Continuation, Dense
-from utaca.methods.method import Method, Pairs, State
+from utaca.methods.bases.dense import Continuation, Dense
+from utaca.methods.bases.method import Method, Pairs, State
 from utaca.readers.load import Reader
 
 
@@ -35,6 +35,7 @@ class TokenSelect(Method):
     adjustable: ClassVar[bool] = True
     last_alone: ClassVar[bool] = False
 
+    # The paper's budget; the rest as the source is configured for Llama-3 and Qwen2.
     budget: int = 1024
     n_init: int = 128
     n_local: int = 512

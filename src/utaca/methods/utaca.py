@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from utaca.decoding.policies import parse
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
+from utaca.methods.bases.method import Method
 from utaca.methods.infllm import InfLLM
-from utaca.methods.method import Method
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from utaca.memory.attention import mixed, probabilities
-from utaca.methods.method import Pairs, Reading, State
-from utaca.methods.streaming import StreamingMethod
+from utaca.methods.bases.method import Pairs, Reading, State
+from utaca.methods.bases.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
@@ -25,6 +25,7 @@ class WindowOnly(StreamingMethod):
     name: ClassVar[str] = "window"
     positions: ClassVar[str] = "rolling"
 
+    # The first tokens and the latest ones; 1,024 in all, as most rows of the paper's table keep.
     budget: int = 1024
     n_init: int = 4
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from utaca.errors import UserError
 from utaca.settings import schema
 from utaca.settings.database import database
-from utaca.settings.models import Faults, build
+from utaca.settings.models import Faults, build, unknown_key
 
 _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SEEDS, schema.SWEEP)
 """Sections of ``decode`` whose tables show points in block memory alone."""
@@ -109,6 +109,10 @@ def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
     yield from _people_faults(config)
     yield from _reader_faults(config.reader)
     yield from _corpus_faults(config.corpus)
+    for where, methods in (("reader.methods", config.reader.methods), ("methods", config.methods)):
+        for name in methods:
+            if name not in schema.CONTEXT_METHODS:
+                yield unknown_key(f"{where}.{name}", schema.CONTEXT_METHODS)
     for role in ROLES:
         yield from _endpoint_faults(getattr(config, role), role)
     if not unsound:
@@ -418,15 +422,15 @@ def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iter
     if trigger := _EARLIER.get(point.method):
         yield f"{path}.method is {point.method} of an earlier version; write method: utaca and trigger: {trigger}."
         return
-    if point.method not in (schema.FIXED, schema.ADAPTIVE, *config.methods):
-        known = ", ".join([schema.FIXED, schema.ADAPTIVE, *config.methods])
+    if point.method not in (schema.FIXED, schema.ADAPTIVE, *schema.CONTEXT_METHODS):
+        known = ", ".join([schema.FIXED, schema.ADAPTIVE, *schema.CONTEXT_METHODS])
         yield f"{path}.method is {point.method!r} but must be one of {known}."
         return
     for key in ("base", "policy", "trigger"):
         if getattr(point, key) and not point.adaptive:
             yield f"{path}.{key} is {getattr(point, key)!r} but is for method utaca, not {point.method}; remove it."
-    if point.adaptive and point.base and point.base not in config.methods:
-        yield f"{path}.base is {point.base!r} but must be one of {', '.join(config.methods)}."
+    if point.adaptive and point.base and point.base not in schema.CONTEXT_METHODS:
+        yield f"{path}.base is {point.base!r} but must be one of {', '.join(schema.CONTEXT_METHODS)}."
     if point.seeds != 1 and not point.detected:
         yield f"{path}.seeds is set but no detector expands its budget; remove it."
     if point.seeds > config.scale.detector_seeds:

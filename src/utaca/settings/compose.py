@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from utaca.settings.checks import ROLES, load
 
 _CORPUS_FILE = (".jsonl", ".parquet")
 CHOICE_KEY = "use"
-SHIPPED = "shipped"
-_WHOLE = ("methods", "decode")
+_WHOLE = ("decode",)
 """What a saved run holds whole, as it holds groups."""
 BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
 """Groups that tell runs apart; the others add to a run."""
@@ -29,11 +28,10 @@ BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
 def groups(root: Path) -> dict[str, list[str]]:
     """Options of every config group, by the name under which the command line knows the group.
 
-    ``methods`` is none: its files hold a method's settings each, and all of them are in use. Nor are ``runs``, which
-    are config files themselves.
+    ``runs`` is none: its files are config files themselves.
     """
     found = {}
-    folders = [path for path in (root / "config").iterdir() if path.is_dir() and path.name not in ("methods", "runs")]
+    folders = [path for path in (root / "config").iterdir() if path.is_dir() and path.name != "runs"]
     for folder in sorted(folders):
         options = sorted(path.stem for path in folder.glob("*.yaml"))
         for name in ROLES if folder.name == "endpoint" else (folder.name,):
@@ -69,8 +67,6 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         if key == "reader":
             base, value = _as_reader(base, value, _names_an_option(overrides[key]), found)
         plain[key] = _merged(base, value, key)
-    swapped = "reader" in said.choices or "path" in (said.keys.get("reader") or {})
-    plain["methods"] = _methods(root, plain.get("reader"), said, swapped, found)
     try:
         models.build(schema.Config, plain)
     except models.Faults as error:
@@ -114,7 +110,7 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
     for key, value in overrides.items():
         if "." in key:
             said.faults.append(f"config key {key} is dotted; write --config '{_nested(key, value)}'.")
-        elif (key == "methods" and value == SHIPPED) or (key in runs.GONE[""] and _saved(overrides)):
+        elif key in runs.GONE[""] and _saved(overrides):
             continue
         elif key not in (*options, *_WHOLE):
             said.keys[key] = value
@@ -129,11 +125,12 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
                 said.keys[key] = rest
         elif key == "corpus" and isinstance(value, str) and value not in options[key] and _is_path(value):
             said.choices[key], said.keys[key] = "folder", {"path": value}
-        elif isinstance(value, str) and value:
+        elif isinstance(value, str) and value and key != "decode":
             _choose(said, key, value, options)
         else:
             path = ", or a path, as ./articles" if key == "corpus" else ""
-            said.faults.append(f"{key} must be the name of an option or a mapping of keys{path}, not {value!r}.")
+            named = "" if key == "decode" else "the name of an option or "
+            said.faults.append(f"{key} must be {named}a mapping of keys{path}, not {value!r}.")
     return said
 
 
@@ -151,7 +148,7 @@ def _choose(said: _Said, key: str, chosen: Any, options: Mapping[str, list[str]]
     if chosen in options.get(key, ()):
         said.choices[key] = chosen
     else:
-        allowed = ", ".join(options.get(key, [SHIPPED])) + (", or the path of your own" if key == "corpus" else "")
+        allowed = ", ".join(options.get(key, [])) + (", or the path of your own" if key == "corpus" else "")
         said.faults.append(f"{key}={chosen} is unknown; {key} is one of {allowed}.")
 
 
@@ -254,60 +251,6 @@ def _as_reader(base: Any, given: Any, kept: bool, found: list[str]) -> tuple[Any
         )
         return base, given
     return (base if kept else {}), given
-
-
-def _methods(root: Path, reader: Any, said: _Said, swapped: bool, found: list[str]) -> dict[str, Any]:
-    """Settings of every method: those of ``config/methods`` or of a saved run, the reader's, and the overrides'.
-
-    The reader's are moved here, so that they are said once.
-    """
-    from utaca.settings import models
-
-    shipped: dict[str, dict[str, Any]] = {
-        path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        for path in sorted((root / "config" / "methods").glob("*.yaml"))
-    }
-    whole = said.whole.get("methods")
-    settings = {name: dict(each) for name, each in (shipped if whole is None else whole).items()}
-    if whole is not None and swapped:
-        found.append(
-            "methods come from a saved run and are set for its reader; with another reader, add "
-            f"methods={SHIPPED} for those of config/methods."
-        )
-    kinds = {name: _kind(name, {**each, **shipped.get(name, {})}) for name, each in settings.items()}
-    own = reader.pop("methods", {}) if isinstance(reader, dict) else {}
-    for where, change in (("reader.methods", own), ("methods", said.keys.get("methods", {}))):
-        if not isinstance(change, Mapping):
-            found.append(f"{where} must be a mapping of names to settings, not {change!r}.")
-            continue
-        for name, changed in change.items():
-            if name not in settings:
-                found.append(models.unknown_key(f"{where}.{name}", settings))
-            elif not isinstance(changed, Mapping):
-                found.append(f"{where}.{name} must be a mapping of keys to values, not {changed!r}.")
-            else:
-                settings[name] |= changed
-    for name, each in settings.items():
-        try:
-            made = models.build(kinds[name], each, f"methods.{name}")
-            settings[name] = {key: getattr(made, key) for key in each}
-        except models.Faults as error:
-            found += error.faults
-    return settings
-
-
-def _kind(name: str, listed: Mapping[str, Any]) -> type:
-    """A class of keys with the settings that a method's file lists, all optional, of the types that their values have.
-
-    Which values go together, and with which reader, is told by the method itself, before the first job.
-    """
-    from pydantic.dataclasses import dataclass
-
-    keys = {int: schema.Whole, float: schema.Number}
-    types: dict[str, Any] = {key: keys.get(type(value), type(value)) for key, value in listed.items()}
-    types |= {key: list[keys.get(type(x[0]), type(x[0]))] for key, x in listed.items() if isinstance(x, list)}
-    made = make_dataclass(name, [(key, kind, field(default=None)) for key, kind in types.items()])
-    return dataclass(made, config={"extra": "forbid"})
 
 
 def _brought(root: Path) -> dict[str, list[str]]:

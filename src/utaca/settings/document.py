@@ -65,11 +65,10 @@ def json_schema(root: Path) -> dict[str, Any]:
                 about.pop("default")
             for internal in ("title", "transport", "hidden"):
                 about.pop(internal, None)
-    for key in (*options, "methods"):
+    for key in options:
         whole = made["properties"][key]
         about = whole.pop("description")
-        known = [{"enum": options[key]}] if key in options else []
-        name = {"description": "name of an option", "anyOf": [*known, {"type": "string"}]}
+        name = {"description": "name of an option", "anyOf": [{"enum": options[key]}, {"type": "string"}]}
         if "$ref" in whole:
             kind = kinds[whole["$ref"].rpartition("/")[2]]
             kind["properties"]["use"] = {"description": "option that the keys change, or a whole group"}
@@ -77,6 +76,8 @@ def json_schema(root: Path) -> dict[str, Any]:
             whole.pop("title", None)
             whole["properties"] = {"use": {"description": "option that is added to, or a whole group"}}
         made["properties"][key] = {"description": about, "anyOf": [name, whole]}
+    sections = {"description": "all sections, as a saved run has them", "type": "object"}
+    made["properties"]["decode"]["properties"] = {"use": sections}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Config of utaca", **made}
 
 

@@ -6,10 +6,10 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import field, fields, make_dataclass
 from datetime import date
 from functools import wraps
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic
 import pydantic.dataclasses
@@ -32,10 +32,23 @@ INSTEAD = {
     r"replayed": "decisions are replayed of the detector's point whose K_max is nearest to 64",
     r"generation\.paired": "leave it out",
     rf"detectors\..+\.({_CONSTANTS})": "it is a constant of utaca.detection",
+    r"methods\.use": "list the settings that are others than a method's own, as in methods={h2o: {heavy: 0.25}}",
     r"corpus\.(user_agent|requests_per_second)": "it is a constant of utaca.biographies.corpora.wikipedia",
     r"tasks\.sets\..+\.sha256": "leave it out",
 }
 """What is written in place of keys that earlier versions had, by patterns of these."""
+
+
+def as_number(value: Any) -> Any:
+    """A whole number that came as a text, as the command line gives all that is nested; true and false are none."""
+    if isinstance(value, bool):
+        raise ValueError("true and false are no numbers")
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
+
+
+Whole = Annotated[int, pydantic.BeforeValidator(as_number)]
+Number = Annotated[float, pydantic.BeforeValidator(as_number)]
+_NUMBERS = {int: Whole, float: Number, tuple[int, ...]: tuple[Whole, ...], tuple[float, ...]: tuple[Number, ...]}
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
@@ -72,9 +85,11 @@ def build(kind: type[T], data: Any, where: str = "") -> T:
 
 
 def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
-    """As :func:`build`, of a dataclass that is none of config keys; nothing is converted, but lists to tuples."""
-    settings = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
-    twin = pydantic.dataclasses.dataclass(kind, config=settings, frozen=kind.__dataclass_params__.frozen)
+    """As :func:`build`, of a dataclass that is none of config keys; lists become tuples."""
+    settings = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    hints = get_type_hints(kind)
+    columns = [(x.name, _NUMBERS.get(hints[x.name], hints[x.name]), field(default=x.default)) for x in fields(kind)]
+    twin = pydantic.dataclasses.dataclass(make_dataclass(kind.__name__, columns), config=settings)
     try:
         made = twin(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
     except pydantic.ValidationError as error:

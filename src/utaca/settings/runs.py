@@ -28,7 +28,7 @@ PARTS = ("seed", "scale", "reader", "corpus", "documents", "writer", "labeller",
 """Keys of the config that a run's base is made of."""
 _NAMED = ("reader", "corpus", "documents", "writer", "labeller")
 _ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",)}
-_GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "points", "decode", "methods")
+_GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "points", "decode")
 GONE = {"": ("card",), "reader": ("training", "graphs")}
 """Keys of a group, "" the config, that runs of earlier versions have saved, and on which no result depends."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from utaca.settings.models import MISSING, keys
+from utaca.settings.models import MISSING, Number, Whole, as_number, keys
 
 SITES = ("attention", "mlp", "residual")
 """Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
@@ -27,11 +27,16 @@ SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detec
 
 FIXED, ADAPTIVE = "infllm", "utaca"
 """Methods that decode from block memory, budgets in blocks: a fixed one, and one that follows an update policy."""
+CONTEXT_METHODS = tuple(
+    sorted({path.stem for path in (Path(__file__).parents[1] / "methods").glob("[!_]*.py")} - {FIXED, ADAPTIVE})
+)
+"""The other context-management methods: the files of :mod:`utaca.methods`."""
 AGREEMENT, EVERY, NEVER = "agreement", "every", "never"
 """Triggers beside detectors."""
-ADAPTIVE_KINDS = (ADAPTIVE, "agreement", "no_detector")
-"""Adaptive points by what expands their budget, as answers and tables call them (:attr:`Point.kind`)."""
-BLOCK_METHODS = (FIXED, *ADAPTIVE_KINDS)
+EXPANDED = (ADAPTIVE, "agreement", "no_detector")
+"""What follows an update policy, as answers and tables call it (:attr:`Point.kind`)."""
+BLOCK_METHODS = (FIXED, *EXPANDED)
+"""What decodes from block memory, as answers and tables call it (:attr:`Point.kind`)."""
 
 
 OWN = -1
@@ -59,16 +64,11 @@ CLASSIFIER = "results/training/llmlingua_classifier"
 """The token classifier for LLMLingua-2 that the project trains, apart from every run (``training/Snakefile``)."""
 
 
-def _number(value: Any) -> Any:
-    """A whole number that came as a text, as the command line gives all that is nested; true and false are none."""
-    if isinstance(value, bool):
-        raise ValueError("true and false are no numbers")
-    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
-
-
-Whole = Annotated[int, BeforeValidator(_number)]
-Number = Annotated[float, BeforeValidator(_number)]
-Seeds = Annotated[int, BeforeValidator(lambda value: ALL if value == "all" else _number(value))]
+Seeds = Annotated[
+    Whole,
+    BeforeValidator(lambda value: ALL if value == "all" else value),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "all"}]}),
+]
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 """A text that may be empty, as YAML's nothing is."""
 
@@ -224,11 +224,11 @@ class Reader:
     memory: Memory = setting(Memory(), "block memory of this reader")
     positions: Whole = setting(
         0,
-        "longest input, answer included, that `methods` give it at true positions; 0: the model's "
+        "longest input, answer included, that other methods give it at true positions; 0: the model's "
         "max_position_embeddings",
         minimum=0,
     )
-    methods: dict[str, dict[str, Any]] = setting({}, "settings of `methods` that are others for this reader")
+    methods: dict[str, dict[str, Any]] = setting({}, "settings of methods that are others for this reader")
     bars: list[Bar] = setting([], "what its scores are held to, where a run asks these sets", transport=True)
 
 
@@ -336,7 +336,7 @@ class Detector:
         "softmax",
         "softmax: class probabilities; evidential: a Dirichlet distribution over two classes",
     )
-    classes: Annotated[Literal[2, 3], BeforeValidator(_number)] = setting(
+    classes: Annotated[Literal[2, 3], BeforeValidator(as_number)] = setting(
         3, "3: hallucinated, correct, unknown; 2: uncertain, correct"
     )
     label: Literal["judged", "needed"] = setting(
@@ -394,10 +394,10 @@ TRIGGER = r"agreement(?:\.([1-9]\d*))?|every\.([1-9]\d*)|never"
 class Point:
     """An operating point."""
 
-    method: str = setting(MISSING, "infllm: a fixed budget; utaca: an adaptive one; or one of `methods`")
+    method: str = setting(MISSING, "infllm: a fixed budget; utaca: an adaptive one; or another of docs/methods.md")
     budget: Whole = setting(
         0,
-        "K of a fixed budget, K_max of an adaptive one, in blocks; of one of `methods`, its nominal tokens, 0: as many "
+        "K of a fixed budget, K_max of an adaptive one, in blocks; of another method, its nominal tokens, 0: as many "
         "as its settings say",
         minimum=0,
     )
@@ -413,7 +413,7 @@ class Point:
     )
     base: Text = setting(
         "",
-        "the one of `methods` whose steps an adaptive budget is given to, in its tokens; empty: infllm, in blocks",
+        "another method, whose steps an adaptive budget is given to, in its tokens; empty: infllm, in blocks",
     )
     seeds: Seeds = setting(
         1, "detector seeds under which it is decoded, the first so many, or all; a row of a table together", minimum=0
@@ -601,8 +601,8 @@ class Config:
     detector: str = setting("utaca", "variant that the adaptive operating points use")
     methods: dict[str, dict[str, Any]] = setting(
         {},
-        "settings of the context-management methods, by name: those of `config/methods`, the reader's, and what a run "
-        "says of them; docs/methods.md lists them",
+        "settings of context-management methods, by name, that are others than their sources'; they go on top of "
+        "`reader.methods`; docs/methods.md lists the methods, and their classes what may be set",
     )
     points: dict[str, Point] = setting({}, "operating points, by names of your choice; each reader brings its own")
     decode: dict[str, list[str]] = setting(
@@ -621,6 +621,10 @@ class Config:
         "alone",
         transport=True,
     )
+
+    def settings_of(self, method: str) -> dict[str, Any]:
+        """A method's settings that are others than its class's: the reader's, and the run's on top."""
+        return {**self.reader.methods.get(method, {}), **self.methods.get(method, {})}
 
     def decoded(self, section: str) -> list[Operating]:
         """The points of a section of ``decode``, one a seed where it is decoded under several."""

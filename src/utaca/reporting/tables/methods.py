@@ -18,7 +18,7 @@ from utaca.reporting.table import NAN, NOT_RUN, Row, framed, spread
 from utaca.settings import schema
 
 if TYPE_CHECKING:
-    from utaca.methods.method import Method
+    from utaca.methods.bases.method import Method
 
 _FAILURES = (
     "An answer that the machine's memory did not suffice for, or that went in a circle until its end, is scored as it "
@@ -191,7 +191,7 @@ def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Con
     """What a point is called, and its method's settings that are not its source's: the defaults of its class."""
     name, budget = point.retriever, point.key[1]
     source = {field.name: field.default for field in fields(kinds[name])} if name in kinds else {}
-    others = {key: value for key, value in config.methods.get(name, {}).items() if _plain(source[key]) != _plain(value)}
+    others = {key: value for key, value in config.settings_of(name).items() if _plain(source[key]) != _plain(value)}
     if budget:
         others.pop("budget", None)
     words = [setting_in_words(point, config), *(f"{key}={value}" for key, value in others.items())]
@@ -204,7 +204,7 @@ def _plain(value: Any) -> Any:
 
 def _classifier(config: schema.Config) -> Sequence[str]:
     """That LLMLingua-2's classifier is this project's, where it is."""
-    model = config.methods.get("llmlingua2", {}).get("model", "")
+    model = config.settings_of("llmlingua2").get("model", "")
     if model != schema.CLASSIFIER:
         return []
     return [

@@ -115,9 +115,9 @@ class _Against:
         """UT-ACA with the config's detector first, then with others, token agreement, no detector; means first."""
         named: dict[tuple[str, str, tuple[int, ...]], list[Point]] = {}
         for point in found:
-            if point.key[0] in schema.ADAPTIVE_KINDS:
+            if point.key[0] in schema.EXPANDED:
                 named.setdefault((point.key[0], point.detector, point.seeds), []).append(point)
-        order = sorted(named, key=lambda key: (schema.ADAPTIVE_KINDS.index(key[0]), not self._is_main(named[key][0])))
+        order = sorted(named, key=lambda key: (schema.EXPANDED.index(key[0]), not self._is_main(named[key][0])))
         return [self._group(named[key]) for key in order]
 
     def _group(self, group: Sequence[Point]) -> list[Row]:

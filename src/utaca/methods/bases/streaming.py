@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from utaca.methods.method import Method, Reading, State
+from utaca.methods.bases.method import Method, Reading, State
 from utaca.readers.load import Reader
 
 

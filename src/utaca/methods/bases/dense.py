@@ -11,7 +11,7 @@ from torch import Tensor
 
 from utaca.memory.attention import attention, products
 from utaca.memory.store import check_room
-from utaca.methods.method import Method, Pairs, Reading, State
+from utaca.methods.bases.method import Method, Pairs, Reading, State
 from utaca.readers.load import Reader
 from utaca.sizes import Sizes, whole_bytes
 

@@ -1,0 +1,29 @@
+"""No document: the question alone."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from utaca.methods.full import FullAttention
+from utaca.readers.load import Reader
+
+
+@dataclass(frozen=True)
+class ClosedBook(FullAttention):
+    """The question without the document: the floor, what the reader knows or guesses."""
+
+    name: ClassVar[str] = "closed_book"
+
+    @property
+    def reading(self) -> Hashable:
+        return self.name
+
+    def tokens(self, reader: Reader, document: str | Tensor, room: int) -> tuple[Tensor, int]:
+        """The chat template's opening alone; all else is dropped."""
+        opening, tokens = reader.encode_document(""), super().tokens(reader, document, room)[0]
+        self.require(len(opening) > 0, f"the chat template of reader {reader.settings.name} opens with nothing")
+        return opening, len(tokens) - len(opening)
