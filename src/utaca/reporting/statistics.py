@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from utaca.settings import schema
 
 LEVEL = 0.95
+Row = dict[str, Any]
+"""A row of a table, by column."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,12 @@ class Estimate:
     value: float
     low: float = float("nan")
     high: float = float("nan")
+
+
+def spread(row: Row, column: str, estimate: Estimate, factor: float = 1) -> None:
+    """Put a figure and the limits of its interval into a row, times ``factor``."""
+    row[column] = factor * estimate.value
+    row[f"{column}_low"], row[f"{column}_high"] = factor * estimate.low, factor * estimate.high
 
 
 def resamples(n_documents: int, count: int, seed: int, purpose: str) -> np.ndarray:
@@ -118,13 +126,6 @@ def mean_interval(
     return ratio_interval(above, below, counts)
 
 
-def paired_difference(
-    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray], counts: np.ndarray
-) -> Estimate:
-    """Ratio of ``first`` minus that of ``second``, (numerator [n], denominator [n]) of the same documents each."""
-    return interval(float(ratio(*first) - ratio(*second)), ratio(*first, counts) - ratio(*second, counts))
-
-
 def p_value(resampled: np.ndarray) -> float:
     """Two-sided p of a difference whose resampled versions [count] these are: how far they lie on both sides of zero.
 
@@ -147,7 +148,7 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def adjust(rows: Sequence[dict[str, Any]], column: str) -> None:
+def adjust(rows: Sequence[Row], column: str) -> None:
     """Put ``{column}_holm`` into the rows: the p of ``column`` after Holm over all of them."""
     p = holm([row.get(column, float("nan")) for row in rows])
     for row, adjusted in zip(rows, p, strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -21,8 +20,8 @@ from utaca.reporting.points import (
     setting_in_words,
 )
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.table import NAN, Row, framed, spread
+from utaca.reporting.statistics import Draws, Estimate, Row, spread
+from utaca.reporting.table import NAN, framed
 from utaca.settings import schema
 
 _BEYOND = (
@@ -88,7 +87,7 @@ def generation(files: Files, config: schema.Config, name: str = "test") -> pd.Da
     for point, compared in zip(found, compare(found, draws), strict=True):
         printed = reported[reader].get(point.key) if point.in_paper else None
         row = _row(point, draws, config) | compared
-        rows.append(row | paper.beside(printed, mtokens="mtokens", cas="cas_pct"))
+        rows.append(row | paper.beside(paper.Generation, printed))
     beyond = _BEYOND if any(row["no_detector"] for row in rows) else ""
     words = {"split": "validation" if split == "validation" else "long-context test", "beyond": beyond} | _TEXTS
     return framed(rows, len(found[0].documents), reader=reader, **words)
@@ -98,21 +97,13 @@ def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
     row: Row = {"method": point.method, "setting": setting_in_words(point, config), "n_documents": len(point.documents)}
     row |= {"point": name_in_words(point, config), "decoder": point.key[0], "budget": point.key[1]}
     row |= {"policy": point.key[2], "detector": point.detector, "seeds": len(point.seeds)}
-    spread(row, "mtokens", point.estimate(*MTOKENS, draws))
-    row |= {
-        "attended": point.ratio("attended", "n_generated"),
-        "mtokens_with_tentative": point.ratio("selected_with_tentative", "n_generated"),
-        "attended_with_tentative": point.ratio("attended_with_tentative", "n_generated"),
-    }
-    spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
-    spread(row, "string_match_pct", point.estimate("string_match", "attributes", draws), 100)
-    return row | {
-        "rollbacks_pct": 100 * point.ratio("rollbacks", "n_generated"),
-        "effective_rollbacks_pct": 100 * point.ratio("effective_rollbacks", "n_generated"),
-        "n_judgements": int(point.sums["attributes"].sum()),
-        "n_failed_judgements": point.n_failed,
-        "seconds_per_token": point.ratio("decode_seconds", "n_generated"),
-    }
+    point.put(row, "mtokens", draws=draws)
+    point.put(row, "attended", "mtokens_with_tentative", "attended_with_tentative")
+    point.put(row, "cas_pct", "string_match_pct", draws=draws)
+    point.put(row, "rollbacks_pct", "effective_rollbacks_pct")
+    row |= {"n_judgements": int(point.sums["attributes"].sum()), "n_failed_judgements": point.n_failed}
+    point.put(row, "seconds_per_token")
+    return row
 
 
 # Against InfLLM and token agreement
@@ -252,18 +243,13 @@ def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
     draws = Draws.of(len(found[0].documents), config, "test")
     rows: list[Row] = []
     for point in found:
-        sums = point.sums
-        point = replace(point, sums=sums | {"end_to_end": sums["prefill_seconds"] + sums["decode_seconds"]})
-        printed = reported[reader].get(point.key) if point.in_paper else None
         setting = setting_in_words(point, config)
         row: Row = {"method": point.method, "setting": setting, "n_documents": len(point.documents)}
-        spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
+        point.put(row, "cas_pct", draws=draws)
         row["n_failed_judgements"] = point.n_failed
-        row["mtokens"] = point.ratio(*MTOKENS)
-        spread(row, "end_to_end_s", point.estimate("end_to_end", "documents", draws))
-        spread(row, "prefill_s", point.estimate("prefill_seconds", "documents", draws))
-        spread(row, "seconds_per_token", point.estimate("decode_seconds", "n_generated", draws))
+        point.put(row, "mtokens")
+        point.put(row, "end_to_end_s", "prefill_s", "seconds_per_token", draws=draws)
         row["peak_gib"] = point.peak_gib
-        names = {"cas": "cas_pct", "mtokens": "mtokens", "end_to_end": "end_to_end_s", "memory": "peak_gib"}
-        rows.append(row | paper.beside(printed, **names))
+        printed = reported[reader].get(point.key) if point.in_paper else None
+        rows.append(row | paper.beside(paper.Tradeoff, printed))
     return framed(rows, len(found[0].documents), reader=reader)

@@ -23,8 +23,8 @@ from utaca.records import read, rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
 from utaca.reporting import statistics
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Estimate, kappa
-from utaca.reporting.table import NAN, Row, framed, spread
+from utaca.reporting.statistics import Estimate, Row, kappa, spread
+from utaca.reporting.table import NAN, framed
 from utaca.settings import schema
 from utaca.settings.schema import EVIDENCE
 

@@ -17,8 +17,8 @@ from utaca.records import check_source, read, rows
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.points import label_in_words
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws
-from utaca.reporting.table import Row, framed, spread
+from utaca.reporting.statistics import Draws, Row, spread
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 _EQUAL = 1e-6
@@ -260,7 +260,7 @@ def _failure(case: str, decision: Mapping[str, Any] | None) -> Row:
     for column, name, factor in ("quality_pct", "cas", 100), ("mtokens", "selected", 1), ("rollbacks", "rollbacks", 1):
         row[f"{column}_before"] = factor * one.get(f"own_{name}", nan)
         row[f"{column}_after"] = factor * one.get(f"turned_{name}", nan)
-    return row | {f"paper_{name}": value for name, value in paper.tables().failures[case]._asdict().items()}
+    return row | paper.beside(paper.Failure, paper.tables().failures[case])
 
 
 # What an expansion does to a token

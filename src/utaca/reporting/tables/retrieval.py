@@ -30,7 +30,8 @@ from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import check_source, read, rows
 from utaca.reporting import statistics
 from utaca.reporting.registry import Files, table
-from utaca.reporting.table import Row, framed, spread
+from utaca.reporting.statistics import Row, spread
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 NEIGHBOURS = 1

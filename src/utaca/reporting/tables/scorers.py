@@ -12,7 +12,8 @@ from utaca.errors import UserError
 from utaca.records import read
 from utaca.reporting import statistics
 from utaca.reporting.registry import Files, table
-from utaca.reporting.table import Row, framed, spread
+from utaca.reporting.statistics import Row, spread
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 ALL = "all"

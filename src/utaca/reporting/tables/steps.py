@@ -8,8 +8,8 @@ import pandas as pd
 from utaca.records import read
 from utaca.reporting.points import Point, name_in_words, of_label, pooled
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws
-from utaca.reporting.table import Row, framed, spread
+from utaca.reporting.statistics import Draws, Row, spread
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 FROM = (0, 6, 12, 24, 40, 60, 90)

@@ -31,8 +31,8 @@ from utaca.reporting.points import (
     setting_in_words,
 )
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.table import NAN, Row, framed, spread
+from utaca.reporting.statistics import Draws, Estimate, Row, spread
+from utaca.reporting.table import NAN, framed
 from utaca.reporting.tables.generation import Gain, gain
 from utaca.settings import schema
 
