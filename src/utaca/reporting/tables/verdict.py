@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from utaca.errors import UserError
-from utaca.reporting import statistics
+from utaca.reporting import paper, statistics
 from utaca.reporting.points import (
     CAS,
     METHODS,
@@ -124,7 +124,7 @@ class _Against:
         """The points of one method and detector, the mean of those within InfLLM's range before them."""
         gains = [gain(point, self.curve, self.draws) for point in group]
         name = METHODS[group[0].key[0]] + setting_in_words(group[0], self.config).removeprefix(group[0].setting)
-        rows = [self._row(point, of, claim(point, self.config)) for point, of in zip(group, gains, strict=True)]
+        rows = [self._row(point, of, self._planned(point)) for point, of in zip(group, gains, strict=True)]
         within = [place for place, row in enumerate(rows) if not row["note"]] or list(range(len(rows)))
         if len(within) > 1:
             values, drawn = zip(*(gains[place] for place in within), strict=True)
@@ -138,9 +138,12 @@ class _Against:
 
     def pairs(self, found: Sequence[Point]) -> list[Row]:
         """The planned comparisons of two points' gains."""
-        rows = []
+        rows, by_identity = [], {_identity(point): point for point in found}
         for one in (comparison for comparison in self.config.plan.comparisons if comparison.over):
-            first, second = (_planned_point(label, found, self.config) for label in one)
+            first, second = (by_identity.get(_identity(of_label(label, self.config))) for label in one)
+            if first is None or second is None:
+                label = one.label if first is None else one.over
+                raise UserError(f"the plan compares {label}, of which there are no answers; decode the suite again")
             (value, drawn), (other, others_drawn) = (gain(point, self.curve, self.draws) for point in (first, second))
             over = name_in_words(second, self.config)
             rates = (100 * point.ratio(*ROLLBACKS) for point in (first, second))
@@ -161,6 +164,12 @@ class _Against:
         spread(row, "gain_pct", statistics.interval(*gained), 100)
         return row
 
+    def _planned(self, point: Point) -> Claim:
+        """What the config's plan calls a point's comparison with InfLLM; exploratory where it does not name it."""
+        alone = [one for one in self.config.plan.comparisons if not one.over]
+        named = (one for one in alone if _identity(of_label(one.label, self.config)) == _identity(point))
+        return next((_claim(one, self.config) for one in named), "exploratory")
+
     def _is_main(self, point: Point) -> bool:
         return point.detector == self.config.detector and self.config.detector_seed in point.seeds
 
@@ -175,26 +184,12 @@ class _Against:
         return ""
 
 
-def claim(point: Point, config: schema.Config) -> Claim:
-    """What the config's plan calls a point's comparison with InfLLM; exploratory where it does not name it."""
-    planned = (one for one in config.plan.comparisons if not one.over and _is(point, one.label, config))
-    return next((_claim(one, config) for one in planned), "exploratory")
+def _identity(point: Point | None) -> tuple[paper.Point, str] | None:
+    return point and (point.key, point.detector)
 
 
 def _claim(comparison: schema.Comparison, config: schema.Config) -> Claim:
     return "primary" if config.plan.primary and comparison == config.plan.comparisons[0] else "secondary"
-
-
-def _planned_point(label: str, found: Sequence[Point], config: schema.Config) -> Point:
-    try:
-        return next(point for point in found if _is(point, label, config))
-    except StopIteration:
-        raise UserError(f"the plan compares {label}, of which there are no answers; decode the suite again") from None
-
-
-def _is(point: Point, label: str, config: schema.Config) -> bool:
-    planned = of_label(label, config)
-    return planned is not None and (planned.key, planned.detector) == (point.key, point.detector)
 
 
 def _sentence(row: Row, name: str, n_documents: int) -> str:
