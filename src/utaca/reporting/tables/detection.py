@@ -144,10 +144,10 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
     """
     data = loaded(files)
     draws = Draws.of(len(data.documents), config, "detection")
-    found = {name: figures(data, name, draws) for name in data.names}
-    main, drawn_main = found[config.detector]
+    results = {name: figures(data, name, draws) for name in data.names}
+    main, drawn_main = results[config.detector]
     rows = []
-    for name, (row, resampled) in found.items():
+    for name, (row, resampled) in results.items():
         for metric, (column, factor) in COMPARED.items():
             difference, row[f"{column}_p"] = Estimate(NAN), NAN
             if resampled and name != config.detector:
@@ -177,8 +177,8 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     """
     data, main = loaded(files), config.detectors[config.detector]
     draws = Draws.of(len(data.documents), config, "detection")
-    found = points_shown(files, config, "test", "generation") if files["test_answers"] else []
-    adaptive = [point for point in found if point.key[0] == "utaca"]
+    points = points_shown(files, config, "test", "generation") if files["test_answers"] else []
+    adaptive = [point for point in points if point.key[0] == "utaca"]
     # CAS is that of the operating point under which most variants answer.
     keys = [point.key for point in adaptive]
     key = max(keys, key=keys.count, default=None)

@@ -79,18 +79,18 @@ def generation(files: Files, config: schema.Config, name: str = "test") -> pd.Da
     # ``difference_pct`` is to the nearest InfLLM point, ``gain_pct`` to InfLLM at equal mTokens; all intervals come
     # from resampling documents, and detector seeds, for all points at once.
     split, more = "validation" if name == "validation" else "test", ["sweep"] if name == "sweep" else []
-    found = points_shown(files, config, split, "generation", *more)
+    points = points_shown(files, config, split, "generation", *more)
     reported = getattr(paper.tables(), split)
     reader = paper.reference_reader(reported, config.reader.name)
-    draws = Draws.of(len(found[0].documents), config, split)
+    draws = Draws.of(len(points[0].documents), config, split)
     rows = []
-    for point, compared in zip(found, compare(found, draws), strict=True):
+    for point, compared in zip(points, compare(points, draws), strict=True):
         printed = reported[reader].get(point.key) if point.in_paper else None
         row = _row(point, draws, config) | compared
         rows.append(row | paper.beside(paper.Generation, printed))
     beyond = _BEYOND if any(row["no_detector"] for row in rows) else ""
     words = {"split": "validation" if split == "validation" else "long-context test", "beyond": beyond} | _TEXTS
-    return framed(rows, len(found[0].documents), reader=reader, **words)
+    return framed(rows, len(points[0].documents), reader=reader, **words)
 
 
 def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
@@ -109,18 +109,18 @@ def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
 # Against InfLLM and token agreement
 
 
-def compare(found: Sequence[Point], draws: Draws) -> list[Row]:
+def compare(points: Sequence[Point], draws: Draws) -> list[Row]:
     """Every point against the fixed budgets and token agreement among them; empty columns for what there is none of."""
-    fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
+    fixed = sorted((point for point in points if point.key[0] == "infllm"), key=lambda point: point.key[1])
     curve = Curve.of(fixed, draws) if fixed else None
-    gains = {place: gain(p, curve, draws) for place, p in enumerate(found) if curve and p.key[0] != "infllm"}
+    gains = {place: gain(p, curve, draws) for place, p in enumerate(points) if curve and p.key[0] != "infllm"}
     rows = []
-    for place, point in enumerate(found):
-        alike = [at for at, other in enumerate(found) if other is not point and other.key[1:] == point.key[1:]]
-        agreement = next((at for at in alike if found[at].imitates), None)
-        blind = [at for at in alike if found[at].key[0] == "no_detector" != point.key[0]]
+    for place, point in enumerate(points):
+        alike = [at for at, other in enumerate(points) if other is not point and other.key[1:] == point.key[1:]]
+        agreement = next((at for at in alike if points[at].imitates), None)
+        blind = [at for at in alike if points[at].key[0] == "no_detector" != point.key[0]]
         rate = point.ratio(*ROLLBACKS)
-        nearest = min(blind, key=lambda at: abs(found[at].ratio(*ROLLBACKS) - rate), default=None)
+        nearest = min(blind, key=lambda at: abs(points[at].ratio(*ROLLBACKS) - rate), default=None)
         row = _against_infllm(point, fixed, curve, gains.get(place), draws) | {"no_detector": ""}
         closed, beyond = Estimate(NAN), Estimate(NAN)
         if place in gains and agreement is not None:
@@ -128,7 +128,7 @@ def compare(found: Sequence[Point], draws: Draws) -> list[Row]:
         if place in gains and nearest is not None:
             (value, resampled), (without, resampled_without) = gains[place], gains[nearest]
             beyond = statistics.interval(value - without, resampled - resampled_without)
-            row["no_detector"] = ", ".join(filter(None, [found[nearest].setting, found[nearest].detector]))
+            row["no_detector"] = ", ".join(filter(None, [points[nearest].setting, points[nearest].detector]))
         spread(row, "gap_closed_pct", closed, 100)
         spread(row, "beyond_pct", beyond, 100)
         rows.append(row)
@@ -186,12 +186,12 @@ def seeds(files: Files, config: schema.Config) -> pd.DataFrame:
 
     {passes}
     """
-    found = points_shown(files, config, "test", "generation", "seeds")
-    draws = Draws.of(len(found[0].documents), config, "test")
+    points = points_shown(files, config, "test", "generation", "seeds")
+    draws = Draws.of(len(points[0].documents), config, "test")
     # Points without a detector are what the others are compared with; they have no row.
-    others = [point for point in found if not point.seeds]
+    others = [point for point in points if not point.seeds]
     rows: list[Row] = []
-    for point in found:
+    for point in points:
         each = point.apart()
         if len(each) > 1:
             about = {"detector": point.detector, "setting": point.setting}
@@ -200,7 +200,7 @@ def seeds(files: Files, config: schema.Config) -> pd.DataFrame:
             for one, row in zip(each, figures, strict=True):
                 rows.append(about | {"seed": str(one.seeds[0])} | _of_seeds([row]))
             rows.append(about | {"seed": f"mean ± sd of {len(each)}"} | _of_seeds(figures))
-    return framed(rows, len(found[0].documents), f"config seed {config.seed}", **_TEXTS)
+    return framed(rows, len(points[0].documents), f"config seed {config.seed}", **_TEXTS)
 
 
 _SEED_FIGURES = (
@@ -237,12 +237,12 @@ def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
     Quality, latency and memory on the long-context test split. E2E is prefill and decoding of a document; the operating
     points share one prefill a document; times depend on the machine.
     """
-    found = points_shown(files, config, "test", "generation")
+    points = points_shown(files, config, "test", "generation")
     reported = paper.tables().tradeoff
     reader = paper.reference_reader(reported, config.reader.name)
-    draws = Draws.of(len(found[0].documents), config, "test")
+    draws = Draws.of(len(points[0].documents), config, "test")
     rows: list[Row] = []
-    for point in found:
+    for point in points:
         setting = setting_in_words(point, config)
         row: Row = {"method": point.method, "setting": setting, "n_documents": len(point.documents)}
         point.put(row, "cas_pct", draws=draws)
@@ -252,4 +252,4 @@ def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
         row["peak_gib"] = point.peak_gib
         printed = reported[reader].get(point.key) if point.in_paper else None
         rows.append(row | paper.beside(paper.Tradeoff, printed))
-    return framed(rows, len(found[0].documents), reader=reader)
+    return framed(rows, len(points[0].documents), reader=reader)

@@ -59,13 +59,13 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
 
     others, blocks = others_and_blocks(files, "methods", config)
     held_against = [point for point in blocks if is_main(point, config) and point.key[0] in ("infllm", "utaca")]
-    found = [*others, *held_against]
-    draws = Draws.of(len(found[0].documents), config, "test")
-    adaptive = [point for point in found if point.key[0] == "utaca"]
+    compared = [*others, *held_against]
+    draws = Draws.of(len(compared[0].documents), config, "test")
+    adaptive = [point for point in compared if point.key[0] == "utaca"]
     reported = paper.tables()
     reader = paper.reference_reader(reported.test, config.reader.name)
     rows = []
-    for point in found:
+    for point in compared:
         name, prefill = point.key[0], getattr(KINDS.get(point.retriever), "prefill", "linear")
         printed = reported.methods.get(reader, {}).get(name) or reported.test[reader].get(point.key)
         printed = printed if point.in_paper else None
@@ -103,7 +103,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     statistics.adjust(rows, "difference_p")
     absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
     remarks = " ".join([*_classifier(config), *absent])
-    return framed(rows, len(found[0].documents), reader=reader, remarks=remarks, failures=_FAILURES)
+    return framed(rows, len(compared[0].documents), reader=reader, remarks=remarks, failures=_FAILURES)
 
 
 @table(

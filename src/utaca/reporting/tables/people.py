@@ -87,10 +87,10 @@ def _labels_row(
     config: schema.Config,
 ) -> Row:
     row: Row = {"split": split, "sheet": sheet, "n_tokens": len(tokens)}
-    for prefix, own in (("", tokens), ("value_", tokens[tokens["source"] != TEMPLATE])):
-        labelled = int(own["label"].notna().sum())
+    for prefix, of_kind in (("", tokens), ("value_", tokens[tokens["source"] != TEMPLATE])):
+        labelled = int(of_kind["label"].notna().sum())
         for name, label in _CLASSES.items():
-            row[f"{prefix}{name}_pct"] = 100 * float((own["label"] == label).sum()) / labelled if labelled else NAN
+            row[f"{prefix}{name}_pct"] = 100 * float((of_kind["label"] == label).sum()) / labelled if labelled else NAN
     row |= {
         f"n_{source}": int((tokens["source"] == source).sum()) for source in (TEMPLATE, "endpoint", "person", "failed")
     }
@@ -155,13 +155,13 @@ def human(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _human_row(suite: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
-    known = scored[scored["cas"].notna()]
-    documents = sorted(known["document"].unique())
-    row: Row = {"suite": suite, "point": point, "n_documents": len(documents), "n_scored": len(known)}
-    row["n_failed_judgements"] = len(scored) - len(known)
-    judge, person, strings = (known[name].to_numpy() for name in ("cas", "human", "string_match"))
+    judged_rows = scored[scored["cas"].notna()]
+    documents = sorted(judged_rows["document"].unique())
+    row: Row = {"suite": suite, "point": point, "n_documents": len(documents), "n_scored": len(judged_rows)}
+    row["n_failed_judgements"] = len(scored) - len(judged_rows)
+    judge, person, strings = (judged_rows[name].to_numpy() for name in ("cas", "human", "string_match"))
     counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "human")
-    by_document = ByDocument.of(known["document"], documents, counts)
+    by_document = ByDocument.of(judged_rows["document"], documents, counts)
     means = {"cas": judge, "human": person, "string_match": strings, "difference": judge - person}
     for name, values in (means | {"distance": np.abs(judge - person)}).items():
         by_document.put(row, f"{name}_pct", values, 100)

@@ -84,10 +84,10 @@ def _judged(scores: Sequence[str | Path]) -> pd.DataFrame:
 
 
 def _row(name: str, judged: pd.DataFrame, documents: Sequence[str], counts: np.ndarray) -> Row:
-    known = judged[judged["cas"].notna()]
-    by_document = ByDocument.of(known["document"], documents, counts)
-    cas, strings = (known[column].to_numpy(dtype=np.float64) for column in ("cas", "string_match"))
-    row: Row = {"point": name, "n_judged": len(known), "n_failed_judgements": len(judged) - len(known)}
+    rows = judged[judged["cas"].notna()]
+    by_document = ByDocument.of(rows["document"], documents, counts)
+    cas, strings = (rows[column].to_numpy(dtype=np.float64) for column in ("cas", "string_match"))
+    row: Row = {"point": name, "n_judged": len(rows), "n_failed_judgements": len(judged) - len(rows)}
     by_document.put(row, "cas_pct", cas, 100)
     by_document.put(row, "string_match_pct", strings, 100)
     by_document.put(row, "cas_only_pct", cas - strings >= APART, 100)

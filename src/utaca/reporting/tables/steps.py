@@ -32,7 +32,7 @@ def steps(files: Files, config: schema.Config) -> pd.DataFrame:
     frame = pd.concat([read(path, "traces", columns).to_pandas() for path in files["test_traces"]], ignore_index=True)
     documents = tuple(sorted(frame["document"].unique()))
     frame["span"] = np.searchsorted(FROM, frame["step"], side="right") - 1
-    found = []
+    points = []
     for label in dict.fromkeys(config.shown("test", "generation")):
         point, tokens = of_label(label, config), frame[frame["point"] == label]
         if point is None or not point.key[2]:
@@ -44,10 +44,10 @@ def steps(files: Files, config: schema.Config) -> pd.DataFrame:
             for what in ("sum", "count")
             for span in range(len(FROM))
         }
-        found.append(Point(point.key, point.detector, point.seeds, documents, sums))
+        points.append(Point(point.key, point.detector, point.seeds, documents, sums))
     draws = Draws.of(len(documents), config, "test")
     rows: list[Row] = []
-    for point in pooled(found):
+    for point in pooled(points):
         row: Row = {"point": name_in_words(point, config), "detector": point.detector, "seeds": len(point.seeds)}
         for span, first in enumerate(FROM):
             spread(row, f"from_{first}_pct", point.estimate(f"sum {span}", f"count {span}", draws), 100)

@@ -75,14 +75,14 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     the comparison; p, two-sided, of planned ones alone, by Holm of the secondary. {failed} judgements failed and are
     left out.
     """
-    found = points_shown(files, config, "test", "generation")
-    n, fixed = len(found[0].documents), sorted((p for p in found if p.key[0] == "infllm"), key=lambda p: p.key[1])
+    points = points_shown(files, config, "test", "generation")
+    n, fixed = len(points[0].documents), sorted((p for p in points if p.key[0] == "infllm"), key=lambda p: p.key[1])
     groups: list[list[Row]] = []
     pairs: list[Row] = []
     if fixed:
         draws = Draws.of(n, config, "test")
         against = _Against(fixed, Curve.of(fixed, draws), draws, config)
-        groups, pairs = against.groups(found), against.pairs(found)
+        groups, pairs = against.groups(points), against.pairs(points)
     rows = [row for group in [*groups, pairs] for row in group]
     secondary = [row for row in rows if row["claim"] == "secondary"]
     statistics.adjust(secondary, "gain_p")
@@ -99,7 +99,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
         lead = f"**{_sentence(one, one['group'], n)}**"
     rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
-    return framed(frame, n, lead=lead, failed=sum(point.n_failed for point in found))
+    return framed(frame, n, lead=lead, failed=sum(point.n_failed for point in points))
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,10 @@ class _Against:
     draws: Draws
     config: schema.Config
 
-    def groups(self, found: Sequence[Point]) -> list[list[Row]]:
+    def groups(self, points: Sequence[Point]) -> list[list[Row]]:
         """UT-ACA with the config's detector first, then with others, token agreement, no detector; means first."""
         named: dict[tuple[str, str, tuple[int, ...]], list[Point]] = {}
-        for point in found:
+        for point in points:
             if point.key[0] in schema.ADAPTIVE:
                 named.setdefault((point.key[0], point.detector, point.seeds), []).append(point)
         order = sorted(named, key=lambda key: (schema.ADAPTIVE.index(key[0]), not self._is_main(named[key][0])))
@@ -136,9 +136,9 @@ class _Against:
             rows.insert(0, mean)
         return [row | {"group": name} for row in rows]
 
-    def pairs(self, found: Sequence[Point]) -> list[Row]:
+    def pairs(self, points: Sequence[Point]) -> list[Row]:
         """The planned comparisons of two points' gains."""
-        rows, by_identity = [], {_identity(point): point for point in found}
+        rows, by_identity = [], {_identity(point): point for point in points}
         for one in (comparison for comparison in self.config.plan.comparisons if comparison.over):
             first, second = (by_identity.get(_identity(of_label(label, self.config))) for label in one)
             if first is None or second is None:
