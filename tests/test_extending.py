@@ -456,6 +456,57 @@ def test_a_task_is_asked_once_config_names_it(task: type[Task], benchmarks: Path
     assert 0 <= task().score(answer.generation.text, example.references) <= 100
 
 
+# A table
+
+MADE_BY_THE_SCRIPT = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from utaca.plan import Plan
+from utaca.records import write
+from utaca.settings.compose import compose
+
+root, script = Path(sys.argv[1]), Path(sys.argv[2])
+config = compose({"scale": "smoke"}, root)
+plan = Plan(config, Path("src"))
+assert plan.made_from("lengths") == {"test_answers": plan.generations("answers", "test", "blocks")}
+rows = [{"document": name, "point": "infllm-K1", "n_generated": n} for name, n in (("a", 10), ("b", 31))]
+write("answers.parquet", "answers", rows)
+outputs = plan.table(plan.tables["lengths"])
+inputs = {"test_answers": "answers.parquet"}
+job = SimpleNamespace(log=["log"], wildcards=("lengths",), input=inputs, config=config, output=outputs)
+exec(compile(script.read_text(), script, "exec"), {"snakemake": job, "__name__": "script"})
+print(plan.code(script, "lengths") != plan.code(script, "steps"), *outputs, sep="\\n")
+"""
+
+
+def test_a_table_is_one_file(tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=ignored)
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    before = {path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "src").rglob("*") if path.is_file()}
+    file = tmp_path / "src" / "utaca" / "reporting" / "tables" / "lengths.py"
+    file.write_text(examples("docs/extending.md", "A table")[0], encoding="utf-8")
+    script = ROOT / "workflow" / "scripts" / "table.py"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", MADE_BY_THE_SCRIPT, ROOT, script], cwd=tmp_path, env=environment,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    of_its_own, *outputs = done.stdout.splitlines()
+    assert of_its_own == "True", "it is made anew where its module changes"
+    after = {path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "src").rglob("*") if path.is_file()}
+    assert {path for path in after if after[path] != before.get(path)} == {file.relative_to(tmp_path)}, "one file"
+    csv, markdown, _ = ((tmp_path / path).read_text(encoding="utf-8") for path in outputs)
+    assert csv == "point,answered,longest,n_documents\ninfllm-K1,20.5,31,2\n"
+    assert markdown.startswith("## Length of the answers\n\n| Point | Tokens an answer | Longest |\n")
+    assert "| InfLLM K=1 | 20.5 | 31 |" in markdown
+    assert re.search(r"no answer is longer than \d+ tokens", markdown)
+    assert "Documents are those of the test split." in markdown.partition("<details>")[2]
+    assert str(file) in closure(script, tmp_path / "src", "utaca.reporting.tables.lengths")
+
+
 # The README and docs/python.md
 
 

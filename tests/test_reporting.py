@@ -117,7 +117,6 @@ def test_fewer_than_two_documents_have_neither_interval_nor_p(n: int, seeds: int
     assert counts.shape == (200, seeds * n)
     for got in (
         statistics.ratio_interval(hits, asked, counts),
-        statistics.paired_difference((hits, asked), (asked, asked), counts),
         statistics.share((0.5, statistics.ratio(hits, asked, counts)), (1.0, statistics.ratio(asked, asked, counts))),
     ):
         assert np.isnan([got.low, got.high]).all()
@@ -220,16 +219,6 @@ def test_p_and_holm():
     assert statistics.p_value(drawn + 3) == pytest.approx(2 / 100)
     assert statistics.p_value(-drawn) == statistics.p_value(drawn)
     assert np.isnan(statistics.p_value(np.array([np.nan])))
-
-
-def test_paired_difference_uses_the_pairing():
-    rng = np.random.default_rng(2)
-    base = rng.random(40)
-    ones = np.ones(40)
-    counts = statistics.resamples(40, 500, 0, "pair")
-    got = statistics.paired_difference((base + 0.1 + rng.normal(0, 1e-4, 40), ones), (base, ones), counts)
-    assert (got.value, got.low, got.high) == pytest.approx((0.1, 0.1, 0.1), abs=1e-4)
-    assert got.low < got.high
 
 
 def test_auroc_of_resamples_equals_the_metric_on_repeated_tokens():

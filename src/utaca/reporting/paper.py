@@ -28,45 +28,52 @@ Number = Annotated[float | StrictInt, BeforeValidator(_count)]
 
 
 class Detection(NamedTuple):
-    """Token-level detection, in %."""
+    """Token-level detection; fields are columns of the tables, here as below."""
 
-    macc: Number
-    recall_n: Number
-    recall_p: Number
+    macc_pct: Number
+    recall_n_pct: Number
+    recall_p_pct: Number
 
 
 class Ablation(NamedTuple):
-    """A detector with some components: accuracy, and CAS of generation at K_max=64, Sub.16, in %."""
+    """A detector with some components: accuracy, and CAS of generation at K_max=64, Sub.16."""
 
-    macc: Number
-    cas: Number
+    macc_pct: Number
+    cas_pct: Number
 
 
 class Generation(NamedTuple):
-    """Mean context tokens and CAS in %."""
+    """An operating point."""
 
     mtokens: Number
-    cas: Number
+    cas_pct: Number
+
+
+class Score(NamedTuple):
+    """An operating point on a benchmark."""
+
+    mtokens: Number
+    score: Number
 
 
 class Tradeoff(NamedTuple):
-    """CAS in %, mean context tokens, end-to-end seconds, peak GPU memory in GiB."""
+    """An operating point with its time and memory."""
 
-    cas: Number
+    cas_pct: Number
     mtokens: Number
-    end_to_end: Number
-    memory: Number
+    end_to_end_s: Number
+    peak_gib: Number
 
 
 class Method(NamedTuple):
-    """A context-management method on the long-context test set: context tokens, decoding seconds a token, CAS in %.
+    """A context-management method on the long-context test set.
 
     ``excluded`` says that the paper leaves samples out that ran out of memory or gave incoherent output.
     """
 
     mtokens: Number
-    seconds: Number
-    cas: Number
+    seconds_per_token: Number
+    cas_pct: Number
     excluded: bool = False
 
 
@@ -101,8 +108,8 @@ class Tables(Text):
     tradeoff: dict[str, ByPoint[Tradeoff]]
     methods: dict[str, dict[str, Method]]
     failures: dict[str, Failure]
-    tasks: dict[str, ByPoint[Generation]]
-    calibration: dict[str, ByPoint[tuple[Generation, Generation]]]
+    tasks: dict[str, ByPoint[Score]]
+    calibration: dict[str, ByPoint[tuple[Score, Score]]]
 
 
 def tables() -> Tables:
@@ -110,9 +117,9 @@ def tables() -> Tables:
     return read("paper.yaml", Tables)
 
 
-def beside(known: object, **columns: str) -> dict[str, float]:
-    """Columns ``paper_*`` of figures of the paper, by their names there; NaN where it has none."""
-    return {f"paper_{column}": getattr(known, name, float("nan")) for name, column in columns.items()}
+def beside(kind: type[NamedTuple], printed: object) -> dict[str, float]:
+    """Columns ``paper_*`` of a row of the paper's tables, with the fields of ``kind``; NaN where it has no such row."""
+    return {f"paper_{column}": getattr(printed, column, float("nan")) for column in kind._fields}
 
 
 def reference_reader(table: dict[str, dict], reader: str) -> str:

@@ -14,7 +14,7 @@ from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.registry import Files
-from utaca.reporting.statistics import Draws, Estimate
+from utaca.reporting.statistics import Draws, Estimate, Row
 from utaca.settings import schema
 from utaca.settings.schema import BLOCK_METHODS, NOT_RUN
 
@@ -49,6 +49,26 @@ _TOTALS = (
     "decode_seconds",
     "peak_bytes",
 )
+
+
+RATIOS = {
+    "mtokens": ("selected", "n_generated", 1),
+    "mtokens_with_tentative": ("selected_with_tentative", "n_generated", 1),
+    "attended": ("attended", "n_generated", 1),
+    "attended_with_tentative": ("attended_with_tentative", "n_generated", 1),
+    "rollbacks_pct": ("rollbacks", "n_generated", 100),
+    "effective_rollbacks_pct": ("effective_rollbacks", "n_generated", 100),
+    "answered": ("n_generated", "examples", 1),
+    "cas_pct": ("cas", "judged", 100),
+    "string_match_pct": ("string_match", "attributes", 100),
+    "score": ("score", "examples", 1),
+    "prefill_s": ("prefill_seconds", "documents", 1),
+    "end_to_end_s": ("end_to_end_seconds", "documents", 1),
+    "seconds_per_token": ("decode_seconds", "n_generated", 1),
+    "read_pct": ("n_context", "n_document", 100),
+}
+"""Columns of tables that are ratios of two sums of a point: the sums, and a factor."""
+CAS, MTOKENS, ROLLBACKS = (RATIOS[column][:2] for column in ("cas_pct", "mtokens", "rollbacks_pct"))
 
 
 @dataclass(frozen=True)
@@ -113,6 +133,15 @@ class Point:
         """As :meth:`ratio`, with its interval."""
         return statistics.interval(self.ratio(above, below), self.drawn(above, below, draws))
 
+    def put(self, row: Row, *columns: str, draws: Draws | None = None) -> None:
+        """Put columns of :data:`RATIOS` into a row, under ``draws`` with their intervals."""
+        for column in columns:
+            above, below, factor = RATIOS[column]
+            if draws is None:
+                row[column] = factor * self.ratio(above, below)
+            else:
+                statistics.spread(row, column, self.estimate(above, below, draws), factor)
+
     def apart(self) -> list[Point]:
         """Each seed as a point of its own; itself where it has one or none."""
         n = len(self.documents)
@@ -131,10 +160,6 @@ class Point:
     def n_failed(self) -> int:
         """Judgements that failed."""
         return int((self.sums["attributes"] - self.sums["judged"]).sum())
-
-
-CAS, MTOKENS, ROLLBACKS = ("cas", "judged"), ("selected", "n_generated"), ("rollbacks", "n_generated")
-"""The sums whose ratio they are."""
 
 
 def pooled(found: Iterable[Point]) -> list[Point]:
@@ -185,6 +210,11 @@ def of_label(label: str, config: schema.Config) -> Point | None:
     """
     point = config.operating.get(label)
     return point and of_config(point, config)
+
+
+def of_name(name: str, config: schema.Config) -> Point | None:
+    """The point that the config calls ``name``, under the first of its seeds, without any answers."""
+    return next((of_config(point, config) for point in config.operating.values() if point.name == name), None)
 
 
 def of_config(point: schema.Operating, config: schema.Config) -> Point:
@@ -264,6 +294,8 @@ def totals(answered: pd.DataFrame) -> dict[str, np.ndarray]:
     sums = {c: answered[c].to_numpy(dtype=np.float64, na_value=np.nan) for c in _TOTALS}
     # A mean over no token is undefined but weighs nothing.
     sums |= {c: np.where(generated > 0, answered[c].to_numpy(dtype=np.float64) * generated, 0.0) for c in _MEANS}
+    sums["n_document"] = sums["n_context"] + sums["dropped"]
+    sums["end_to_end_seconds"] = sums["prefill_seconds"] + sums["decode_seconds"]
     return sums | {kind: (answered["finish"] == kind).to_numpy(dtype=np.float64) for kind in ("memory", "incoherent")}
 
 

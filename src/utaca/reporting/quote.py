@@ -26,6 +26,11 @@ The first paragraph of a Markdown file behind its heading::
     <!-- quote {paragraph: quick/verdict.md} -->
     <!-- /quote -->
 
+Every column of the tables, as ``columns.yaml`` beside this module has them::
+
+    <!-- quote {glossary: columns} -->
+    <!-- /quote -->
+
 ``where`` is an expression of :meth:`pandas.DataFrame.query`, and ``derive`` a mapping of new columns to expressions of
 :meth:`pandas.DataFrame.eval`. What a run has no figure for is a dash.
 """
@@ -46,7 +51,9 @@ import yaml
 
 from utaca.errors import UserError
 from utaca.records import atomic_path
+from utaca.reporting import render
 from utaca.reporting.render import MISSING
+from utaca.reporting.table import columns
 from utaca.terminal import print_any_letter
 
 SNAPSHOTS = Path("docs") / "snapshots"
@@ -66,7 +73,8 @@ def pages(root: Path) -> list[Path]:
 
 def quoted(text: str) -> set[str]:
     """Files of snapshots that a page is made of, ``{run}/{file}``: tables, texts, and figures that it links."""
-    return {_source(_settings(match)) for match in _QUOTE.finditer(text)} | set(_LINK.findall(text))
+    settings = [_settings(match) for match in _QUOTE.finditer(text)]
+    return {_source(one) for one in settings if "glossary" not in one} | set(_LINK.findall(text))
 
 
 def refill(text: str, snapshots: Path) -> str:
@@ -106,7 +114,7 @@ def _settings(match: re.Match[str]) -> dict[str, Any]:
         settings = yaml.safe_load(match[2])
     except yaml.YAMLError as error:
         raise UserError(f"a quotation is no YAML: {match[1]!r}: {error}") from error
-    if not isinstance(settings, dict) or not settings.keys() & {"table", "paragraph"}:
+    if not isinstance(settings, dict) or not settings.keys() & {"table", "paragraph", "glossary"}:
         raise UserError(f"a quotation names no table and no paragraph: {match[1]!r}")
     return settings
 
@@ -116,6 +124,9 @@ def _source(settings: Mapping[str, Any]) -> str:
 
 
 def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
+    if "glossary" in settings:
+        rows = [[column.title, f"`{name}`", column.meaning] for name, column in columns().items()]
+        return "\n\n" + render.grid(["title", "column", "meaning"], rows) + "\n\n"
     name = _source(settings)
     path = snapshots / name
     if not path.is_file():
@@ -128,10 +139,10 @@ def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
         if len(rows) != 1:
             raise UserError(f"{name}: {settings.get('where')!r} is true of {len(rows)} rows, not of one.")
         return _cell(settings["text"], rows[0], name)
-    columns = settings["columns"]
-    numeric = {header: "{" in cell and ":" in cell for header, cell in columns.items()}
-    lines = [list(columns), ["---:" if numeric[header] else "---" for header in columns]]
-    lines += [[_cell(cell, row, name) for cell in columns.values()] for row in rows]
+    cells = settings["columns"]
+    numeric = ["{" in cell and ":" in cell for cell in cells.values()]
+    lines = [list(cells), ["---:" if right else "---" for right in numeric]]
+    lines += [[_cell(cell, row, name) for cell in cells.values()] for row in rows]
     return "\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n\n"
 
 

@@ -93,14 +93,16 @@ def markdown(
     Lines of ``lead`` and ``caption`` are paragraphs. ``whole`` are header and rows of the table with all its columns,
     which follow folded, and what is to be said of them.
     """
-    blocks = [f"## {title}", *lead.splitlines(), _grid(header, rows), *caption.splitlines()]
+    blocks = [f"## {title}", *lead.splitlines(), grid(header, rows), *caption.splitlines()]
     if whole is not None:
         summary = f"{DETAILS}<summary>All {len(whole[0])} columns</summary>"
-        blocks += [summary, _grid(*whole[:2]), *whole[2].splitlines(), "</details>"]
+        blocks += [summary, grid(*whole[:2]), *whole[2].splitlines(), "</details>"]
     return "\n\n".join(blocks) + "\n"
 
 
-def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as a Markdown table."""
+
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 

@@ -8,7 +8,7 @@ then is a pair of matrix products, and comparing two methods under the same coun
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from utaca.settings import schema
 
 LEVEL = 0.95
+Row = dict[str, Any]
+"""A row of a table, by column."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,12 @@ class Estimate:
     value: float
     low: float = float("nan")
     high: float = float("nan")
+
+
+def spread(row: Row, column: str, estimate: Estimate, factor: float = 1) -> None:
+    """Put a figure and the limits of its interval into a row, times ``factor``."""
+    row[column] = factor * estimate.value
+    row[f"{column}_low"], row[f"{column}_high"] = factor * estimate.low, factor * estimate.high
 
 
 def resamples(n_documents: int, count: int, seed: int, purpose: str) -> np.ndarray:
@@ -109,20 +117,51 @@ def ratio_interval(numerator: np.ndarray, denominator: np.ndarray, counts: np.nd
     return interval(float(ratio(numerator, denominator)), ratio(numerator, denominator, counts))
 
 
-def mean_interval(
-    values: np.ndarray, document: np.ndarray, counts: np.ndarray, weights: np.ndarray | None = None
-) -> Estimate:
-    """The mean of ``values`` [n], of documents that are columns ``document`` [n] of ``counts``, with its interval."""
-    each = np.ones(len(values)) if weights is None else weights
-    above, below = (np.bincount(document, weights=x, minlength=counts.shape[1]) for x in (values * each, each))
-    return ratio_interval(above, below, counts)
+@dataclass(frozen=True)
+class ByDocument:
+    """Where values belong: ``document`` [n] are their documents as columns of ``counts`` [resamples, documents]."""
+
+    document: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, names: Sequence[Any], documents: Sequence[Any], counts: np.ndarray) -> ByDocument:
+        """``names`` [n] are the values' documents, ``documents`` those of the columns."""
+        place = {name: number for number, name in enumerate(documents)}
+        return cls(np.array([place[name] for name in names], dtype=np.int64), counts)
+
+    def put(
+        self, row: Row, column: str, values: np.ndarray, factor: float = 1, weights: np.ndarray | None = None
+    ) -> None:
+        """Put the mean of ``values`` [n] into a row, with its interval; ``weights`` [n] may be booleans that choose."""
+        each = np.ones(len(values)) if weights is None else weights.astype(np.float64)
+        weighed = np.where(each > 0, values * each, 0.0)
+        above, below = (np.bincount(self.document, x, self.counts.shape[1]) for x in (weighed, each))
+        spread(row, column, ratio_interval(above, below, self.counts), factor)
+
+    def correlation(self, x: np.ndarray, y: np.ndarray, scale: Callable = lambda values, _: values) -> Estimate:
+        """Pearson's r of values [n] with its interval; ``scale`` turns values and weights [n] into what is compared."""
+
+        def of(weights: np.ndarray) -> float:
+            return correlation(scale(x, weights), scale(y, weights), weights)
+
+        return interval(of(np.ones(len(x))), np.array([of(weights[self.document]) for weights in self.counts]))
 
 
-def paired_difference(
-    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray], counts: np.ndarray
-) -> Estimate:
-    """Ratio of ``first`` minus that of ``second``, (numerator [n], denominator [n]) of the same documents each."""
-    return interval(float(ratio(*first) - ratio(*second)), ratio(*first, counts) - ratio(*second, counts))
+def correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
+    """Pearson's r of values [n] that occur ``weights`` [n] times each; NaN where either does not vary."""
+    total = max(weights.sum(), 1.0)
+    x, y = x - weights @ x / total, y - weights @ y / total
+    variances = np.sqrt((weights @ x**2) * (weights @ y**2))
+    # Sums of equal numbers leave a rounding error, no variance.
+    return float(weights @ (x * y) / variances) if variances > 1e-9 * total else float("nan")
+
+
+def ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Ranks of values [n] that occur ``weights`` [n] times each; ties share their mean rank."""
+    _, place = np.unique(values, return_inverse=True)
+    each = np.bincount(place, weights=weights)
+    return (np.cumsum(each) - each / 2)[place]
 
 
 def p_value(resampled: np.ndarray) -> float:
@@ -147,7 +186,7 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def adjust(rows: Sequence[dict[str, Any]], column: str) -> None:
+def adjust(rows: Sequence[Row], column: str) -> None:
     """Put ``{column}_holm`` into the rows: the p of ``column`` after Holm over all of them."""
     p = holm([row.get(column, float("nan")) for row in rows])
     for row, adjusted in zip(rows, p, strict=True):

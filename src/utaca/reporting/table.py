@@ -24,7 +24,7 @@ from utaca.records import atomic_path
 from utaca.reporting import paper, render
 from utaca.reporting.points import fragment, label_in_words, of_label
 from utaca.reporting.registry import ENTRIES, Entry, Files
-from utaca.reporting.statistics import Estimate
+from utaca.reporting.statistics import Row
 from utaca.reporting.words import endpoint_in_words, intervals_in_words, run_in_words, seeds_in_words
 from utaca.settings import schema
 
@@ -32,8 +32,6 @@ NOT_RUN = "not run"
 VIEWER = "../traces"
 """Where the pages of the trace viewer lie, from a table."""
 NAN = float("nan")
-
-Row = dict[str, Any]
 
 
 # What a maker makes
@@ -48,12 +46,6 @@ def framed(rows: Sequence[Row] | pd.DataFrame, n_documents: int = 0, seeds: str 
     frame = pd.DataFrame(rows)
     frame.attrs = {"n_documents": n_documents, "seeds": seeds, **words}
     return frame
-
-
-def spread(row: Row, column: str, estimate: Estimate, factor: float = 1) -> None:
-    """Put a figure and the limits of its interval into a row, times ``factor``."""
-    row[column] = factor * estimate.value
-    row[f"{column}_low"], row[f"{column}_high"] = factor * estimate.low, factor * estimate.high
 
 
 # Columns and cells

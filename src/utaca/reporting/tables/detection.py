@@ -17,10 +17,10 @@ from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT, HALLUCINATED
 from utaca.reporting import paper, statistics
-from utaca.reporting.points import CAS, MTOKENS, points_shown
+from utaca.reporting.points import points_shown
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.table import NAN, NOT_RUN, Row, framed, spread
+from utaca.reporting.statistics import Draws, Estimate, Row, spread
+from utaca.reporting.table import NAN, NOT_RUN, framed
 from utaca.settings import schema
 
 DETECTORS = {
@@ -144,11 +144,10 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
     """
     data = loaded(files)
     draws = Draws.of(len(data.documents), config, "detection")
-    found = {name: figures(data, name, draws) for name in data.names}
-    main, drawn_main = found[config.detector]
+    results = {name: figures(data, name, draws) for name in data.names}
+    main, drawn_main = results[config.detector]
     rows = []
-    for name, (row, resampled) in found.items():
-        reference = paper.tables().detection.get(name, paper.Detection(NAN, NAN, NAN))
+    for name, (row, resampled) in results.items():
         for metric, (column, factor) in COMPARED.items():
             difference, row[f"{column}_p"] = Estimate(NAN), NAN
             if resampled and name != config.detector:
@@ -156,7 +155,7 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
                 difference = statistics.interval(main[column] - row[column], drawn)
                 row[f"{column}_p"] = statistics.p_value(drawn)
             spread(row, f"{column}_difference", difference)
-        rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
+        rows.append(row | paper.beside(paper.Detection, paper.tables().detection.get(name)))
     for column, _ in COMPARED.values():
         statistics.adjust(rows, f"{column}_p")
     return framed(rows, len(data.documents), data.seeds, main=title(config.detector), values=_VALUES)
@@ -178,23 +177,24 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     """
     data, main = loaded(files), config.detectors[config.detector]
     draws = Draws.of(len(data.documents), config, "detection")
-    found = points_shown(files, config, "test") if files["test_answers"] else []
-    adaptive = [point for point in found if point.key[0] == "utaca"]
+    points = points_shown(files, config, "test") if files["test_answers"] else []
+    adaptive = [point for point in points if point.key[0] == "utaca"]
     # CAS is that of the operating point under which most variants answer.
     keys = [point.key for point in adaptive]
     key = max(keys, key=keys.count, default=None)
     answered = {point.detector: point for point in adaptive if point.key == key}
     rows = []
-    for (margin, embedding, lstm), reference in paper.tables().ablation.items():
+    for (margin, embedding, lstm), printed in paper.tables().ablation.items():
         wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
         name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
         row = {"margin": margin, "embedding": embedding, "lstm": lstm} | figures(data, name, draws)[0]
         row |= {"detector": title(name) or NOT_RUN, "mtokens": NAN, "generation_seeds": 0}
         spread(row, "cas_pct", Estimate(NAN))
         if point := answered.get(name):
-            row |= {"mtokens": point.ratio(*MTOKENS), "generation_seeds": len(point.seeds)}
-            spread(row, "cas_pct", point.estimate(*CAS, Draws.of(len(point.documents), config, "test")), 100)
-        rows.append(row | {f"paper_{metric}_pct": value for metric, value in reference._asdict().items()})
+            row["generation_seeds"] = len(point.seeds)
+            point.put(row, "mtokens")
+            point.put(row, "cas_pct", draws=Draws.of(len(point.documents), config, "test"))
+        rows.append(row | paper.beside(paper.Ablation, printed))
     trigger = ""
     if key:
         trigger = f"mTokens and CAS: as the trigger of K_max={key[1]}, {key[2].capitalize()}, where it was run as one."

@@ -8,7 +8,8 @@ import pandas as pd
 
 from utaca.records import read
 from utaca.reporting.registry import Files, table
-from utaca.reporting.table import Row, framed
+from utaca.reporting.statistics import Row
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 

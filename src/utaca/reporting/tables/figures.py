@@ -78,11 +78,11 @@ def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
     """
     with drawing(directory, "curves", (6.4, 4.6)) as (canvas, paths):
         axes = canvas.subplots()
-        for (name, look), own in _curves(points):
+        for (name, look), line in _curves(points):
             axes.errorbar(
-                own["mtokens"],
-                own["cas_pct"],
-                yerr=bars(own, "cas_pct"),
+                line["mtokens"],
+                line["cas_pct"],
+                yerr=bars(line, "cas_pct"),
                 label=name,
                 capsize=2,
                 elinewidth=0.7,
@@ -108,15 +108,15 @@ def _curves(points: pd.DataFrame) -> Iterator[tuple[tuple[str, dict[str, object]
         # What a setting says beyond its budget: points of another policy or detector are another curve.
         families = of_method["setting"].str.partition(", ")[2]
         for number, family in enumerate(dict.fromkeys(families)):
-            own = of_method[families == family].sort_values("mtokens", kind="stable")
-            budgets = f"{own['setting'].iloc[0].partition('=')[0]}={', '.join(map(str, own['budget']))}"
-            name = "; ".join(filter(None, (f"{own['method'].iloc[0]} {budgets}", family)))
+            line = of_method[families == family].sort_values("mtokens", kind="stable")
+            budgets = f"{line['setting'].iloc[0].partition('=')[0]}={', '.join(map(str, line['budget']))}"
+            name = "; ".join(filter(None, (f"{line['method'].iloc[0]} {budgets}", family)))
             # A curve may be one point, which has no line that tells it apart.
             marker = mark.marker if number < 2 else palette.MARKERS[number % len(palette.MARKERS)]
             look: dict[str, object] = {"color": mark.color, "marker": marker}
             look["linestyle"] = palette.LINES[number % len(palette.LINES)]
             # Only the first family's markers are filled.
-            yield (name, look | ({"markerfacecolor": palette.WHITE} if number else {})), own
+            yield (name, look | ({"markerfacecolor": palette.WHITE} if number else {})), line
 
 
 @figure(theme="generation", files="verdict_table", when="on_test")

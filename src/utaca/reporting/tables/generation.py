@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -21,8 +20,8 @@ from utaca.reporting.points import (
     setting_in_words,
 )
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.table import NAN, Row, framed, spread
+from utaca.reporting.statistics import Draws, Estimate, Row, spread
+from utaca.reporting.table import NAN, framed
 from utaca.settings import schema
 
 _BEYOND = (
@@ -80,56 +79,48 @@ def generation(files: Files, config: schema.Config, name: str = "test") -> pd.Da
     # ``difference_pct`` is to the nearest InfLLM point, ``gain_pct`` to InfLLM at equal mTokens; all intervals come
     # from resampling documents, and detector seeds, for all points at once.
     split, more = "validation" if name == "validation" else "test", ["sweep"] if name == "sweep" else []
-    found = points_shown(files, config, split, split, *more)
+    points = points_shown(files, config, split, split, *more)
     reported = getattr(paper.tables(), split)
     reader = paper.reference_reader(reported, config.reader.name)
-    draws = Draws.of(len(found[0].documents), config, split)
+    draws = Draws.of(len(points[0].documents), config, split)
     rows = []
-    for point, compared in zip(found, compare(found, draws), strict=True):
+    for point, compared in zip(points, compare(points, draws), strict=True):
         printed = reported[reader].get(point.key) if point.in_paper else None
         row = _row(point, draws, config) | compared
-        rows.append(row | paper.beside(printed, mtokens="mtokens", cas="cas_pct"))
+        rows.append(row | paper.beside(paper.Generation, printed))
     beyond = _BEYOND if any(row["no_detector"] for row in rows) else ""
     words = {"split": "validation" if split == "validation" else "long-context test", "beyond": beyond} | _TEXTS
-    return framed(rows, len(found[0].documents), reader=reader, **words)
+    return framed(rows, len(points[0].documents), reader=reader, **words)
 
 
 def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
     row: Row = {"method": point.method, "setting": setting_in_words(point, config), "n_documents": len(point.documents)}
     row |= {"point": name_in_words(point, config), "decoder": point.key[0], "budget": point.key[1]}
     row |= {"policy": point.key[2], "detector": point.detector, "seeds": len(point.seeds)}
-    spread(row, "mtokens", point.estimate(*MTOKENS, draws))
-    row |= {
-        "attended": point.ratio("attended", "n_generated"),
-        "mtokens_with_tentative": point.ratio("selected_with_tentative", "n_generated"),
-        "attended_with_tentative": point.ratio("attended_with_tentative", "n_generated"),
-    }
-    spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
-    spread(row, "string_match_pct", point.estimate("string_match", "attributes", draws), 100)
-    return row | {
-        "rollbacks_pct": 100 * point.ratio("rollbacks", "n_generated"),
-        "effective_rollbacks_pct": 100 * point.ratio("effective_rollbacks", "n_generated"),
-        "n_judgements": int(point.sums["attributes"].sum()),
-        "n_failed_judgements": point.n_failed,
-        "seconds_per_token": point.ratio("decode_seconds", "n_generated"),
-    }
+    point.put(row, "mtokens", draws=draws)
+    point.put(row, "attended", "mtokens_with_tentative", "attended_with_tentative")
+    point.put(row, "cas_pct", "string_match_pct", draws=draws)
+    point.put(row, "rollbacks_pct", "effective_rollbacks_pct")
+    row |= {"n_judgements": int(point.sums["attributes"].sum()), "n_failed_judgements": point.n_failed}
+    point.put(row, "seconds_per_token")
+    return row
 
 
 # Against InfLLM and token agreement
 
 
-def compare(found: Sequence[Point], draws: Draws) -> list[Row]:
+def compare(points: Sequence[Point], draws: Draws) -> list[Row]:
     """Every point against the fixed budgets and token agreement among them; empty columns for what there is none of."""
-    fixed = sorted((point for point in found if point.key[0] == "infllm"), key=lambda point: point.key[1])
+    fixed = sorted((point for point in points if point.key[0] == "infllm"), key=lambda point: point.key[1])
     curve = Curve.of(fixed, draws) if fixed else None
-    gains = {place: gain(p, curve, draws) for place, p in enumerate(found) if curve and p.key[0] != "infllm"}
+    gains = {place: gain(p, curve, draws) for place, p in enumerate(points) if curve and p.key[0] != "infllm"}
     rows = []
-    for place, point in enumerate(found):
-        alike = [at for at, other in enumerate(found) if other is not point and other.key[1:] == point.key[1:]]
-        agreement = next((at for at in alike if found[at].imitates), None)
-        blind = [at for at in alike if found[at].key[0] == "no_detector" != point.key[0]]
+    for place, point in enumerate(points):
+        alike = [at for at, other in enumerate(points) if other is not point and other.key[1:] == point.key[1:]]
+        agreement = next((at for at in alike if points[at].imitates), None)
+        blind = [at for at in alike if points[at].key[0] == "no_detector" != point.key[0]]
         rate = point.ratio(*ROLLBACKS)
-        nearest = min(blind, key=lambda at: abs(found[at].ratio(*ROLLBACKS) - rate), default=None)
+        nearest = min(blind, key=lambda at: abs(points[at].ratio(*ROLLBACKS) - rate), default=None)
         row = _against_infllm(point, fixed, curve, gains.get(place), draws) | {"no_detector": ""}
         closed, beyond = Estimate(NAN), Estimate(NAN)
         if place in gains and agreement is not None:
@@ -137,7 +128,7 @@ def compare(found: Sequence[Point], draws: Draws) -> list[Row]:
         if place in gains and nearest is not None:
             (value, resampled), (without, resampled_without) = gains[place], gains[nearest]
             beyond = statistics.interval(value - without, resampled - resampled_without)
-            row["no_detector"] = ", ".join(filter(None, [found[nearest].setting, found[nearest].detector]))
+            row["no_detector"] = ", ".join(filter(None, [points[nearest].setting, points[nearest].detector]))
         spread(row, "gap_closed_pct", closed, 100)
         spread(row, "beyond_pct", beyond, 100)
         rows.append(row)
@@ -195,12 +186,12 @@ def seeds(files: Files, config: schema.Config) -> pd.DataFrame:
 
     {passes}
     """
-    found = points_shown(files, config, "test", "test", "seeds")
-    draws = Draws.of(len(found[0].documents), config, "test")
+    points = points_shown(files, config, "test", "test", "seeds")
+    draws = Draws.of(len(points[0].documents), config, "test")
     # Points without a detector are what the others are compared with; they have no row.
-    others = [point for point in found if not point.seeds]
+    others = [point for point in points if not point.seeds]
     rows: list[Row] = []
-    for point in found:
+    for point in points:
         each = point.apart()
         if len(each) > 1:
             about = {"detector": point.detector, "setting": point.setting}
@@ -209,7 +200,7 @@ def seeds(files: Files, config: schema.Config) -> pd.DataFrame:
             for one, row in zip(each, figures, strict=True):
                 rows.append(about | {"seed": str(one.seeds[0])} | _of_seeds([row]))
             rows.append(about | {"seed": f"mean ± sd of {len(each)}"} | _of_seeds(figures))
-    return framed(rows, len(found[0].documents), f"config seed {config.seed}", **_TEXTS)
+    return framed(rows, len(points[0].documents), f"config seed {config.seed}", **_TEXTS)
 
 
 _SEED_FIGURES = (
@@ -246,24 +237,19 @@ def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
     Quality, latency and memory on the long-context test split. E2E is prefill and decoding of a document; the operating
     points share one prefill a document; times depend on the machine.
     """
-    found = points_shown(files, config, "test")
+    points = points_shown(files, config, "test")
     reported = paper.tables().tradeoff
     reader = paper.reference_reader(reported, config.reader.name)
-    draws = Draws.of(len(found[0].documents), config, "test")
+    draws = Draws.of(len(points[0].documents), config, "test")
     rows: list[Row] = []
-    for point in found:
-        sums = point.sums
-        point = replace(point, sums=sums | {"end_to_end": sums["prefill_seconds"] + sums["decode_seconds"]})
-        printed = reported[reader].get(point.key) if point.in_paper else None
+    for point in points:
         setting = setting_in_words(point, config)
         row: Row = {"method": point.method, "setting": setting, "n_documents": len(point.documents)}
-        spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
+        point.put(row, "cas_pct", draws=draws)
         row["n_failed_judgements"] = point.n_failed
-        row["mtokens"] = point.ratio(*MTOKENS)
-        spread(row, "end_to_end_s", point.estimate("end_to_end", "documents", draws))
-        spread(row, "prefill_s", point.estimate("prefill_seconds", "documents", draws))
-        spread(row, "seconds_per_token", point.estimate("decode_seconds", "n_generated", draws))
+        point.put(row, "mtokens")
+        point.put(row, "end_to_end_s", "prefill_s", "seconds_per_token", draws=draws)
         row["peak_gib"] = point.peak_gib
-        names = {"cas": "cas_pct", "mtokens": "mtokens", "end_to_end": "end_to_end_s", "memory": "peak_gib"}
-        rows.append(row | paper.beside(printed, **names))
-    return framed(rows, len(found[0].documents), reader=reader)
+        printed = reported[reader].get(point.key) if point.in_paper else None
+        rows.append(row | paper.beside(paper.Tradeoff, printed))
+    return framed(rows, len(points[0].documents), reader=reader)

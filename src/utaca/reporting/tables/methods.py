@@ -13,8 +13,8 @@ from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.points import CAS, METHODS, MTOKENS, Curve, Point, difference, is_main, points, setting_in_words
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.table import NAN, NOT_RUN, Row, framed, spread
+from utaca.reporting.statistics import Draws, Estimate, Row, spread
+from utaca.reporting.table import NAN, NOT_RUN, framed
 from utaca.settings import schema
 
 if TYPE_CHECKING:
@@ -59,17 +59,17 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
 
     others, blocks = others_and_blocks(files, "methods", config)
     held_against = [point for point in blocks if is_main(point, config) and point.key[0] in ("infllm", "utaca")]
-    found = [*others, *held_against]
-    draws = Draws.of(len(found[0].documents), config, "test")
-    adaptive = [point for point in found if point.key[0] == "utaca"]
+    compared = [*others, *held_against]
+    draws = Draws.of(len(compared[0].documents), config, "test")
+    adaptive = [point for point in compared if point.key[0] == "utaca"]
     reported = paper.tables()
     reader = paper.reference_reader(reported.test, config.reader.name)
     rows = []
-    for point in found:
+    for point in compared:
         name, prefill = point.key[0], getattr(KINDS.get(point.retriever), "prefill", "linear")
         printed = reported.methods.get(reader, {}).get(name) or reported.test[reader].get(point.key)
         printed = printed if point.in_paper else None
-        reference = paper.beside(printed, mtokens="mtokens", cas="cas_pct")
+        reference = paper.beside(paper.Generation, printed)
         reference["paper_excluded"] = bool(getattr(printed, "excluded", False))
         row: Row = {"method": point.method}
         if point.lacks:
@@ -81,13 +81,12 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
             "setting": _setting(point, KINDS, config),
             "n_documents": len(point.documents),
             "prefill": prefill,
-            "read_pct": _read_pct(point),
+            "read_pct": 100 * point.ratio("n_context", "n_document"),
             "n_memory": int(point.sums["memory"].sum()),
             "n_incoherent": int(point.sums["incoherent"].sum()),
-            "mtokens": point.ratio(*MTOKENS),
-            "attended": point.ratio("attended", "n_generated"),
         }
-        spread(row, "cas_pct", point.estimate(*CAS, draws), 100)
+        point.put(row, "mtokens", "attended")
+        point.put(row, "cas_pct", draws=draws)
         whole = 1 - point.sums["memory"] - point.sums["incoherent"]
         without = replace(point, sums={name: point.sums[name] * whole for name in CAS})
         spread(row, "cas_whole_pct", without.estimate(*CAS, draws), 100)
@@ -99,16 +98,12 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
             value, resampled = difference(point, nearest, *CAS, draws)
             to_nearest, row["difference_p"] = statistics.interval(value, resampled), statistics.p_value(resampled)
         spread(row, "difference_pct", to_nearest, 100)
-        row |= {
-            "prefill_s": point.ratio("prefill_seconds", "documents"),
-            "seconds_per_token": point.ratio("decode_seconds", "n_generated"),
-            "peak_gib": point.peak_gib,
-        }
-        rows.append(row | reference)
+        point.put(row, "prefill_s", "seconds_per_token")
+        rows.append(row | {"peak_gib": point.peak_gib} | reference)
     statistics.adjust(rows, "difference_p")
     absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
     remarks = " ".join([*_classifier(config), *absent])
-    return framed(rows, len(found[0].documents), reader=reader, remarks=remarks, failures=_FAILURES)
+    return framed(rows, len(compared[0].documents), reader=reader, remarks=remarks, failures=_FAILURES)
 
 
 @table(
@@ -215,9 +210,3 @@ def _classifier(config: schema.Config) -> Sequence[str]:
 
 def _tokens(point: Point) -> float:
     return max(1.0, point.ratio(*MTOKENS))
-
-
-def _read_pct(point: Point) -> float:
-    """Share of the documents' tokens before any cut; of one that did not fit into memory nothing was read."""
-    read, dropped = point.sums["n_context"], point.sums["dropped"]
-    return 100 * float(statistics.ratio(read, read + dropped))

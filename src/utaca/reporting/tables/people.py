@@ -23,8 +23,8 @@ from utaca.records import read, rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
 from utaca.reporting import statistics
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Estimate, kappa
-from utaca.reporting.table import NAN, Row, framed, spread
+from utaca.reporting.statistics import ByDocument, Estimate, Row, kappa, spread
+from utaca.reporting.table import NAN, framed
 from utaca.settings import schema
 from utaca.settings.schema import EVIDENCE
 
@@ -87,10 +87,10 @@ def _labels_row(
     config: schema.Config,
 ) -> Row:
     row: Row = {"split": split, "sheet": sheet, "n_tokens": len(tokens)}
-    for prefix, own in (("", tokens), ("value_", tokens[tokens["source"] != TEMPLATE])):
-        labelled = int(own["label"].notna().sum())
+    for prefix, of_kind in (("", tokens), ("value_", tokens[tokens["source"] != TEMPLATE])):
+        labelled = int(of_kind["label"].notna().sum())
         for name, label in _CLASSES.items():
-            row[f"{prefix}{name}_pct"] = 100 * float((own["label"] == label).sum()) / labelled if labelled else NAN
+            row[f"{prefix}{name}_pct"] = 100 * float((of_kind["label"] == label).sum()) / labelled if labelled else NAN
     row |= {
         f"n_{source}": int((tokens["source"] == source).sum()) for source in (TEMPLATE, "endpoint", "person", "failed")
     }
@@ -155,26 +155,15 @@ def human(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _human_row(suite: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
-    known = scored[scored["cas"].notna()]
-    names, at = np.unique(known["document"].to_numpy(dtype=object), return_inverse=True)
-    row: Row = {"suite": suite, "point": point, "n_documents": len(names), "n_scored": len(known)}
-    row["n_failed_judgements"] = len(scored) - len(known)
-    judge, person, strings = (known[name].to_numpy() for name in ("cas", "human", "string_match"))
-    counts = statistics.resamples(len(names), config.scale.bootstrap, config.seed, "human")
+    judged_rows = scored[scored["cas"].notna()]
+    documents = sorted(judged_rows["document"].unique())
+    row: Row = {"suite": suite, "point": point, "n_documents": len(documents), "n_scored": len(judged_rows)}
+    row["n_failed_judgements"] = len(scored) - len(judged_rows)
+    judge, person, strings = (judged_rows[name].to_numpy() for name in ("cas", "human", "string_match"))
+    counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "human")
+    by_document = ByDocument.of(judged_rows["document"], documents, counts)
     means = {"cas": judge, "human": person, "string_match": strings, "difference": judge - person}
     for name, values in (means | {"distance": np.abs(judge - person)}).items():
-        spread(row, f"{name}_pct", statistics.mean_interval(values, at, counts), 100)
-    products = (np.ones(len(known)), judge, person, judge**2, person**2, judge * person)
-    moments = np.stack([np.bincount(at, values, len(names)) for values in products])
-    value = float(_correlation(moments.sum(1)))
-    spread(row, "correlation", statistics.interval(value, _correlation(moments @ counts.T)))
+        by_document.put(row, f"{name}_pct", values, 100)
+    spread(row, "correlation", by_document.correlation(judge, person))
     return row | {f"paper_{name}_pct": x if point == PAPER_POINT else NAN for name, x in PAPER.items()}
-
-
-def _correlation(moments: np.ndarray) -> np.ndarray:
-    """Pearson's r from [6, ...] sums: 1, x, y, x squared, y squared, x y. NaN where either does not vary."""
-    n, x, y, xx, yy, xy = moments
-    spread = (n * xx - x**2) * (n * yy - y**2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # Sums of equal numbers leave a rounding error, no variance.
-        return np.where(spread > 1e-9 * n**4, (n * xy - x * y) / np.sqrt(spread), np.nan)

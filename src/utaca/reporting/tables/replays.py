@@ -17,8 +17,8 @@ from utaca.records import check_source, read, rows
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.points import label_in_words
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws
-from utaca.reporting.table import Row, framed, spread
+from utaca.reporting.statistics import ByDocument, Draws, Row
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 _EQUAL = 1e-6
@@ -146,18 +146,17 @@ def _member(decisions: pd.DataFrame, name: str) -> np.ndarray:
 
 def _effect(kind: pd.DataFrame, member: np.ndarray, documents: Sequence[str], counts: np.ndarray) -> Row:
     row: Row = {"n_replayed": int(member.sum())}
-    place = {name: number for number, name in enumerate(documents)}
-    at = np.array([place[name] for name in kind["document"]], dtype=np.int64)
+    by_document = ByDocument.of(kind["document"], documents, counts)
     weight = kind["weight"].to_numpy(dtype=np.float64)
-    spread(row, "share_pct", statistics.mean_interval(member.astype(np.float64), at, counts, weight), 100)
-    for column, name, factor in (
-        ("cas_change", "cas", 100),
-        ("mtokens_change", "selected", 1),
-        ("all_passes_change", "all_passes", 1),
-        ("rollbacks_change", "rollbacks", 1),
+    by_document.put(row, "share_pct", member, 100, weight)
+    for name, column, factor in (
+        ("cas", "cas", 100),
+        ("selected", "mtokens", 1),
+        ("all_passes", "all_passes", 1),
+        ("rollbacks", "rollbacks", 1),
     ):
         change = (kind[f"own_{name}"] - kind[f"turned_{name}"]).to_numpy(dtype=np.float64)
-        spread(row, column, statistics.mean_interval(change, at, counts, weight * member), factor)
+        by_document.put(row, f"{column}_change", change, factor, weight * member)
     return row
 
 
@@ -196,14 +195,14 @@ def bound(files: Files, config: schema.Config) -> pd.DataFrame:
             (one for one in of if one[0] >= of[0][0] - _EQUAL), key=lambda one: one[1]
         ),
     }
-    effects, ones = [], np.ones(len(documents))
+    effects, each = [], ByDocument.of(documents, documents, draws.documents)
     first = np.array([options[name][0] for name in documents])
     for name, choose in choices.items():
         values = np.array([choose(options[document]) for document in documents])
         row: Row = {"decisions": name, "n_documents": len(values), "n_changed": int((values != first).any(1).sum())}
         for of, cas, mtokens in ((values, "cas_pct", "mtokens"), (values - first, "cas_gain", "mtokens_gain")):
-            spread(row, cas, statistics.ratio_interval(of[:, 0], ones, draws.documents), 100)
-            spread(row, mtokens, statistics.ratio_interval(of[:, 1], ones, draws.documents))
+            each.put(row, cas, of[:, 0], 100)
+            each.put(row, mtokens, of[:, 1])
         effects.append(row)
     return _framed(effects, config, len(documents))
 
@@ -260,7 +259,7 @@ def _failure(case: str, decision: Mapping[str, Any] | None) -> Row:
     for column, name, factor in ("quality_pct", "cas", 100), ("mtokens", "selected", 1), ("rollbacks", "rollbacks", 1):
         row[f"{column}_before"] = factor * one.get(f"own_{name}", nan)
         row[f"{column}_after"] = factor * one.get(f"turned_{name}", nan)
-    return row | {f"paper_{name}": value for name, value in paper.tables().failures[case]._asdict().items()}
+    return row | paper.beside(paper.Failure, paper.tables().failures[case])
 
 
 # What an expansion does to a token

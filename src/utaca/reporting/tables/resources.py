@@ -117,7 +117,7 @@ def _tokens(files: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, int]]:
     by_split: dict[str, list[str]] = {}
     for path in files["trajectories"]:
         by_split.setdefault(Path(path).parent.name, []).append(path)
-    found = {"decode_trajectories": decoded(by_split, {Path(path).stem: path for path in files["documents"]})}
+    tokens = {"decode_trajectories": decoded(by_split, {Path(path).stem: path for path in files["documents"]})}
     replays = {"test": files["replays"]}
     counted = [
         answered(files[f"{split}_answers"], files[f"{split}_traces"], replays.get(split, ()))
@@ -125,8 +125,8 @@ def _tokens(files: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, int]]:
         if files[f"{split}_answers"]
     ]
     if counted:
-        found["generate"] = sum(one[0] for one in counted), sum(one[1] for one in counted)
-    return found
+        tokens["generate"] = sum(one[0] for one in counted), sum(one[1] for one in counted)
+    return tokens
 
 
 def _order(stage: str) -> tuple[int, str]:

@@ -30,7 +30,8 @@ from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import check_source, read, rows
 from utaca.reporting import statistics
 from utaca.reporting.registry import Files, table
-from utaca.reporting.table import Row, framed, spread
+from utaca.reporting.statistics import ByDocument, Row
+from utaca.reporting.table import NAN, framed
 from utaca.settings import schema
 
 NEIGHBOURS = 1
@@ -229,34 +230,6 @@ def _selected(path: str | Path, wanted: Sequence[int], length: int) -> Iterator[
 # The table
 
 
-@dataclass(frozen=True)
-class Recall:
-    """The facts of a point that count, in arrays: ``document`` [n] are columns of ``counts`` [resamples, documents]."""
-
-    document: np.ndarray
-    recalled: np.ndarray  # [n, layers]
-    cas: np.ndarray
-    chance: np.ndarray
-    counts: np.ndarray
-
-    @classmethod
-    def of(cls, found: Sequence[Fact], documents: Sequence[str], counts: np.ndarray) -> Recall:
-        """The facts ``found`` that count; ``documents`` are those of ``counts``."""
-        counted = [fact for fact in found if not fact.aside]
-        return cls(
-            np.array([documents.index(fact.document) for fact in counted], dtype=np.int64),
-            np.array([fact.recalled for fact in counted], dtype=bool) if counted else np.zeros((0, 0), dtype=bool),
-            np.array([fact.cas for fact in counted], dtype=np.float64),
-            np.array([fact.chance for fact in counted], dtype=np.float64),
-            counts,
-        )
-
-    def put(self, row: Row, column: str, values: np.ndarray, chosen: np.ndarray | None = None) -> None:
-        """Put the mean of ``values`` [n] over the facts, or the ``chosen`` [n], into a row, with its interval."""
-        chosen = np.ones(len(values), dtype=bool) if chosen is None else chosen
-        spread(row, column, statistics.mean_interval(values[chosen], self.document[chosen], self.counts), 100)
-
-
 @table(
     theme="generation",
     files="test_documents test_answers test_scores test_traces tokenizer",
@@ -287,23 +260,25 @@ def recall(found: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
     points = []
     for label, point in shown(config).items():
         asked = [fact for fact in found if fact.point == label]
-        of, aside = Recall.of(asked, documents, counts), Counter(fact.aside for fact in asked)
-        n, layers = of.recalled.shape
-        best = int(of.recalled.sum(0).argmax()) if n else None
-        judged = ~np.isnan(of.cas)
-        recalled = judged if best is None else of.recalled[:, best]
+        counted, aside = [fact for fact in asked if not fact.aside], Counter(fact.aside for fact in asked)
+        of = ByDocument.of([fact.document for fact in counted], documents, counts)
+        hits = np.array([fact.recalled for fact in counted]) if counted else np.zeros((0, 0), dtype=bool)
+        cas = np.array([fact.cas for fact in counted], dtype=np.float64)
+        n, layers = hits.shape
+        best = int(hits.sum(0).argmax()) if n else None
+        judged = ~np.isnan(cas)
+        recalled = judged if best is None else hits[:, best]
         row: Row = {"point": label, "adaptive": point.method != FIXED, "k": point.budget}
         row |= {"n_documents": len(documents), "n_asked": len(asked)}
         row |= {why: aside[why] for why in (NO_EVIDENCE, NOT_SAID, IN_VIEW)}
         row |= {"n_facts": n, "n_failed_judgements": int((~judged).sum()), "layers": layers}
-        row["best_layer"] = None if best is None else best + 1
-        of.put(row, "chance_pct", of.chance)
-        del row["chance_pct_low"], row["chance_pct_high"]
-        of.put(row, "recall_pct", recalled.astype(float))
+        row |= {"best_layer": None if best is None else best + 1}
+        row["chance_pct"] = 100 * float(np.mean([fact.chance for fact in counted])) if counted else NAN
+        of.put(row, "recall_pct", recalled, 100)
         for name, chosen in (("recalled", recalled), ("missed", ~recalled)):
             row[f"n_{name}"] = int(chosen.sum())
-            of.put(row, f"cas_{name}_pct", of.cas, chosen & judged)
-        of.put(row, "mean_recall_pct", of.recalled.sum(1) / max(1, layers))
-        of.put(row, "any_recall_pct", of.recalled.any(1).astype(float))
+            of.put(row, f"cas_{name}_pct", cas, 100, chosen & judged)
+        of.put(row, "mean_recall_pct", hits.sum(1) / max(1, layers), 100)
+        of.put(row, "any_recall_pct", hits.any(1), 100)
         points.append(row)
     return framed(pd.DataFrame(points).astype({"best_layer": "Int64"}), len(documents))

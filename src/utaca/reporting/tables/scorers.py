@@ -12,7 +12,8 @@ from utaca.errors import UserError
 from utaca.records import read
 from utaca.reporting import statistics
 from utaca.reporting.registry import Files, table
-from utaca.reporting.table import Row, framed, spread
+from utaca.reporting.statistics import ByDocument, Row, spread
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 ALL = "all"
@@ -22,25 +23,6 @@ LEAST = 0.1
 """Difference below which an answer is not listed."""
 SHOWN = 12
 """Disagreements that are listed."""
-
-
-def spearman(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> float:
-    """Spearman's rank correlation of values [n] that occur ``weights`` [n] times each; ties share their mean rank.
-
-    NaN where either does not vary.
-    """
-    x, y = _ranks(first, weights), _ranks(second, weights)
-    total = max(weights.sum(), 1.0)
-    x, y = x - weights @ x / total, y - weights @ y / total
-    spread_ = np.sqrt((weights @ x**2) * (weights @ y**2))
-    # Equal ranks leave a rounding error, no variance.
-    return float(weights @ (x * y) / spread_) if spread_ > 1e-9 * total else float("nan")
-
-
-def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    _, place = np.unique(values, return_inverse=True)
-    each = np.bincount(place, weights=weights)
-    return (np.cumsum(each) - each / 2)[place]
 
 
 @table(
@@ -58,7 +40,7 @@ def scorers(files: Files, config: schema.Config) -> pd.DataFrame:
     rank. The last columns are attributes of which one of the two is above the other by 0.5 or more.
     """
     judged = _judged(files["judged"])
-    documents = np.array(sorted(judged["document"].unique()), dtype=object)
+    documents = sorted(judged["document"].unique())
     counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "test")
     groups = [(ALL, judged), *judged.groupby("point", sort=False)]
     rows = [_row(name, scores, documents, counts) for name, scores in groups]
@@ -101,20 +83,14 @@ def _judged(scores: Sequence[str | Path]) -> pd.DataFrame:
     return judged.drop_duplicates(["point", "document", "attribute"]).reset_index(drop=True)
 
 
-def _row(name: str, judged: pd.DataFrame, documents: np.ndarray, counts: np.ndarray) -> Row:
-    known = judged[judged["cas"].notna()]
-    at = np.searchsorted(documents, known["document"].to_numpy(dtype=object))
-    cas, strings = (known[column].to_numpy(dtype=np.float64) for column in ("cas", "string_match"))
-    row: Row = {"point": name, "n_judged": len(known), "n_failed_judgements": len(judged) - len(known)}
-    means = {
-        "cas": cas,
-        "string_match": strings,
-        "cas_only": (cas - strings >= APART).astype(np.float64),
-        "string_only": (strings - cas >= APART).astype(np.float64),
-    }
-    for column, values in means.items():
-        spread(row, f"{column}_pct", statistics.mean_interval(values, at, counts), 100)
-    resampled = np.array([spearman(cas, strings, weights[at]) for weights in counts])
-    value = spearman(cas, strings, np.ones(len(known)))
-    spread(row, "spearman", statistics.interval(value, resampled))
+def _row(name: str, judged: pd.DataFrame, documents: Sequence[str], counts: np.ndarray) -> Row:
+    rows = judged[judged["cas"].notna()]
+    by_document = ByDocument.of(rows["document"], documents, counts)
+    cas, strings = (rows[column].to_numpy(dtype=np.float64) for column in ("cas", "string_match"))
+    row: Row = {"point": name, "n_judged": len(rows), "n_failed_judgements": len(judged) - len(rows)}
+    by_document.put(row, "cas_pct", cas, 100)
+    by_document.put(row, "string_match_pct", strings, 100)
+    by_document.put(row, "cas_only_pct", cas - strings >= APART, 100)
+    by_document.put(row, "string_only_pct", strings - cas >= APART, 100)
+    spread(row, "spearman", by_document.correlation(cas, strings, statistics.ranks))
     return row

@@ -8,8 +8,8 @@ import pandas as pd
 from utaca.records import read
 from utaca.reporting.points import Point, name_in_words, of_label, pooled
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws
-from utaca.reporting.table import Row, framed, spread
+from utaca.reporting.statistics import Draws, Row, spread
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 FROM = (0, 6, 12, 24, 40, 60, 90)
@@ -32,7 +32,7 @@ def steps(files: Files, config: schema.Config) -> pd.DataFrame:
     frame = pd.concat([read(path, "traces", columns).to_pandas() for path in files["test_traces"]], ignore_index=True)
     documents = tuple(sorted(frame["document"].unique()))
     frame["span"] = np.searchsorted(FROM, frame["step"], side="right") - 1
-    found = []
+    points = []
     for label in config.shown("test"):
         point, tokens = of_label(label, config), frame[frame["point"] == label]
         if point is None or not point.key[2]:
@@ -44,10 +44,10 @@ def steps(files: Files, config: schema.Config) -> pd.DataFrame:
             for what in ("sum", "count")
             for span in range(len(FROM))
         }
-        found.append(Point(point.key, point.detector, point.seeds, documents, sums))
+        points.append(Point(point.key, point.detector, point.seeds, documents, sums))
     draws = Draws.of(len(documents), config, "test")
     rows: list[Row] = []
-    for point in pooled(found):
+    for point in pooled(points):
         row: Row = {"point": name_in_words(point, config), "detector": point.detector, "seeds": len(point.seeds)}
         for span, first in enumerate(FROM):
             spread(row, f"from_{first}_pct", point.estimate(f"sum {span}", f"count {span}", draws), 100)

@@ -13,10 +13,10 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.points import Point, of_answers, of_config, pooled, setting_in_words, totals
+from utaca.reporting.points import RATIOS, Point, of_answers, of_config, pooled, setting_in_words, totals
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.table import NAN, Row, framed, spread
+from utaca.reporting.statistics import Draws, Estimate, Row, spread
+from utaca.reporting.table import NAN, framed
 from utaca.reporting.tables.detection import Detections, loaded, measured
 from utaca.settings import schema
 from utaca.tasks.registry import TASKS
@@ -70,7 +70,6 @@ def asked(files: Files, config: schema.Config) -> list[Asked]:
 
 def _point(own: pd.DataFrame) -> Point:
     sums = pd.DataFrame(totals(own)).assign(score=own["score"].to_numpy(), examples=1.0)
-    sums["n_document"] = sums["n_context"] + sums["dropped"]
     grouped = sums.groupby(own["document"].to_numpy(), sort=True).sum(min_count=1)
     return of_answers(own, tuple(grouped.index), {column: grouped[column].to_numpy() for column in grouped})
 
@@ -184,7 +183,7 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
             spread(row, "balanced_accuracy_pct", kept[detector], 100)
             row["learned_from"] = ", ".join(_sources(config.detectors[detector]))
             printed = paper.tables().calibration.get(group.name, {}).get(key)
-            rows.append(row | paper.beside(printed and printed[detector in started], mtokens="mtokens", cas="score"))
+            rows.append(row | paper.beside(paper.Score, printed and printed[detector in started]))
     return framed(rows, _documents(sets), score=_SCORE)
 
 
@@ -222,22 +221,14 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
         "n_failed": int(group.total(identity, "memory")),
         "tokens": float(np.mean([one.tokens for one in group.sets])),
         "lacks": lacks,
-    } | paper.beside(printed, mtokens="mtokens", cas="score")
-    figures = {
-        "mtokens": ("selected", "n_generated", 1),
-        "score": ("score", "examples", 1),
-        "attended": ("attended", "n_generated", 1),
-        "rollbacks_pct": ("rollbacks", "n_generated", 100),
-        "answered": ("n_generated", "examples", 1),
-        "seconds_per_token": ("decode_seconds", "n_generated", 1),
-        "read_pct": ("n_context", "n_document", 100),
-    }
-    for column, (above, below, factor) in figures.items():
-        found = Estimate(NAN) if lacks else group.estimate(identity, above, below)
+    } | paper.beside(paper.Score, printed)
+    for column in ("mtokens", "score", "attended", "rollbacks_pct", "answered", "seconds_per_token", "read_pct"):
+        above, below, factor = RATIOS[column]
+        estimate = Estimate(NAN) if lacks else group.estimate(identity, above, below)
         if column in ("mtokens", "score"):
-            spread(row, column, found, factor)
+            spread(row, column, estimate, factor)
         else:
-            row[column] = factor * found.value
+            row[column] = factor * estimate.value
     full = next((other for other in group.points if other[0][0] == "full"), identity)
     compared = not lacks and full != identity
     difference = group.estimate(identity, "score", "examples", minus=full) if compared else Estimate(NAN)

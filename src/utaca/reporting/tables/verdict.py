@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from utaca.errors import UserError
-from utaca.reporting import statistics
+from utaca.reporting import paper, statistics
 from utaca.reporting.points import (
     CAS,
     METHODS,
@@ -26,13 +26,13 @@ from utaca.reporting.points import (
     Curve,
     Point,
     name_in_words,
-    of_config,
+    of_name,
     points_shown,
     setting_in_words,
 )
 from utaca.reporting.registry import Files, table
-from utaca.reporting.statistics import Draws, Estimate
-from utaca.reporting.table import NAN, Row, framed, spread
+from utaca.reporting.statistics import Draws, Estimate, Row, spread
+from utaca.reporting.table import NAN, framed
 from utaca.reporting.tables.generation import Gain, gain
 from utaca.settings import schema
 
@@ -75,14 +75,14 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     the comparison; p, two-sided, of planned ones alone, by Holm of the secondary. {failed} judgements failed and are
     left out.
     """
-    found = points_shown(files, config, "test")
-    n, fixed = len(found[0].documents), sorted((p for p in found if p.key[0] == "infllm"), key=lambda p: p.key[1])
+    points = points_shown(files, config, "test")
+    n, fixed = len(points[0].documents), sorted((p for p in points if p.key[0] == "infllm"), key=lambda p: p.key[1])
     groups: list[list[Row]] = []
     pairs: list[Row] = []
     if fixed:
         draws = Draws.of(n, config, "test")
         against = _Against(fixed, Curve.of(fixed, draws), draws, config)
-        groups, pairs = against.groups(found), against.pairs(found)
+        groups, pairs = against.groups(points), against.pairs(points)
     rows = [row for group in [*groups, pairs] for row in group]
     secondary = [row for row in rows if row["claim"] == "secondary"]
     statistics.adjust(secondary, "gain_p")
@@ -99,7 +99,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
         lead = f"**{_sentence(one, one['group'], n)}**"
     rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
-    return framed(frame, n, lead=lead, failed=sum(point.n_failed for point in found))
+    return framed(frame, n, lead=lead, failed=sum(point.n_failed for point in points))
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,10 @@ class _Against:
     draws: Draws
     config: schema.Config
 
-    def groups(self, found: Sequence[Point]) -> list[list[Row]]:
+    def groups(self, points: Sequence[Point]) -> list[list[Row]]:
         """UT-ACA with the config's detector first, then with others, token agreement, no detector; means first."""
         named: dict[tuple[str, str, tuple[int, ...]], list[Point]] = {}
-        for point in found:
+        for point in points:
             if point.key[0] in schema.EXPANDED:
                 named.setdefault((point.key[0], point.detector, point.seeds), []).append(point)
         order = sorted(named, key=lambda key: (schema.EXPANDED.index(key[0]), not self._is_main(named[key][0])))
@@ -124,7 +124,7 @@ class _Against:
         """The points of one method and detector, the mean of those within InfLLM's range before them."""
         gains = [gain(point, self.curve, self.draws) for point in group]
         name = METHODS[group[0].key[0]] + setting_in_words(group[0], self.config).removeprefix(group[0].setting)
-        rows = [self._row(point, of, claim(point, self.config)) for point, of in zip(group, gains, strict=True)]
+        rows = [self._row(point, of, self._planned(point)) for point, of in zip(group, gains, strict=True)]
         within = [place for place, row in enumerate(rows) if not row["note"]] or list(range(len(rows)))
         if len(within) > 1:
             values, drawn = zip(*(gains[place] for place in within), strict=True)
@@ -136,11 +136,14 @@ class _Against:
             rows.insert(0, mean)
         return [row | {"group": name} for row in rows]
 
-    def pairs(self, found: Sequence[Point]) -> list[Row]:
+    def pairs(self, points: Sequence[Point]) -> list[Row]:
         """The planned comparisons of two points' gains."""
-        rows = []
+        rows, by_identity = [], {_identity(point): point for point in points}
         for one in (comparison for comparison in self.config.plan.comparisons if comparison.over):
-            first, second = (_planned_point(label, found, self.config) for label in one)
+            first, second = (by_identity.get(_identity(of_name(label, self.config))) for label in one)
+            if first is None or second is None:
+                label = one.label if first is None else one.over
+                raise UserError(f"the plan compares {label}, of which there are no answers; decode the suite again")
             (value, drawn), (other, others_drawn) = (gain(point, self.curve, self.draws) for point in (first, second))
             over = name_in_words(second, self.config)
             rates = (100 * point.ratio(*ROLLBACKS) for point in (first, second))
@@ -161,6 +164,12 @@ class _Against:
         spread(row, "gain_pct", statistics.interval(*gained), 100)
         return row
 
+    def _planned(self, point: Point) -> Claim:
+        """What the config's plan calls a point's comparison with InfLLM; exploratory where it does not name it."""
+        alone = [one for one in self.config.plan.comparisons if not one.over]
+        named = (one for one in alone if _identity(of_name(one.label, self.config)) == _identity(point))
+        return next((_claim(one, self.config) for one in named), "exploratory")
+
     def _is_main(self, point: Point) -> bool:
         return point.detector == self.config.detector and 0 in point.seeds
 
@@ -175,26 +184,12 @@ class _Against:
         return ""
 
 
-def claim(point: Point, config: schema.Config) -> Claim:
-    """What the config's plan calls a point's comparison with InfLLM; exploratory where it does not name it."""
-    planned = (one for one in config.plan.comparisons if not one.over and _is(point, one.label, config))
-    return next((_claim(one, config) for one in planned), "exploratory")
+def _identity(point: Point | None) -> tuple[paper.Point, str] | None:
+    return point and (point.key, point.detector)
 
 
 def _claim(comparison: schema.Comparison, config: schema.Config) -> Claim:
     return "primary" if config.plan.primary and comparison == config.plan.comparisons[0] else "secondary"
-
-
-def _planned_point(label: str, found: Sequence[Point], config: schema.Config) -> Point:
-    try:
-        return next(point for point in found if _is(point, label, config))
-    except StopIteration:
-        raise UserError(f"the plan compares {label}, of which there are no answers; decode them again") from None
-
-
-def _is(point: Point, name: str, config: schema.Config) -> bool:
-    planned = next((of_config(x, config) for x in config.operating.values() if x.name == name), None)
-    return planned is not None and (planned.key, planned.detector) == (point.key, point.detector)
 
 
 def _sentence(row: Row, name: str, n_documents: int) -> str:
