@@ -75,13 +75,14 @@ rule tables:
     localrule: True
 
 
-for alias in ["results/tables", "results/tables/"]:
+# Other targets: all that a stage leaves.
+for target, made in STAGES.items():
 
     rule:
         name:
-            alias
+            target
         input:
-            REPORT,
+            made,
         localrule: True
 
 

@@ -1,12 +1,6 @@
 """People and facts, padding prose, and the long documents made of both."""
 
 
-rule biographies:
-    input:
-        expand(f"{OUT}/biographies/{{split}}.parquet", split=SPLITS),
-    localrule: True
-
-
 rule draw_biographies:
     output:
         f"{OUT}/biographies/{{split}}.parquet",
@@ -68,12 +62,6 @@ rule corpus:
         cache="results/corpus/cache",
     script:
         "../scripts/corpus.py"
-
-
-rule documents:
-    input:
-        expand(f"{OUT}/documents/{{split}}.parquet", split=SPLITS),
-    localrule: True
 
 
 rule pad:

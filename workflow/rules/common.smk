@@ -409,13 +409,8 @@ def made_from(table):
         **{f"{x}_answers": generations("answers", x, "blocks") for x in splits},
         **{f"{x}_traces": generations("traces", x, "blocks") for x in splits},
         **{f"{x}_scores": judged(x, kinds=["blocks"]) for x in splits},
-        **{
-            f"{x}_decoded": generations("answers", x, "blocks") + generations("traces", x, "blocks")
-            for x in splits
-            if labelled(x)
-        },
         **{f"{x}_uncorrected": shards(UNCORRECTED, x) for x in SPLITS},
-        **{f"{x}_table": [f"{OUT}/tables/{x}.csv"] for x in ("detection", "verdict")},
+        "verdict_table": [f"{OUT}/tables/verdict.csv"],
         "curve_table": [f"{OUT}/tables/{curve}.csv"],
         "method_answers": generations("answers", "test", "methods"),
         "method_scores": judged("test", kinds=["methods"]),
@@ -426,7 +421,6 @@ def made_from(table):
         "detected_from": detected_from("test"),
         "validation_detections": [f"{OUT}/detections/validation.parquet"],
         "validation_detected_from": detected_from("validation"),
-        "trace_labels": traced,
         "task_examples": task_outputs("examples"),
         "task_answers": task_outputs("answers"),
         "task_scores": task_outputs("scores"),
@@ -449,6 +443,21 @@ VIEWS = {x: f"{OUT}/traces/{x}.html" for x in ("test", "validation") if (x, "blo
 LINKS = {f"Answers of the {x} split, token by token": path for x, path in VIEWS.items()} | {
     "Labels, to review": f"{LABELS}/review.html",
     **({"Answers, to score": f"{SCORES}/review.html"} if judged("test") else {}),
+}
+
+
+STAGES = {
+    "biographies": expand(f"{OUT}/biographies/{{split}}.parquet", split=SPLITS),
+    "documents": expand(f"{OUT}/documents/{{split}}.parquet", split=SPLITS),
+    "trajectories": [shards(TRAJECTORIES, split) for split in SPLITS],
+    "labels": expand(f"{LABELS}/{{split}}.parquet", split=SPLITS),
+    "detectors": [*DETECTORS.values(), BASELINES],
+    "detections": expand(f"{OUT}/detections/{{split}}.parquet", split=detected()),
+    "generations": [generations("answers", split, kind) for split, kind in POINTS],
+    "scores": judged("validation", "test"),
+    "traces": list(VIEWS.values()),
+    "tasks": task_outputs("scores"),
+    **dict.fromkeys(("results/tables", "results/tables/"), REPORT),
 }
 
 

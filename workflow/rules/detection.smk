@@ -1,13 +1,6 @@
 """Detectors, their baselines, and the verdicts of all of them on test and validation trajectories."""
 
 
-rule detectors:
-    input:
-        list(DETECTORS.values()),
-        BASELINES,
-    localrule: True
-
-
 rule train_detector:
     input:
         train=lambda wildcards: shown_to(wildcards.variant, "train"),
@@ -57,12 +50,6 @@ rule fit_baselines:
         code=CODE["fit_baselines"],
     script:
         "../scripts/fit_baselines.py"
-
-
-rule detections:
-    input:
-        [f"{OUT}/detections/{split}.parquet" for split in detected()],
-    localrule: True
 
 
 rule detect:

@@ -1,12 +1,6 @@
 """Decoding of answers: all operating points of a split side by side, from one prefill a document."""
 
 
-rule generations:
-    input:
-        [generations("answers", split, kind) for split, kind in POINTS],
-    localrule: True
-
-
 # Points of kind `blocks` are decoded from block memory, those of kind `methods` by other methods.
 rule generate:
     input:

@@ -1,12 +1,6 @@
 """What endpoints decide, and what people make of it: labels of generated tokens, scores of answers."""
 
 
-rule labels:
-    input:
-        expand(f"{LABELS}/{{split}}.parquet", split=SPLITS),
-    localrule: True
-
-
 rule label:
     input:
         trajectories=TRAJECTORIES,
@@ -75,12 +69,6 @@ rule label_traces:
         "../scripts/label_traces.py"
 
 
-rule scores:
-    input:
-        judged("validation", "test"),
-    localrule: True
-
-
 rule score:
     input:
         answers=lambda wildcards: generations("answers", wildcards.split, wildcards.kind),
@@ -128,7 +116,7 @@ rule score_replays:
 rule review_labels:
     input:
         labels=[shards(UNCORRECTED, split) for split in SPLITS],
-        documents=rules.documents.input,
+        documents=[f"{OUT}/documents/{split}.parquet" for split in SPLITS],
     output:
         f"{LABELS}/review.html",
     log:

@@ -37,12 +37,6 @@ rule figure:
         "../scripts/table.py"
 
 
-rule traces:
-    input:
-        list(VIEWS.values()),
-    localrule: True
-
-
 rule view_traces:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",

@@ -1,12 +1,6 @@
 """Sets of tasks: their rows, answers, official scores, and trajectories that detectors learn from."""
 
 
-rule tasks:
-    input:
-        task_outputs("scores"),
-    localrule: True
-
-
 rule task_examples:
     input:
         files=lambda wildcards: task_files(wildcards.task),

@@ -1,12 +1,6 @@
 """Decoding under compact budgets: what the detector learns from and is measured on."""
 
 
-rule trajectories:
-    input:
-        [shards(TRAJECTORIES, split) for split in SPLITS],
-    localrule: True
-
-
 rule decode_trajectories:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",
