@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from utaca.errors import UserError
 from utaca.settings.schema import Endpoint
 
 KEY = "sk-very-secret-0123456789"
+PATIENT = transport._Patient
 
 
 class Colour(pydantic.BaseModel):
@@ -67,7 +69,7 @@ class Server:
 def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Server]:
     def start(script: Callable[[dict[str, Any], int], dict[str, Any]], models: list[str] | None = None) -> Server:
         server = Server(script, models)
-        monkeypatch.setattr(transport, "_transport", lambda endpoint: httpx2.ASGITransport(app=server))
+        monkeypatch.setattr(transport, "_Patient", partial(PATIENT, transport=httpx2.ASGITransport(app=server)))
         return server
 
     return start

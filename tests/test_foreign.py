@@ -20,9 +20,9 @@ import pytest
 
 from utaca.data_files import root
 from utaca.endpoints import check
-from utaca.endpoints.writer import write_narratives
 from utaca.errors import UserError
 from utaca.judging import cas, labels
+from utaca.judging.writer import write_narratives
 from utaca.readers import gguf, public
 from utaca.settings.schema import Endpoint
 

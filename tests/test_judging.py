@@ -9,15 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from utaca.endpoints import prompts, writer
+from utaca.endpoints import prompts
 from utaca.endpoints.client import Answers
 from utaca.endpoints.store import identity
 from utaca.errors import UserError
-from utaca.judging import answers, cas, labels, tokens
+from utaca.judging import answers, cas, labels, tokens, writer
 from utaca.judging.alignment import align
+from utaca.judging.rules import judge
 from utaca.judging.strings import string_match
 from utaca.records import SCHEMAS
-from utaca.reference import judge
 from utaca.settings import schema
 
 PERSON = "Ada Lopez"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,8 @@ from utaca.tasks import metrics
 from utaca.tasks.registry import sha256
 
 GIB = 2**30
+
+PATIENT = transport._Patient
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +74,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
 
-        monkeypatch.setattr(transport, "_transport", lambda endpoint: httpx2.ASGITransport(app=application))
+        monkeypatch.setattr(transport, "_Patient", partial(PATIENT, transport=httpx2.ASGITransport(app=application)))
         return asked
 
     return start

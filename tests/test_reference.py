@@ -18,10 +18,11 @@ from utaca import data_files
 from utaca.biographies import templates
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, Values, draw_value
 from utaca.biographies.people import LOCALES
-from utaca.endpoints import Request, ask, check
+from utaca.endpoints import Request, check
 from utaca.errors import UserError
-from utaca.reference import judge, labeller, names
-from utaca.reference.__main__ import server
+from utaca.judging.roles import ask
+from utaca.judging.rules import judge, labeller, names
+from utaca.judging.rules.__main__ import server
 from utaca.settings.schema import Endpoint
 
 FACTS = [
@@ -105,7 +106,7 @@ def test_other_rules_are_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     store, asked = tmp_path / "a.sqlite", three_tasks()
     assert ask(reference(), asked, store=store, description="x").usage.requests == 3
     assert ask(reference(), asked, store=store, description="x").usage.requests == 0
-    monkeypatch.setattr("utaca.reference.revision", lambda: "other")
+    monkeypatch.setattr("utaca.judging.roles.revision", lambda: "other")
     assert ask(reference(), asked, store=store, description="x").usage.requests == 3
 
 
@@ -446,8 +447,8 @@ def test_the_labeller_decides_without_the_judge() -> None:
         found = {value for value in vars(module).values() if inspect.ismodule(value)}
         waiting += [own for own in found - used if own.__name__.startswith("utaca.")]
         used |= found
-    assert "utaca.reference.names" in {module.__name__ for module in used}
-    assert "utaca.reference.judge" not in {module.__name__ for module in used}
+    assert "utaca.judging.rules.names" in {module.__name__ for module in used}
+    assert "utaca.judging.rules.judge" not in {module.__name__ for module in used}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from utaca.biographies.dataset import biographies, drafts
 from utaca.biographies.handwritten import handwritten
-from utaca.endpoints.writer import write_narratives
+from utaca.judging.writer import write_narratives
 from utaca.records.logs import stage_log
 from utaca.records.tables import write
 from utaca.settings import schema

@@ -14,7 +14,6 @@ from sqlalchemy import Connection, Executable, Text, bindparam, delete, func, se
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from utaca import reference
 from utaca.endpoints import engines
 from utaca.errors import UserError
 from utaca.settings.database import database
@@ -38,16 +37,20 @@ def sampling(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def identity(
-    endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], answer_schema: Mapping[str, Any], version: str
+    endpoint: Endpoint,
+    messages: Sequence[Mapping[str, Any]],
+    answer_schema: Mapping[str, Any],
+    version: str,
+    revision: str = "",
 ) -> str:
     """What identifies a request, as a JSON list: model, messages, sampling, shape of the answer, version of the prompt.
 
     Address, key and limits are left out, so that an answer is found again when the server moves. So is what the server
     refused of the request, a parameter or the response format: the settings ask a model for the same, refused or not,
     and a run that finds the refusal only midway, or not at all as all is here, has its answers. An answer without a
-    parameter says so, under "left_out". The embedded reference counts as another model once its rules change.
+    parameter says so, under "left_out". Another ``revision`` of a model counts as another model.
     """
-    model = f"{endpoint.model}@{reference.revision()}" if endpoint.kind == "reference" else endpoint.model
+    model = f"{endpoint.model}@{revision}" if revision else endpoint.model
     parts = [model, list(messages), sampling(endpoint), answer_schema, version]
     return json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 

@@ -35,17 +35,15 @@ def connect(endpoint: Endpoint, *, patience_s: float | None = None, pace: Pace |
     ``patience_s`` is the endpoint's own where it is not given. Raises :class:`UserError` where the address is none, or
     the key's environment variable is not set.
     """
-    transport, address, key = _transport(endpoint), "http://reference/v1", "none"
-    if endpoint.kind == "remote":
-        address, key = endpoint.base_url, api_key(endpoint)
-        if fault := address_fault(address):
-            raise UserError(f"endpoint {endpoint.name}: base_url {fault}")
+    address, key = endpoint.base_url, api_key(endpoint)
+    if fault := address_fault(address):
+        raise UserError(f"endpoint {endpoint.name}: base_url {fault}")
     timeout = deadline(endpoint, 0)
     limits = httpx2.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency)
     patience_s = endpoint.patience_s if patience_s is None else patience_s
     pace = pace or Pace(endpoint.concurrency)
     try:
-        http = _Patient(endpoint.backoff_s, patience_s, pace, transport=transport, timeout=timeout, limits=limits)
+        http = _Patient(endpoint.backoff_s, patience_s, pace, timeout=timeout, limits=limits)
     except (OSError, ValueError, httpx2.InvalidURL):
         # not shown: a proxy's address may hold a password
         raise UserError(
@@ -88,20 +86,20 @@ def in_words(endpoint: Endpoint, fault: openai.APIStatusError) -> str:
         return f"{place} {refused} (HTTP {fault.status_code})"
     if fault.status_code == 404:
         return f"{place} has no chat completions for model {endpoint.model} (HTTP 404); does base_url end in /v1?"
-    words = shown(endpoint, " - ".join(filter(None, (f"Error code: {fault.status_code}", said(fault.body)))))
+    words = shown(endpoint, " - ".join(filter(None, (f"Error code: {fault.status_code}", stated(fault.body)))))
     return f"{place} answers a request to model {endpoint.model} with HTTP {fault.status_code} ({words})"
 
 
-def said(body: Any) -> str:
+def stated(body: Any) -> str:
     """What a server says in the body of a refusal, taken from JSON of any of the usual forms, or a text."""
     if isinstance(body, list):
-        return "; ".join(map(said, body))
+        return "; ".join(map(stated, body))
     if not isinstance(body, Mapping):
         return str(body or "")
     # FastAPI names the key in "loc", OpenAI in "param"; OpenRouter repeats the refusal of another server in "metadata".
     parts = [".".join(map(str, body["loc"])) if isinstance(body.get("loc"), list) else body.get("param")]
     parts += [body.get(key) for key in ("error", "message", "msg", "detail", "errors", "metadata", "raw")]
-    return ": ".join(filter(None, map(said, parts))) or (json.dumps(body, ensure_ascii=False) if body else "")
+    return ": ".join(filter(None, map(stated, parts))) or (json.dumps(body, ensure_ascii=False) if body else "")
 
 
 def shown(endpoint: Endpoint, text: str) -> str:
@@ -112,14 +110,14 @@ def shown(endpoint: Endpoint, text: str) -> str:
     return words[:_SHOWN_CHARACTERS]
 
 
-def unreachable(endpoint: Endpoint, fault: BaseException, mend: str = "") -> str:
-    """Why there was no connection, as the rest of a sentence; ``mend`` is for all but certificates."""
+def unreachable(endpoint: Endpoint, fault: BaseException) -> str:
+    """Why there was no connection, as the rest of a sentence."""
     if untrusted := certificate(fault):
         return (
             f"{where(endpoint)} has a certificate that is not trusted ({untrusted}); name the file of the authority "
             "that signed it in the environment variable SSL_CERT_FILE, or correct base_url or the certificate"
         )
-    return "; ".join(filter(None, (f"{where(endpoint)} cannot be reached", mend)))
+    return f"{where(endpoint)} cannot be reached; start the server or correct base_url"
 
 
 def certificate(fault: BaseException | None) -> str:
@@ -145,18 +143,6 @@ def where(endpoint: Endpoint) -> str:
 def address(endpoint: Endpoint) -> str:
     """Where the endpoint is, for people."""
     return endpoint.base_url if endpoint.kind == "remote" else "the embedded reference"
-
-
-def _transport(endpoint: Endpoint) -> httpx2.AsyncBaseTransport | None:
-    if endpoint.kind != "reference":
-        return None
-    from utaca.reference.app import respond
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        status, body = respond(request.method, request.url.path, request.content)
-        return httpx2.Response(status, json=body)
-
-    return httpx2.MockTransport(answer)
 
 
 class Pace:

@@ -9,11 +9,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from utaca.endpoints import prompts
-from utaca.endpoints.client import Request, ask
+from utaca.endpoints.client import Request
 from utaca.errors import UserError
 from utaca.judging.alignment import about
+from utaca.judging.roles import ask
+from utaca.judging.rules.statements import in_free_words, without_remarks
 from utaca.judging.strings import string_match
-from utaca.reference.statements import in_free_words, without_remarks
 from utaca.settings import schema
 
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from utaca.endpoints import prompts
-from utaca.endpoints.client import Request, ask
+from utaca.endpoints.client import Request
+from utaca.judging.roles import ask
 from utaca.records import SCHEMAS
 from utaca.settings import schema
 

@@ -12,7 +12,7 @@ from itertools import chain
 from babel import Locale
 from dateutil.rrule import rrulestr
 
-from utaca.reference import names, numbers
+from utaca.judging.rules import names, numbers
 
 Reading = tuple[int, int, int]
 """Year, month and day; a year below 100 leaves the century open."""

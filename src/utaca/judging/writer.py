@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from utaca.endpoints import prompts
-from utaca.endpoints.client import Request, ask
+from utaca.endpoints.client import Request
 from utaca.errors import UserError
+from utaca.judging.roles import ask
 from utaca.settings import schema
 
 
