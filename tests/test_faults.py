@@ -37,6 +37,7 @@ from utaca.endpoints.store import Store
 from utaca.endpoints.transport import Pace, connect
 from utaca.errors import UserError
 from utaca.judging.labels import label
+from utaca.judging.roles import Role
 from utaca.records import write
 from utaca.records.logs import stage_log
 from utaca.reporting.endpoints import endpoints
@@ -555,7 +556,7 @@ def test_every_token_gets_its_own_label(first: Reply, expected: list[int], sent:
     documents = [{"id": "d", "person": "Ada Byron", "facts": [{"attribute": "birth city", "value": "London"}]}]
     with serving(script) as s:
         for _ in range(2):
-            rows = label(pa.Table.from_pylist(tokens), documents, endpoint(s), store).to_pylist()
+            rows = label(pa.Table.from_pylist(tokens), documents, Role(endpoint(s), store)).to_pylist()
             assert [row["label"] for row in rows if row["source"] == "endpoint"] == expected
             assert len(s.bodies) == sent
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ from test_reporting import N_DOCUMENTS, config, detections
 
 from utaca.detection.training.metrics import calibration_error, detection_metrics
 from utaca.errors import UserError
+from utaca.judging.roles import Role
 from utaca.judging.traces import label_traces
 from utaca.records import write
 from utaca.records.trace_labels import KIND, TRACE_LABELS
@@ -59,8 +59,8 @@ def labelled(pieces, rejected, value, tmp_path, *, k_max=4, used=None):
     }  # fmt: skip
     facts = [{"attribute": "birth date", "value": value}]
     documents = [{"id": "d0", "person": "Ada Lopez", "facts": facts}]
-    store = tmp_path / "answers.sqlite"
-    table = label_traces([answer], trace, documents, tokens.decode, REFERENCE, store, used)
+    labeller = Role(REFERENCE, tmp_path / "answers.sqlite", [] if used is None else used)
+    table = label_traces([answer], trace, documents, tokens.decode, labeller)
     assert table.schema.equals(TRACE_LABELS)
     return {row["step"]: row for row in table.to_pylist()}
 
@@ -117,7 +117,7 @@ def test_what_is_asked_twice_is_counted_once(tmp_path):
 def test_traces_must_belong_to_their_answers(tmp_path):
     answer = {"document": "d0", "point": "p", "n_generated": 1}
     with pytest.raises(UserError, match="has 0 tokens, its answer 1"):
-        label_traces([answer], [], [], str, REFERENCE, Path("unused.sqlite"))
+        label_traces([answer], [], [], str, Role(REFERENCE, "unused.sqlite"))
 
 
 def tokens(rng, n_documents: int, suite: str, seed: int, budget: int = 64) -> list[dict]:

@@ -8,7 +8,6 @@ labeller endpoint, which compares them with the reference value and nothing else
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,17 +16,15 @@ from utaca.biographies.evidence import original
 from utaca.errors import UserError
 from utaca.judging import tokens
 from utaca.judging.alignment import Part, align
+from utaca.judging.roles import Role
 from utaca.judging.tokens import Unit, settle
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE
-from utaca.settings import schema
 
 
 def label(
     trajectories: pa.Table,
     documents: Iterable[Mapping[str, Any]],
-    endpoint: schema.Endpoint,
-    store: Path | str,
-    used: list[dict[str, Any]] | None = None,
+    labeller: Role,
 ) -> pa.Table:
     """Label every token of the trajectories.
 
@@ -36,8 +33,7 @@ def label(
     the order asked; they hold for a document with less evidence too (:mod:`utaca.biographies.evidence`), so that a
     right guess is correct. Returns a table of schema "labels" with a row for each token, trajectories in the order of
     their first appearance, tokens by step. Tokens whose request failed have a null label, the source "failed" and the
-    kind of failure as reason. ``used`` is given rows of schema "usage". Raises :class:`UserError` where a trajectory's
-    document is missing or has no facts.
+    kind of failure as reason. Raises :class:`UserError` where a trajectory's document is missing or has no facts.
     """
     by_id = {document["id"]: document for document in documents}
     answers = tokens.answers(trajectories)
@@ -55,7 +51,7 @@ def label(
                 "prediction": sentence,
             }
             asked.append(tokens.question(f"{name}/{budget}/{len(asked)}", __name__, task, units))
-    return tokens.labelled(answers, asked, endpoint, store, used)
+    return tokens.labelled(answers, asked, labeller)
 
 
 def _label_template(own: Sequence[dict[str, Any]], document: Mapping[str, Any]) -> list[tuple[str, str, list[Unit]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -12,9 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from utaca.endpoints import prompts
 from utaca.endpoints.client import Request
-from utaca.judging.roles import ask
+from utaca.judging.roles import Role
 from utaca.records import SCHEMAS
-from utaca.settings import schema
 
 _COLUMNS = ["document", "budget", "step", "token", "text", "finish"]
 
@@ -115,21 +113,13 @@ def settle(rows: Iterable[dict[str, Any]], label: int | None, source: str, reaso
         row.update(label=label, source=source, reason=reason)
 
 
-def labelled(
-    of: Answers,
-    questions: Sequence[Question],
-    endpoint: schema.Endpoint,
-    store: Path | str,
-    used: list[dict[str, Any]] | None,
-) -> pa.Table:
+def labelled(of: Answers, questions: Sequence[Question], labeller: Role) -> pa.Table:
     """Ask the labeller; the answers as a table of schema "labels", a row for each token.
 
     Tokens that no question is about are settled before. Those whose request failed have a null label, the source
-    "failed" and the kind of failure as reason. ``used`` is given rows of schema "usage".
+    "failed" and the kind of failure as reason.
     """
-    replies = ask(endpoint, [asked.request for asked in questions], store=store, description="labels")
-    if used is not None:
-        used.extend(replies.used)
+    replies = labeller.ask([asked.request for asked in questions], "labels")
     for asked in questions:
         key = asked.request.key
         if key in replies.failures:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +26,8 @@ import pyarrow as pa
 from utaca.errors import UserError
 from utaca.judging.alignment import align
 from utaca.judging.labels import label
+from utaca.judging.roles import Role
 from utaca.records.trace_labels import TRACE_LABELS
-from utaca.settings import schema
 
 COLUMNS = [
     "document",
@@ -58,15 +57,13 @@ def label_traces(
     traces: Iterable[Row],
     documents: Iterable[Row],
     decode: Callable[[Sequence[int]], str],
-    endpoint: schema.Endpoint,
-    store: Path | str,
-    used: list[dict[str, Any]] | None = None,
+    labeller: Role,
 ) -> pa.Table:
     """Label the tokens that detectors judged; a row each of schema :data:`TRACE_LABELS`, in the order of ``answers``.
 
     ``answers`` have rows of schema "answers", ``traces`` those of schema "traces" with :data:`COLUMNS` at least,
     ``documents`` of "documents". ``decode`` gives the text of token ids, without control tokens. Labels are null as
-    those of :func:`utaca.judging.labels.label` are. ``used`` is given rows of schema "usage", one an exchange. Raises
+    those of :func:`utaca.judging.labels.label` are. What is asked more than once is in ``labeller.used`` once. Raises
     :class:`UserError` where an answer has another number of tokens than its trace, or no document.
     """
     by_id = {document["id"]: document for document in documents}
@@ -100,7 +97,7 @@ def label_traces(
             rows.append(_row(answer, row, piece, replaced))
             places.append(None if text is None else (asked.setdefault((name, text), len(asked)), step))
 
-    found = _labels(asked, by_id.values(), endpoint, store, used)
+    found = _labels(asked, by_id.values(), labeller)
     for row, place in zip(rows, places, strict=True):
         row |= found[place] if place else {"label": None, "source": "failed", "reason": _UNREADABLE}
     return pa.Table.from_pylist(rows, schema=TRACE_LABELS)
@@ -148,11 +145,7 @@ def _rest_of_word(answer: str, document: Row) -> str:
 
 
 def _labels(
-    asked: Mapping[tuple[str, Text], int],
-    documents: Iterable[Row],
-    endpoint: schema.Endpoint,
-    store: Path | str,
-    used: list[dict[str, Any]] | None,
+    asked: Mapping[tuple[str, Text], int], documents: Iterable[Row], labeller: Role
 ) -> dict[tuple[int, int], dict[str, Any]]:
     """Label, source and reason by number and step of the texts, each an answer of a document."""
     tokens = [
@@ -170,12 +163,10 @@ def _labels(
     ]
     if not tokens:
         return {}
-    exchanges: list[dict[str, Any]] = []
-    labelled = label(pa.Table.from_pylist(tokens), documents, endpoint, store, exchanges)
-    if used is not None:
-        # Texts that begin alike ask the same of their beginnings.
-        distinct = {tuple(answer["request"] for answer in item["answers"]) or item["item"]: item for item in exchanges}
-        used.extend(distinct.values())
+    labelled = label(pa.Table.from_pylist(tokens), documents, labeller)
+    # Texts that begin alike ask the same of their beginnings.
+    used = {tuple(answer["request"] for answer in item["answers"]) or item["item"]: item for item in labeller.used}
+    labeller.used[:] = used.values()
     return {
         (row["budget"], row["step"]): {name: row[name] for name in ("label", "source", "reason")}
         for row in labelled.to_pylist()
