@@ -47,4 +47,5 @@ def label_answers(
             asked.append(tokens.question(f"{name}/{budget}", __name__, task, units))
         for unit in () if said else units:
             settle(unit.rows, HALLUCINATED, TEMPLATE, "says nothing")
-    return tokens.labelled(answers, asked, labeller)
+    tokens.ask(asked, labeller)
+    return tokens.table(answers)

@@ -113,11 +113,10 @@ def settle(rows: Iterable[dict[str, Any]], label: int | None, source: str, reaso
         row.update(label=label, source=source, reason=reason)
 
 
-def labelled(of: Answers, questions: Sequence[Question], labeller: Role) -> pa.Table:
-    """Ask the labeller; the answers as a table of schema "labels", a row for each token.
+def ask(questions: Sequence[Question], labeller: Role) -> None:
+    """Give the tokens that questions are about their labels, in place.
 
-    Tokens that no question is about are settled before. Those whose request failed have a null label, the source
-    "failed" and the kind of failure as reason.
+    Those whose request failed have a null label, the source "failed" and the kind of failure as reason.
     """
     replies = labeller.ask([asked.request for asked in questions], "labels")
     for asked in questions:
@@ -128,6 +127,10 @@ def labelled(of: Answers, questions: Sequence[Question], labeller: Role) -> pa.T
         else:
             for verdict in replies.values[key].labels:
                 settle(asked.units[verdict.index].rows, verdict.label, "endpoint", verdict.reason)
+
+
+def table(labelled: Answers) -> pa.Table:
+    """Labelled tokens as a table of schema "labels"."""
     fields = SCHEMAS["labels"]
-    rows = [{name: row[name] for name in fields.names} for tokens in of.values() for row in tokens]
+    rows = [{name: row[name] for name in fields.names} for tokens in labelled.values() for row in tokens]
     return pa.Table.from_pylist(rows, schema=fields)
