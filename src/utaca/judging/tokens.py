@@ -14,8 +14,6 @@ from utaca.endpoints.client import Request
 from utaca.judging.roles import Role
 from utaca.records import SCHEMAS
 
-_COLUMNS = ["document", "budget", "step", "token", "text", "finish"]
-
 Answers = dict[tuple[str, int], list[dict[str, Any]]]
 """The tokens of each (document, budget), by step."""
 
@@ -57,10 +55,10 @@ class Question:
     units: Sequence[Unit]
 
 
-def answers(trajectories: pa.Table) -> Answers:
-    """The tokens of trajectories, one dict each, in the order in which (document, budget) first appear."""
+def answers(table: pa.Table) -> Answers:
+    """The tokens of a table, one dict each, in the order in which (document, budget) first appear."""
     found: Answers = {}
-    for token in trajectories.select(_COLUMNS).to_pylist():
+    for token in table.to_pylist():
         found.setdefault((token["document"], token["budget"]), []).append(token)
     for tokens in found.values():
         tokens.sort(key=lambda token: token["step"])

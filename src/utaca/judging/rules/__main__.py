@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -68,13 +69,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000, help="port, 0: a free one (default: %(default)s)")
     arguments = parser.parse_args()
     try:
-        with server(arguments.host, arguments.port) as running:
+        with suppress(KeyboardInterrupt), server(arguments.host, arguments.port) as running:
             print(f"{EMBEDDED} at http://{arguments.host}:{running.server_address[1]}/v1", flush=True)
             running.serve_forever()
     except UserError as fault:
         sys.exit(str(fault))
-    except KeyboardInterrupt:
-        pass
 
 
 if __name__ == "__main__":
