@@ -82,8 +82,8 @@ class Server:
         self.sent: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
         self.keys: set[str] = set()
-        self.models = ["m"]
-        self.in_flight = 0
+        self.models: list[str] | None = ["m"]
+        self.in_flight = self.most_in_flight = 0
         self.url = ""
 
     def asked(self, item: str) -> int:
@@ -105,13 +105,15 @@ class Server:
 
     async def _reply(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         if "messages" not in body:
-            reply = Reply(json.dumps({"object": "list", "data": [{"id": model} for model in self.models]}).encode())
+            listed = {"object": "list", "data": [{"id": model} for model in self.models or []]}
+            reply = Reply(json.dumps(listed).encode(), status=404 if self.models is None else 200)
         else:
             messages = json.dumps(body["messages"], sort_keys=True)
             self.bodies.append(body)
             self.times.append(time.monotonic())
             self.sent[messages] += 1
             self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
             reply = self.script(self, body, self.sent[messages])
             await asyncio.sleep(reply.seconds)
             self.in_flight -= 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import itertools
 import json
 import math
 import os
@@ -214,8 +213,8 @@ class _Patient(openai.DefaultAioHttpClient):
         limits = request.extensions["timeout"]
         seconds = limits["read"]
         request.extensions["timeout"] = {**limits, "read": None, "write": None, "pool": None}
-        for resent in itertools.count():
-            self._pace.resent += resent > 0
+        resent = 0
+        while True:
             response, broken, asked = None, None, None
             async with self._pace.turn():
                 sent = time.monotonic()
@@ -227,8 +226,6 @@ class _Patient(openai.DefaultAioHttpClient):
                     self._pace.refused(sent, 0.0)
                     raise httpx2.ReadTimeout(f"no answer within {seconds:g} s", request=request) from None
                 except httpx2.TransportError as fault:
-                    if certificate(fault):
-                        raise httpx2.NetworkError(str(fault), request=request) from fault
                     broken = fault
                 if response is not None:
                     if response.status_code < 500 and response.status_code not in _SENT_AGAIN:
@@ -239,13 +236,14 @@ class _Patient(openai.DefaultAioHttpClient):
                         self._pace.refused(sent, asked if asked is not None and asked <= left else 0.0)
             # 0 is what some servers ask for; at once would be too soon.
             pause = asked or self._backoff * min(2**resent, _LONGEST_BACKOFF) * random.uniform(0.75, 1)
+            if response is None and (pause > left or certificate(broken)):
+                raise httpx2.NetworkError(str(broken), request=request) from broken
             if pause > left:
-                if response is None:
-                    raise httpx2.NetworkError(str(broken), request=request) from broken
                 return response
             left -= pause
             await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
+            resent += 1
+            self._pace.resent += 1
 
 
 def _retry_after(response: httpx2.Response) -> float | None:
