@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from utaca.judging.cas import extract
+from utaca.judging.rules import judge, labeller
 from utaca.judging.strings import string_match
-from utaca.reference import judge, labeller
 from utaca.reporting import statistics
 
 ROOT = Path(__file__).parents[1]

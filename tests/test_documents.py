@@ -24,9 +24,9 @@ from utaca.biographies.padding import SEPARATOR, Padder
 from utaca.biographies.people import LOCALES, normalised, split_of
 from utaca.biographies.templates import write
 from utaca.errors import UserError
+from utaca.judging.rules.judge import equivalent, score
 from utaca.judging.strings import string_match
 from utaca.records.schemas import SCHEMAS
-from utaca.reference.judge import equivalent, score
 from utaca.reporting.words import corpus_in_words
 from utaca.settings import schema
 from utaca.settings.compose import compose

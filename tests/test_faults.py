@@ -37,6 +37,7 @@ from utaca.endpoints.store import Store
 from utaca.endpoints.transport import Pace, connect
 from utaca.errors import UserError
 from utaca.judging.labels import label
+from utaca.judging.roles import Role
 from utaca.records import write
 from utaca.records.logs import stage_log
 from utaca.reporting.table import Table, save
@@ -81,8 +82,8 @@ class Server:
         self.sent: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
         self.keys: set[str] = set()
-        self.models = ["m"]
-        self.in_flight = 0
+        self.models: list[str] | None = ["m"]
+        self.in_flight = self.most_in_flight = 0
         self.url = ""
 
     def asked(self, item: str) -> int:
@@ -104,13 +105,15 @@ class Server:
 
     async def _reply(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         if "messages" not in body:
-            reply = Reply(json.dumps({"object": "list", "data": [{"id": model} for model in self.models]}).encode())
+            listed = {"object": "list", "data": [{"id": model} for model in self.models or []]}
+            reply = Reply(json.dumps(listed).encode(), status=404 if self.models is None else 200)
         else:
             messages = json.dumps(body["messages"], sort_keys=True)
             self.bodies.append(body)
             self.times.append(time.monotonic())
             self.sent[messages] += 1
             self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
             reply = self.script(self, body, self.sent[messages])
             await asyncio.sleep(reply.seconds)
             self.in_flight -= 1
@@ -555,7 +558,7 @@ def test_every_token_gets_its_own_label(first: Reply, expected: list[int], sent:
     documents = [{"id": "d", "person": "Ada Byron", "facts": [{"attribute": "birth city", "value": "London"}]}]
     with serving(script) as s:
         for _ in range(2):
-            rows = label(pa.Table.from_pylist(tokens), documents, endpoint(s), store).to_pylist()
+            rows = label(pa.Table.from_pylist(tokens), documents, Role(endpoint(s), store)).to_pylist()
             assert [row["label"] for row in rows if row["source"] == "endpoint"] == expected
             assert len(s.bodies) == sent
 

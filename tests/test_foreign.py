@@ -20,9 +20,10 @@ import pytest
 
 from utaca.data_files import root
 from utaca.endpoints import check
-from utaca.endpoints.writer import write_narratives
 from utaca.errors import UserError
 from utaca.judging import cas, labels
+from utaca.judging.roles import Role
+from utaca.judging.writer import write_narratives
 from utaca.readers import gguf, public
 from utaca.settings.schema import Endpoint
 
@@ -103,18 +104,18 @@ def endpoint(server: Server, **settings: Any) -> Endpoint:
 
 def test_foreign_server_serves_every_role(server: Server, tmp_path: Path) -> None:
     """Each request comes back with an answer of the model, and what it cannot do counts as its failure."""
-    served, store = endpoint(server), tmp_path / "a.sqlite"
-    check(served, "judge")
-    used: list[dict[str, Any]] = []
+    role = Role(endpoint(server), tmp_path / "a.sqlite")
+    check(role.endpoint, "judge")
     answer = {"document": "d0", "suite": "s", "point": "p", "text": "".join(PIECES)}
-    (judged,) = cas.score([answer], [DOCUMENT], served, store, used)
+    (judged,) = cas.score([answer], [DOCUMENT], role)
     rows = [
         {"document": "d0", "budget": 1, "step": i, "token": 7, "text": text, "finish": "eos" if text == "." else ""}
         for i, text in enumerate(PIECES)
     ]
-    told = labels.label(pa.Table.from_pylist(rows), [DOCUMENT], served, store, used).to_pylist()
-    with suppress(UserError):  # a biography that it could not write, as `used` tells
-        write_narratives([("d0", PERSON, [("hobby", "Rock climbing")])], served, store, used)
+    told = labels.label(pa.Table.from_pylist(rows), [DOCUMENT], role).to_pylist()
+    with suppress(UserError):  # a biography that it could not write, as the usage tells
+        write_narratives([("d0", PERSON, [("hobby", "Rock climbing")])], role)
+    used = role.used
     assert len(used) == 3
     # A model of 135 million parameters seldom gives what is asked for; what matters is that it was asked and counted.
     assert judged["failure"] in CONTENT or 0 <= judged["cas"] <= 1
@@ -123,12 +124,12 @@ def test_foreign_server_serves_every_role(server: Server, tmp_path: Path) -> Non
     assert all(row["answers"] for row in used)
     counts = [(one["prompt_tokens"], one["completion_tokens"]) for row in used for one in row["answers"]]
     assert all(prompt > 100 and 0 < completion <= 24 for prompt, completion in counts)
-    gone = endpoint(Server("http://127.0.0.1:9/v1", server.model))
-    assert cas.score([answer], [DOCUMENT], gone, store) == [judged]
+    gone = Role(endpoint(Server("http://127.0.0.1:9/v1", server.model)), role.store)
+    assert cas.score([answer], [DOCUMENT], gone) == [judged]
 
 
 def test_foreign_server_that_is_late_is_called_slow(server: Server, tmp_path: Path) -> None:
     answer = {"document": "d0", "suite": "s", "point": "p", "text": "".join(PIECES)}
-    late = endpoint(server, timeout_s=0.05, max_failed=0.0)
+    late = Role(endpoint(server, timeout_s=0.05, max_failed=0.0), tmp_path / "a.sqlite")
     with pytest.raises(UserError, match=r"1 of 1 .* \(1 timeout\).*the server is too slow for its timeout_s=0.05"):
-        cas.score([answer], [DOCUMENT], late, tmp_path / "a.sqlite")
+        cas.score([answer], [DOCUMENT], late)

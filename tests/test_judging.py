@@ -9,20 +9,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from utaca.endpoints import prompts, writer
+from utaca.endpoints import prompts
 from utaca.endpoints.client import Answers
 from utaca.endpoints.store import identity
 from utaca.errors import UserError
-from utaca.judging import answers, cas, labels, tokens
+from utaca.judging import answers, cas, labels, tokens, writer
 from utaca.judging.alignment import align
+from utaca.judging.roles import Role
+from utaca.judging.rules import judge
 from utaca.judging.strings import string_match
 from utaca.records import SCHEMAS
-from utaca.reference import judge
 from utaca.settings import schema
 
 PERSON = "Ada Lopez"
-ENDPOINT = schema.Endpoint(name="table", kind="reference", model="table")
-STORE = Path("unused.sqlite")
+ROLE = Role(schema.Endpoint(name="table", kind="reference", model="table"), "unused.sqlite")
 
 
 def task_of(request) -> dict:
@@ -36,7 +36,7 @@ def asked(monkeypatch):
     """Answers every token asked about 1 where it occurs in an answer, 2 in "unknown", else 0; keeps the tasks."""
     tasks: list[dict] = []
 
-    def ask(endpoint, requests, *, store, description):
+    def ask(role, requests, description):
         replies = Answers()
         for request in requests:
             task = task_of(request)
@@ -63,8 +63,7 @@ def asked(monkeypatch):
             replies.values[request.key] = value
         return replies
 
-    monkeypatch.setattr(tokens, "ask", ask)
-    monkeypatch.setattr(cas, "ask", ask)
+    monkeypatch.setattr(Role, "ask", ask)
     return tasks
 
 
@@ -88,7 +87,7 @@ def trajectory(pieces: list[str], finish: str = "eos", budget: int = 1) -> list[
 
 
 def labelled(pieces: list[str], *facts: tuple[str, str], finish: str = "eos") -> tuple[list, list]:
-    table = labels.label(pa.Table.from_pylist(trajectory(pieces, finish)), [document(*facts)], ENDPOINT, STORE)
+    table = labels.label(pa.Table.from_pylist(trajectory(pieces, finish)), [document(*facts)], ROLE)
     assert table.schema.equals(SCHEMAS["labels"])
     assert table.column("text").to_pylist() == [*pieces, ""] if finish == "eos" else pieces
     return table.column("label").to_pylist(), table.column("source").to_pylist()
@@ -243,17 +242,17 @@ def test_failed_labels_stay_null(asked):
 
 def test_every_token_of_every_trajectory_is_kept(asked):
     rows = trajectory([*HOBBY, " Chess", "."], budget=2) + trajectory(["Chess"], budget=1)
-    table = labels.label(pa.Table.from_pylist(rows[::-1]), [document(("hobby", "Chess"))], ENDPOINT, STORE)
+    table = labels.label(pa.Table.from_pylist(rows[::-1]), [document(("hobby", "Chess"))], ROLE)
     assert sorted(zip(*(table.column(c).to_pylist() for c in ("budget", "step")), strict=True)) == sorted(
         (t["budget"], t["step"]) for t in rows
     )
     with pytest.raises(UserError, match="d0"):
-        labels.label(pa.Table.from_pylist(rows), [], ENDPOINT, STORE)
+        labels.label(pa.Table.from_pylist(rows), [], ROLE)
 
 
 def test_a_document_that_lost_its_evidence_is_labelled_by_its_facts(asked):
     rows = [token | {"document": "d0/missing"} for token in trajectory([*HOBBY, " Chess", "."])]
-    table = labels.label(pa.Table.from_pylist(rows), [document(("hobby", "Chess"))], ENDPOINT, STORE)
+    table = labels.label(pa.Table.from_pylist(rows), [document(("hobby", "Chess"))], ROLE)
     assert set(table["document"].to_pylist()) == {"d0/missing"}
     assert table["label"].to_pylist() == labelled([*HOBBY, " Chess", "."], ("hobby", "Chess"))[0]
 
@@ -271,8 +270,8 @@ def test_labeller_answer_is_checked():
 FREE = {"d0": ("Where is Normandy?", ("France", "the French Republic"))}
 
 
-def labelled_freely(pieces: list[str], finish: str = "eos", used: list | None = None) -> tuple[list, list]:
-    table = answers.label_answers(pa.Table.from_pylist(trajectory(pieces, finish)), FREE, ENDPOINT, STORE, used)
+def labelled_freely(pieces: list[str], finish: str = "eos") -> tuple[list, list]:
+    table = answers.label_answers(pa.Table.from_pylist(trajectory(pieces, finish)), FREE, ROLE)
     assert table.schema.equals(SCHEMAS["labels"])
     assert table.column("step").to_pylist() == list(range(len(pieces) + (finish == "eos")))
     return table.column("label").to_pylist(), table.column("source").to_pylist()
@@ -310,17 +309,18 @@ def test_free_answers_need_their_question(asked):
     rows = pa.Table.from_pylist(trajectory(["France"]))
     for questions in ({}, {"d0": ("Where?", ())}):
         with pytest.raises(UserError, match="'d0' was decoded but has no reference answer"):
-            answers.label_answers(rows, questions, ENDPOINT, STORE)
+            answers.label_answers(rows, questions, ROLE)
 
 
 def test_free_answers_through_the_reference_endpoint(tmp_path):
     endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
-    rows, used = trajectory([" France", " and", " Spain"], budget=2) + trajectory([" not", " given"], budget=1), []
-    table = answers.label_answers(pa.Table.from_pylist(rows), FREE, endpoint, tmp_path / "a.sqlite", used)
+    labeller = Role(endpoint, tmp_path / "a.sqlite")
+    rows = trajectory([" France", " and", " Spain"], budget=2) + trajectory([" not", " given"], budget=1)
+    table = answers.label_answers(pa.Table.from_pylist(rows), FREE, labeller)
     assert table.column("label").to_pylist() == [1, 0, 0, 1, 2, 2, 1]
     assert table.column("budget").to_pylist() == [2] * 4 + [1] * 3
-    assert [row["item"] for row in used] == ["d0/2", "d0/1"]
-    assert pa.Table.from_pylist(used, schema=SCHEMAS["usage"]).num_rows == 2
+    assert [row["item"] for row in labeller.used] == ["d0/2", "d0/1"]
+    assert pa.Table.from_pylist(labeller.used, schema=SCHEMAS["usage"]).num_rows == 2
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_scores_keep_failures(asked):
             "text": "The hobby of Ada Lopez is Chess. The major of Ada Lopez is fail.",
         }
     ]
-    rows = cas.score(answers, [document(("hobby", "Chess"), ("major", "Law"))], ENDPOINT, STORE)
+    rows = cas.score(answers, [document(("hobby", "Chess"), ("major", "Law"))], ROLE)
     assert [(r["cas"], r["failure"]) for r in rows] == [(1.0, None), (None, "timeout")]
     assert pa.Table.from_pylist(rows, schema=SCHEMAS["scores"]).num_rows == 2
     assert cas._in_range(cas.Score(score=float("nan"), reason=""))
@@ -413,15 +413,14 @@ def test_an_edited_prompt_changes_its_own_requests_alone(monkeypatch, tmp_path):
     asked = {}
     files = {}
 
-    def ask(endpoint, requests, *, store, description):
+    def ask(role, requests, description):
         shapes = [request.answer.model_json_schema() for request in requests]
         asked[task_of(requests[0])["task"]] = [
-            identity(endpoint, r.messages, shape, r.version) for r, shape in zip(requests, shapes, strict=True)
+            identity(role.endpoint, r.messages, shape, r.version) for r, shape in zip(requests, shapes, strict=True)
         ]
         return Answers(failures={request.key: "timeout" for request in requests})
 
-    for module in (writer, tokens, cas):
-        monkeypatch.setattr(module, "ask", ask)
+    monkeypatch.setattr(Role, "ask", ask)
     for name, module in {"biography": writer, "label": labels, "label_answer": answers, "score": cas}.items():
         source = Path(module.__file__).with_suffix(".txt")
         files[name] = tmp_path / module.__package__ / source.name
@@ -433,12 +432,10 @@ def test_an_edited_prompt_changes_its_own_requests_alone(monkeypatch, tmp_path):
     def requests():
         own = document(("hobby", "Chess"))
         with pytest.raises(UserError):
-            writer.write_narratives([("b", PERSON, [("hobby", "Chess")])], ENDPOINT, STORE)
-        labels.label(
-            pa.Table.from_pylist(trajectory([f"The hobby of {PERSON} is", " Chess", "."])), [own], ENDPOINT, STORE
-        )
-        answers.label_answers(pa.Table.from_pylist(trajectory(["France"])), FREE, ENDPOINT, STORE)
-        cas.score([{"document": "d0", "suite": "s", "point": "p", "text": "Chess"}], [own], ENDPOINT, STORE)
+            writer.write_narratives([("b", PERSON, [("hobby", "Chess")])], ROLE)
+        labels.label(pa.Table.from_pylist(trajectory([f"The hobby of {PERSON} is", " Chess", "."])), [own], ROLE)
+        answers.label_answers(pa.Table.from_pylist(trajectory(["France"])), FREE, ROLE)
+        cas.score([{"document": "d0", "suite": "s", "point": "p", "text": "Chess"}], [own], ROLE)
         return dict(asked)
 
     before = requests()
@@ -454,7 +451,7 @@ def test_an_edited_prompt_changes_its_own_requests_alone(monkeypatch, tmp_path):
 
 
 def test_narratives_state_every_fact(monkeypatch):
-    def ask(endpoint, requests, *, store, description):
+    def ask(role, requests, description):
         replies = Answers()
         for request in requests:
             task = task_of(request)
@@ -468,12 +465,10 @@ def test_narratives_state_every_fact(monkeypatch):
                 replies.failures[request.key] = "check"
         return replies
 
-    monkeypatch.setattr(writer, "ask", ask)
-    assert writer.write_narratives([("b", PERSON, [("hobby", "Chess")])], ENDPOINT, STORE) == {
-        "b": ["Ada Lopez likes Chess."]
-    }
+    monkeypatch.setattr(Role, "ask", ask)
+    assert writer.write_narratives([("b", PERSON, [("hobby", "Chess")])], ROLE) == {"b": ["Ada Lopez likes Chess."]}
     with pytest.raises(UserError, match="1 of 1"):
-        writer.write_narratives([("b", PERSON, [("hobby", "fail")])], ENDPOINT, STORE)
+        writer.write_narratives([("b", PERSON, [("hobby", "fail")])], ROLE)
 
 
 DRIFTED = """The birth date of Victoire Lecomte is 6 Mar, 1977.

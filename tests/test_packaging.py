@@ -81,7 +81,7 @@ files = [m.__file__ for name, m in sys.modules.items() if name.split(".")[0] == 
 assert utaca.Detector and utaca.load_detector
 from utaca.biographies.corpora import embedded, topics
 from utaca.biographies import templates
-from utaca.reference import revision
+from utaca.judging.rules import revision
 assert embedded.articles(topics.paper_articles()[:1], 0, 2)
 assert templates.write("Ann Bell", [("hobby", "Chess")]) and revision()
 print(json.dumps({"text": answer.text, "path": reader.settings.path, "files": files}))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,8 @@ from utaca.settings.compose import compose
 from utaca.tasks import metrics
 
 GIB = 2**30
+
+PATIENT = transport._Patient
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +73,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
 
-        monkeypatch.setattr(transport, "_transport", lambda endpoint: httpx2.ASGITransport(app=application))
+        monkeypatch.setattr(transport, "_Patient", partial(PATIENT, transport=httpx2.ASGITransport(app=application)))
         return asked
 
     return start

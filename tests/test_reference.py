@@ -18,10 +18,11 @@ from utaca import data_files
 from utaca.biographies import templates
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, Values, draw_value
 from utaca.biographies.people import LOCALES
-from utaca.endpoints import Request, ask, check
+from utaca.endpoints import Request, check
 from utaca.errors import UserError
-from utaca.reference import judge, labeller, names
-from utaca.reference.__main__ import server
+from utaca.judging.roles import Role
+from utaca.judging.rules import judge, labeller, names
+from utaca.judging.rules.__main__ import server
 from utaca.settings.schema import Endpoint
 
 FACTS = [
@@ -88,14 +89,14 @@ def address() -> Iterator[str]:
 
 def test_three_tasks_in_process_and_over_http(tmp_path: Path, address: str) -> None:
     check(reference(), "judge")
-    near = ask(reference(), three_tasks(), store=tmp_path / "near.sqlite", description="near")
+    near = Role(reference(), tmp_path / "near.sqlite").ask(three_tasks(), "x")
     assert not near.failures
     assert [(label.index, label.label) for label in near.values["l"].labels] == [(4, 1), (5, 0), (6, 0)]
     assert near.values["s"].score == 1.0
     assert near.usage.completion_tokens > 50
     remote = reference(kind="remote", base_url=address)
     check(remote, "judge")
-    far = ask(remote, three_tasks(), store=tmp_path / "far.sqlite", description="far")
+    far = Role(remote, tmp_path / "far.sqlite").ask(three_tasks(), "x")
     assert far.values == near.values
     with pytest.raises(UserError, match="does not list model gpt-oss"):
         check(reference(kind="remote", base_url=address, model="gpt-oss"), "judge")
@@ -103,15 +104,15 @@ def test_three_tasks_in_process_and_over_http(tmp_path: Path, address: str) -> N
 
 def test_other_rules_are_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, asked = tmp_path / "a.sqlite", three_tasks()
-    assert ask(reference(), asked, store=store, description="x").usage.requests == 3
-    assert ask(reference(), asked, store=store, description="x").usage.requests == 0
-    monkeypatch.setattr("utaca.reference.revision", lambda: "other")
-    assert ask(reference(), asked, store=store, description="x").usage.requests == 3
+    assert Role(reference(), store).ask(asked, "x").usage.requests == 3
+    assert Role(reference(), store).ask(asked, "x").usage.requests == 0
+    monkeypatch.setattr("utaca.judging.roles.revision", lambda: "other")
+    assert Role(reference(), store).ask(asked, "x").usage.requests == 3
 
 
 def test_unknown_task_is_an_ordinary_message(tmp_path: Path) -> None:
     asked = [request("x", Score, {"task": "poem"}), request("y", Score, {"task": "score"})]
-    answers = ask(reference(max_failed=1.0), asked, store=tmp_path / "a.sqlite", description="x")
+    answers = Role(reference(max_failed=1.0), tmp_path / "a.sqlite").ask(asked, "x")
     assert answers.failures == {"x": "shape", "y": "shape"}
 
 
@@ -446,8 +447,8 @@ def test_the_labeller_decides_without_the_judge() -> None:
         found = {value for value in vars(module).values() if inspect.ismodule(value)}
         waiting += [own for own in found - used if own.__name__.startswith("utaca.")]
         used |= found
-    assert "utaca.reference.names" in {module.__name__ for module in used}
-    assert "utaca.reference.judge" not in {module.__name__ for module in used}
+    assert "utaca.judging.rules.names" in {module.__name__ for module in used}
+    assert "utaca.judging.rules.judge" not in {module.__name__ for module in used}
 
 
 @pytest.mark.parametrize(

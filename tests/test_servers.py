@@ -14,7 +14,7 @@ import pytest
 from test_faults import GOOD, Reply, Server, ask_items, completion, endpoint, request, serving
 
 from utaca.endpoints import ask, check
-from utaca.endpoints.client import Request, _read
+from utaca.endpoints.reading import read
 from utaca.endpoints.store import Store
 from utaca.errors import UserError
 from utaca.judging.cas import Score
@@ -388,7 +388,7 @@ def test_addresses_are_taken() -> None:
 def score(content: Any, **message: Any) -> float | str:
     """The score in an answer, or its kind of failure."""
     answer = {"choices": [{"finish_reason": "stop", "message": {"content": content} | message}]}
-    _, value = _read(Request("0", [], Score, "v"), answer)
+    _, value = read(answer, Score)
     return value.score if isinstance(value, Score) else value.kind
 
 

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from postgres import GUARDED, PASSWORD, Postgres
 from sqlalchemy import create_engine, text
 
 from utaca import preflight
-from utaca.endpoints import engines
+from utaca.endpoints import store as stores
 from utaca.endpoints.__main__ import main
 from utaca.endpoints.store import Store, check, digest, identity
 from utaca.errors import UserError
@@ -34,14 +33,6 @@ from utaca.settings.schema import Endpoint
 
 SHAPE = {"title": "Colour"}
 FORK = multiprocessing.get_context("fork")
-# The layout of before the store knew of other databases.
-LAYOUT = (
-    "CREATE TABLE answers (digest TEXT PRIMARY KEY, model TEXT NOT NULL, answer TEXT NOT NULL, prompt_tokens "
-    "INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL, answered TEXT NOT NULL, request "
-    "TEXT NOT NULL DEFAULT '') STRICT"
-)
-OLD = (digest("0"), "old", '{"n": 0}', 9, 9, 1.5, "2025-01-01T00:00:00Z")
-
 both = pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
 
 
@@ -162,7 +153,7 @@ def test_a_server_that_stays_away_is_named(postgres: Postgres, monkeypatch: pyte
     with Store(place) as store:
         store.put(asked("a"), "m", {"n": 1}, (1, 1), 0.1)
         postgres.kill()
-        monkeypatch.setattr(engines, "PATIENCE_SECONDS", 0.2)
+        monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.2)
         try:
             with pytest.raises(UserError, match=r"^postgresql://.* can no longer be used .*answers so far are kept$"):
                 store.get(digest(asked("a")))
@@ -204,27 +195,7 @@ def test_an_answer_outlives_the_kill_that_follows(place: str) -> None:
         assert store.get(digest(asked("kept"))) == {"n": 1}
 
 
-# Files of before
-
-
-def old(path: Path) -> Path:
-    with sqlite3.connect(path) as file:
-        file.execute(LAYOUT)
-        file.execute(f"INSERT INTO answers VALUES ({', '.join('?' * len(OLD))}, '')", OLD)
-    file.close()
-    return path
-
-
-def test_a_new_file_has_the_layout_of_before(tmp_path: Path) -> None:
-    Store(tmp_path / "new.sqlite").__exit__()
-    old(tmp_path / "old.sqlite")
-    described = []
-    for name in ("new", "old"):
-        with sqlite3.connect(tmp_path / f"{name}.sqlite") as file:
-            columns = file.execute("SELECT name, type, dflt_value, pk FROM pragma_table_info('answers')").fetchall()
-            described.append((columns, file.execute("SELECT strict FROM pragma_table_list('answers')").fetchall()))
-        file.close()
-    assert described[0] == described[1]
+# What is no store
 
 
 @both
@@ -348,17 +319,17 @@ def test_urls_are_taken_apart() -> None:
         assert database(path) is None
     found = database("postgresql+psycopg://a%40b@db1:5433/uta%20ca?sslmode=require")
     assert found is not None
-    assert (found.user, found.host, found.port, found.name) == ("a@b", "db1", 5433, "uta ca")
-    assert found.options == {"sslmode": "require"}
+    assert (found.username, found.host, found.port, found.database) == ("a@b", "db1", 5433, "uta ca")
+    assert found.query == {"sslmode": "require"}
     found = database("postgresql:///utaca?host=/run/postgresql")
     assert found is not None
-    assert (found.user, found.host, found.port, found.options) == (None, None, None, {"host": "/run/postgresql"})
+    assert (found.username, found.host, found.port, found.query) == (None, None, None, {"host": "/run/postgresql"})
 
 
 def test_a_password_comes_from_the_environment_alone(
     postgres: Postgres, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    name = database(postgres.make()).name
+    name = database(postgres.make()).database
     place = postgres.url(name, GUARDED)
     monkeypatch.delenv("PGPASSWORD", raising=False)
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
@@ -409,7 +380,7 @@ def test_faults_of_a_server_are_one_sentence_each(postgres: Postgres) -> None:
 
 def test_a_user_who_may_make_no_table_is_told(postgres: Postgres) -> None:
     place = postgres.make()
-    name = database(place).name
+    name = database(place).database
     postgres.say("DROP ROLE IF EXISTS guest")
     postgres.say("CREATE ROLE guest LOGIN")
     postgres.say("REVOKE CREATE ON SCHEMA public FROM PUBLIC", name)
@@ -434,17 +405,14 @@ def test_a_check_makes_no_file(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def filled(place: str, tmp_path: Path) -> str:
-    """A store with an answer without its request, as the first stores have them, and three of today's."""
-    if database(place):
-        with Store(place) as store, store._engine.connect() as connection:
-            columns = "digest, model, answer, prompt_tokens, completion_tokens, seconds, answered"
-            connection.exec_driver_sql(f"INSERT INTO answers ({columns}) VALUES ({', '.join(['%s'] * 7)})", OLD)
-    else:
-        old(Path(place))
+def filled(place: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store with an answer of last year and three of today, of two models and of two versions of a prompt."""
     with Store(place) as store:
-        for model, version, tokens in (("m", "a-1", 10), ("m", "a-2", 20), ("m", "a-2", 30)):
-            store.put(asked(f"{tokens}?", model, version), model, {"n": tokens}, (tokens, 1), 0.5)
+        with monkeypatch.context() as patch:
+            patch.setattr(stores.time, "gmtime", lambda: time.struct_time((2025, 1, 1, 0, 0, 0, 2, 1, 0)))
+            store.put(asked("9?", "old"), "old", {"n": 9}, (9, 9), 1.5)
+        for version, tokens in (("a-1", 10), ("a-2", 20), ("a-2", 30)):
+            store.put(asked(f"{tokens}?", "m", version), "m", {"n": tokens}, (tokens, 1), 0.5)
     return place
 
 
@@ -459,11 +427,11 @@ def test_list_and_export_tell_what_is_kept(filled: str, capsys: pytest.CaptureFi
     assert [row[:7] for row in rows] == [
         ["m", "a-1", "Colour", "1", "10", "1", "0.5"],
         ["m", "a-2", "Colour", "2", "50", "2", "1.0"],
-        ["old", "unknown", "unknown", "1", "9", "9", "1.5"],
+        ["old", "a-1", "Colour", "1", "9", "9", "1.5"],
     ]
     exported = [json.loads(line) for line in run(filled, "export", capsys=capsys).splitlines()]
-    assert [row["messages"] and row["messages"][0]["content"] for row in exported] == [None, "10?", "20?", "30?"]
-    assert [row["answer"]["n"] for row in exported] == [0, 10, 20, 30]
+    assert [row["messages"][0]["content"] for row in exported] == ["9?", "10?", "20?", "30?"]
+    assert [row["answer"]["n"] for row in exported] == [9, 10, 20, 30]
     assert exported[3]["sampling"]["max_tokens"] == 2048
     assert len(run(filled, "export", "--model", "old", capsys=capsys).splitlines()) == 1
 

@@ -236,8 +236,8 @@ def test_preflight_ends_the_run_before_its_first_job(
 def test_a_key_is_written_nowhere(tmp_path: Path) -> None:
     folder, key = copy_checkout(tmp_path / "utaca"), "sk-planted-0123456789"
     server = subprocess.Popen(
-        [sys.executable, "-m", "utaca.reference", "--port", "0"], cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": "src"},
-        stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "utaca.judging.rules", "--port", "0"], cwd=folder,
+        env=ENVIRONMENT | {"PYTHONPATH": "src"}, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     with server:
         address = server.stdout.readline().split()[-1]

@@ -1,14 +1,14 @@
 """Labels of the tokens that detectors judged along the answers of a split."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from utaca.judging.roles import Role
 from utaca.judging.traces import COLUMNS, label_traces
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
 from utaca.records.trace_labels import KIND, TRACE_LABELS
-from utaca.settings import schema
-from utaca.settings.checks import build, digest
+from utaca.settings.checks import digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,15 +24,12 @@ def decode(tokens: "Sequence[int]") -> str:
 with stage_log(snakemake.log[0]):
     params, files = snakemake.params, snakemake.input
     tokenizer = load_tokenizer(*params.tokenizer)
-    labeller = build(schema.Endpoint, snakemake.config["labeller"], "labeller")
+    labeller = Role.of("labeller", snakemake.config)
     answers, traces = (
         [row for row in found if row["point"] in params.points]
         for found in (rows(files.answers, "answers"), rows(files.traces, "traces", COLUMNS))
     )
-    used: list[dict[str, Any]] = []
-    labels = label_traces(
-        answers, traces, rows(files.documents, "documents"), decode, labeller, snakemake.config["answers"], used
-    )
+    labels = label_traces(answers, traces, rows(files.documents, "documents"), decode, labeller)
     config, made_from = digest(dict(params.items())), [*files.answers, *files.traces]
     write(snakemake.output.labels, KIND, labels, schema=TRACE_LABELS, config=config, made_from=made_from)
-    write(snakemake.output.usage, "usage", used, config=digest(params.labeller))
+    write(snakemake.output.usage, "usage", labeller.used, config=digest(params.labeller))

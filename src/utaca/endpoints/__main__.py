@@ -17,24 +17,12 @@ from utaca.errors import UserError
 from utaca.settings.database import database
 from utaca.terminal import print_any_letter
 
-_UNKNOWN = "unknown"
 _SUMS = ["prompt_tokens", "completion_tokens", "seconds"]
 
 
 def _list(store: Store, _: argparse.Namespace) -> None:
-    rows = pd.DataFrame(
-        [
-            {
-                "model": row["model"],
-                "prompt": row["version"] or _UNKNOWN,
-                "shape": (row["schema"] or {}).get("title", _UNKNOWN),
-                "answered": row["answered"],
-                **{name: row[name] for name in _SUMS},
-            }
-            for row in store.export()
-        ],
-        columns=["model", "prompt", "shape", "answered", *_SUMS],
-    )
+    kept = ({**row, "prompt": row["version"], "shape": row["schema"].get("title", "unknown")} for row in store.export())
+    rows = pd.DataFrame(kept, columns=["model", "prompt", "shape", "answered", *_SUMS])
     if rows.empty:
         print(f"no answers in {store.place}")
         return

@@ -5,23 +5,64 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Executable, Text, bindparam, delete, func, select
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Engine,
+    Identity,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    delete,
+    event,
+    func,
+    inspect,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.schema import CreateTable
 
-from utaca import reference
-from utaca.endpoints import engines
 from utaca.errors import UserError
-from utaca.settings.database import database
+from utaca.settings import machine
+from utaca.settings.database import FORM, database
 from utaca.settings.schema import Endpoint
 
 T = TypeVar("T")
+
+PATIENCE_SECONDS = 60.0
+"""How long a busy file, or a server that went away, is waited for."""
+_CONNECT_SECONDS = 10
 _ROWS_AT_ONCE = 500
+_NETWORK = re.compile(
+    r"(fuse\.)?(afs|beegfs|ceph(-fuse)?|cifs|coda|davfs2|gcsfuse|gfs2|glusterfs|gpfs|juicefs|lustre|mfs|nfs4?|ocfs2|"
+    r"orangefs|panfs|pvfs2|rclone|s3fs|smb\w+|sshfs|wekafs)"
+)
+# Answers are told apart by their digest; rowid tells their order.
+_ANSWERS = Table(
+    "answers",
+    MetaData(),
+    Column("rowid", BigInteger().with_variant(Integer, "sqlite"), Identity(), primary_key=True),
+    Column("digest", Text, nullable=False, unique=True),
+    Column("model", Text, nullable=False),
+    Column("answer", Text, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("answered", Text, nullable=False),
+    Column("request", Text, nullable=False),
+)
 
 
 def sampling(endpoint: Endpoint) -> dict[str, Any]:
@@ -38,16 +79,20 @@ def sampling(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def identity(
-    endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], answer_schema: Mapping[str, Any], version: str
+    endpoint: Endpoint,
+    messages: Sequence[Mapping[str, Any]],
+    answer_schema: Mapping[str, Any],
+    version: str,
+    revision: str = "",
 ) -> str:
     """What identifies a request, as a JSON list: model, messages, sampling, shape of the answer, version of the prompt.
 
     Address, key and limits are left out, so that an answer is found again when the server moves. So is what the server
     refused of the request, a parameter or the response format: the settings ask a model for the same, refused or not,
     and a run that finds the refusal only midway, or not at all as all is here, has its answers. An answer without a
-    parameter says so, under "left_out". The embedded reference counts as another model once its rules change.
+    parameter says so, under "left_out". Another ``revision`` of a model counts as another model.
     """
-    model = f"{endpoint.model}@{reference.revision()}" if endpoint.kind == "reference" else endpoint.model
+    model = f"{endpoint.model}@{revision}" if revision else endpoint.model
     parts = [model, list(messages), sampling(endpoint), answer_schema, version]
     return json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
@@ -67,20 +112,20 @@ class Store:
 
     def __init__(self, place: Path | str) -> None:
         """``place`` is a file, or the URL of a database; raises :class:`UserError` where it cannot be used."""
-        named = database(str(place))
+        url = database(str(place))
         self.place = place
-        self._engine = engines.open_server(named) if named else engines.open_file(Path(place))
-        self._answers = engines.table(self._engine.dialect.name)
-        insert = postgresql.insert if named else sqlite.insert
-        # The first answer to a request stays. Compiled once, as SQLAlchemy keeps no compiled statement of this kind.
-        self._insert = self._compiled(insert(self._answers).on_conflict_do_nothing(index_elements=["digest"]))
-        self._select = self._compiled(
-            select(self._answers.c.answer).where(self._answers.c.digest == bindparam("key", type_=Text))
-        )
-
-    def _compiled(self, statement: Executable) -> str:
-        columns = [column.name for column in self._answers.columns if column.name != "rowid"]
-        return str(statement.compile(self._engine, column_keys=columns))
+        self._server = url is not None
+        self._opened = False
+        self._engine = _server(url) if url else _file(Path(place))
+        insert = postgresql.insert if url else sqlite.insert
+        # The first answer to a request stays.
+        self._insert = insert(_ANSWERS).on_conflict_do_nothing(index_elements=["digest"])
+        try:
+            self._run(self._lay_out)
+        except UserError:
+            self._engine.dispose()
+            raise
+        self._opened = True
 
     def __enter__(self) -> Store:
         return self
@@ -88,10 +133,33 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self._engine.dispose()
 
+    def _lay_out(self, connection: Connection) -> None:
+        """Make the table where there is none; a foreign one is refused."""
+        if not self._server:
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+        elif (encoding := connection.exec_driver_sql("SHOW server_encoding").scalar_one()) != "UTF8":
+            raise UserError(
+                f"{self.place} is in encoding {encoding}, which cannot hold every answer; make one that can: "
+                f"createdb --encoding=UTF8 --template=template0 NAME"
+            )
+        try:
+            connection.execute(CreateTable(_ANSWERS, if_not_exists=True))
+        except DBAPIError:
+            # A server lets but one of several processes make it, and asks for a right to even where it is there.
+            if not inspect(connection).has_table(_ANSWERS.name):
+                raise
+        columns = {str(column["name"]) for column in inspect(connection).get_columns(_ANSWERS.name)}
+        if not {*_ANSWERS.columns.keys()} - {"rowid"} <= columns:
+            raise UserError(
+                f"{self.place} has a table answers of another program's, or of an early version; name another file or "
+                "database"
+            )
+
     def get(self, key: str) -> dict[str, Any] | None:
         """The raw answer kept under ``key``, the server's completion object, or None."""
-        found = self._run(lambda connection: connection.exec_driver_sql(self._select, {"key": key}).scalar())
-        return None if found is None else json.loads(found)
+        statement = select(_ANSWERS.c.answer).where(_ANSWERS.c.digest == key)
+        kept = self._run(lambda connection: connection.execute(statement).scalar())
+        return None if kept is None else json.loads(kept)
 
     def put(self, request: str, model: str, answer: Mapping[str, Any], tokens: tuple[int, int], seconds: float) -> None:
         """Keep a model's answer to a request given by :func:`identity`, under its :func:`digest`; the first one stays.
@@ -108,32 +176,26 @@ class Store:
             "answered": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "request": request,
         }
-        self._run(lambda connection: connection.exec_driver_sql(self._insert, row))
+        self._run(lambda connection: connection.execute(self._insert, row))
 
     def export(self) -> Iterator[dict[str, Any]]:
         """The answers, each as a plain dict with its request and what it cost, in the order of their arrival."""
-        kept = self._answers.c
-        names = (kept.digest, kept.model, kept.request, kept.answer, kept.prompt_tokens, kept.completion_tokens)
-        statement = select(*names, kept.seconds, kept.answered).order_by(kept.rowid)
+        statement = select(_ANSWERS).order_by(_ANSWERS.c.rowid).execution_options(yield_per=_ROWS_AT_ONCE)
         # Outside of a transaction PostgreSQL would send all of them at once.
         engine = self._engine.execution_options(isolation_level="SERIALIZABLE")
         try:
             with engine.connect() as connection:
-                rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(statement)
-                for key, model, request, answer, prompt, completion, seconds, answered in rows:
-                    _, messages, sampled, shape, version = json.loads(request) if request else [None] * 5
+                for row in connection.execute(statement).mappings():
+                    _, messages, sampled, shape, version = json.loads(row["request"])
                     yield {
-                        "digest": key,
-                        "model": model,
+                        "digest": row["digest"],
+                        "model": row["model"],
                         "version": version,
                         "messages": messages,
                         "sampling": sampled,
                         "schema": shape,
-                        "answer": json.loads(answer),
-                        "prompt_tokens": prompt,
-                        "completion_tokens": completion,
-                        "seconds": seconds,
-                        "answered": answered,
+                        "answer": json.loads(row["answer"]),
+                        **{name: row[name] for name in ("prompt_tokens", "completion_tokens", "seconds", "answered")},
                     }
         except DBAPIError as fault:
             raise self._fault(fault) from fault
@@ -143,39 +205,88 @@ class Store:
 
         Returns their number; where ``dry_run`` is set, they stay.
         """
-        kept = self._answers.c
-        chosen = [] if model is None else [kept.model == model]
-        chosen += [] if before is None else [kept.answered < before]
+        chosen = [] if model is None else [_ANSWERS.c.model == model]
+        chosen += [] if before is None else [_ANSWERS.c.answered < before]
         if dry_run:
-            count = select(func.count()).select_from(self._answers).where(*chosen)
+            count = select(func.count()).select_from(_ANSWERS).where(*chosen)
             return self._run(lambda connection: connection.execute(count).scalar_one())
-        removed = self._run(lambda connection: connection.execute(delete(self._answers).where(*chosen)).rowcount)
-        if self._engine.dialect.name == "sqlite":
+        removed = self._run(lambda connection: connection.execute(delete(_ANSWERS).where(*chosen)).rowcount)
+        if not self._server:
             # Servers look after this themselves.
             self._run(lambda connection: connection.exec_driver_sql("VACUUM"))
         return removed
 
     def _run(self, work: Callable[[Connection], T]) -> T:
-        """Do one statement, which may be done twice; again where a server is gone, until patience ends."""
-        deadline, pause = time.monotonic() + engines.PATIENCE_SECONDS, 0.05
+        """Do one statement, which may be done twice; again where the place is busy or gone, until patience ends."""
+        deadline, pause = time.monotonic() + PATIENCE_SECONDS, 0.05
         while True:
             try:
                 with self._engine.connect() as connection:
                     return work(connection)
             except DBAPIError as fault:
-                # A file that is busy has been waited for already.
-                away = self._engine.dialect.name != "sqlite" and (
-                    fault.connection_invalidated or isinstance(fault, OperationalError)
-                )
-                if not away or time.monotonic() > deadline:
+                # SQLite waits for other writers by itself, but not to change to write-ahead mode.
+                passing = "locked" in str(fault.orig)
+                if self._server:
+                    lost = fault.connection_invalidated or isinstance(fault, OperationalError)
+                    passing = self._opened and lost
+                if not passing or time.monotonic() > deadline:
                     raise self._fault(fault) from fault
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
 
     def _fault(self, fault: DBAPIError) -> UserError:
-        return UserError(
-            f"{self.place} can no longer be used as the answer store ({engines.in_words(fault)}); mend it and run "
-            "again: the answers so far are kept"
+        # In one line, without the statement and its values.
+        words = " ".join(str(fault.orig).split())
+        if self._opened:
+            return UserError(
+                f"{self.place} can no longer be used as the answer store ({words}); mend it and run again: the answers "
+                "so far are kept"
+            )
+        mend = "start the server, or correct the URL" if self._server else "move it away or free it"
+        if "password" in words:
+            mend = "put the password into the environment variable PGPASSWORD or into ~/.pgpass"
+        elif self._server and "does not exist" in words:
+            mend = f"make it on the server (createuser, createdb {self._engine.url.database}), or correct the URL"
+        elif "permission denied" in words:
+            mend = "let an owner of the schema GRANT it"
+        return UserError(f"{self.place} cannot be used as the answer store ({words}); {mend}")
+
+
+def _file(path: Path) -> Engine:
+    _check_local(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise UserError(f"{path} cannot be used as the answer store ({fault}); move it away or free it") from fault
+    engine = create_engine(
+        URL.create("sqlite", database=str(path.absolute())),
+        isolation_level="AUTOCOMMIT",
+        hide_parameters=True,
+        connect_args={"timeout": PATIENCE_SECONDS},
+    )
+    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = NORMAL"))
+    return engine
+
+
+def _server(url: URL) -> Engine:
+    options = {"connect_timeout": str(_CONNECT_SECONDS), "application_name": "utaca", **url.query}
+    try:
+        return create_engine(
+            url.set(drivername="postgresql+psycopg", query=options), isolation_level="AUTOCOMMIT", hide_parameters=True
+        )
+    except ImportError as fault:
+        raise UserError(
+            f"{url} needs the driver psycopg ({fault}), which the extra postgres brings: pip install 'utaca[postgres]'"
+        ) from fault
+
+
+def _check_local(path: Path) -> None:
+    """Raise :class:`UserError` where ``path`` is on a network file system: SQLite's write-ahead mode breaks there."""
+    kind, point = machine.filesystem(path) or ("", "")
+    if _NETWORK.fullmatch(kind):
+        raise UserError(
+            f"{path} lies on a network file system ({kind}, mounted at {point}), on which SQLite loses answers; set "
+            f"answers to a file on a local disk, or to a PostgreSQL database, {FORM}"
         )
 
 
@@ -185,7 +296,7 @@ def check(place: str) -> str:
     Raises :class:`UserError`. A file that is not there yet is not made.
     """
     if not database(place) and not Path(place).exists():
-        engines.check_local(Path(place))
+        _check_local(Path(place))
         folder = next(path for path in Path(place).absolute().parents if path.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             raise UserError(f"{place} cannot be made, for {folder} cannot be written; set answers to another file")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import itertools
 import json
 import math
 import os
@@ -35,17 +34,15 @@ def connect(endpoint: Endpoint, *, patience_s: float | None = None, pace: Pace |
     ``patience_s`` is the endpoint's own where it is not given. Raises :class:`UserError` where the address is none, or
     the key's environment variable is not set.
     """
-    transport, address, key = _transport(endpoint), "http://reference/v1", "none"
-    if endpoint.kind == "remote":
-        address, key = endpoint.base_url, api_key(endpoint)
-        if fault := address_fault(address):
-            raise UserError(f"endpoint {endpoint.name}: base_url {fault}")
+    address, key = endpoint.base_url, api_key(endpoint)
+    if fault := address_fault(address):
+        raise UserError(f"endpoint {endpoint.name}: base_url {fault}")
     timeout = deadline(endpoint, 0)
     limits = httpx2.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency)
     patience_s = endpoint.patience_s if patience_s is None else patience_s
     pace = pace or Pace(endpoint.concurrency)
     try:
-        http = _Patient(endpoint.backoff_s, patience_s, pace, transport=transport, timeout=timeout, limits=limits)
+        http = _Patient(endpoint.backoff_s, patience_s, pace, timeout=timeout, limits=limits)
     except (OSError, ValueError, httpx2.InvalidURL):
         # not shown: a proxy's address may hold a password
         raise UserError(
@@ -88,20 +85,20 @@ def in_words(endpoint: Endpoint, fault: openai.APIStatusError) -> str:
         return f"{place} {refused} (HTTP {fault.status_code})"
     if fault.status_code == 404:
         return f"{place} has no chat completions for model {endpoint.model} (HTTP 404); does base_url end in /v1?"
-    words = shown(endpoint, " - ".join(filter(None, (f"Error code: {fault.status_code}", said(fault.body)))))
+    words = shown(endpoint, " - ".join(filter(None, (f"Error code: {fault.status_code}", stated(fault.body)))))
     return f"{place} answers a request to model {endpoint.model} with HTTP {fault.status_code} ({words})"
 
 
-def said(body: Any) -> str:
+def stated(body: Any) -> str:
     """What a server says in the body of a refusal, taken from JSON of any of the usual forms, or a text."""
     if isinstance(body, list):
-        return "; ".join(map(said, body))
+        return "; ".join(map(stated, body))
     if not isinstance(body, Mapping):
         return str(body or "")
     # FastAPI names the key in "loc", OpenAI in "param"; OpenRouter repeats the refusal of another server in "metadata".
     parts = [".".join(map(str, body["loc"])) if isinstance(body.get("loc"), list) else body.get("param")]
     parts += [body.get(key) for key in ("error", "message", "msg", "detail", "errors", "metadata", "raw")]
-    return ": ".join(filter(None, map(said, parts))) or (json.dumps(body, ensure_ascii=False) if body else "")
+    return ": ".join(filter(None, map(stated, parts))) or (json.dumps(body, ensure_ascii=False) if body else "")
 
 
 def shown(endpoint: Endpoint, text: str) -> str:
@@ -112,14 +109,14 @@ def shown(endpoint: Endpoint, text: str) -> str:
     return words[:_SHOWN_CHARACTERS]
 
 
-def unreachable(endpoint: Endpoint, fault: BaseException, mend: str = "") -> str:
-    """Why there was no connection, as the rest of a sentence; ``mend`` is for all but certificates."""
+def unreachable(endpoint: Endpoint, fault: BaseException) -> str:
+    """Why there was no connection, as the rest of a sentence."""
     if untrusted := certificate(fault):
         return (
             f"{where(endpoint)} has a certificate that is not trusted ({untrusted}); name the file of the authority "
             "that signed it in the environment variable SSL_CERT_FILE, or correct base_url or the certificate"
         )
-    return "; ".join(filter(None, (f"{where(endpoint)} cannot be reached", mend)))
+    return f"{where(endpoint)} cannot be reached; start the server or correct base_url"
 
 
 def certificate(fault: BaseException | None) -> str:
@@ -145,18 +142,6 @@ def where(endpoint: Endpoint) -> str:
 def address(endpoint: Endpoint) -> str:
     """Where the endpoint is, for people."""
     return endpoint.base_url if endpoint.kind == "remote" else "the embedded reference"
-
-
-def _transport(endpoint: Endpoint) -> httpx2.AsyncBaseTransport | None:
-    if endpoint.kind != "reference":
-        return None
-    from utaca.reference.app import respond
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        status, body = respond(request.method, request.url.path, request.content)
-        return httpx2.Response(status, json=body)
-
-    return httpx2.MockTransport(answer)
 
 
 class Pace:
@@ -228,8 +213,8 @@ class _Patient(openai.DefaultAioHttpClient):
         limits = request.extensions["timeout"]
         seconds = limits["read"]
         request.extensions["timeout"] = {**limits, "read": None, "write": None, "pool": None}
-        for resent in itertools.count():
-            self._pace.resent += resent > 0
+        resent = 0
+        while True:
             response, broken, asked = None, None, None
             async with self._pace.turn():
                 sent = time.monotonic()
@@ -241,8 +226,6 @@ class _Patient(openai.DefaultAioHttpClient):
                     self._pace.refused(sent, 0.0)
                     raise httpx2.ReadTimeout(f"no answer within {seconds:g} s", request=request) from None
                 except httpx2.TransportError as fault:
-                    if certificate(fault):
-                        raise httpx2.NetworkError(str(fault), request=request) from fault
                     broken = fault
                 if response is not None:
                     if response.status_code < 500 and response.status_code not in _SENT_AGAIN:
@@ -253,13 +236,14 @@ class _Patient(openai.DefaultAioHttpClient):
                         self._pace.refused(sent, asked if asked is not None and asked <= left else 0.0)
             # 0 is what some servers ask for; at once would be too soon.
             pause = asked or self._backoff * min(2**resent, _LONGEST_BACKOFF) * random.uniform(0.75, 1)
+            if response is None and (pause > left or certificate(broken)):
+                raise httpx2.NetworkError(str(broken), request=request) from broken
             if pause > left:
-                if response is None:
-                    raise httpx2.NetworkError(str(broken), request=request) from broken
                 return response
             left -= pause
             await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
+            resent += 1
+            self._pace.resent += 1
 
 
 def _retry_after(response: httpx2.Response) -> float | None:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from rapidfuzz.distance import Prefix
 
 from utaca.biographies.sentences import summary
-from utaca.reference.statements import TAKEN_BACK, stated_at
+from utaca.judging.rules.statements import TAKEN_BACK, stated_at
 
 _WORD = r"[^\W\d_][\w'’-]*"
 _MARKER = r"(?:[-*•]|\d{1,2}[.)])"

@@ -8,24 +8,20 @@ what it says is right is the other tokens' matter.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from utaca.errors import UserError
 from utaca.judging import tokens
+from utaca.judging.roles import Role
 from utaca.judging.tokens import settle
 from utaca.records.schemas import HALLUCINATED, TEMPLATE
-from utaca.settings import schema
 
 
 def label_answers(
     trajectories: pa.Table,
     questions: Mapping[str, tuple[str, tuple[str, ...]]],
-    endpoint: schema.Endpoint,
-    store: Path | str,
-    used: list[dict[str, Any]] | None = None,
+    labeller: Role,
 ) -> pa.Table:
     """Label every token of the trajectories of answers.
 
@@ -51,4 +47,5 @@ def label_answers(
             asked.append(tokens.question(f"{name}/{budget}", __name__, task, units))
         for unit in () if said else units:
             settle(unit.rows, HALLUCINATED, TEMPLATE, "says nothing")
-    return tokens.labelled(answers, asked, endpoint, store, used)
+    tokens.ask(asked, labeller)
+    return tokens.table(answers)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from utaca.endpoints import prompts
-from utaca.endpoints.client import Request, ask
+from utaca.endpoints.client import Request
 from utaca.errors import UserError
 from utaca.judging.alignment import about
+from utaca.judging.roles import Role
+from utaca.judging.rules.statements import in_free_words, without_remarks
 from utaca.judging.strings import string_match
-from utaca.reference.statements import in_free_words, without_remarks
-from utaca.settings import schema
 
 
 class Score(BaseModel):
@@ -44,14 +43,12 @@ def extract(answer: str, attribute: str, person: str) -> str:
 def score(
     answers: Iterable[Mapping[str, Any]],
     documents: Iterable[Mapping[str, Any]],
-    endpoint: schema.Endpoint,
-    store: Path | str,
-    used: list[dict[str, Any]] | None = None,
+    judge: Role,
 ) -> list[dict[str, Any]]:
     """Judge answers: a row of schema "scores" for each answer and fact that its document asks for, in their order.
 
     ``cas`` is null where the request failed, ``failure`` then holds the kind of failure, and is null otherwise.
-    ``used`` is given rows of schema "usage". Raises :class:`UserError` where an answer's document is missing.
+    Raises :class:`UserError` where an answer's document is missing.
     """
     by_id = {document["id"]: document for document in documents}
     prompt = prompts.load(__name__)
@@ -87,9 +84,7 @@ def score(
                     "failure": None,
                 }
             )
-    replies = ask(endpoint, requests, store=store, description="scores")
-    if used is not None:
-        used.extend(replies.used)
+    replies = judge.ask(requests, "scores")
     for key, kind in replies.failures.items():
         rows[int(key)]["failure"] = kind
     for key, answer in replies.values.items():

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from utaca.endpoints import prompts
-from utaca.endpoints.client import Request, ask
+from utaca.endpoints.client import Request
+from utaca.judging.roles import Role
 from utaca.records import SCHEMAS
-from utaca.settings import schema
-
-_COLUMNS = ["document", "budget", "step", "token", "text", "finish"]
 
 Answers = dict[tuple[str, int], list[dict[str, Any]]]
 """The tokens of each (document, budget), by step."""
@@ -58,10 +55,10 @@ class Question:
     units: Sequence[Unit]
 
 
-def answers(trajectories: pa.Table) -> Answers:
-    """The tokens of trajectories, one dict each, in the order in which (document, budget) first appear."""
+def answers(table: pa.Table) -> Answers:
+    """The tokens of a table, one dict each, in the order in which (document, budget) first appear."""
     found: Answers = {}
-    for token in trajectories.select(_COLUMNS).to_pylist():
+    for token in table.to_pylist():
         found.setdefault((token["document"], token["budget"]), []).append(token)
     for tokens in found.values():
         tokens.sort(key=lambda token: token["step"])
@@ -114,21 +111,12 @@ def settle(rows: Iterable[dict[str, Any]], label: int | None, source: str, reaso
         row.update(label=label, source=source, reason=reason)
 
 
-def labelled(
-    of: Answers,
-    questions: Sequence[Question],
-    endpoint: schema.Endpoint,
-    store: Path | str,
-    used: list[dict[str, Any]] | None,
-) -> pa.Table:
-    """Ask the labeller; the answers as a table of schema "labels", a row for each token.
+def ask(questions: Sequence[Question], labeller: Role) -> None:
+    """Give the tokens that questions are about their labels, in place.
 
-    Tokens that no question is about are settled before. Those whose request failed have a null label, the source
-    "failed" and the kind of failure as reason. ``used`` is given rows of schema "usage".
+    Those whose request failed have a null label, the source "failed" and the kind of failure as reason.
     """
-    replies = ask(endpoint, [asked.request for asked in questions], store=store, description="labels")
-    if used is not None:
-        used.extend(replies.used)
+    replies = labeller.ask([asked.request for asked in questions], "labels")
     for asked in questions:
         key = asked.request.key
         if key in replies.failures:
@@ -137,6 +125,10 @@ def labelled(
         else:
             for verdict in replies.values[key].labels:
                 settle(asked.units[verdict.index].rows, verdict.label, "endpoint", verdict.reason)
+
+
+def table(labelled: Answers) -> pa.Table:
+    """Labelled tokens as a table of schema "labels"."""
     fields = SCHEMAS["labels"]
-    rows = [{name: row[name] for name in fields.names} for tokens in of.values() for row in tokens]
+    rows = [{name: row[name] for name in fields.names} for tokens in labelled.values() for row in tokens]
     return pa.Table.from_pylist(rows, schema=fields)

@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from utaca.errors import UserError
 from utaca.judging.alignment import align
-from utaca.judging.labels import label
+from utaca.judging.labels import label_tokens
+from utaca.judging.roles import Role
 from utaca.records.trace_labels import TRACE_LABELS
-from utaca.settings import schema
 
 COLUMNS = [
     "document",
@@ -58,15 +57,13 @@ def label_traces(
     traces: Iterable[Row],
     documents: Iterable[Row],
     decode: Callable[[Sequence[int]], str],
-    endpoint: schema.Endpoint,
-    store: Path | str,
-    used: list[dict[str, Any]] | None = None,
+    labeller: Role,
 ) -> pa.Table:
     """Label the tokens that detectors judged; a row each of schema :data:`TRACE_LABELS`, in the order of ``answers``.
 
     ``answers`` have rows of schema "answers", ``traces`` those of schema "traces" with :data:`COLUMNS` at least,
     ``documents`` of "documents". ``decode`` gives the text of token ids, without control tokens. Labels are null as
-    those of :func:`utaca.judging.labels.label` are. ``used`` is given rows of schema "usage", one an exchange. Raises
+    those of :func:`utaca.judging.labels.label` are. What is asked more than once is in ``labeller.used`` once. Raises
     :class:`UserError` where an answer has another number of tokens than its trace, or no document.
     """
     by_id = {document["id"]: document for document in documents}
@@ -74,10 +71,10 @@ def label_traces(
     for row in traces:
         steps.setdefault((row["document"], row["point"]), []).append(row)
 
-    asked: dict[tuple[str, Text], int] = {}
+    asked: dict[tuple[str, Text], list[dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
-    # Where the label of a row stands: in which text, at which step.
-    places: list[tuple[int, int] | None] = []
+    # The token that the label of a row is that of.
+    labelled: list[dict[str, Any] | None] = []
     for answer in answers:
         name = answer["document"]
         trace = sorted(steps.get((name, answer["point"]), []), key=lambda row: row["step"])
@@ -98,11 +95,18 @@ def label_traces(
             if replaced:
                 piece, text = _cut(accepted[:step], row["tentative_token"], by_id[name], decode)
             rows.append(_row(answer, row, piece, replaced))
-            places.append(None if text is None else (asked.setdefault((name, text), len(asked)), step))
+            labelled.append(None if text is None else asked.setdefault((name, text), _tokens(text))[step])
 
-    found = _labels(asked, by_id.values(), endpoint, store, used)
-    for row, place in zip(rows, places, strict=True):
-        row |= found[place] if place else {"label": None, "source": "failed", "reason": _UNREADABLE}
+    if asked:
+        # The number tells the texts of a document apart.
+        texts = {(name, number): tokens for number, ((name, _), tokens) in enumerate(asked.items())}
+        label_tokens(texts, by_id.values(), labeller)
+    # Texts that begin alike ask the same of their beginnings.
+    used = {tuple(answer["request"] for answer in item["answers"]) or item["item"]: item for item in labeller.used}
+    labeller.used[:] = used.values()
+    for row, token in zip(rows, labelled, strict=True):
+        token = token or {"label": None, "source": "failed", "reason": _UNREADABLE}
+        row |= {name: token[name] for name in ("label", "source", "reason")}
     return pa.Table.from_pylist(rows, schema=TRACE_LABELS)
 
 
@@ -147,36 +151,9 @@ def _rest_of_word(answer: str, document: Row) -> str:
     return next((word[len(begun) :] for word in wanted if word.lower().startswith(begun)), "")
 
 
-def _labels(
-    asked: Mapping[tuple[str, Text], int],
-    documents: Iterable[Row],
-    endpoint: schema.Endpoint,
-    store: Path | str,
-    used: list[dict[str, Any]] | None,
-) -> dict[tuple[int, int], dict[str, Any]]:
-    """Label, source and reason by number and step of the texts, each an answer of a document."""
-    tokens = [
-        {
-            "document": document,
-            # Tells the texts of a document apart.
-            "budget": number,
-            "step": step,
-            "token": token,
-            "text": text,
-            "finish": "" if step < len(pieces) - 1 else "eos" if ended else "length",
-        }
-        for (document, (pieces, ended)), number in asked.items()
-        for step, (token, text) in enumerate(pieces)
-    ]
-    if not tokens:
-        return {}
-    exchanges: list[dict[str, Any]] = []
-    labelled = label(pa.Table.from_pylist(tokens), documents, endpoint, store, exchanges)
-    if used is not None:
-        # Texts that begin alike ask the same of their beginnings.
-        distinct = {tuple(answer["request"] for answer in item["answers"]) or item["item"]: item for item in exchanges}
-        used.extend(distinct.values())
-    return {
-        (row["budget"], row["step"]): {name: row[name] for name in ("label", "source", "reason")}
-        for row in labelled.to_pylist()
-    }
+def _tokens(text: Text) -> list[dict[str, Any]]:
+    """The tokens of a text, as :func:`utaca.judging.labels.label_tokens` takes them."""
+    pieces, ended = text
+    tokens = [{"step": step, "token": token, "text": piece, "finish": ""} for step, (token, piece) in enumerate(pieces)]
+    tokens[-1]["finish"] = "eos" if ended else "length"
+    return tokens

@@ -1,15 +1,17 @@
-"""The database that the config key ``answers`` may name by a URL; without heavy imports, as it is checked early.
+"""The database that the config key ``answers`` may name by a URL.
 
 No sentence here quotes a URL: what is refused may hold a password.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from utaca.errors import UserError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 FORM = "postgresql://USER@HOST/DATABASE"
 _SCHEMES = ("postgresql", "postgresql+psycopg")
@@ -21,23 +23,8 @@ _OPTIONS = (
 _PASSWORD = "holds a password; leave it out, and put it into the environment variable PGPASSWORD or into ~/.pgpass"
 
 
-@dataclass(frozen=True)
-class Database:
-    """A PostgreSQL database: its ``url``, without a password, and the parts of it; None where libpq is to decide."""
-
-    url: str
-    user: str | None
-    host: str | None
-    port: int | None
-    name: str
-    options: Mapping[str, str]
-
-    def __str__(self) -> str:
-        return self.url
-
-
-def database(answers: str) -> Database | None:
-    """The database that ``answers`` names by a URL; None where it names a file.
+def database(answers: str) -> URL | None:
+    """The PostgreSQL database that ``answers`` names by a URL; None where it names a file.
 
     Raises :class:`UserError` where the URL has a password, another scheme, no database, or cannot be read.
     """
@@ -46,22 +33,20 @@ def database(answers: str) -> Database | None:
         return None
     if scheme not in _SCHEMES:
         raise UserError(f"answers has a URL of another kind; write the path of a file, or {FORM}")
+    from sqlalchemy import exc, make_url  # Configs that name a file, which are most, do without.
+
     malformed = UserError(f"answers is a URL that cannot be read; write {FORM}, as in postgresql://ada@db1:5432/utaca")
     try:
-        parts = urlsplit(answers)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-        if parts.password is not None or any("pass" in key and key not in _OPTIONS for key in options):
-            raise UserError(f"answers {_PASSWORD}")
-        port = parts.port
-    except ValueError:
+        url = make_url(answers)
+    except (ValueError, exc.ArgumentError):
         raise malformed from None
-    name = unquote(parts.path.removeprefix("/"))
-    # An unquoted password may end the host early, and so come to stand here.
-    if parts.fragment or "://" not in answers or any(mark in name for mark in "/@:"):
-        raise malformed
-    if not name:
+    if url.password is not None or any("pass" in key and key not in _OPTIONS for key in url.query):
+        raise UserError(f"answers {_PASSWORD}")
+    if not url.database:
         raise UserError(f"answers names no database; write {FORM}")
-    if not options.keys() <= set(_OPTIONS):
+    # An unquoted password may end the host early, and so come to stand here.
+    if any(mark in url.database for mark in "/@:#"):
+        raise malformed
+    if not url.query.keys() <= set(_OPTIONS):
         raise UserError(f"answers has an option that is unknown; known are {', '.join(_OPTIONS)}")
-    user = unquote(parts.username) if parts.username else None
-    return Database(answers, user, parts.hostname, port, name, options)
+    return url.set(database=unquote(url.database))

@@ -18,11 +18,11 @@ from utaca.data_files import root
 from utaca.errors import UserError
 from utaca.judging.alignment import about
 from utaca.judging.cas import extract
+from utaca.judging.rules.statements import in_free_words
 from utaca.judging.strings import normalise
 from utaca.readers.prompts import Prompts, question
 from utaca.records.tables import rows as rows_of
 from utaca.records.texts import records
-from utaca.reference.statements import in_free_words
 from utaca.settings.schema import TaskSet
 from utaca.tasks.task import Example, Task
 

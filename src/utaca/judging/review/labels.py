@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -17,8 +16,10 @@ from utaca.errors import UserError
 from utaca.judging import labels as judged
 from utaca.judging.alignment import align
 from utaca.judging.review.page import Item, Page, Unit, draw, render
+from utaca.judging.rules.names import bare
 from utaca.judging.sheets import DOUBTFUL, LABEL_COLUMNS, RANDOM
 from utaca.judging.strings import normalise
+from utaca.judging.tokens import answers as tokens_of
 from utaca.records.schemas import CORRECT
 
 # Answers shown of a split. Those in doubt serve to mend the labels; those drawn at random, whatever their labels, to
@@ -92,14 +93,10 @@ def page(labels: Mapping[str, pa.Table], documents: Mapping[str, Iterable[Mappin
 
 def _answers(split: str, labels: pa.Table, documents: Iterable[Mapping[str, Any]]) -> Iterator[_Answer]:
     by_id = {document["id"]: document for document in documents}
-    answers: dict[tuple[str, int], list[Token]] = {}
-    for token in labels.to_pylist():
-        answers.setdefault((token["document"], token["budget"]), []).append(token)
-    for (name, _), tokens in answers.items():
+    for (name, _), tokens in tokens_of(labels).items():
         document = by_id.get(original(name))
         if document is None:
             raise UserError(f"document {name!r} has labels but is not in the documents of {split}; make both again")
-        tokens.sort(key=lambda token: token["step"])
         yield _Answer(split, tokens, document, doubts(tokens, document))
 
 
@@ -130,16 +127,12 @@ def doubts(tokens: Sequence[Token], document: Mapping[str, Any]) -> list[Doubt]:
                 )
             )
         right = [token["text"].strip() for token in own if token["label"] == CORRECT]
-        if foreign := [text for text in right if _letters(text) not in _letters(value)]:
+        if foreign := [text for text in right if bare(text) not in bare(value)]:
             quoted = ", ".join(f"“{text}”" for text in foreign)
             found.add(Doubt(1, f"labelled correct, but not in the {part.attribute}: {quoted}", part.attribute))
         if len(labels) > 1:
             found.add(Doubt(2, f"labels differ within the {part.attribute}", part.attribute))
     return sorted(found)
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"\W", "", text).lower()
 
 
 def _item(answer: _Answer, sample: str) -> Item:

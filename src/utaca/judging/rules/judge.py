@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, takewhile
 
-from utaca.reference import dates, names, numbers, statements
-from utaca.reference.names import BRACKET, BREAK, STOP
+from utaca.judging.rules import dates, names, numbers, statements
+from utaca.judging.rules.names import BRACKET, BREAK, STOP
 
 _WRONG_REGION = 0.25
 _REGION_ONLY = 0.3

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 from importlib import resources
 
-from utaca.reference import names
+from utaca.judging.rules import names
 
 _LISTS = re.split(
     r"^\[(.+)\]\n", resources.files(__package__).joinpath("phrases.txt").read_text("utf-8"), flags=re.MULTILINE

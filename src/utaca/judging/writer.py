@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from utaca.endpoints import prompts
-from utaca.endpoints.client import Request, ask
+from utaca.endpoints.client import Request
 from utaca.errors import UserError
-from utaca.settings import schema
+from utaca.judging.roles import Role
 
 
 class Narrative(BaseModel):
@@ -23,26 +21,21 @@ class Narrative(BaseModel):
 
 
 def write_narratives(
-    biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]],
-    endpoint: schema.Endpoint,
-    store: Path | str,
-    used: list[dict[str, Any]] | None = None,
+    biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]], writer: Role
 ) -> dict[str, list[str]]:
     """Narratives by id for (id, person, facts), the facts as (attribute, value) pairs.
 
     A narrative is a list of sentences that together name the person and hold every value verbatim; others are asked
-    for again. ``used`` is given rows of schema "usage". Raises :class:`UserError` where any is missing in the end,
-    for a split cannot lack a biography.
+    for again. Raises :class:`UserError` where any is missing in the end, for a split cannot lack a biography.
     """
     requests = [_request(key, person, facts) for key, person, facts in biographies]
-    replies = ask(endpoint, requests, store=store, description="biographies")
-    if used is not None:
-        used.extend(replies.used)
+    replies = writer.ask(requests, "biographies")
     if replies.failures:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(replies.failures.values()).items()))
+        name = f"{writer.endpoint.name} (model {writer.endpoint.model})"
         raise UserError(
-            f"the writer endpoint {endpoint.name} (model {endpoint.model}) failed to write {len(replies.failures)} of "
-            f"{len(requests)} biographies ({kinds}); raise its attempts or use another writer: what it wrote is kept"
+            f"the writer endpoint {name} failed to write {len(replies.failures)} of {len(requests)} biographies "
+            f"({kinds}); raise its attempts or use another writer: what it wrote is kept"
         )
     return {key: [sentence.strip() for sentence in answer.sentences] for key, answer in replies.values.items()}
 

@@ -10,9 +10,10 @@ from datetime import datetime
 from itertools import chain
 
 from babel import Locale
+from dateutil import parser
 from dateutil.rrule import rrulestr
 
-from utaca.reference import names, numbers
+from utaca.judging.rules import names, numbers
 
 Reading = tuple[int, int, int]
 """Year, month and day; a year below 100 leaves the century open."""
@@ -37,13 +38,8 @@ _DATES = [
 ]
 _COMPACT = re.compile(r"(?<!\w)(\d{4})(\d{2})(\d{2})(?!\w)")
 _CLOCK = re.compile(r"(?<=\d)T\d{2}:\d{2}\S*")
-_NUMERIC_MONTH = re.compile(
-    r"(?<![\w/.-])(?:(?P<month>\d{1,2})[/.-](?P<year>\d{4})|(?P<year2>\d{4})-(?P<month2>\d{1,2}))(?![\w/-])"
-)
 _DECADE = re.compile(r"\b(\d{3})0['’]?s\b")
-_PIECE = re.compile(
-    r"(?P<year>\b[12]\d{3}\b|['’]\d{2}\b)|(?P<day>\b\d{1,2})(?P<ordinal>(?:st|nd|rd|th|er|º)?\b)|(?P<stray>\d+)|[^\W\d_]+"
-)
+_DAY_ALONE = re.compile(r"\d(?!(?:st|nd|rd|th|er|º)\b)\b")
 
 
 @dataclass(frozen=True)
@@ -163,40 +159,42 @@ def agreement(text: str, expected: Date) -> float:
 def _partial(text: str, expected: Date) -> float:
     decade = _DECADE.search(text)
     named = _named(_DECADE.sub(" ", text))
-    if any(len(values) > 1 for values in named) or not (any(named) or decade):
+    if not (any(named) or decade):
         return 0.0
 
     def agrees(reading: Reading) -> bool:
         year, month, day = reading
-        return all(same_year(value, year) for value in named[0]) and named[1] <= {month} and named[2] <= {day}
+        return (not named[0] or same_year(named[0], year)) and named[1] in (0, month) and named[2] in (0, day)
 
     other = decade and expected.readings[0][0] // 10 != int(decade[1])
     return 0.0 if other or not any(map(agrees, expected.readings)) else max(sum(map(bool, named)) / 3, 0.2)
 
 
-def _named(text: str) -> tuple[set[int], set[int], set[int]]:
-    """Years, months and days that a text names."""
-    years: set[int] = set()
-    numbers: set[int] = set()
-    days: set[int] = set()
-    for match in _NUMERIC_MONTH.finditer(text):
-        years.add(int(match["year"] or match["year2"]))
-        numbers.add(int(match["month"] or match["month2"]))
-    pieces = [p for p in _PIECE.finditer(_NUMERIC_MONTH.sub(" ", text)) if p[0].lower() not in names.listed("idle")]
-    month = [months().get(names.fold(piece[0]), 0) if len(piece[0]) > 2 else 0 for piece in pieces]
-    number = [bool(piece["day"] or piece["year"]) for piece in pieces]
-    for place, piece in enumerate(pieces):
-        beside = slice(max(place - 1, 0), place + 2)
-        if piece["year"]:
-            years.add(int(piece["year"].strip("'’")))
-        elif piece["day"] and (piece["ordinal"] or any(month[beside])):
-            days.add(int(piece["day"]))
-        elif piece["day"] or piece["stray"]:
-            days.add(0)  # A number that is no part of a date contradicts every date.
-        # A small word such as "may" needs a number beside it.
-        elif month[place] and (any(number[beside]) or (piece[0][0].isupper() and len(piece[0]) > 3)):
-            numbers.add(month[place])
-    return years, numbers, days
+class _Months(parser.parserinfo):
+    """Months in all languages, years as they are written, and no words of a clock."""
+
+    HMS = AMPM = ()
+
+    def month(self, name: str) -> int | None:
+        return months().get(names.fold(name)) if len(name) > 2 else None
+
+    def convertyear(self, year: int, century_specified: bool = False) -> int:
+        return year
+
+
+def _named(text: str) -> Reading:
+    """Year, month and day that a text names, 0 for each that it does not."""
+    try:
+        # What it does not name is taken from the default.
+        first, second = (
+            parser.parser(_Months()).parse(text, fuzzy=True, default=default).timetuple()[:3]
+            for default in (datetime(1904, 1, 1), datetime(1908, 3, 2))
+        )
+    except (ValueError, OverflowError):
+        return 0, 0, 0
+    year, month, day = (one if one == other else 0 for one, other in zip(first, second, strict=True))
+    # A number by itself is no day.
+    return year, month, 0 if day and not month and _DAY_ALONE.search(text) else day
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from itertools import accumulate, groupby, pairwise
 
 from rapidfuzz.distance import Prefix
 
-from utaca.reference import dates, names, numbers, statements
+from utaca.judging.rules import dates, names, numbers, statements
 
 HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
 

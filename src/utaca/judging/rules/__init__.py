@@ -1,4 +1,4 @@
-"""The offline reference endpoint: a deterministic model of rules behind the OpenAI protocol."""
+"""The rules that write, label and score offline: plain functions, and a deterministic model made of them."""
 
 from __future__ import annotations
 
