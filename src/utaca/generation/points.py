@@ -83,7 +83,7 @@ def decode_points(
     replayed = [SCHEMAS["replays"].empty_table()]
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
     bar = counter(total=len(documents), done=0, unit="document", description=f"answers, {suite}")
-    for group in _side_by_side(documents, len(points) if together else 0):
+    for group in side_by_side(documents, len(points) if together else 0):
         questions = [
             [_Question(one, answers, journal, suite) for one in document]
             for document in group
@@ -120,7 +120,7 @@ def decode_points(
     )
 
 
-def _side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list[list[Asked]]]:
+def side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list[list[Asked]]]:
     """Documents in groups: of no more than :data:`TOGETHER` answers and :data:`SHORT` characters, one at least."""
     group: list[list[Asked]] = []
     answers = characters = 0

@@ -6,18 +6,20 @@ Paper, section 4.1: the context window is constrained during decoding, logits an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 
 import pyarrow as pa
 import torch
 
 from utaca.decoding.loop import Decoding, generate_together
 from utaca.generation.answers import Asked
-from utaca.generation.points import on_host
+from utaca.generation.points import on_host, side_by_side
 from utaca.memory import prefill
 from utaca.memory.kept import Kept
 from utaca.readers.load import Reader
-from utaca.records import progress, trajectory_schema
+from utaca.records import trajectory_schema
 from utaca.records.journal import Journal
+from utaca.records.progress import counter
 from utaca.settings import schema
 from utaca.settings.checks import digest
 from utaca.settings.schema import Trajectories
@@ -34,23 +36,38 @@ def trajectories(
 ) -> pa.Table:
     """One answer a document and budget, a row a token (:func:`utaca.records.trajectory_schema`).
 
+    Budgets, and short documents, share their passes, which take little longer than those of a single row.
     Documents are ``kept`` for a later stage that asks about them, where there is one.
     """
+    rows = len(budgets) * (2 if recorded.expanded else 1)
+    bar = counter(total=len(asked), done=0, unit="document", description="trajectories")
+    tables: list[pa.Table] = []
+    for group in side_by_side([[one] for one in asked], rows):
+        questions = [one for document in group for one in document]
+        decoded = cache(partial(_decoded, reader, questions, budgets, recorded, kept))
+        for place, one in enumerate(questions):
+            # What is decoded side by side rounds alike: one that is missing is decoded anew beside the others.
+            make = lambda decoded=decoded, place=place: decoded()[place]  # noqa: E731
+            tables.append(journal.table(f"{one.document}/{digest(one)}", make))
+        bar.update(len(questions))
+    bar.close()
+    return pa.concat_tables(tables)
 
-    def decode(one: Asked) -> pa.Table:
+
+def _decoded(
+    reader: Reader, questions: Sequence[Asked], budgets: Sequence[int], recorded: Trajectories, kept: Kept | None
+) -> list[pa.Table]:
+    """The trajectories of each question, decoded in shared passes."""
+    decodings = []
+    for one in questions:
         memory = kept.read(reader, one.text)[0] if kept else prefill(reader, one.text)
         options = {"max_new_tokens": one.longest, "expanded": recorded.expanded, "measured": True, "prefix": one.prefix}
-        # Budgets share their passes: a pass of three rows takes little more than one of a single row.
-        answers = generate_together([Decoding(memory, one.question, budget, **options) for budget in budgets])
-        return pa.concat_tables(
-            _table(reader, one.document, budget, answer, recorded.sites)
-            for budget, answer in zip(budgets, answers, strict=True)
-        )
-
-    bar = progress(asked, total=len(asked), unit="document", description="trajectories")
-    return pa.concat_tables(
-        [journal.table(f"{one.document}/{digest(one)}", lambda one=one: decode(one)) for one in bar]
-    )
+        decodings += [Decoding(memory, one.question, budget, **options) for budget in budgets]
+    answers = iter(generate_together(decodings))
+    return [
+        pa.concat_tables(_table(reader, one.document, budget, next(answers), recorded.sites) for budget in budgets)
+        for one in questions
+    ]
 
 
 def _table(reader: Reader, document: str, budget: int, generation: Generation, sites: Sequence[str]) -> pa.Table:
