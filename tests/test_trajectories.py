@@ -140,6 +140,7 @@ def test_trajectories_survive_the_round_trip(reader, tmp_path) -> None:
 
 def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) -> None:
     given = documents(3)
+    monkeypatch.setattr("utaca.generation.points.TOGETHER", 2)
     plain = trajectories(reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "plain", "x"))
     read_documents = []
 
@@ -156,7 +157,7 @@ def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) ->
     monkeypatch.setattr(trajectories_module, "prefill", lambda r, t, **o: later.append(t) or prefill(r, t, **o))
     resumed = trajectories(reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "killed", "x"))
     assert resumed.equals(plain)
-    assert later == [given[2]["text"]], "only the document in hand is read again"
+    assert later == [given[2]["text"]], "only the documents in hand are read again"
     trajectories(
         reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "killed", "another identity")
     )
