@@ -18,7 +18,7 @@ smoke: environment
 # Saves what the documents quote of a run beside them, and refills them: make snapshot RUN=quick
 RUN ?= quick
 snapshot: environment
-	$(BIN)/python -m utaca.reporting.quote --save $(RUN)
+	$(BIN)/python docs/quote.py --save $(RUN)
 
 # A process a core, each with whole files and one thread.
 test: environment

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import quote
 import yaml
 from configs import planned, run_files
 from conftest import ROOT
@@ -22,7 +23,6 @@ from snakemake.cli import parse_config
 from bench import rules
 from utaca.__main__ import TARGETS
 from utaca.errors import UserError
-from utaca.reporting import quote
 from utaca.reporting.points import label_in_words
 from utaca.settings import runs, schema
 from utaca.settings.checks import identity, load
@@ -88,7 +88,7 @@ def test_the_front_page_is_short() -> None:
 @pytest.mark.parametrize("page", quote.pages(ROOT), **IDS)
 def test_figures_are_those_of_the_saved_tables(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert quote.refill(text, ROOT / quote.SNAPSHOTS) == text, "python -m utaca.reporting.quote refills it"
+    assert quote.refill(text, ROOT / quote.SNAPSHOTS) == text, "python docs/quote.py refills it"
 
 
 @pytest.mark.parametrize("page", quote.pages(ROOT), **IDS)

@@ -16,6 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from config_page import PAGE, SCHEMA, json_text, page
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
 
@@ -27,7 +28,6 @@ from utaca.settings.checks import build, digest, identity, load, validate
 from utaca.settings.command import check_config
 from utaca.settings.command import read as read_command
 from utaca.settings.compose import compose, groups
-from utaca.settings.document import PAGE, SCHEMA, json_text, page
 from utaca.settings.machine import free_memory, gpus, processor, prose_files, take_gpu, visible_gpus
 from utaca.settings.modules import closure
 
@@ -520,7 +520,7 @@ def test_digest_ignores_the_order_of_keys() -> None:
 
 
 def test_page_is_current(root: Path) -> None:
-    assert (root / PAGE).read_text(encoding="utf-8") == page(root), "run python -m utaca.settings.document"
+    assert (root / PAGE).read_text(encoding="utf-8") == page(root), "run python docs/config_page.py"
 
 
 # Runs
@@ -686,7 +686,7 @@ def test_shipped_runs_compose(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_json_schema_tells_saved_runs_from_mistakes(root: Path, tmp_path: Path) -> None:
     described = json.loads((root / SCHEMA).read_text(encoding="utf-8"))
-    assert (root / SCHEMA).read_text(encoding="utf-8") == json_text(root), "run python -m utaca.settings.document"
+    assert (root / SCHEMA).read_text(encoding="utf-8") == json_text(root), "run python docs/config_page.py"
     assert described["properties"]["seed"]["description"] == "seed of people, facts, padding and bootstrap"
     jsonschema.Draft202012Validator.check_schema(described)
     runs.write(compose({}, root), tmp_path / "run.yaml")

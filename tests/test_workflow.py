@@ -473,7 +473,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
         jobs = set(smoke(finished))
         assert {"train_detector utaca", "fit_baselines"} <= jobs
         assert not {"corpus", "draw_biographies train", "write_biographies", "pad test"} & jobs
-    for unused in ("settings/document.py", "preflight.py"):
+    for unused in ("__main__.py", "preflight.py"):
         with edited(source / unused):
             assert smoke(finished) == {}, unused
 

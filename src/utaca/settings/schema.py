@@ -2,7 +2,7 @@
 
 The classes are pydantic's: what an instance is made of is checked. :mod:`utaca.settings.models` says in sentences what
 is wrong with a config; ``config/README.md`` and ``config/schema.json`` are generated from the classes and their help
-texts (:mod:`utaca.settings.document`).
+texts (``docs/config_page.py``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Figures that the docs quote from runs: kept beside the docs as the run wrote them, and refilled from there.
 
-``python -m utaca.reporting.quote --save RUN`` copies what the pages quote of a run from ``results/{run}`` into
+``python docs/quote.py --save RUN`` copies what the pages quote of a run from ``results/{run}`` into
 ``docs/snapshots/{run}``, with the run's config and manifest, and refills the pages. Without ``--save`` it refills them
 from what was saved.
 
@@ -26,7 +26,7 @@ The first paragraph of a Markdown file behind its heading::
     <!-- quote {paragraph: quick/verdict.md} -->
     <!-- /quote -->
 
-Every column of the tables, as ``columns.yaml`` beside this module has them::
+Every column of the tables, as ``columns.yaml`` of :mod:`utaca.reporting` has them::
 
     <!-- quote {glossary: columns} -->
     <!-- /quote -->
@@ -180,7 +180,7 @@ def _cell(text: str, row: Mapping[str, Any], name: str) -> str:
 def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> None:
     """Entry point."""
     print_any_letter()
-    parser = argparse.ArgumentParser(prog="python -m utaca.reporting.quote", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python docs/quote.py", description=__doc__.partition("\n")[0])
     parser.add_argument("--save", metavar="RUN", help="first copy what the pages quote of a run from results/RUN")
     asked = parser.parse_args(arguments)
     root = root or Path.cwd()

@@ -1,6 +1,6 @@
 """The tables of the config's page, and its JSON Schema, made from the dataclasses.
 
-``python -m utaca.settings.document`` writes them anew.
+``python docs/config_page.py`` writes them anew.
 """
 
 from __future__ import annotations
@@ -125,6 +125,6 @@ def _allowed(hint: Any, about: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(prog="python -m utaca.settings.document", description=__doc__).parse_args()
+    argparse.ArgumentParser(prog="python docs/config_page.py", description=__doc__).parse_args()
     PAGE.write_text(page(Path()), encoding="utf-8")
     SCHEMA.write_text(json_text(Path()), encoding="utf-8")
