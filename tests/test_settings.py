@@ -563,8 +563,8 @@ def test_single_keys_tell_runs_apart(root: Path) -> None:
 def test_what_a_run_says_of_a_method_goes_on_top_of_what_its_reader_says(root: Path) -> None:
     settings = load(compose({"scale": "smoke", "methods": {"h2o": {"heavy": "0.25"}, "snapkv": {"kernel": "5"}}}, root))
     assert settings.settings_of("llmlingua2") == {"model": schema.CLASSIFIER}, "the reader's"
-    assert settings.settings_of("h2o") == {"chunk": 64, "heavy": "0.25"}
-    assert settings.settings_of("snapkv") == {"kernel": "5"}
+    assert settings.settings_of("h2o") == {"chunk": 64, "heavy": 0.25}
+    assert settings.settings_of("snapkv") == {"kernel": 5}
     assert settings.settings_of("adakv") == {}, "those of its class"
 
 
@@ -611,7 +611,7 @@ def test_entries_go_on_top_of_a_saved_run(root: Path, tmp_path: Path) -> None:
     one = saved_with(root, path, "decode={test: [infllm-K8, utaca-K8-sub2]}", scale="smoke")["decode"]
     assert one == {**start["decode"], "test": ["infllm-K8", "utaca-K8-sub2"]}
     changed = saved_with(root, path, "methods={h2o: {heavy: 0.1}}", scale="smoke", methods={"h2o": {"chunk": 9}})
-    assert changed["methods"] == {"h2o": {"chunk": 9, "heavy": "0.1"}}
+    assert changed["methods"] == {"h2o": {"chunk": 9, "heavy": 0.1}}
 
 
 def test_nothing_of_todays_options_gets_into_a_saved_run(root: Path, tmp_path: Path) -> None:

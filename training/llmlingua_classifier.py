@@ -25,7 +25,7 @@ from utaca.biographies.sentences import summary
 from utaca.records.progress import progress
 
 SPLIT = "reader"
-"""Its people are those of the tiny reader's training, never those of a suite."""
+"""Its people are those of the tiny reader's training, never those of a run."""
 
 LENGTH, BATCH, LEARNING_RATE, WARM_UP = 512, 8, 1e-3, 30
 STEPS = 400

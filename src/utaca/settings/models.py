@@ -46,6 +46,16 @@ def as_number(value: Any) -> Any:
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?", value):
+        return float(value) if "." in value else int(value)
+    return value
+
+
+Plain = Annotated[Any, pydantic.BeforeValidator(_plain)]
+"""Any value; numbers that came as texts are numbers."""
 Whole = Annotated[int, pydantic.BeforeValidator(as_number)]
 Number = Annotated[float, pydantic.BeforeValidator(as_number)]
 _NUMBERS = {int: Whole, float: Number, tuple[int, ...]: tuple[Whole, ...], tuple[float, ...]: tuple[Number, ...]}

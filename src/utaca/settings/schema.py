@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from utaca.settings.models import MISSING, Number, Whole, as_number, keys
+from utaca.settings.models import MISSING, Number, Plain, Whole, as_number, keys
 
 SITES = ("attention", "mlp", "residual")
 """Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
@@ -228,7 +228,7 @@ class Reader:
         "max_position_embeddings",
         minimum=0,
     )
-    methods: dict[str, dict[str, Any]] = setting({}, "settings of methods that are others for this reader")
+    methods: dict[str, dict[str, Plain]] = setting({}, "settings of methods that are others for this reader")
     bars: list[Bar] = setting([], "what its scores are held to, where a run asks these sets", transport=True)
 
 
@@ -599,7 +599,7 @@ class Config:
         {}, "variants of the uncertainty detector, by name; scale=paper brings all of the paper's"
     )
     detector: str = setting("utaca", "variant that the adaptive operating points use")
-    methods: dict[str, dict[str, Any]] = setting(
+    methods: dict[str, dict[str, Plain]] = setting(
         {},
         "settings of context-management methods, by name, that are others than their sources'; they go on top of "
         "`reader.methods`; docs/methods.md lists the methods, and their classes what may be set",
