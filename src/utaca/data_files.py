@@ -6,6 +6,7 @@ A file is read once a process, when it is first needed, and checked by a type: a
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -135,3 +136,9 @@ def sha256(path: Path) -> str:
         return ""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def shipped(path: str, root: Path) -> str:
+    """A path of what only the checkout ``root`` holds, and not the working directory, made absolute; others alone."""
+    held = path and not os.path.exists(path) and os.path.exists(root / path)
+    return str(root / path) if held else path

@@ -6,12 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from utaca.data_files import root
+import yaml
+
+from utaca.data_files import root, shipped
 from utaca.errors import UserError
 from utaca.readers.load import Reader, load
 from utaca.settings import schema
 from utaca.settings.checks import build_reader
-from utaca.settings.compose import compose, groups
 
 if TYPE_CHECKING:
     import torch
@@ -37,13 +38,20 @@ def load_reader(
     if not isinstance(memory, schema.Memory | None):
         raise UserError(f"memory must be a utaca.Memory, as utaca.Memory(n_local=256), not {memory!r}")
     name = str(name_or_path)
-    if name in groups(root())["reader"]:
-        settings: dict[str, Any] = compose({"scale": "paper", "reader": name}, root())["reader"]
-    else:
-        settings = {"name": Path(name).name, "path": name, "prompt": "instruct"}
+    settings = _named(name) or {"name": Path(name).name, "path": name, "prompt": "instruct"}
     overrides = {
         "dtype": dtype if dtype is None else str(dtype).removeprefix("torch."),
         "device": device if device is None else str(device),
         "memory": memory if memory is None else asdict(memory),
     }
     return load(build_reader(settings | {key: value for key, value in overrides.items() if value is not None}))
+
+
+def _named(name: str) -> dict[str, Any]:
+    """The settings of the config's reader of that name; empty where it has none."""
+    folder = root() / "config" / "reader"
+    if name not in {path.stem for path in folder.glob("*.yaml")}:
+        return {}
+    settings = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+    settings.pop("defaults", None)
+    return settings | {key: shipped(settings[key], root()) for key in ("path", "adapter") if key in settings}

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from utaca.data_files import shipped
 from utaca.errors import UserError
 from utaca.settings import runs, schema
 from utaca.settings.checks import ROLES, load
@@ -80,19 +81,9 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         pure = None if alone else _options(root, names) | {"documents": named["documents"]}
         named["run"] = runs.name(named, _usual(root), pure)
         load(named)
-    return _shipped(named, root.absolute())
-
-
-_SHIPPED_PATHS = (("reader", "path"), ("reader", "adapter"), ("tasks", "path"))
-
-
-def _shipped(config: dict[str, Any], root: Path) -> dict[str, Any]:
-    """The config with paths of what only the checkout ``root`` holds, and not the working directory, made absolute."""
-    for group, key in _SHIPPED_PATHS:
-        path = config[group][key]
-        if path and not os.path.exists(path) and os.path.exists(root / path):
-            config[group][key] = str(root / path)
-    return config
+    for group, key in (("reader", "path"), ("reader", "adapter"), ("tasks", "path")):
+        named[group][key] = shipped(named[group][key], root.absolute())
+    return named
 
 
 @dataclass
