@@ -83,5 +83,6 @@ def run_files(plan: Any) -> set[str]:
     files |= {*plan.RESULTS, *plan.LINKS.values(), *plan.judged("validation", "test"), *plan.task_outputs("scores")}
     files |= {path for split in plan.SPLITS for path in plan.shards(plan.TRAJECTORIES, split)}
     files |= {path for paths in plan.DETECTORS.values() for path in paths}
+    files |= {path for split, kind in plan.POINTS if kind == "blocks" for path in plan.labelled(split)}
     files |= {path for split, kind in plan.POINTS for path in plan.generations("answers", split, kind)}
     return files | {path for name in plan.TABLES for paths in plan.made_from(name).values() for path in paths}

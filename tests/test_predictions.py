@@ -63,7 +63,7 @@ def test_what_is_there_is_left_alone(journal: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    with pytest.raises(UserError, match="holds no answers; run a suite"):
+    with pytest.raises(UserError, match="holds no answers; decode points on a set of tasks"):
         predictions.save(tmp_path, tmp_path / "run.parquet")
     monkeypatch.chdir(tmp_path)
     assert predictions.main(["restore", "nothing"]) == 1

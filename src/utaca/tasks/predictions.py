@@ -35,7 +35,7 @@ def save(journal: Path, path: Path) -> int:
     """Write a journal's answers into one file; how many they are. :class:`UserError` where there is none."""
     pieces = sorted(journal.glob("??/*.parquet"))
     if not pieces:
-        raise UserError(f"{journal} holds no answers; run a suite with split: tasks first")
+        raise UserError(f"{journal} holds no answers; decode points on a set of tasks first")
     found = []
     for piece in pieces:
         table = pq.read_table(piece)
