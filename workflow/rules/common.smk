@@ -467,7 +467,8 @@ def check_targets(targets):
                 f"{target} needs {when.needs}: snakemake --cores all {target} "
                 f"--config {when.option(SETTINGS.reader.name)}"
             )
-        run = target.split("/")[1] if target.startswith("results/") and "{" not in target else ""
+        folder, run = [*Path(target).parts, "", ""][:2]
+        run = run if folder == "results" and "{" not in target else ""
         if run not in ("", SETTINGS.run, "tables") and Path(f"results/{run}/run.yaml").is_file():
             raise UserError(
                 f"{target} belongs to run {run}, but the config is that of run {SETTINGS.run}; add "
