@@ -350,6 +350,8 @@ def test_every_shipped_run_is_told_of() -> None:
     assert not [path.name for path in (ROOT / "config" / "runs").glob("*.yaml") if f"`{path.name}`" not in text]
 
 
+MADE_BY_A_READER = "results/quick/tables/lengths.md"
+"""The table that docs/extending.md adds."""
 FILLED = {
     "run": "quick", "split": "test", "labeller": "reference", "judge": "reference", "variant": "utaca", "n": "0",
     "shard": "0", "reader": "tiny",
@@ -366,6 +368,8 @@ def test_paths_follow_the_plan(page: Path) -> None:
     for token in tokens(page):
         for child in token.children or []:
             if child.type == "code_inline" and re.fullmatch(r"results/[^\s*…]+", child.content):
+                if child.content == MADE_BY_A_READER:
+                    continue
                 path = child.content.rstrip("/").replace("NAME", "quick").format_map(FILLED)
                 assert path in there | folders, child.content
 

@@ -462,21 +462,20 @@ MADE_BY_THE_SCRIPT = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from utaca.plan import Plan
+from configs import planned
 from utaca.records import write
-from utaca.settings.compose import compose
 
 root, script = Path(sys.argv[1]), Path(sys.argv[2])
-config = compose({"scale": "smoke"}, root)
-plan = Plan(config, Path("src"))
+plan = planned(root, scale="smoke")
+plan.SOURCE = Path("src")
 assert plan.made_from("lengths") == {"test_answers": plan.generations("answers", "test", "blocks")}
 rows = [{"document": name, "point": "infllm-K1", "n_generated": n} for name, n in (("a", 10), ("b", 31))]
 write("answers.parquet", "answers", rows)
-outputs = plan.table(plan.tables["lengths"])
+outputs = [path for path in plan.RESULTS if Path(path).stem == "lengths"]
 inputs = {"test_answers": "answers.parquet"}
-job = SimpleNamespace(log=["log"], wildcards=("lengths",), input=inputs, config=config, output=outputs)
+job = SimpleNamespace(log=["log"], wildcards=("lengths",), input=inputs, config=plan.config, output=outputs)
 exec(compile(script.read_text(), script, "exec"), {"snakemake": job, "__name__": "script"})
-print(plan.code(script, "lengths") != plan.code(script, "steps"), *outputs, sep="\\n")
+print(plan.table_code("lengths") != plan.table_code("steps"), *outputs, sep="\\n")
 """
 
 
@@ -488,7 +487,7 @@ def test_a_table_is_one_file(tmp_path: Path) -> None:
     file = tmp_path / "src" / "utaca" / "reporting" / "tables" / "lengths.py"
     file.write_text(examples("docs/extending.md", "A table")[0], encoding="utf-8")
     script = ROOT / "workflow" / "scripts" / "table.py"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'src'}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", MADE_BY_THE_SCRIPT, ROOT, script], cwd=tmp_path, env=environment,
         capture_output=True, text=True,
