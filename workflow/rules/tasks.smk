@@ -96,6 +96,7 @@ rule task_trajectories:
         reader=lambda wildcards: task_reader(wildcards.task),
         budgets=lambda wildcards: SETTINGS.tasks.sets[wildcards.task].budgets,
         recorded=IDENTITY["trajectories"],
+        together=SETTINGS.generation.together,
         journal=f"{OUT}/journal/tasks/trajectories",
     script:
         "../scripts/task_trajectories.py"

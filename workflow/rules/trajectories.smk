@@ -20,6 +20,7 @@ rule decode_trajectories:
         code=CODE["decode_trajectories"],
         reader=READER,
         shards=lambda wildcards: size(wildcards.split).shards,
+        together=SETTINGS.generation.together,
         journal=f"{OUT}/journal/trajectories",
         budgets=lambda wildcards: size(wildcards.split).budgets,
         evidence=lambda wildcards: size(wildcards.split).evidence,

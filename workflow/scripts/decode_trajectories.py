@@ -32,9 +32,9 @@ with stage_log(snakemake.log[0]):
     recorded = build(schema.Trajectories, params.recorded, "trajectories")
     asked = [ask(reader, own) for document in documents for own in variants(document, params.evidence)]
     # What asks the same documents later need not read them again.
-    later = snakemake.config["generation"]["together"] and snakemake.config["decode"].get(snakemake.wildcards.split)
+    later = params.together and snakemake.config["decode"].get(snakemake.wildcards.split)
     kept = Kept(Path(params.journal).with_name("memories") / folder.name) if later else None
-    table = trajectories(reader, asked, params.budgets, recorded, journal, kept)
+    table = trajectories(reader, asked, params.budgets, recorded, journal, kept, together=params.together)
     write(
         snakemake.output[0],
         "trajectories",

@@ -31,7 +31,7 @@ with stage_log(snakemake.log[0]):
     folder = Path(params.journal) / snakemake.wildcards.task
     journal = Journal(folder, fingerprint(common, snakemake.input.reader))
     recorded = build(schema.Trajectories, params.recorded, "trajectories")
-    table = trajectories(reader, asked, params.budgets, recorded, journal)
+    table = trajectories(reader, asked, params.budgets, recorded, journal, together=params.together)
     write(
         snakemake.output[0],
         "trajectories",

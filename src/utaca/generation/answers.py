@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -130,7 +131,7 @@ def answer_together(wanted: Sequence[tuple[Answers, Asked, Method, Detector | No
     Raises :class:`UserError` where memory does not suffice for the answers side by side.
     """
     decodings, read = [], []
-    try:
+    with side_by_side_room(len(wanted)):
         for answers, asked, method, detector in wanted:
             method.check(answers.reader)
             own = {**method.options(detector), **options, "prefix": asked.prefix, "max_new_tokens": asked.longest}
@@ -139,18 +140,25 @@ def answer_together(wanted: Sequence[tuple[Answers, Asked, Method, Detector | No
             decodings.append(Decoding(method.bind(reading), asked.question, **own))
             read.append(seconds)
         generations = generate_together(decodings)
-    except (MemoryError, RuntimeError, NoRoomError) as error:
-        if not _out_of_memory(error):
-            raise
-        raise UserError(
-            f"{len(wanted)} answers do not fit into memory side by side; set generation.together=false"
-        ) from error
     found = []
     for decoding, seconds, generation in zip(decodings, read, generations, strict=True):
         generation.seconds = float("nan")
         _name_loops(generation)
         found.append(Answer(generation, len(decoding.reading), decoding.reading.dropped, seconds, None))
     return found
+
+
+@contextmanager
+def side_by_side_room(number: int) -> Iterator[None]:
+    """Raise :class:`UserError` where memory does not suffice for so many answers side by side."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, NoRoomError) as error:
+        if not _out_of_memory(error):
+            raise
+        raise UserError(
+            f"{number} answers do not fit into memory side by side; set generation.together=false"
+        ) from error
 
 
 def _name_loops(generation: Generation) -> None:

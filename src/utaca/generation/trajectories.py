@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from utaca.decoding.loop import Decoding, generate_together
-from utaca.generation.answers import Asked
+from utaca.generation.answers import Asked, side_by_side_room
 from utaca.generation.points import on_host, side_by_side
 from utaca.memory import prefill
 from utaca.memory.kept import Kept
@@ -33,13 +33,15 @@ def trajectories(
     recorded: Trajectories,
     journal: Journal,
     kept: Kept | None = None,
+    *,
+    together: bool = True,
 ) -> pa.Table:
     """One answer a document and budget, a row a token (:func:`utaca.records.trajectory_schema`).
 
-    Budgets, and short documents, share their passes, which take little longer than those of a single row.
+    Budgets and, ``together``, short documents share their passes, which take little longer than those of a single row.
     Documents are ``kept`` for a later stage that asks about them, where there is one.
     """
-    rows = len(budgets) * (2 if recorded.expanded else 1)
+    rows = len(budgets) * (2 if recorded.expanded else 1) if together else 0
     bar = counter(total=len(asked), done=0, unit="document", description="trajectories")
     tables: list[pa.Table] = []
     for group in side_by_side([[one] for one in asked], rows):
@@ -58,12 +60,14 @@ def _decoded(
     reader: Reader, questions: Sequence[Asked], budgets: Sequence[int], recorded: Trajectories, kept: Kept | None
 ) -> list[pa.Table]:
     """The trajectories of each question, decoded in shared passes."""
-    decodings = []
-    for one in questions:
-        memory = kept.read(reader, one.text)[0] if kept else prefill(reader, one.text)
-        options = {"max_new_tokens": one.longest, "expanded": recorded.expanded, "measured": True, "prefix": one.prefix}
-        decodings += [Decoding(memory, one.question, budget, **options) for budget in budgets]
-    answers = iter(generate_together(decodings))
+    decodings, options = [], {"expanded": recorded.expanded, "measured": True}
+    with side_by_side_room(len(questions) * len(budgets)):
+        for one in questions:
+            memory = kept.read(reader, one.text)[0] if kept else prefill(reader, one.text)
+            about = options | {"max_new_tokens": one.longest, "prefix": one.prefix}
+            decodings += [Decoding(memory, one.question, budget, **about) for budget in budgets]
+        generations = generate_together(decodings)
+    answers = iter(generations)
     return [
         pa.concat_tables(_table(reader, one.document, budget, next(answers), recorded.sites) for budget in budgets)
         for one in questions

@@ -143,7 +143,7 @@ class _Against:
             first, second = (by_identity.get(_identity(of_name(label, self.config))) for label in one)
             if first is None or second is None:
                 label = one.label if first is None else one.over
-                raise UserError(f"the plan compares {label}, of which there are no answers; decode the suite again")
+                raise UserError(f"the plan compares {label}, of which there are no answers; decode them again")
             (value, drawn), (other, others_drawn) = (gain(point, self.curve, self.draws) for point in (first, second))
             over = name_in_words(second, self.config)
             rates = (100 * point.ratio(*ROLLBACKS) for point in (first, second))
