@@ -26,7 +26,7 @@ test: environment
 
 # The workflow on a Slurm cluster of this machine: root, Debian's slurm-wlm and munge, the extra `slurm`. Ten minutes.
 slurm: environment
-	UTACA_SLURM=1 OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_slurm.py
+	UTACA_SLURM=1 OMP_NUM_THREADS=1 $(BIN)/pytest tests/pipeline/test_slurm.py
 
 lint: environment
 	$(BIN)/ruff check
@@ -53,7 +53,7 @@ ship-adapter:
 
 # kvpress, with which the tests compare the methods, wants an older transformers and so lives by itself.
 oracle: environment .venv-oracle/installed
-	$(BIN)/pytest tests/test_oracle.py
+	$(BIN)/pytest tests/engine/test_oracle.py
 
 .venv-oracle/installed: tests/oracle.txt
 	test -x .venv-oracle/bin/python || $(PYTHON) -m venv .venv-oracle

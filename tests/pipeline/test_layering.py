@@ -6,7 +6,7 @@ import ast
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "src" / "utaca"
+SOURCE = Path(__file__).parents[2] / "src" / "utaca"
 
 
 def imported(path: Path) -> set[str]:

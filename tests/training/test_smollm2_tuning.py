@@ -38,8 +38,8 @@ from utaca.errors import UserError
 from utaca.readers.attention import Rotary
 from utaca.readers.prompts import Prompts, question
 
-WORDINGS = Path(__file__).parents[1] / "data" / "readers" / "smollm2-tuned"
-TINY = Path(__file__).parents[1] / "data" / "readers" / "tiny"
+WORDINGS = Path(__file__).parents[2] / "data" / "readers" / "smollm2-tuned"
+TINY = Path(__file__).parents[2] / "data" / "readers" / "tiny"
 PROSE = ["The river rises in the hills and falls into the lake after forty miles of meadow and marsh."] * 3
 SQUAD = [
     {
@@ -309,7 +309,7 @@ def test_the_shipped_adapter_is_small_and_says_what_it_was_trained_on() -> None:
 @pytest.fixture
 def shared() -> Path:
     """A folder with SQuAD's and XQuAD's files in `qa`."""
-    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[3] / "shared" / "data"))
     if not (folder / "qa" / "xquad_en.json").is_file():
         pytest.skip("needs SQuAD's and XQuAD's files; UTACA_DATA names the folder that has them in qa")
     return folder

@@ -71,13 +71,13 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_shipped_predictions_are_readable() -> None:
-    for path in (Path(__file__).parents[1] / predictions.FOLDER).glob("*.parquet"):
+    for path in (Path(__file__).parents[2] / predictions.FOLDER).glob("*.parquet"):
         schema = pq.read_schema(path)
         assert {field.name for field in schema.field("answer").type} == {*SCHEMAS["answers"].names} - {"question"}
 
 
 def test_shipped_detectors_are_of_one_reader() -> None:
-    folder = Path(__file__).parents[1] / "data" / "detectors" / "smollm2-tuned"
+    folder = Path(__file__).parents[2] / "data" / "detectors" / "smollm2-tuned"
     paths = sorted(folder.glob("*.safetensors"))
     detectors = [load(path) for path in paths]
     assert {detector.reader.identity for detector in detectors} == {"3862b4327815f367"}

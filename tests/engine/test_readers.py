@@ -43,7 +43,7 @@ from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.settings import schema
 from utaca.settings.machine import natural_dtype
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEMPLATES = {
     path.stem: json.loads(path.read_text(encoding="utf-8"))
     for path in sorted((ROOT / "tests" / "data" / "templates").glob("*.json"))

@@ -789,7 +789,7 @@ def test_every_pass_is_described(memory) -> None:
             assert one.signals == {"margin": one.margin}
 
 
-TINY = AutoTokenizer.from_pretrained(Path(__file__).parents[1] / "data" / "readers" / "tiny")
+TINY = AutoTokenizer.from_pretrained(Path(__file__).parents[2] / "data" / "readers" / "tiny")
 
 
 @settings(max_examples=200, deadline=None)

@@ -38,13 +38,13 @@ Squad = Mapping[str, Sequence[tuple[str, Sequence[tuple[str, Sequence[str]]]]]]
 
 @pytest.fixture(scope="module")
 def prompts() -> Prompts:
-    return Prompts(load_tokenizer(str(Path(__file__).parents[1] / "data" / "readers" / "tiny"), ""))
+    return Prompts(load_tokenizer(str(Path(__file__).parents[2] / "data" / "readers" / "tiny"), ""))
 
 
 @pytest.fixture(scope="module")
 def shared() -> Path:
     """A folder with files of SQuAD's, XQuAD's and HotpotQA's questions."""
-    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[2] / "shared" / "data")) / "qa"
+    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[3] / "shared" / "data")) / "qa"
     if not all((folder / name).is_file() for name in ("xquad_en.json", "hotpotqa_dev_distractor_50.jsonl")):
         pytest.skip("needs files of SQuAD and HotpotQA; UTACA_DATA names the folder that has them in qa")
     return folder

@@ -25,7 +25,7 @@ from utaca.settings import schema
 from utaca.settings.checks import load as load_config
 from utaca.settings.compose import compose
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
 Break = Callable[[Path], object]

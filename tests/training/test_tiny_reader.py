@@ -22,7 +22,7 @@ from utaca.readers.load import load
 from utaca.settings import schema
 from utaca.settings.schema import Memory
 
-TINY = Path(__file__).parents[1] / "data" / "readers" / "tiny"
+TINY = Path(__file__).parents[2] / "data" / "readers" / "tiny"
 PROSE = [
     f"The {noun} of the valley was described by travellers as {kind} and rather {mood}. Few of them stayed for long."
     for noun in ("river", "mill", "bridge", "chapel")

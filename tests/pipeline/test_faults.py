@@ -583,7 +583,7 @@ def test_kill_nine_and_again(place: str) -> None:
         return Reply(completion("prose") if wrong else GOOD.body, seconds=0.02)
 
     with serving(script) as s:
-        command = [sys.executable, "-c", _CLIENT, s.url, place, str(Path(__file__).parent)]
+        command = [sys.executable, "-c", _CLIENT, s.url, place, str(Path(__file__).parents[1])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         client = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
         while client.poll() is None and len(s.bodies) < 30:

@@ -31,7 +31,7 @@ from utaca.reporting.words import corpus_in_words
 from utaca.settings import schema
 from utaca.settings.compose import compose
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ROWS = articles(("Jazz", "Law", "Nile", "DNA"), 0, paragraphs=12)
 SPLITS = ("train", "validation", "test")
 OF_SPLIT = {split: list(biographies(split, 24, 3, write, "reference")) for split in SPLITS}

@@ -261,7 +261,7 @@ def test_fewer_queries_are_spread_over_the_meetings(ask: Callable[..., list[Exam
 
 
 def test_the_real_meetings(prompts: Prompts) -> None:
-    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[3] / "shared" / "data"))
     path = folder / "meetings" / "qmsum_test.jsonl"
     if not path.is_file():
         pytest.skip("needs QMSum's test file; UTACA_DATA names the folder that has it as meetings/qmsum_test.jsonl")

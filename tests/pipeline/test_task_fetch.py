@@ -298,7 +298,7 @@ def test_sources_are_fixed() -> None:
 
 
 def test_the_real_meetings_are_official(tmp_path: Path) -> None:
-    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[3] / "shared" / "data"))
     path = folder / "meetings" / "qmsum_test.jsonl"
     if not path.is_file():
         pytest.skip("needs QMSum's test file; UTACA_DATA names the folder that has it as meetings/qmsum_test.jsonl")
