@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from small import make_reader, some_tokens
 
 from utaca.decoding.loop import Decoding, generate
-from utaca.decoding.policies import Set, Sub, parse
+from utaca.decoding.policies import Sub
 from utaca.detection.detector import BLOCKS, SIGNAL_WIDTH, WIDTH, Detector, load
 from utaca.detection.training.data import Sequences, columns, joined
 from utaca.detection.training.data import sequences as shown
@@ -109,7 +109,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table, **changes) -> Sequences:
 
 
 def alone(settings: schema.Detector, splits, *, steps: int, seed: int):
-    return train(settings, *splits, steps=steps, seeds=[seed], update=parse(settings.target.policy).update)[0]
+    return train(settings, *splits, steps=steps, seeds=[seed])[0]
 
 
 @pytest.fixture(scope="module")
@@ -750,11 +750,6 @@ def test_half_of_every_batch_is_of_each_set(splits, monkeypatch):
     assert not torch.equal(batches[:, 0], batches[:, 1])
 
 
-def test_a_threshold_for_a_budget_needs_the_policy(splits):
-    with pytest.raises(UserError, match=r"give sub\.16 as update"):
-        train(replace(SMALL, decision="budget"), *splits, steps=1, seeds=[0])
-
-
 # Files and verdicts
 
 
@@ -818,7 +813,7 @@ def test_foreign_files_are_refused(tmp_path):
     [
         {},
         {"kind": "evidential", "classes": 2, "decision": "youden"},
-        {"decision": "budget", "target": schema.Target(budget=4.0, k_max=8, policy="sub.2")},
+        {"decision": "budget"},
     ],
 )
 def test_detections_follow_the_online_decisions(splits, changes):
@@ -908,9 +903,9 @@ def test_threshold_of_a_million_tokens():
 def simulated(flags: list[list[bool]], k_max: int, policy) -> float:
     """Mean budget by algorithm 1, token by token."""
     used = []
-    for own in flags:
+    for answer in flags:
         k = k_max
-        for flag in own:
+        for flag in answer:
             if flag and k < k_max:
                 k = k_max
                 used.append(k)
@@ -922,31 +917,33 @@ def simulated(flags: list[list[bool]], k_max: int, policy) -> float:
 
 @given(
     st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), min_size=1, max_size=5),
-    st.sampled_from([Sub(1), Sub(3), Set(2)]),
+    st.integers(1, 3),
     st.floats(2.0, 9.0),
 )
 @settings(max_examples=60, deadline=None)
-def test_threshold_for_a_mean_budget(answers, policy, aim):
-    score = np.array([s for own in answers for s in own], float)
+def test_threshold_for_a_mean_budget(answers, step, aim):
+    score = np.array([s for answer in answers for s in answer], float)
     position = np.full((len(answers), max(map(len, answers))), len(score))
     start = 0
-    for row, own in zip(position, answers, strict=True):
-        row[: len(own)] = np.arange(start, start := start + len(own))
+    for row, answer in zip(position, answers, strict=True):
+        row[: len(answer)] = np.arange(start, start := start + len(answer))
 
     def budget(tau):
-        expected = simulated([[s > tau for s in own] for own in answers], 8, policy)
-        assert mean_budget(score > tau, position, 8, policy.update) == pytest.approx(expected)
+        expected = simulated([[s > tau for s in answer] for answer in answers], 8, Sub(step))
+        assert mean_budget(score > tau, position) == pytest.approx(expected)
         return expected
 
-    target = schema.Target(budget=aim, k_max=8, policy="sub.1")
-    if budget(np.inf) > aim:
-        with pytest.raises(UserError, match="out of reach"):
-            for_budget(score, position, target, policy.update)
-        return
-    tau = for_budget(score, position, target, policy.update)
-    assert budget(tau) <= aim
-    wider = [(a + b) / 2 for a, b in itertools.pairwise(sorted(set(score))) if (a + b) / 2 < tau]
-    assert all(budget(other) > aim for other in wider)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("MEAN_BUDGET", aim), ("K_MAX", 8), ("STEP", step)):
+            patch.setattr(f"utaca.detection.training.verdicts.{name}", value)
+        if budget(np.inf) > aim:
+            with pytest.raises(UserError, match="out of reach"):
+                for_budget(score, position)
+            return
+        tau = for_budget(score, position)
+        assert budget(tau) <= aim
+        wider = [(a + b) / 2 for a, b in itertools.pairwise(sorted(set(score))) if (a + b) / 2 < tau]
+        assert all(budget(other) > aim for other in wider)
 
 
 # Metrics

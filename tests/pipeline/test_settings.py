@@ -251,7 +251,6 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
             {"detectors": {"mine": {"taken": "results/a/detectors/b", "start": "utaca"}}},
             "detectors.mine.start is 'utaca' but says how it is trained, and detectors.mine.taken that it is not",
         ),
-        ({"detectors": {"mine": {"target": {"policy": "add.1"}}}}, "detectors.mine.target.policy"),
         ({"trajectories": {"expanded": "1"}}, "trajectories.expanded is 1 but must be above the budgets, which go"),
         ({"trajectories": {"sites": ["mpl"]}}, "trajectories.sites names 'mpl'"),
         ({"detectors": {"mine": {"chain": "6", "lstm": "false"}}}, "detectors.mine.chain is 6 but without an LSTM"),
@@ -271,7 +270,6 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
             "tasks.sets.qa.budgets is empty; give it compact budgets",
         ),
         ({"detectors": {"mine": {"mixed": "true"}}}, "detectors.mine.mixed is true but detectors.mine.sets is empty"),
-        ({"detectors": {"mine": {"target": {"policy": "sub.1.prop"}}}}, "counts expansions to K_max; remove .prop"),
         ({"reader": {"memory": {"n_representatives": "17"}}}, "reader.memory.n_representatives"),
         (
             {"reader": {"memory": {"representatives": "tokens", "storage": "host"}}},

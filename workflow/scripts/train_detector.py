@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from utaca.decoding.policies import parse
 from utaca.detection.detector import load as load_detector
 from utaca.detection.training.data import Sequences, about, columns, joined, sequences
 from utaca.detection.training.training import train
@@ -60,7 +59,6 @@ with stage_log(snakemake.log[0]):
         seeds=range(len(output.models)),
         initial=[load_detector(path) for path in paths("start")] or None,
         reader=reader_of([*paths("train"), *paths("validation"), *paths("tasks")]),
-        update=parse(settings.target.policy).update,
         description=snakemake.rule,
     )
     for (detector, curve), model_path, curve_path in zip(trained, output.models, output.curves, strict=True):

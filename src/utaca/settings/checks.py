@@ -279,12 +279,6 @@ def _detector_faults(detector: schema.Detector, path: str) -> Iterator[str]:
         yield f"{path}.chain is {detector.chain} but without an LSTM answers have no length; set it to 1."
     if detector.mixed and not detector.sets:
         yield f"{path}.mixed is true but {path}.sets is empty; name the sets of tasks that it learns from beside."
-    yield from _policy_faults(
-        detector.target.policy,
-        detector.target.k_max,
-        f"{path}.target.policy",
-        "a threshold for a mean budget counts expansions to K_max",
-    )
 
 
 def _trajectories_faults(config: schema.Config) -> Iterator[str]:

@@ -320,15 +320,6 @@ class Trajectories:
 
 
 @keys
-class Target:
-    """The mean budget that a decision threshold is chosen for."""
-
-    budget: Number = setting(16.0, "mean budget of accepted tokens on the validation traces, blocks", minimum=1.0)
-    k_max: Whole = setting(64, "budget of an expansion, blocks", minimum=1)
-    policy: str = setting("sub.16", "update policy: set.N or sub.N")
-
-
-@keys
 class Detector:
     """A variant of the uncertainty detector and its training (paper, appendix B)."""
 
@@ -359,9 +350,9 @@ class Detector:
     decision: Literal["argmax", "youden", "budget"] = setting(
         "argmax",
         "when it distrusts a token: argmax, a failure is likelier than correct (the paper's); or the failures' odds "
-        "pass a threshold chosen on validation: youden, for the best balanced accuracy; budget, for target",
+        "pass a threshold chosen on validation: youden, for the best balanced accuracy; budget, for a mean budget of "
+        "16 blocks under K_max 64 and sub.16",
     )
-    target: Target = setting(Target(), "mean budget aimed at (decision=budget)")
     start: Text = setting("", "variant whose weights of the same seed it starts from; empty: random weights")
     taken: Text = setting(
         "",

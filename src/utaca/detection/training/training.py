@@ -16,7 +16,7 @@ from utaca.detection.training.layers import Noise
 from utaca.detection.training.losses import cross_entropy, evidential
 from utaca.detection.training.metrics import detection_metrics
 from utaca.detection.training.network import Network
-from utaca.detection.training.verdicts import Update, for_budget, token_logits, vacuity, youden
+from utaca.detection.training.verdicts import for_budget, token_logits, vacuity, youden
 from utaca.errors import UserError
 from utaca.records import Origin, progress
 from utaca.records.schemas import CORRECT
@@ -37,7 +37,6 @@ def train(
     *,
     steps: int,
     seeds: Sequence[int],
-    update: Update | None = None,
     reader: Origin | None = None,
     initial: Sequence[Detector] | None = None,
     beside: Sequences | None = None,
@@ -57,7 +56,6 @@ def train(
     trajectories, of other documents than ``train``: trajectories of a batch are then drawn from the two in turn, so
     that half are of each whatever their numbers, to within one where the batch's size is odd.
 
-    ``update`` is the policy that ``settings.target`` names, needed where the decision is made for a mean budget.
     ``reader`` is the one that decoded the trajectories; detectors refuse others (:meth:`Detector.check`).
 
     Returns for each seed the detector and its curve, one row a validation: ``step``, ``loss`` (mean over the steps
@@ -69,10 +67,6 @@ def train(
     document, where ``initial`` are detectors of another reader or with settings that shape the network otherwise, or
     where the loss is not finite.
     """
-    if settings.decision == "budget" and update is None:
-        raise UserError(
-            f"a threshold for a mean budget needs its update policy; give {settings.target.policy} as update"
-        )
     sizes = [len(own) for own in (train, beside) if own is not None]
     train = train if beside is None else joined(train, beside)
     _check(train, validation)
@@ -116,7 +110,7 @@ def train(
                 curve.append(row)
             losses = []
     return [
-        (_finished(kept, seed, steps, train, validation, update, warm=initial is not None), curve)
+        (_finished(kept, seed, steps, train, validation, warm=initial is not None), curve)
         for kept, seed, curve in zip(best, seeds, curves, strict=True)
     ]
 
@@ -159,9 +153,7 @@ def _start(detector: Detector, start: Detector) -> None:
     detector.load_state_dict(start.state_dict())
 
 
-def _finished(
-    kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences, update: Update | None, *, warm: bool
-) -> Detector:
+def _finished(kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences, *, warm: bool) -> Detector:
     """The kept detector with its thresholds and facts."""
     detector = kept.detector
     assert detector is not None, "an F1 is at least 0"
@@ -171,8 +163,7 @@ def _finished(
     if detector.settings.kind == "evidential":
         detector.thresholds["mass"] = youden(vacuity(logits).numpy(), label)
     if detector.settings.decision == "budget":
-        score, target = distrust(p, "budget").numpy(), detector.settings.target
-        detector.thresholds["budget"] = for_budget(score, validation.position.numpy(), target, update)
+        detector.thresholds["budget"] = for_budget(distrust(p, "budget").numpy(), validation.position.numpy())
     detector.facts = {
         "seed": seed,
         "steps": steps,

@@ -23,10 +23,9 @@ from utaca.detection.training.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import SCHEMAS, atomic_path
 from utaca.records.schemas import CORRECT
-from utaca.settings import schema
 
-Update = Callable[[int, int], int]
-"""An update policy: the budget that a token was accepted under, and K_max, give the budget of the next token."""
+MEAN_BUDGET, K_MAX, STEP = 16, 64, 16
+"""What a threshold for a mean budget aims at, in blocks, under the paper's K_max and its policy Sub.16."""
 
 
 class Verdicts(NamedTuple):
@@ -189,43 +188,44 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     return float((ranked[best] + ranked[best + 1]) / 2)
 
 
-def for_budget(score: np.ndarray, position: np.ndarray, target: schema.Target, update: Update) -> float:
-    """The least threshold on ``score`` [n] under which the mean budget of the sequences is at most ``target.budget``.
+def for_budget(score: np.ndarray, position: np.ndarray) -> float:
+    """The least threshold on ``score`` [n] under which the mean budget of the sequences is at most MEAN_BUDGET.
 
-    ``position`` [N, T] are the tokens of each sequence in ``score``, n where padded; ``update`` is the policy that
-    ``target.policy`` names. It is infinite where the target is met only if no token is expanded. Raises
-    :class:`UserError` where it is not met even then.
+    ``position`` [N, T] are the tokens of each sequence in ``score``, n if padded. The threshold is infinite if the
+    mean budget is met only without any expansion.
+
+    Raises:
+        UserError: the mean budget is above MEAN_BUDGET even then.
     """
     ranked = np.unique(score.astype(np.float64))
     candidates = np.r_[(ranked[1:] + ranked[:-1]) / 2, np.inf]
     low, high = 0, len(candidates) - 1
-    if (least := mean_budget(score > candidates[high], position, target.k_max, update)) > target.budget:
+    if (least := mean_budget(score > candidates[high], position)) > MEAN_BUDGET:
         raise UserError(
-            f"a mean budget of {target.budget:g} blocks is out of reach: without any expansion it is {least:.3g} under "
-            f"{target.policy} from K_max {target.k_max}; raise the detector's target.budget"
+            f"a mean budget of {MEAN_BUDGET} blocks is out of reach: without any expansion it is {least:.3g} under "
+            f"sub.{STEP} from K_max {K_MAX}, as the validation answers are short; set another decision of the detector"
         )
-    # The mean budget falls as the threshold rises: under set.N and sub.N, fewer expansions widen no later budget.
+    # The mean budget falls as the threshold rises: under sub.N, fewer expansions widen no later budget.
     while low < high:
         middle = (low + high) // 2
-        if mean_budget(score > candidates[middle], position, target.k_max, update) <= target.budget:
+        if mean_budget(score > candidates[middle], position) <= MEAN_BUDGET:
             high = middle
         else:
             low = middle + 1
     return float(candidates[low])
 
 
-def mean_budget(distrusted: np.ndarray, position: np.ndarray, k_max: int, update: Update) -> float:
+def mean_budget(distrusted: np.ndarray, position: np.ndarray) -> float:
     """Mean budget of the accepted tokens, in blocks, if algorithm 1 took the decisions ``distrusted`` [n].
 
-    The tokens themselves stay those of the sequences. The first one of each is decoded under ``k_max``; shapes are
-    those of :func:`for_budget`.
+    The tokens themselves stay those of the sequences. The first one of each is decoded under K_MAX; shapes are those
+    of :func:`for_budget`.
     """
-    after = np.array([0] + [update(k, k_max, None) for k in range(1, k_max + 1)])
     padded = np.append(distrusted, False)
-    k, total = np.full(len(position), k_max), 0
+    k, total = np.full(len(position), K_MAX), 0
     for tokens in position.T:
-        expanded = padded[tokens] & (k < k_max)
-        used = np.where(expanded, k_max, k)
+        expanded = padded[tokens] & (k < K_MAX)
+        used = np.where(expanded, K_MAX, k)
         total += int(used[tokens < len(distrusted)].sum())
-        k = np.where(expanded, k_max, after[used])
+        k = np.where(expanded, K_MAX, np.maximum(1, used - STEP))
     return total / len(distrusted)
