@@ -156,7 +156,7 @@ def detector_files(variant):
     """Every seed of a variant; of one that is taken, the files that are where it is taken from."""
     detector = SETTINGS.detectors[variant]
     if detector.taken:
-        return there(*detector.taken_files(len(SEEDS)))
+        return detector.taken_files(len(SEEDS))
     return expand(SEED, variant=variant, n=SEEDS, file="model.safetensors")
 
 

@@ -32,7 +32,7 @@ def groups(root: Path) -> dict[str, list[str]]:
     ``runs`` is none: its files are config files themselves.
     """
     found = {}
-    folders = [path for path in (root / "config").iterdir() if path.is_dir() and path.name != "runs"]
+    folders = [path for path in (root / "config").iterdir() if path.is_dir() and path.name not in ("runs", "experiments")]
     for folder in sorted(folders):
         options = sorted(path.stem for path in folder.glob("*.yaml"))
         for name in ROLES if folder.name == "endpoint" else (folder.name,):
