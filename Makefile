@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: tables smoke snapshot test slurm lint format docs ship-reader ship-adapter environment oracle
+.PHONY: tables smoke snapshot test test-fast slurm lint format docs ship-reader ship-adapter environment oracle
 .DEFAULT_GOAL := tables
 
 tables: environment
@@ -23,6 +23,10 @@ snapshot: environment
 # A process a core, each with whole files and one thread.
 test: environment
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+
+# The engine alone: block memory, decoding, methods, detector, readers.
+test-fast: environment
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/engine -n auto --dist loadfile --no-loadscope-reorder
 
 # The workflow on a Slurm cluster of this machine: root, Debian's slurm-wlm and munge, the extra `slurm`. Ten minutes.
 slurm: environment

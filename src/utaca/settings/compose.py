@@ -26,13 +26,16 @@ BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
 """Groups that tell runs apart; the others add to a run."""
 
 
+_CONFIG_FILES = ("runs", "experiments")
+
+
 def groups(root: Path) -> dict[str, list[str]]:
     """Options of every config group, by the name under which the command line knows the group.
 
-    ``runs`` is none: its files are config files themselves.
+    ``runs`` and ``experiments`` are none: their files are config files themselves.
     """
     found = {}
-    folders = [path for path in (root / "config").iterdir() if path.is_dir() and path.name not in ("runs", "experiments")]
+    folders = [path for path in (root / "config").iterdir() if path.is_dir() and path.name not in _CONFIG_FILES]
     for folder in sorted(folders):
         options = sorted(path.stem for path in folder.glob("*.yaml"))
         for name in ROLES if folder.name == "endpoint" else (folder.name,):
