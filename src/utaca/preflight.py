@@ -34,7 +34,7 @@ STAGES = (
 _OF_RULES = {
     "write_biographies": "biographies", "corpus": "corpus", "pad": "documents", "decode_trajectories": "trajectories",
     "label": "labels", "label_traces": "labels", "label_tasks": "labels", "train_detector": "detectors",
-    "detect": "detections", "generate": "generations", "score": "scores", "score_replays": "scores",
+    "detect": "detections", "generate": "generations", "score": "scores",
 }  # fmt: skip
 """By the rules that make them; those of sets of tasks have a wildcard for it."""
 _DECODING = {"trajectories", "generations", "methods", "tasks"}

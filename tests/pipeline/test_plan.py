@@ -92,7 +92,6 @@ def test_a_detector_without_a_judge_needs_no_labels(root: Path) -> None:
         ({"points": "tiny_full"}, {"seeds", "sweep"}),
         ({"points": "methods_tiny"}, {"methods", "equal_budgets"}),
         ({"detectors": "paper"}, {"triggers", "triggers_validation"}),
-        ({"scale": {"replays": "2"}}, {"replay", "bound", "failures", "cases"}),
     ],
 )
 def test_options_bring_their_tables(root: Path, plan: Any, overrides: dict[str, Any], more: set[str]) -> None:

@@ -147,11 +147,6 @@ def test_a_point_of_a_known_name_is_written_anew(root: Path) -> None:
     assert composed["points"]["utaca-K8-sub2"]["policy"] == "", "nothing of the point of that name is left"
 
 
-@pytest.mark.parametrize(("points", "label"), [("llama", "utaca-K64-sub16"), ("qwen", "utaca-K48-sub8")])
-def test_the_replayed_point_is_that_of_a_k_max_nearest_to_64(root: Path, points: str, label: str) -> None:
-    assert load(compose({"points": points, "scale": "paper"}, root)).replays_of == label
-
-
 def test_a_point_of_every_seed_is_decoded_under_each(root: Path) -> None:
     settings = load(compose({"points": "llama_full", "scale": {"detector_seeds": "3"}}, root))
     (name,) = settings.decode["seeds"]
@@ -308,10 +303,6 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
             {"points": {"own": {"method": "snapkv"}}, "decode": {"test": ["own"]}},
             "decode.test names own, of another method than block memory; decode it in methods or budgets",
         ),
-        (
-            {"scale": {"replays": "3"}, "decode": {"test": ["infllm-K8"]}},
-            "scale.replays turns decisions of a detector, but decode.test has no point that one expands; set it to 0",
-        ),
         ({"detectors": {"never": {}}}, "detectors.never has the name of a trigger that is no detector"),
     ],
 )
@@ -428,10 +419,9 @@ def test_a_config_of_the_older_form_is_told_what_is_written_instead(root: Path) 
     seeds = "give points the number of their seeds, or all: seeds."
     assert told.pop("suites").endswith("list under decode those that are decoded, as in decode={test: [mine]}.")
     assert told.pop("points.mine.detector").startswith("say under trigger what expands the budget")
-    assert told.pop("replayed") == "decisions are replayed of the detector's point whose K_max is nearest to 64."
     assert told == {
         **dict.fromkeys(("points.mine.seed", "detector_seed", "generation.seeds"), seeds),
-        **dict.fromkeys(("generation.paired", "tasks.sets.mine.sha256"), "leave it out."),
+        **dict.fromkeys(("generation.paired", "replayed", "tasks.sets.mine.sha256"), "leave it out."),
         "detectors.mine.learning_rate": "it is a constant of utaca.detection.",
         "corpus.user_agent": "it is a constant of utaca.biographies.corpora.wikipedia.",
     }
@@ -529,7 +519,7 @@ def test_page_is_current(root: Path) -> None:
     [
         ({}, "quick"),
         ({"scale": "smoke"}, "smoke"),
-        ({"scale": {"use": "smoke", "bootstrap": "500", "replays": "0"}}, "smoke"),
+        ({"scale": {"use": "smoke", "bootstrap": "500"}}, "smoke"),
         ({"judge": "gpt_oss_120b", "points": "methods", "generation": {"together": "true"}}, "quick"),
         ({"methods": {"h2o": {"heavy": "0.25"}}, "reader": {"memory": {"storage": "host"}}}, "quick"),
         ({"scale": "paper", "reader": "llama31_8b", "corpus": "wikipedia"}, "paper-llama31_8b-wikipedia"),
@@ -633,7 +623,7 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
     start = compose({"scale": "smoke"}, root)
     runs.check(start, folder)
     runs.write(start, folder / "run.yaml")
-    added = {"scale": {"use": "smoke", "bootstrap": "900", "replays": "0"}, "judge": "gpt_oss_120b", "points": "qwen"}
+    added = {"scale": {"use": "smoke", "bootstrap": "900"}, "judge": "gpt_oss_120b", "points": "qwen"}
     runs.check(compose(added, root), folder)
     named = {"run": "smoke", "scale": {"use": "smoke", "detector_steps": "61"}, "seed": "3"}
     with pytest.raises(UserError) as caught:
@@ -653,7 +643,8 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
 def test_a_run_that_was_saved_with_keys_that_are_gone_goes_on(root: Path, tmp_path: Path) -> None:
     start = compose({"scale": "smoke"}, root)
     before = {**start["reader"], "training": {"seed": 0, "layers": 6}, "graphs": False}
-    runs.write({**start, "reader": before, "card": {"questions": 60}}, tmp_path / "run.yaml")
+    sizes = {**start["scale"], "replays": 1}
+    runs.write({**start, "reader": before, "scale": sizes, "card": {"questions": 60}}, tmp_path / "run.yaml")
     runs.check(start, tmp_path)
     assert compose(yaml.safe_load((tmp_path / "run.yaml").read_text()), root) == start
     with pytest.raises(UserError, match="unknown config key card"):
@@ -664,7 +655,7 @@ def test_a_base_is_all_that_trajectories_depend_on(config: dict[str, Any]) -> No
     base = runs.base(config)
     parts = {"seed", "scale", "reader", "corpus", "documents", "writer", "labeller", "trajectories", "generation"}
     assert set(base) == parts
-    assert not {"bootstrap", "replays"} & set(base["scale"])
+    assert "bootstrap" not in base["scale"]
     assert "detector_steps" in base["scale"]
     assert not {"base_url", "concurrency"} & set(base["writer"])
 

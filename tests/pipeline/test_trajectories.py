@@ -20,7 +20,6 @@ from utaca.generation import points as points_module
 from utaca.generation import trajectories as trajectories_module
 from utaca.generation.answers import Asked, ask
 from utaca.generation.points import Decoded, Trigger, decode_points
-from utaca.generation.replays import Replays
 from utaca.generation.trajectories import trajectories
 from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module
@@ -287,19 +286,6 @@ def test_what_full_attention_cannot_do_with_a_document_is_a_row(reader, tmp_path
     first, second = found.answers["full"]["finish"].to_pylist()
     assert first in ("eos", "length")
     assert "positions" in second
-
-
-def test_a_replayed_point_is_decoded_by_itself(reader, tmp_path, monkeypatch) -> None:
-    points = [point("infllm", 2), point("utaca", 6, "sub.2"), point("infllm", 6)]
-    triggers = {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)}
-    groups, shared = [], answers_module.generate_together
-    monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
-    replays = Replays("utaca-K6-sub2", 1, 0)
-    given, journal = asked(reader, documents(1)), Journal(tmp_path, "x")
-    found = decoded(reader, given, points, journal, triggers, together=True, replays=replays)
-    assert groups == [2]
-    assert all(seconds > 0 for seconds in found.answers["utaca-K6-sub2"]["decode_seconds"].to_pylist())
-    assert found.replays.num_rows > 0
 
 
 def test_questions_about_one_document_share_its_readings(reader, tmp_path, monkeypatch) -> None:

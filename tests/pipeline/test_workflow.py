@@ -28,8 +28,8 @@ PLAN = plan_of(ROOT)
 SPLITS = PLAN.SPLITS
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
-    *["verdict", "detection", "ablation", "validation", "test", "tradeoff", "retrieval", "replay", "bound", "failures"],
-    *["steps", "cases", "scorers", "disagreements", "human", "labels", "endpoints", "resources"],
+    *["verdict", "detection", "ablation", "validation", "test", "tradeoff", "retrieval"],
+    *["steps", "scorers", "disagreements", "human", "labels", "endpoints", "resources"],
 }
 FIGURES = {"curves", "differences"}
 
@@ -97,7 +97,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "generate test blocks": PLAN.size("test").shards,
         **{f"score {split} blocks": 1 for split in ("validation", "test")},
         **{f"{rule} {split}": 1 for split in ("validation", "test") for rule in ("label_traces", "view_traces")},
-        **{f"table {table}": 1 for table in TABLES - {"replay", "bound", "failures", "cases"}},
+        **{f"table {table}": 1 for table in TABLES},
         **{f"figure {figure}": 1 for figure in FIGURES},
         "review_labels": 1,
         "review_scores": 1,
@@ -109,11 +109,11 @@ def test_main_job_is_the_default(checkout: Path) -> None:
 
 
 def test_every_table_is_made_from_files_that_the_run_makes(checkout: Path) -> None:
-    options = ["points=llama_variants", "detectors=paper", "scale={replays: 2}"]
+    options = ["points=llama_variants", "detectors=paper"]
     jobs = planned(checkout, "--config", *options)
-    plan = plan_of(ROOT, points="llama_variants", detectors="paper", scale={"replays": "2"})
+    plan = plan_of(ROOT, points="llama_variants", detectors="paper")
     assert {f"{plan.ENTRIES[name].kind} {name}" for name in plan.TABLES} <= set(jobs)
-    assert {"table replay", "table seeds", "table sweep", "table triggers_validation"} <= set(jobs)
+    assert {"table seeds", "table sweep", "table triggers_validation"} <= set(jobs)
 
 
 def test_what_a_run_leaves_is_what_its_tables_are_made_from(checkout: Path) -> None:
@@ -399,10 +399,6 @@ JUDGED = {
     "validation",
     "tradeoff",
     "retrieval",
-    "replay",
-    "bound",
-    "failures",
-    "cases",
     "scorers",
     "disagreements",
     "human",
@@ -412,7 +408,7 @@ JUDGED = {
 def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
     jobs = set(smoke(finished, "judge=gpt_oss_120b"))
     assert jobs == {
-        *["run_config", "manifest", "score validation blocks", "score test blocks", "score_replays", "review_scores"],
+        *["run_config", "manifest", "score validation blocks", "score test blocks", "review_scores"],
         *["view_traces validation", "view_traces test", "report", "results/tables"],
         *(f"table {table}" for table in JUDGED | {"endpoints", "labels", "resources"}),
         *(f"figure {figure}" for figure in ("curves", "differences")),

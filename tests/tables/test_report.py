@@ -254,7 +254,7 @@ def test_resources_are_summed_by_stage(tmp_path, config, monkeypatch):
     measurement(root / "pad.tsv", 1.0, "NA", "NA")
     used = [{"item": str(number), "failure": None, "answers": []} for number in range(7)]
     write(tmp_path / "usage.parquet", "usage", used)
-    decoded = ("documents", "trajectories", "replays", "validation_answers", "validation_traces", "test_answers")
+    decoded = ("documents", "trajectories", "validation_answers", "validation_traces", "test_answers")
     files: dict[str, list[str]] = {key: [] for key in (*decoded, "test_traces", "writer_usage", "labeller_usage")}
     table = resources.resources(files | {"judge_usage": [str(tmp_path / "usage.parquet")]}, config)
     frame = table.set_index("stage")
@@ -306,10 +306,7 @@ def test_passes_that_were_not_accepted_are_counted(tmp_path):
             for step, (k, back) in enumerate(tokens):
                 row = dict.fromkeys(SCHEMAS["traces"].names) | {"document": "d0", "point": point, "step": step}
                 traces.append(row | {"k": k, "rolled_back": back})
-    replay = dict.fromkeys(SCHEMAS["replays"].names) | {"n_generated": 7, "rollbacks": 2}
-    for kind, rows in (("answers", answers), ("traces", traces), ("replays", [replay, replay])):
+    for kind, rows in (("answers", answers), ("traces", traces)):
         write(tmp_path / kind, kind, rows)
-    paths = [[tmp_path / kind] for kind in ("answers", "traces", "replays")]
-    agreement, witness, utaca, replays = 5 + 1 + 3, 5 + 1 + 2, 5 + 1, 2 * (7 + 2)
-    assert resources.answered(*paths) == (100, agreement + witness + utaca + replays)
-    assert resources.answered(*paths[:2]) == (100, agreement + witness + utaca)
+    agreement, witness, utaca = 5 + 1 + 3, 5 + 1 + 2, 5 + 1
+    assert resources.answered([tmp_path / "answers"], [tmp_path / "traces"]) == (100, agreement + witness + utaca)

@@ -59,7 +59,7 @@ def document(name: str, text: str, spans: list[tuple[int, int]] = (), person: st
 def step(name: str, point: str, number: int, text: str, k: int, blocks: list[list[int]], **columns: Any) -> dict:
     row = {
         "document": name, "point": point, "step": number, "token": 10 + number, "text": text, "k": k, "margin": 2.0,
-        "logprob": -0.5, "rolled_back": False, "intervened": False, "p_hallucinated": None, "p_correct": None,
+        "logprob": -0.5, "rolled_back": False, "p_hallucinated": None, "p_correct": None,
         "p_unknown": None, "attended": 20, "top_tokens": [10 + number, 7], "top_logits": [3.0, 1.0],
         "selected": blocks, "scores": [[0.0] * len(ids) for ids in blocks],
     } | columns  # fmt: skip

@@ -133,7 +133,7 @@ def usage(path):
 
 
 def generations(what, split, kind):
-    """Files of "answers", "traces" or "replays", a shard each; none where the split has no such points."""
+    """Files of "answers" or "traces", a shard each; none where the split has no such points."""
     pattern = f"{OUT}/generations/{{split}}/{{kind}}/{what}-{{shard}}.parquet"
     return shards(pattern, split, kind=kind) if (split, kind) in POINTS else []
 
@@ -334,15 +334,6 @@ def task_corpus(name):
     return [f"{OUT}/corpus.parquet"] if about.length and TASKS[about.task].padded else []
 
 
-# Replays
-
-
-def replays(split, kind):
-    """Point, number and seed of the decisions that are replayed; empty where none is."""
-    decided = (split, kind) == ("test", "blocks") and SETTINGS.scale.replays and SETTINGS.replays_of
-    return [SETTINGS.replays_of, SETTINGS.scale.replays, SETTINGS.seed] if decided else []
-
-
 # Tables and figures
 
 
@@ -403,7 +394,6 @@ def made_from(table):
     splits = [split for split in ("validation", "test") if (split, "blocks") in POINTS]
     traced = [path for split in splits for path in labelled(split)]
     uncorrected = [path for split in SPLITS for path in shards(UNCORRECTED, split)]
-    replayed = [f"{SCORES}/replays.parquet"] if replays("test", "blocks") else []
     curve = "sweep" if "sweep" in TABLES else "test"
     groups = {
         **{f"{x}_answers": generations("answers", x, "blocks") for x in splits},
@@ -415,8 +405,6 @@ def made_from(table):
         "method_answers": generations("answers", "test", "methods"),
         "method_scores": judged("test", kinds=["methods"]),
         "judged": judged("test"),
-        "replays": generations("replays", "test", "blocks"),
-        "replay_scores": replayed,
         "detections": [f"{OUT}/detections/test.parquet"],
         "detected_from": detected_from("test"),
         "validation_detections": [f"{OUT}/detections/validation.parquet"],
@@ -433,7 +421,7 @@ def made_from(table):
         "score_sheet": there(SHEETS["scores"]),
         "writer_usage": [usage(f"{OUT}/biographies/test.parquet")],
         "labeller_usage": list(map(usage, [*uncorrected, *traced])),
-        "judge_usage": list(map(usage, [*(judged(*splits)), *replayed])),
+        "judge_usage": list(map(usage, judged(*splits))),
     }
     return {name: groups.get(name, []) for name in ENTRIES[table].files}
 

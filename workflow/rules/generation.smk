@@ -11,7 +11,6 @@ rule generate:
     output:
         answers=f"{OUT}/generations/{{split}}/{{kind}}/answers-{{shard}}.parquet",
         traces=f"{OUT}/generations/{{split}}/{{kind}}/traces-{{shard}}.parquet",
-        replays=f"{OUT}/generations/{{split}}/{{kind}}/replays-{{shard}}.parquet",
     log:
         f"{LOGS}/generate/{{split}}-{{kind}}-{{shard}}.log",
     benchmark:
@@ -30,7 +29,6 @@ rule generate:
         methods=lambda wildcards: methods_of(POINTS[wildcards.split, wildcards.kind]),
         triggers=lambda wildcards: triggers(POINTS[wildcards.split, wildcards.kind]),
         taken=TAKEN,
-        replays=lambda wildcards: replays(wildcards.split, wildcards.kind),
         together=SETTINGS.generation.together,
         shards=lambda wildcards: size(wildcards.split).shards,
         journal=f"{OUT}/journal/generations",

@@ -90,29 +90,6 @@ rule score:
         "../scripts/score.py"
 
 
-rule score_replays:
-    input:
-        replays=generations("replays", "test", "blocks"),
-        answers=generations("answers", "test", "blocks"),
-        documents=f"{OUT}/documents/test.parquet",
-    output:
-        scores=f"{SCORES}/replays.parquet",
-        usage=usage(f"{SCORES}/replays.parquet"),
-    log:
-        f"{LOGS}/score_replays/{SETTINGS.judge.name}.log",
-    benchmark:
-        f"{MEASURED}/score_replays/{SETTINGS.judge.name}.tsv"
-    retries: retries("judge")
-    conda:
-        ENVIRONMENT
-    params:
-        code=CODE["score_replays"],
-        judge=IDENTITY["judge"],
-        point=SETTINGS.replays_of,
-    script:
-        "../scripts/score_replays.py"
-
-
 rule review_labels:
     input:
         labels=[shards(UNCORRECTED, split) for split in SPLITS],

@@ -1,4 +1,4 @@
-"""Answers of a shard of documents at the operating points of a split, and replays of their decisions."""
+"""Answers of a shard of documents at the operating points of a split."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +9,6 @@ import torch
 from utaca.detection.detector import load as load_detector
 from utaca.generation.answers import ask
 from utaca.generation.points import Trigger, decode_points
-from utaca.generation.replays import Replays
 from utaca.memory.kept import Kept
 from utaca.methods import method_of
 from utaca.readers.load import load as load_reader
@@ -40,7 +39,6 @@ with stage_log(snakemake.log[0]):
     # Operating points that are added or asked for again find the others in the journal.
     how = {"code": params.code, "reader": params.reader, "dtype": reader.settings.dtype, "together": params.together}
     journal = Journal(params.journal, fingerprint(digest(how), files.reader))
-    replays = Replays(*params.replays) if params.replays else None
     asked = [ask(reader, document) for document in documents]
     # Those that the trajectories' stage has read.
     kept = Kept(Path(params.journal).with_name("memories") / f"{wildcards.split}-{wildcards.shard}", room=0)
@@ -53,18 +51,16 @@ with stage_log(snakemake.log[0]):
         journal,
         suite=wildcards.split,
         together=params.together,
-        replays=replays,
         kept=kept,
     )
     if wildcards.kind == "blocks":
         kept.clear()
-    changing = ("points", "methods", "triggers", "taken", "replays")
+    changing = ("points", "methods", "triggers", "taken")
     settings = digest({key: value for key, value in params.items() if key not in changing})
     made_from = [files.documents, *files.detectors]
     tables = {
         "answers": pa.concat_tables(found.answers.values()),
         "traces": pa.concat_tables(found.traces.values()),
-        "replays": found.replays,
     }
     for kind, table in tables.items():
         write(output[kind], kind, table, config=settings, made_from=made_from)

@@ -1,4 +1,4 @@
-"""All operating points of a document, by any methods, and replays of the decisions of one."""
+"""All operating points of a document, by any methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from torch import Tensor
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation.answers import Answer, Answers, Asked, answer_together
-from utaca.generation.replays import Replays, replay_row
 from utaca.memory.kept import Kept
 from utaca.methods.bases.method import Method
 from utaca.readers.load import Reader
@@ -45,11 +44,10 @@ class Trigger:
 
 @dataclass
 class Decoded:
-    """Answers and traces (schemas of the same names) by label, and replays (schema "replays")."""
+    """Answers and traces (schemas of the same names) by label."""
 
     answers: dict[str, pa.Table] = field(default_factory=dict)
     traces: dict[str, pa.Table] = field(default_factory=dict)
-    replays: pa.Table = field(default_factory=SCHEMAS["replays"].empty_table)
 
 
 def decode_points(
@@ -62,16 +60,15 @@ def decode_points(
     *,
     suite: str,
     together: bool = False,
-    replays: Replays | None = None,
     kept: Kept | None = None,
 ) -> Decoded:
-    """Answers and traces of every point, and the decisions of one of them replayed the other way.
+    """Answers and traces of every point.
 
     ``methods`` holds the method of every point by label, ``triggers`` the detector of every point that has one,
     ``suite`` what the files call the split or the set of tasks. Methods that can share a reading of the document follow
     each other, and so do questions about one document that stand side by side. ``together`` decodes points in block
-    memory side by side (:func:`utaca.generation.answers.answer_together`), and journals them as one; a point that is
-    replayed is decoded by itself, as its replays are. Documents that an earlier stage has ``kept`` are not read again.
+    memory side by side (:func:`utaca.generation.answers.answer_together`), and journals them as one. Documents that an
+    earlier stage has ``kept`` are not read again.
 
     An answer that a machine's memory does not suffice for, or whose method lacks something (:meth:`Method.missing`) or
     cannot do with the reader or the document, is a row too, without tokens; its ``finish`` says so. Of block memory it
@@ -80,7 +77,6 @@ def decode_points(
     readings = list(dict.fromkeys(method.reading for method in methods.values()))
     order = sorted(points, key=lambda point: readings.index(methods[point.label].reading))
     found: dict[str, list[Answered]] = {point.label: [] for point in points}
-    replayed = [SCHEMAS["replays"].empty_table()]
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
     bar = counter(total=len(documents), done=0, unit="document", description=f"answers, {suite}")
     for group in side_by_side(documents, len(points) if together else 0):
@@ -91,7 +87,7 @@ def decode_points(
         ]
         shared: dict[Hashable, list[tuple[Operating, Method, Trigger | None]]] = {}
         for point in order if together else ():
-            if point.together and not (replays and point.label == replays.label):
+            if point.together:
                 method = methods[point.label]
                 shared.setdefault(method.reading, []).append((point, method, triggers.get(point.label)))
         for of_reading in shared.values():
@@ -105,18 +101,11 @@ def decode_points(
                 for one in document:
                     answer = one.answer(point, methods[point.label], triggers.get(point.label))
                     found[point.label].append(answer)
-            if replays is not None:
-                point = next(point for point in points if point.label == replays.label)
-                for one, answered in zip(document, found[point.label][-len(document) :], strict=True):
-                    trace, trigger = answered.trace.to_pylist(), triggers[replays.label]
-                    for step, of in replays.drawn(trace, point, one.asked.document):
-                        replayed.append(one.replay(point, methods[replays.label], trigger, trace, step, of))
         bar.update(len(group))
     bar.close()
     return Decoded(
         {key: pa.concat_tables(one.answer for one in own) for key, own in found.items()},
         {key: pa.concat_tables(one.trace for one in own) for key, own in found.items()},
-        pa.concat_tables(replayed),
     )
 
 
@@ -164,34 +153,16 @@ class _Question:
         pair = (
             self.packed(_not_run(lacking), point)
             if lacking
-            else self._table("answer", method, trigger, lambda: self._decode(point, method, trigger))
+            else self.journal.table(
+                f"answer/{_identity(method, trigger)}/{self.what}", lambda: self._decode(point, method, trigger)
+            )
         )
         return unpacked(pair, about)
 
-    def replay(
-        self, point: Operating, method: Method, trigger: Trigger, trace: Sequence[Mapping[str, Any]], step: int, of: int
-    ) -> pa.Table:
-        """The answer with one decision of the trace turned, a row of schema "replays"."""
-
-        def make() -> pa.Table:
-            turned = self._generate(method, trigger, {step: not trace[step]["rolled_back"]}).generation
-            return pa.Table.from_pylist([replay_row(trace, step, turned)], SCHEMAS["replays"])
-
-        table = self._table(f"replay of {step}", method, trigger, make)
-        return with_columns(table, document=self.asked.document, point=point.label, of=of)
-
-    def _table(self, what: str, method: Method, trigger: Trigger | None, make: Any) -> pa.Table:
-        return self.journal.table(f"{what}/{_identity(method, trigger)}/{self.what}", make)
-
-    def _generate(self, method: Method, trigger: Trigger | None, interventions: Mapping[int, bool]) -> Answer:
-        options = {"interventions": interventions, "prefix": self.asked.prefix}
-        return self.answers.answer(
-            method, self.asked.question, self.asked.longest, trigger.detector if trigger else None, **options
-        )
-
     def _decode(self, point: Operating, method: Method, trigger: Trigger | None) -> pa.Table:
         try:
-            answer = self._generate(method, trigger, {})
+            asked, detector = self.asked, trigger and trigger.detector
+            answer = self.answers.answer(method, asked.question, asked.longest, detector, prefix=asked.prefix)
         except UserError as error:
             if point.in_blocks or isinstance(error, NotFiniteError):
                 raise
@@ -345,7 +316,7 @@ def _trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any
             "document": document,
             "point": "",
             "step": step,
-            **{name: getattr(token, name) for name in (*_OF_A_PASS, "text", "rolled_back", "intervened", "attended")},
+            **{name: getattr(token, name) for name in (*_OF_A_PASS, "text", "rolled_back", "attended")},
             **{f"tentative_{name}": getattr(first, name) for name in _OF_A_PASS},
             "p_hallucinated": hallucinated,
             "p_correct": correct,

@@ -77,14 +77,6 @@ class Method(NamedTuple):
     excluded: bool = False
 
 
-class Failure(NamedTuple):
-    """A decision turned: quality in %, mean context tokens and rollbacks of its answer before and after."""
-
-    quality: str
-    mtokens: str
-    rollbacks: str
-
-
 def _point(key: str) -> list[str]:
     method, budget, *policy = key.split()
     return [method, budget, *(policy or [""])]
@@ -107,7 +99,6 @@ class Tables(Text):
     test: dict[str, ByPoint[Generation]]
     tradeoff: dict[str, ByPoint[Tradeoff]]
     methods: dict[str, dict[str, Method]]
-    failures: dict[str, Failure]
     tasks: dict[str, ByPoint[Score]]
     calibration: dict[str, ByPoint[tuple[Score, Score]]]
 

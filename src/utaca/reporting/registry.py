@@ -73,9 +73,6 @@ WHEN = {
     "calibrated": When(
         _calibrated, "detectors that learn from benchmarks", "tasks=paper points=ood detectors=calibrated"
     ),
-    "replayed": When(
-        lambda c: c.scale.replays > 0 and bool(c.replays_of), "decisions that are replayed", "'scale={replays: 12}'"
-    ),
     "judged": When(lambda c: bool(c.sections(schema.TEST)), "points on the test split", _PLAIN),
 }  # fmt: skip
 """Conditions by the names that declarations have for them."""

@@ -36,7 +36,6 @@ THEMES: Mapping[str, str] = {
     "generation": "Generation",
     "detection": "Detection",
     "methods": "Other methods",
-    "decisions": "Single decisions",
     "judging": "Labels, scores, endpoints",
     "resources": "Resources",
     "": "More",

@@ -97,16 +97,6 @@ def _numbered(columns: Mapping[str, Column], frame: pd.DataFrame) -> Iterator[tu
             yield name, column
 
 
-def _answer(row: Mapping[str, Any], name: str, _: schema.Config) -> str:
-    scores = ", ".join(render.number(row[f"{name}_{score}"], 2) for score in ("cas", "string_match"))
-    return f"{row[f'{name}_prediction']} ({scores})"
-
-
-def _change(row: Mapping[str, Any], name: str, _: schema.Config) -> str:
-    before, after = (render.number(row[f"{name}_{when}"], 1) for when in ("before", "after"))
-    return render.MISSING if before == after == render.MISSING else f"{before} → {after}"
-
-
 def _linked(row: Mapping[str, Any], name: str, config: schema.Config) -> str:
     point = of_label(row["point"], config)
     if point is None or point.retriever not in schema.BLOCK_METHODS:
@@ -115,20 +105,14 @@ def _linked(row: Mapping[str, Any], name: str, config: schema.Config) -> str:
 
 
 CELLS: dict[str, Callable[[Mapping[str, Any], str, schema.Config], str]] = {
-    "answer": _answer,
-    "change": _change,
     "dagger": lambda row, name, _: ("†" if row["paper_excluded"] else "") + render.number(row[name], 2),
     "endpoint": lambda row, _, config: endpoint_in_words(getattr(config, row["role"])),
-    "found": lambda row, name, _: str(row[name]) if row["found"] else render.MISSING,
     "linked": _linked,
     "point": lambda row, name, config: label_in_words(row[name], config),
     "ran": lambda row, name, _: row[name] if row["run"] else f"{row[name]} ({NOT_RUN})",
-    "rank": lambda row, name, _: "> 10" if pd.isna(row[name]) else f"{row[name]:.0f}",
-    "token": lambda row, name, _: f"“{row[name]}”" if row[name] else render.MISSING,
 }
-"""Cells that are neither text nor a number: an answer with its scores, a figure before and after, a figure of the paper
-that leaves samples out, an endpoint, what a case has, a document that the trace viewer shows, an operating point by its
-label, a detector that may not have been run, a rank among the best ten tokens, a token with its spaces."""
+"""Cells that are neither text nor a number: a figure of the paper that leaves samples out, an endpoint, a document that
+the trace viewer shows, an operating point by its label, a detector that may not have been run."""
 
 
 # A table with its texts

@@ -455,8 +455,6 @@ def _step(row: Row, pieces: Mapping[int, int], labelled: Row | None) -> dict[str
         step["p"] = [None if x is None else round(x, 4) for x in p]
     if row["rolled_back"]:
         step["rejected"] = _pass(row, "tentative_", pieces)
-    if row["intervened"]:
-        step["intervened"] = True
     if labelled is not None and labelled["label"] is not None:
         step["label"] = {"is": labelled["label"], "by": labelled["source"], "reason": labelled["reason"]}
         if labelled["uncertain"]:

@@ -123,7 +123,7 @@ def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
     yield from _points_faults(config, brought)
     if not (unnamed := list(_decode_faults(config))):
         # What follows asks for the points that are decoded.
-        unnamed = [*_plan_faults(config), *_replays_faults(config)]
+        unnamed = list(_plan_faults(config))
     yield from unnamed
     yield from _answers_faults(config.answers)
 
@@ -369,11 +369,6 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
                 yield f"{path} names {name!r}, which is none of points; {hint}"
             elif section in _BLOCKS_ALONE and not point.in_blocks and not any(_point_faults(point, "", config)):
                 yield f"{path} names {name}, of another method than block memory; decode it in methods or budgets."
-
-
-def _replays_faults(config: schema.Config) -> Iterator[str]:
-    if config.sections(schema.TEST) and config.scale.replays and not config.replays_of:
-        yield "scale.replays turns decisions of a detector, but decode.test has no point that one expands; set it to 0."
 
 
 def _plan_faults(config: schema.Config) -> Iterator[str]:

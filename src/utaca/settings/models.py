@@ -27,8 +27,7 @@ INSTEAD = {
     r"points\..+\.(detector|every|witness)": "say under trigger what expands the budget: a detector's variant, "
     "agreement, agreement.N, every.N or never",
     r"points\..+\.seed|detector_seed|generation\.seeds": "give points the number of their seeds, or all: seeds",
-    r"replayed": "decisions are replayed of the detector's point whose K_max is nearest to 64",
-    r"generation\.paired": "leave it out",
+    r"generation\.paired|replayed|scale\.replays": "leave it out",
     rf"detectors\..+\.({_CONSTANTS})": "it is a constant of utaca.detection",
     r"methods\.use": "list the settings that are others than a method's own, as in methods={h2o: {heavy: 0.25}}",
     r"corpus\.(user_agent|requests_per_second)": "it is a constant of utaca.biographies.corpora.wikipedia",

@@ -1,7 +1,7 @@
 """Runs: what makes one, what it is called, and what is written beside its results.
 
-A run is one *base*, everything that its trajectories depend on, and grows under its name: points, detectors, judges,
-replays and tables may be added.
+A run is one *base*, everything that its trajectories depend on, and grows under its name: points, detectors, judges
+and tables may be added.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ CONFIG = "run.yaml"
 PARTS = ("seed", "scale", "reader", "corpus", "documents", "writer", "labeller", "trajectories", "generation")
 """Keys of the config that a run's base is made of."""
 _NAMED = ("reader", "corpus", "documents", "writer", "labeller")
-_ADDED = {"scale": ("bootstrap", "replays"), "reader": ("methods",)}
+_ADDED = {"scale": ("bootstrap",), "reader": ("methods",)}
 _GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "points", "decode")
-GONE = {"": ("card",), "reader": ("training", "graphs")}
+GONE = {"": ("card",), "reader": ("training", "graphs"), "scale": ("replays",)}
 """Keys of a group, "" the config, that runs of earlier versions have saved, and on which no result depends."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
@@ -120,7 +120,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
         config = {key: value["use"] if key in _GROUPS else value for key, value in saved.items() if key not in GONE[""]}
-        return config | {"reader": kept("reader", config["reader"])}
+        return config | {group: kept(group, config[group]) for group in ("reader", "scale")}
     except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no saved config.") from error
 

@@ -134,12 +134,6 @@ class Scale:
     test: SplitSize = setting(SplitSize(), "long-context test split, six attributes a person")
     detector_steps: Whole = setting(MISSING, "optimisation steps of a detector", minimum=1)
     detector_seeds: Whole = setting(8, "independent training runs of a detector", minimum=1)
-    replays: Whole = setting(
-        0,
-        "decisions of each kind, expanded and kept, that are replayed the other way in each test document, drawn by "
-        "the seed where there are more; 0: none",
-        minimum=0,
-    )
     bootstrap: Whole = setting(2000, "bootstrap resamples of documents behind every interval", minimum=100)
 
 
@@ -535,7 +529,7 @@ class Generation:
         True,
         "decode points in block memory, and those of full attention, side by side in shared passes, those of "
         "several short documents too, which is faster; the seconds and the memory of an answer are then not its own "
-        "and not told, and another choice of points changes low bits; a point that is replayed is decoded by itself",
+        "and not told, and another choice of points changes low bits",
     )
 
 
@@ -649,14 +643,3 @@ class Config:
     def asked(self) -> list[str]:
         """The sets of ``tasks`` that are asked."""
         return [name for name in self.tasks.sets if self.decode.get(name)]
-
-    def replayable(self) -> list[Operating]:
-        """Points of the test split that a detector triggers, and whose expansions are to K_max."""
-        points = [point for section in self.sections(TEST) for point in self.decoded(section)]
-        return [point for point in points if point.detected and point.in_blocks and not point.policy.endswith(".prop")]
-
-    @property
-    def replays_of(self) -> str:
-        """Label of the point whose decisions are replayed, that of a K_max nearest to 64; "" where there is none."""
-        nearest = sorted(self.replayable(), key=lambda point: abs(point.budget - 64))
-        return next((point.label for point in nearest), "")

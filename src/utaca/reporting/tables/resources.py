@@ -26,7 +26,7 @@ _USAGE = {"write_biographies": "writer_usage", "label": "labeller_usage", "score
 # In the order of the pipeline; others follow.
 _STAGES = (
     "draw_biographies", "write_biographies", "corpus", "pad", "decode_trajectories", "label", "correct_labels",
-    "train_detector", "fit_baselines", "detect", "generate", "label_traces", "score", "score_replays",
+    "train_detector", "fit_baselines", "detect", "generate", "label_traces", "score",
 )  # fmt: skip
 
 
@@ -44,10 +44,8 @@ def decoded(trajectories: Mapping[str, Sequence[str]], documents: Mapping[str, s
     return read_, generated
 
 
-def answered(
-    answers: Sequence[str | Path], traces: Sequence[str | Path], replays: Sequence[str | Path] = ()
-) -> tuple[int, int]:
-    """Tokens read and generated for a split's points and replays, passes included whose token was not accepted.
+def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tuple[int, int]:
+    """Tokens read and generated for a split's points, passes included whose token was not accepted.
 
     Each document is read once for all points, and a point is decoded once. Token agreement runs a
     second pass of every token below K_max, whether it changes the token or not, and its witness one of every token of
@@ -65,27 +63,22 @@ def answered(
         witness = tried["detector"].str.extract(r"witness (\d+)", expand=False).fillna("0").astype(int)
         generated += ((tried["k"] < tried["budget"]) & (tried["k"] != witness) & ~tried["rolled_back"]).sum()
         generated += (tried["rolled_back"] & (witness > 0)).sum()
-    if replays:
-        turned = read(replays, "replays", ["n_generated", "rollbacks"])
-        generated += sum(pc.sum(turned[name]).as_py() or 0 for name in turned.column_names)
     return int(once), int(generated)
 
 
 @table(
     theme="resources",
     files="""documents trajectories validation_answers validation_scores test_answers test_scores validation_traces
-        test_traces replays detections writer_usage labeller_usage judge_usage""",
+        test_traces detections writer_usage labeller_usage judge_usage""",
     columns="stage n_jobs wall_s +longest_s cpu_s peak_gib tokens_read tokens_generated +n_requests",
 )
 def resources(files: Files, config: schema.Config) -> pd.DataFrame:
     """Time, memory, tokens by stage.
 
-    What each stage took, as measured on this machine; run {run}. Wall and CPU seconds are sums over a stage's jobs,
-    several of which may have run at once; longest: its longest job; peak memory: the largest job's resident set.
-    Snakemake samples CPU and memory, every 30 s in jobs longer than that. Tokens read are prefilled, once a document;
-    tokens generated include those of passes that were rolled back, or run by token agreement to compare with, and those
-    of replays. Requests are those that an endpoint was needed for; several may share an answer. Tables and figures are
-    those that were made before this one.
+    What each stage of run {run} took on this machine. Wall and CPU seconds are sums over a stage's jobs, several of
+    which may have run at once; peak memory is the largest job's, sampled every 30 s. Tokens read are prefilled, once a
+    document; generated tokens include those of passes that were not accepted. Tables and figures are those that were
+    made before this one.
     """
     root = Path("results") / config.run / "benchmarks"
     parts = [pd.DataFrame(columns=["stage", "job", *_MEASURED])]
@@ -118,9 +111,8 @@ def _tokens(files: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, int]]:
     for path in files["trajectories"]:
         by_split.setdefault(Path(path).parent.name, []).append(path)
     tokens = {"decode_trajectories": decoded(by_split, {Path(path).stem: path for path in files["documents"]})}
-    replays = {"test": files["replays"]}
     counted = [
-        answered(files[f"{split}_answers"], files[f"{split}_traces"], replays.get(split, ()))
+        answered(files[f"{split}_answers"], files[f"{split}_traces"])
         for split in ("validation", "test")
         if files[f"{split}_answers"]
     ]
