@@ -816,7 +816,9 @@ def test_foreign_files_are_refused(tmp_path):
         {"decision": "budget"},
     ],
 )
-def test_detections_follow_the_online_decisions(splits, changes):
+def test_detections_follow_the_online_decisions(splits, changes, monkeypatch):
+    for name, value in (("MEAN_BUDGET", 4), ("K_MAX", 8), ("STEP", 2)):
+        monkeypatch.setattr(f"utaca.detection.training.verdicts.{name}", value)
     (detector, _), data = alone(replace(SMALL, **changes), splits, steps=60, seed=1), splits[1]
     table = detections(verdicts(detector, data)[""], data, "utaca", 3)
     assert table.schema == SCHEMAS["detections"]

@@ -1,7 +1,4 @@
-"""From a plain dict to the typed config, with one sentence for every mistake.
-
-The second gate behind Hydra: it also serves dicts that never passed through Hydra (scripts, notebooks).
-"""
+"""From a plain dict to the typed config, with one sentence for every mistake."""
 
 from __future__ import annotations
 
@@ -23,8 +20,6 @@ from utaca.settings.models import Faults, build, unknown_key
 
 _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SEEDS, schema.SWEEP)
 """Sections of ``decode`` whose tables show points in block memory alone."""
-_EARLIER = {"agreement": "agreement, or agreement.N", "no_detector": "every.N, or never"}
-"""Triggers that earlier versions had as methods."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # In ASCII, as a host of other letters is sent.
 _ADDRESS = re.compile(r"(?i)https?://([\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII)
@@ -408,9 +403,6 @@ def _untrained_faults(config: schema.Config, brought: Mapping[str, list[str]]) -
 
 
 def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iterator[str]:
-    if trigger := _EARLIER.get(point.method):
-        yield f"{path}.method is {point.method} of an earlier version; write method: utaca and trigger: {trigger}."
-        return
     if point.method not in (schema.FIXED, schema.ADAPTIVE, *schema.CONTEXT_METHODS):
         known = ", ".join([schema.FIXED, schema.ADAPTIVE, *schema.CONTEXT_METHODS])
         yield f"{path}.method is {point.method!r} but must be one of {known}."

@@ -29,8 +29,6 @@ PARTS = ("seed", "scale", "reader", "corpus", "documents", "writer", "labeller",
 _NAMED = ("reader", "corpus", "documents", "writer", "labeller")
 _ADDED = {"scale": ("bootstrap",), "reader": ("methods",)}
 _GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "points", "decode")
-GONE = {"": ("card",), "reader": ("training", "graphs"), "scale": ("replays",)}
-"""Keys of a group, "" the config, that runs of earlier versions have saved, and on which no result depends."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
 _SHOWN = 3
@@ -119,15 +117,9 @@ def read(path: Path) -> dict[str, Any]:
     """A config as :func:`write` saved it, unchecked; raises :class:`UserError` for a file of another kind."""
     try:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
-        config = {key: value["use"] if key in _GROUPS else value for key, value in saved.items() if key not in GONE[""]}
-        return config | {group: kept(group, config[group]) for group in ("reader", "scale")}
+        return {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
     except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no saved config.") from error
-
-
-def kept(group: str, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved group without what is :data:`GONE`."""
-    return {key: value for key, value in saved.items() if key not in GONE.get(group, ())}
 
 
 def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> dict[str, Any]:
