@@ -6,13 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from utaca.data_files import root, shipped
 from utaca.errors import UserError
 from utaca.readers.load import Reader, load
 from utaca.settings import schema
 from utaca.settings.checks import build_reader
+from utaca.settings.compose import option
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +51,6 @@ def _named(name: str) -> dict[str, Any]:
     folder = root() / "config" / "reader"
     if name not in {path.stem for path in folder.glob("*.yaml")}:
         return {}
-    settings = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
-    settings.pop("defaults", None)
+    settings = option(root(), "reader", name)
+    settings.pop("options", None)
     return settings | {key: shipped(settings[key], root()) for key in ("path", "adapter") if key in settings}

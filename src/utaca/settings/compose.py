@@ -148,20 +148,19 @@ def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
     """
     chosen, plain = _usual(root) | choices, {}
     for group in chosen:
-        option = _option(root, group, chosen[group])
-        chosen.update({key: name for key, name in option.pop("options", {}).items() if key not in choices})
-        plain = _merged(plain, option if group in _PARTS else {group: option}, "")
+        held = option(root, group, chosen[group])
+        chosen.update({key: name for key, name in held.pop("options", {}).items() if key not in choices})
+        plain = _merged(plain, held if group in _PARTS else {group: held}, "")
     return plain
 
 
-def _option(root: Path, group: str, name: str) -> dict[str, Any]:
+def option(root: Path, group: str, name: str) -> dict[str, Any]:
     """What the file of an option holds, on top of the options of its group that it ``extends``."""
     path = root / "config" / ("endpoint" if group in ROLES else group) / f"{name}.yaml"
-    held: dict[str, Any] = {}
-    option = read_yaml(path)
-    for other in option.pop("extends", []):
-        held = _merged(held, _option(root, group, other), "")
-    return _merged(held, option, "")
+    content, held = read_yaml(path), {}
+    for other in content.pop("extends", []):
+        held = _merged(held, option(root, group, other), "")
+    return _merged(held, content, "")
 
 
 def _usual(root: Path) -> dict[str, str]:
@@ -229,4 +228,4 @@ def _as_reader(base: Any, given: Any, kept: bool, found: list[str]) -> tuple[Any
 
 def _brought(root: Path) -> dict[str, list[str]]:
     """Variants of the detector that each option of the group brings."""
-    return {name: list(_option(root, "detectors", name)["detectors"]) for name in groups(root)["detectors"]}
+    return {name: list(option(root, "detectors", name)["detectors"]) for name in groups(root)["detectors"]}
