@@ -94,7 +94,8 @@ class Decoding:
     """How one question about a document is answered.
 
     * ``reading``: the document, as :func:`utaca.prefill` or another method read it.
-    * ``question``: any text. It is read in chunks, each under the ``question_budget`` of the reader's memory, which
+    * ``question``: any text, or the token ids of all that follows the document, the template's closing with them, as
+      a tuple. It is read in chunks, each under the ``question_budget`` of the reader's memory, which
       may be the answer's own; where it is 0, and the ``prefill_budget`` too, only its last token retrieves blocks.
     * ``prefix``: what the answer begins with; it is read with the question, and is no part of the result.
     * ``budget``: blocks that every step retrieves (InfLLM), or a budget for each step, the last one for all further
@@ -123,7 +124,7 @@ class Decoding:
     """
 
     reading: Reading
-    question: str
+    question: str | tuple[int, ...]
     budget: int | Sequence[int] | None = None
     policy: Policy | None = None
     detector: Detector | None = None
@@ -176,7 +177,7 @@ class Decoding:
         if self.detector is not None and not hasattr(self.detector, "step"):
             raise UserError("detector must be a utaca.Detector, as utaca.load_detector(path) gives")
         for name, kind, example in (
-            ("question", str, "a text"),
+            ("question", str | tuple, "a text"),
             ("prefix", str, "a text"),
             ("policy", Policy | None, "a utaca.Policy, as utaca.Sub(16)"),
             ("sampling", Sampling | None, "a utaca.Sampling, as utaca.Sampling(0.7)"),
@@ -314,7 +315,11 @@ def _run(reader: Reader, state: State, steps: Sequence[Step]) -> None:
 
 def _begin(d: Decoding) -> Generator[tuple[State, list[Step]], None, tuple[State, Tensor]]:
     """The steps that read a question; the state behind it, and the tokens that the first step of its answer passes."""
-    prompt = d.reading.reader.encode_question(d.question, d.prefix)
+    reader = d.reading.reader
+    if isinstance(d.question, str):
+        prompt = reader.encode_question(d.question, d.prefix)
+    else:
+        prompt = reader.document(d.question)
     state, pieces, rest = d.reading.begin(prompt, d.max_new_tokens, max(d.budgets), d.captures)
     for piece, budget in pieces:
         step = state.plan(piece, budget)

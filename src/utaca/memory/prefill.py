@@ -12,6 +12,7 @@ Differences from InfLLM's code (``inf_llm/attention/context_manager.py``):
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -49,26 +50,58 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     if not isinstance(reader, Reader):
         raise UserError(f"a document is read by a reader, as utaca.load_reader gives, not by {reader!r}")
     memory = begun(reader, reader.document(document), clipped)
-    tokens, m, layout, length = memory.tokens, memory.settings, memory.layout, len(memory)
-    together = chunks(m, clipped)
+    bar = counter(total=len(memory), done=0, unit="token", description=description) if description else None
+    before = 0
+    for position in passes(memory):
+        if bar is not None:
+            bar.update(position - before)
+        before = position
+    if bar is not None:
+        bar.close()
+    return_freed_memory()
+    return memory
+
+
+@torch.inference_mode()
+def passes(memory: BlockMemory, start: int = 0) -> Iterator[int]:
+    """Read a begun memory from token ``start`` on; after every pass of the model, how many tokens are read.
+
+    ``start`` is 0, or that of :func:`resumed`. Whoever takes the passes one by one takes the turn for each
+    (:func:`utaca.settings.machine.in_turn`).
+    """
+    reader, m, layout, length = memory.reader, memory.settings, memory.layout, len(memory)
+    together = chunks(m, memory.clipped)
     most = m.n_init + m.n_local + m.block_size + together * m.prefill_chunk
-    reader.rotary.reserve(max(m.n_local, min(length, most) if clipped else length))
-    bar = counter(total=length, done=0, unit="token", description=description) if description else None
-    start = 0
+    reader.rotary.reserve(max(m.n_local, min(length, most) if memory.clipped else length))
     while start < length:
         whole = min(together, (length - start) // m.prefill_chunk)
         # Chunks that see all before them are as good as one; what leaves the window behind them is far to none of them.
         near = sum(layout.n_far(start + number * m.prefill_chunk) == 0 for number in range(whole))
         # Side by side go whole chunks of which each leaves the window at a block edge and sees far tokens.
         count = 1 if near or m.prefill_chunk % m.block_size else max(1, whole)
-        piece = tokens[start : start + max(near, count) * m.prefill_chunk]
+        piece = memory.tokens[start : start + max(near, count) * m.prefill_chunk]
         reader.forward(piece[None], Chunks(memory, start, len(piece), count))
         start += len(piece)
-        if bar is not None:
-            bar.update(len(piece))
-    if bar is not None:
-        bar.close()
-    return_freed_memory()
+        yield start
+
+
+@torch.inference_mode()
+def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]) -> BlockMemory:
+    """The memory of ``tokens`` [N], of which the first ``start`` are read: they are copied from ``old``.
+
+    The first ``start`` tokens of both are equal, ``start`` is where a pass of :func:`passes` ended, and ``mass`` is
+    what ``old.given`` was then. A token's keys and values depend on nothing behind its chunk, so that :func:`passes`
+    goes on from there as if it had read all, up to the rounding of passes of other sizes.
+    """
+    memory, m = begun(old.reader, tokens, old.clipped), old.settings
+    blocks = memory.layout.n_far(start)
+    for layer, (store, source) in enumerate(zip(memory.stores, old.stores, strict=True)):
+        for first in range(0, start, m.prefill_chunk):
+            end = min(start, first + m.prefill_chunk)
+            store.write(first, *source.tokens[:, :, first:end].to(old.reader.device))
+            store.leave(memory.layout.window_start(end))
+        memory.representatives[layer][:, :blocks] = old.representatives[layer][:, :blocks]
+        memory.given[layer] = mass[layer]
     return memory
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
             f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; use an instruction-tuned reader"
         )
     mark = "<<utaca>>"
-    parts = _rendered(tokenizer, [mark], answered=False).split(mark)
+    parts = _rendered(tokenizer, _in_turn([mark]), answered=False).split(mark)
     if len(parts) != 2:
         raise UserError(
             f"the chat template of {tokenizer.name_or_path!r} writes a user's text {len(parts) - 1} times; use a "
@@ -69,15 +70,19 @@ def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[str], *, answered: bool) -> str:
-    """What the chat template makes of messages of user and assistant in turn, asking for an answer or not."""
-    roles = ("user", "assistant")
+def _in_turn(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Texts as messages of user and assistant in turn."""
+    return [(("user", "assistant")[number % 2], text) for number, text in enumerate(texts)]
+
+
+def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]], *, answered: bool) -> str:
+    """What the chat template makes of messages, (role, text) each, asking for an answer or not."""
     with in_a_sentence(
         f"the chat template of {tokenizer.name_or_path!r} cannot be rendered",
         "mend its chat_template.jinja, or use another reader",
     ):
         return tokenizer.apply_chat_template(
-            [{"role": roles[number % 2], "content": message} for number, message in enumerate(messages)],
+            [{"role": role, "content": text} for role, text in messages],
             chat_template=_DAY + tokenizer.get_chat_template(),
             tokenize=False,
             add_generation_prompt=not answered,
@@ -90,9 +95,9 @@ def _after_an_answer(tokenizer: PreTrainedTokenizerBase) -> str:
     """What the chat template writes after an assistant's message; some take none that is not followed by a user's."""
     answer = "<<answer>>"
     try:
-        found = _rendered(tokenizer, ["-", answer], answered=True)
+        found = _rendered(tokenizer, _in_turn(["-", answer]), answered=True)
     except UserError:
-        found = _rendered(tokenizer, ["-", answer, "-"], answered=False)
+        found = _rendered(tokenizer, _in_turn(["-", answer, "-"]), answered=False)
     return found.partition(answer)[2]
 
 
@@ -118,6 +123,7 @@ class Prompts:
                 f"the tokenizer of {tokenizer.name_or_path!r} is not a fast one; use a reader with a tokenizer.json"
             )
         self.before, self.after = frame(tokenizer)
+        self._plain = tokenizer
         controls = {
             token.content: number
             for number, token in tokenizer.added_tokens_decoder.items()
@@ -127,7 +133,8 @@ class Prompts:
         search = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or "(?!)")
         names = {text: f"<{token_hex(16)}>" for text in controls}
         self._tokenizer = _renamed(backend, names)
-        self._before, self._after = (search.sub(lambda match: names[match[0]], x) for x in (self.before, self.after))
+        self._hidden = partial(search.sub, lambda match: names[match[0]])
+        self._before, self._after = self._hidden(self.before), self._hidden(self.after)
         ending = search.search(_after_an_answer(tokenizer))
         self.end: int = controls[ending[0]] if ending else tokenizer.eos_token_id
         self.stop_tokens = frozenset({tokenizer.eos_token_id, self.end} - {None})
@@ -153,6 +160,24 @@ class Prompts:
         offsets = self._encoded(self._before + text).offsets
         return [(start - len(self._before), end - len(self._before)) for start, end in offsets]
 
+    def conversation(self, messages: Sequence[tuple[str, str]]) -> tuple[str, list[int]]:
+        """What the chat template writes of messages, (role, text) each, up to the answer; and where each text begins.
+
+        Its control tokens are under their secret names, as :meth:`with_offsets` and :meth:`behind_text` encode them.
+        Raises :class:`UserError` for messages that the template does not take, or does not write once and in order.
+        """
+        marks = [f"<<utaca-{number}>>" for number in range(len(messages))]
+        roles = [role for role, _ in messages]
+        rendered = _rendered(self._plain, list(zip(roles, marks, strict=True)), answered=False)
+        pieces = re.split(r"<<utaca-(\d+)>>", rendered)
+        if pieces[1::2] != [str(number) for number in range(len(messages))]:
+            raise UserError("the reader's chat template does not write each message once; leave out some of them")
+        text, starts = self._hidden(pieces[0]), []
+        for (_, message), piece in zip(messages, pieces[2::2], strict=True):
+            starts.append(len(text))
+            text += whole_characters(message) + self._hidden(piece)
+        return text, starts
+
     def question(self, text: str, prefix: str = "") -> list[int]:
         """Token ids of the separator, a question and what the template writes after it, as they follow a document.
 
@@ -160,7 +185,12 @@ class Prompts:
         Tokenizers of the SentencePiece kind mark the first word of a text, which a question behind a document has not.
         Raises :class:`UserError` for a tokenizer that joins the separator to the letter before it.
         """
-        encoding = self._encoded(_LETTER + SEPARATOR + text + self._after + prefix)
+        return self.behind_text(SEPARATOR + text + self._after + prefix)
+
+    def behind_text(self, text: str) -> list[int]:
+        """Token ids of a text as they follow other text, in which :meth:`conversation` may have written; raises as
+        :meth:`question`."""
+        encoding = self._encoded(_LETTER + text)
         if any(start < len(_LETTER) < end for start, end in encoding.offsets):
             raise UserError("the reader's tokenizer joins line breaks to the letter before them; use another reader")
         return encoding.ids[sum(end <= len(_LETTER) for _, end in encoding.offsets) :]
