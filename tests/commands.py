@@ -12,6 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from conftest import ROOT
+from typer.testing import CliRunner, Result
+
+from utaca.app.main import app
 
 BIN = Path(sys.executable).parent
 _CHILD = ROOT / "tests" / "child"
@@ -33,6 +36,11 @@ def call(folder: Path, *command: str, **variables: str) -> subprocess.CompletedP
     return subprocess.run(
         command, cwd=folder, env=ENVIRONMENT | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
+
+
+def typed(*arguments: str, stdin: bytes | str = "") -> Result:
+    """Run the command ``utaca`` in this process: its ``exit_code``, ``stdout`` and ``stderr``."""
+    return CliRunner().invoke(app, arguments, input=stdin, prog_name="utaca", catch_exceptions=False)
 
 
 def snakemake(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -1,14 +1,11 @@
 """Checks before the first job of a run: everything that a stage would miss later is named now.
 
-``python -m utaca.preflight [--configfile FILE ...] [--config KEY=VALUE ...]`` does them alone, for a whole run, and
-prints a line each; it exits with 1 where something is missing. A run does those of its stages before its first job.
+``utaca preflight [--configfile FILE ...] [--config KEY=VALUE ...]`` does them alone, for a whole run, and prints a line
+each; it exits with 1 if something is missing. A run does those of its stages before its first job.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,11 +17,10 @@ from utaca.readers import files, gguf, public
 from utaca.settings import machine, schema
 from utaca.settings.machine import check_room, free_disk, gib
 from utaca.sizes import FACTS, Sizes, disk_bytes
-from utaca.terminal import print_any_letter
 
 NOT_IN_A_DRY_RUN = (
-    "A dry run does not check weights, settings of methods, memory, endpoints or disk; `python -m utaca.preflight`, "
-    "given the same config, does."
+    "A dry run does not check weights, settings of methods, memory, endpoints or disk; `utaca preflight`, given the "
+    "same config, does."
 )
 STAGES = (
     "biographies", "corpus", "documents", "trajectories", "labels", "detectors", "generations", "methods", "scores",
@@ -437,13 +433,8 @@ def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, 
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the status to exit with."""
-    print_any_letter()
-    parser = argparse.ArgumentParser(prog="python -m utaca.preflight", description="Check what a run needs.")
-    parser.add_argument("--configfile", nargs="+", type=Path, default=[], metavar="FILE", help="as for snakemake")
-    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
-    given = parser.parse_args(arguments)
+def report(configfiles: Sequence[Path], entries: Sequence[str]) -> int:
+    """Print what a run of these configs needs, a line each; 1 if something is missing, else 0."""
     from utaca.data_files import root
     from utaca.settings import runs
     from utaca.settings.checks import load
@@ -451,7 +442,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         machine.check_paths([root()])
-        config = compose(overrides(given.configfile, given.config), root())
+        config = compose(overrides(configfiles, entries), root())
         runs.check(config, Path("results") / config["run"])
     except UserError as error:
         print(f"fault  config: {error}")
@@ -462,8 +453,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         missing += bool(done.fault)
         print(f"fault  {done.fault}" if done.fault else f"ok     {done.name}: {done.note}", flush=True)
     return int(missing > 0)
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    sys.exit(main())

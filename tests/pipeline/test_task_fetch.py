@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from commands import typed
 
 from utaca.data_files import sha256
 from utaca.errors import UserError
 from utaca.settings.compose import compose
-from utaca.tasks import __main__ as command
+from utaca.tasks import fetch as tasks
 from utaca.tasks.fetch import OFFICIAL, Official, Outcome, Source, fetch
 from utaca.tasks.infinitebench import Questions
 from utaca.tasks.longbench import NarrativeQA, QMSum
@@ -313,21 +314,21 @@ def test_the_real_meetings_are_official(tmp_path: Path) -> None:
 
 
 def test_the_command_says_a_line_a_file(
-    tmp_path: Path, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = serve({"/x": LINE * 3})
     files = {"good": Official(Book, Source(f"{address}/x")), "bad": Official(Story, Source(f"{address}/y"))}
-    monkeypatch.setattr(command, "OFFICIAL", files)
-    monkeypatch.setattr(command, "fetch", lambda names, folder: fetch(names, folder, files))
-    assert command.main(["--folder", str(tmp_path)]) == 1
-    said = capsys.readouterr()
+    monkeypatch.setattr(tasks, "OFFICIAL", files)
+    monkeypatch.setattr(tasks, "fetch", lambda names, folder: fetch(names, folder, files))
+    done = typed("fetch-tasks", "--folder", str(tmp_path))
+    assert done.exit_code == 1
     path = tmp_path / "InfiniteBench" / "longbook_qa_eng.jsonl"
-    assert said.out == f"{path}: fetched and checked; 3 rows, SHA-256 {sha256(path)}\n"
-    assert said.err.startswith(f"Error: {address}/y cannot be fetched (HTTP Error 404: Not Found); bring it by hand")
-    assert command.main(["--folder", str(tmp_path), "good"]) == 0
-    assert "is there already; 3 rows" in capsys.readouterr().out
-    assert command.main(["--folder", str(tmp_path), "better"]) == 1
-    assert capsys.readouterr().err == "Error: no benchmark's file is called 'better'; name one of good, bad\n"
+    assert done.stdout == f"{path}: fetched and checked; 3 rows, SHA-256 {sha256(path)}\n"
+    assert done.stderr.startswith(f"Error: {address}/y cannot be fetched (HTTP Error 404: Not Found); bring it by hand")
+    assert "is there already; 3 rows" in typed("fetch-tasks", "--folder", str(tmp_path), "good").stdout
+    done = typed("fetch-tasks", "--folder", str(tmp_path), "better")
+    assert done.exit_code == 2
+    assert done.stderr == "Error: no benchmark's file is called 'better'; name one of good, bad\n"
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:

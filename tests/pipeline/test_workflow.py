@@ -133,7 +133,7 @@ def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> N
     done = snakemake(checkout, "-n")
     assert done.returncode == 0, done.stdout
     assert len(done.stdout) < 20_000
-    assert "python -m utaca.preflight" in done.stdout
+    assert "utaca preflight" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -469,7 +469,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
         jobs = set(smoke(finished))
         assert {"train_detector utaca", "fit_baselines"} <= jobs
         assert not {"corpus", "draw_biographies train", "write_biographies", "pad test"} & jobs
-    for unused in ("__main__.py", "preflight.py"):
+    for unused in ("app/main.py", "preflight.py"):
         with edited(source / unused):
             assert smoke(finished) == {}, unused
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import typed
 
 from utaca.detection.detector import load
 from utaca.errors import UserError
@@ -62,12 +63,13 @@ def test_what_is_there_is_left_alone(journal: Path, tmp_path: Path) -> None:
     assert len(same) == 2
 
 
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="holds no answers; decode points on a set of tasks"):
         predictions.save(tmp_path, tmp_path / "run.parquet")
     monkeypatch.chdir(tmp_path)
-    assert predictions.main(["restore", "nothing"]) == 1
-    assert "data/predictions/nothing.parquet is missing" in capsys.readouterr().err
+    done = typed("predictions", "restore", "nothing")
+    assert done.exit_code == 2
+    assert "data/predictions/nothing.parquet is missing" in done.stderr
 
 
 def test_shipped_predictions_are_readable() -> None:

@@ -94,7 +94,7 @@ answer questions about people, and about other text, with what the text says, an
 {trial}- **Trained under full attention alone.** No block memory, no retrieval loss, no forced blocks, no taught heads.
   What blocks the reader finds is the pretrained model's own doing.
 - **Load**: `utaca.load_reader("smollm2_tuned")`, or peft on the base model. The base is fetched by
-  `python -m utaca.readers smollm2`; `base.json` names it.
+  `utaca fetch smollm2`; `base.json` names it.
 - **Ask** "Summarize the birth date and university of <person>." behind a document: the answer is one sentence for each
   attribute, "The birth date of <person> is <value>." or "... is unknown.". Asked as people ask, it answers with a few
   words of the text, or "unknown".

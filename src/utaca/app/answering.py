@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from utaca.data_files import root
-from utaca.decoding.policies import Policy, Sub, parse
+from utaca.decoding.policies import parse
 from utaca.detection.detector import load
 from utaca.errors import UserError, whole
 from utaca.readers.load import Reader
@@ -46,12 +46,14 @@ FIXED = "never"
 class Choice:
     """How an answer is decoded.
 
-    ``options`` are fields of :class:`utaca.decoding.loop.Decoding`. ``trigger`` is what expands the budget, as a user
-    writes it. ``note`` is a sentence for the user about what was chosen in the user's place; empty: none.
+    ``options`` are fields of :class:`utaca.decoding.loop.Decoding`. ``trigger`` and ``policy`` are as a user writes
+    them; a fixed budget has no policy. ``note`` is a sentence for the user about what was chosen in the user's place;
+    empty: none.
     """
 
     options: Mapping[str, Any]
     trigger: str
+    policy: str | None = None
     note: str = ""
 
 
@@ -72,11 +74,14 @@ def choose(
     most = _at_least_one("budget", BUDGETS.get(reader.settings.name, BUDGET) if budget is None else budget)
     longest = reader.settings.max_new_tokens if max_new_tokens is None else max_new_tokens
     options: dict[str, Any] = {"budget": most, "max_new_tokens": _at_least_one("max_new_tokens", longest)}
-    chosen = _parsed(policy)
+    if not isinstance(policy, str | None):
+        raise UserError(f"policy must be a text, as sub.8 or set.2, not {policy!r}")
+    if policy is not None:
+        parse(policy)
     note = ""
     if trigger is None:
         trigger = default_trigger(reader)
-        if trigger is None and chosen:
+        if trigger is None and policy:
             raise UserError(
                 f"no detector ships for reader {reader.settings.name}, so that policy needs a trigger too: the path of "
                 "a detector, margin, agreement or every.N"
@@ -88,9 +93,10 @@ def choose(
                 "blocks; trigger margin adapts it without training."
             )
     expanding = triggered(reader, trigger, most)
-    if trigger != FIXED or chosen:
-        options |= expanding | {"policy": chosen or Sub(max(1, most // 4))}
-    return Choice(options, str(trigger), note)
+    if trigger != FIXED or policy is not None:
+        policy = policy or f"sub.{max(1, most // 4)}"
+        options |= expanding | {"policy": parse(policy)}
+    return Choice(options, str(trigger), policy, note)
 
 
 def triggered(reader: Reader, trigger: object, most: int) -> dict[str, Any]:
@@ -143,14 +149,6 @@ def _identity(path: Path) -> str:
 
 
 _loaded = cache(load)
-
-
-def _parsed(policy: object) -> Policy | None:
-    if policy is None:
-        return None
-    if not isinstance(policy, str):
-        raise UserError(f"policy must be a text, as sub.8 or set.2, not {policy!r}")
-    return parse(policy)
 
 
 def _at_least_one(name: str, value: object) -> int:

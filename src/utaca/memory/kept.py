@@ -1,4 +1,4 @@
-"""Documents that were read, kept in files, for a later job that asks about them too."""
+"""Documents that were read, kept in files, for a later job or command that asks about them too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 import json
 import shutil
 import time
+import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -37,20 +39,18 @@ class Kept:
     def read(self, reader: Reader, document: str | Tensor) -> tuple[BlockMemory, float]:
         """The memory that :func:`prefill` gives of a document, bit for bit, and the seconds that reading it took."""
         tokens = reader.document(document)
-        path = self._folder / f"{_name(reader, tokens)}.safetensors"
+        path = path_of(self._folder, reader, tokens)
         if path.is_file():
-            try:
-                return _restored(path, reader, tokens)
-            except (SafetensorError, OSError, KeyError, RuntimeError):
-                path.unlink(missing_ok=True)
+            with suppress(DamagedError):
+                return restored(path, reader, tokens)
+            path.unlink(missing_ok=True)
         started = time.perf_counter()
         memory = prefill(reader, tokens)
         seconds = time.perf_counter() - started
-        parts = _parts(memory)
         held = sum(file.stat().st_size for file in self._folder.glob("*"))
-        if held + sum(part.nbytes for part in parts.values()) <= self._room:
-            with suppress(OSError, SafetensorError), atomic_path(path) as scratch:
-                save_file(parts, scratch, {"seconds": repr(seconds)})
+        if held + size(memory) <= self._room:
+            with suppress(OSError, SafetensorError):
+                save(memory, seconds, path)
         return memory, seconds
 
     def clear(self) -> None:
@@ -58,9 +58,51 @@ class Kept:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _name(reader: Reader, tokens: Tensor) -> str:
+class DamagedError(Exception):
+    """The file of a document is not as it was written."""
+
+
+def path_of(folder: Path, reader: Reader, tokens: Tensor) -> Path:
+    """The file in ``folder`` of a document's ``tokens`` [N], by the reader's weights, type and memory settings too."""
     about = reader.identity, str(reader.dtype), asdict(reader.settings.memory)
-    return hashlib.sha256(json.dumps(about).encode() + tokens.cpu().numpy().tobytes()).hexdigest()
+    digest = hashlib.sha256(json.dumps(about).encode() + tokens.cpu().numpy().tobytes()).hexdigest()
+    return folder / f"{digest}.safetensors"
+
+
+def size(memory: BlockMemory) -> int:
+    """Bytes that a document takes in a file."""
+    return sum(part.nbytes for part in _parts(memory).values())
+
+
+def save(memory: BlockMemory, seconds: float, path: Path) -> None:
+    """Write a document that took ``seconds`` to read, with a checksum; the file appears whole or not at all."""
+    parts = {name: part.cpu() for name, part in _parts(memory).items()}
+    with atomic_path(path) as scratch:
+        save_file(parts, scratch, {"seconds": repr(seconds), "crc32": str(_checksum(parts))})
+
+
+@torch.inference_mode()
+def restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, float]:
+    """The memory of a document's ``tokens`` [N] in a file, and the seconds that reading it took.
+
+    Raises :class:`DamagedError`, and :class:`UserError` as :func:`prefill` does if the document does not fit.
+    """
+    memory = begun(reader, tokens)
+    names = list(_parts(memory))
+    try:
+        with safe_open(path, "pt") as file:
+            about = file.metadata()
+            parts = {name: file.get_tensor(name) for name in names}
+        if int(about["crc32"]) != _checksum(parts):
+            raise DamagedError(path)
+        for layer, store in enumerate(memory.stores):
+            store.write(0, *parts[f"tokens.{layer}"].to(reader.device))
+            store.leave(memory.layout.window_start(len(tokens)))
+            memory.representatives[layer].copy_(parts[f"representatives.{layer}"])
+            memory.given[layer] = parts[f"given.{layer}"].to(reader.device)
+        return memory, float(about["seconds"])
+    except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
+        raise DamagedError(path) from error
 
 
 def _parts(memory: BlockMemory) -> dict[str, Tensor]:
@@ -73,13 +115,8 @@ def _parts(memory: BlockMemory) -> dict[str, Tensor]:
     return {f"{name}.{layer}": x.contiguous() for name, xs in lists.items() for layer, x in enumerate(xs)}
 
 
-@torch.inference_mode()
-def _restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, float]:
-    memory = begun(reader, tokens)
-    with safe_open(path, "pt", device=str(reader.device)) as file:
-        for layer, store in enumerate(memory.stores):
-            store.write(0, *file.get_tensor(f"tokens.{layer}"))
-            store.leave(memory.layout.window_start(len(tokens)))
-            memory.representatives[layer].copy_(file.get_tensor(f"representatives.{layer}"))
-            memory.given[layer] = file.get_tensor(f"given.{layer}")
-        return memory, float(file.metadata()["seconds"])
+def _checksum(parts: Mapping[str, Tensor]) -> int:
+    total = 0
+    for part in parts.values():
+        total = zlib.crc32(part.flatten().view(torch.uint8).numpy(), total)
+    return total

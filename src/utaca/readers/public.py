@@ -20,7 +20,7 @@ from utaca.records.progress import counter
 from utaca.settings.machine import check_room
 
 FOLDER = Path("data/readers")
-COMMAND = "python -m utaca.readers"
+COMMAND = "utaca fetch"
 
 
 class Parts(Text):

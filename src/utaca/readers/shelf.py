@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from utaca.data_files import root, shipped
 from utaca.errors import UserError
+from utaca.readers import names
 from utaca.readers.load import Reader, load
 from utaca.settings import schema
 from utaca.settings.checks import build_reader
-from utaca.settings.compose import option
 
 if TYPE_CHECKING:
     import torch
@@ -28,8 +27,8 @@ def load_reader(
 
     ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory. What
     is left out is as the config says; a bare id or path is loaded onto CUDA where there is one, else the CPU, in the
-    type of :func:`utaca.settings.machine.natural_dtype`, with InfLLM's block memory. ``python -m utaca.readers NAME``
-    fetches a public reader before. Raises :class:`utaca.errors.UserError`, before weights are read, where the reader
+    type of :func:`utaca.settings.machine.natural_dtype`, with InfLLM's block memory. ``utaca fetch NAME`` fetches a
+    public reader before. Raises :class:`utaca.errors.UserError`, before weights are read, where the reader
     cannot be had or is not supported, and for values out of range.
     """
     if not isinstance(name_or_path, str | Path):
@@ -37,20 +36,10 @@ def load_reader(
     if not isinstance(memory, schema.Memory | None):
         raise UserError(f"memory must be a utaca.Memory, as utaca.Memory(n_local=256), not {memory!r}")
     name = str(name_or_path)
-    settings = _named(name) or {"name": Path(name).name, "path": name, "prompt": "instruct"}
+    settings = names.keys(name) or {"name": Path(name).name, "path": name, "prompt": "instruct"}
     overrides = {
         "dtype": dtype if dtype is None else str(dtype).removeprefix("torch."),
         "device": device if device is None else str(device),
         "memory": memory if memory is None else asdict(memory),
     }
     return load(build_reader(settings | {key: value for key, value in overrides.items() if value is not None}))
-
-
-def _named(name: str) -> dict[str, Any]:
-    """The settings of the config's reader of that name; empty where it has none."""
-    folder = root() / "config" / "reader"
-    if name not in {path.stem for path in folder.glob("*.yaml")}:
-        return {}
-    settings = option(root(), "reader", name)
-    settings.pop("options", None)
-    return settings | {key: shipped(settings[key], root()) for key in ("path", "adapter") if key in settings}

@@ -1,6 +1,6 @@
 """Answers to benchmarks that ship, so that their tables can be made, and their sets enlarged, without decoding again.
 
-``python -m utaca.tasks.predictions save RUN`` puts what ``results/RUN/journal/tasks`` holds into
+``utaca predictions save RUN`` puts what ``results/RUN/journal/tasks`` holds into
 ``data/predictions/RUN.parquet``; ``restore RUN`` puts it back, and the next run of the same config decodes the rest
 alone. A row is a token of an answer: ``piece``, the answer's key in the journal, ``answer`` (schema "answers") and
 ``trace`` (schema "traces"). Questions, which are the benchmarks' own, and what a token retrieved and ranked are left
@@ -9,9 +9,6 @@ out.
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +18,6 @@ import pyarrow.parquet as pq
 from utaca.errors import UserError
 from utaca.records import SCHEMAS
 from utaca.records.tables import atomic_path
-from utaca.terminal import print_any_letter
 
 FOLDER = Path("data") / "predictions"
 DROPPED = {
@@ -70,26 +66,3 @@ def _with(column: pa.StructArray, schema: pa.Schema, without: set[str]) -> pa.St
     had = {field.name for field in column.type}
     values = [column.field(f.name) if f.name in had else pa.nulls(len(column), f.type) for f in fields]
     return pa.StructArray.from_arrays(values, fields=fields, mask=column.is_null())
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Save or restore, and say how many answers; returns the status to exit with."""
-    print_any_letter()
-    parser = argparse.ArgumentParser(prog="python -m utaca.tasks.predictions", description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["save", "restore"])
-    parser.add_argument("run", help="the run's name, as in results/RUN")
-    given = parser.parse_args(arguments)
-    journal, path = Path("results") / given.run / "journal" / "tasks", FOLDER / f"{given.run}.parquet"
-    try:
-        if given.what == "save":
-            print(f"{path}: {save(journal, path):,} answers")
-        else:
-            print(f"{journal}: {restore(path, journal):,} answers")
-    except UserError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -51,7 +51,7 @@ def files_of(settings: TaskSet, folder: str) -> dict[str, Path]:
     for name, path in found.items():
         if not path.is_file():
             raise UserError(
-                f"{path}, file {name!r} of task {settings.task}, is not there; python -m utaca.tasks fetches the "
+                f"{path}, file {name!r} of task {settings.task}, is not there; utaca fetch-tasks fetches the "
                 "official files, see docs/benchmarks.md"
             )
     return found

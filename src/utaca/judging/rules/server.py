@@ -1,10 +1,8 @@
-"""Serve the rules over HTTP by the OpenAI protocol: ``python -m utaca.judging.rules --port 8000``."""
+"""The rules over HTTP by the OpenAI protocol: ``utaca serve-rules``."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 from utaca.errors import UserError
 from utaca.judging.rules.tasks import complete
 from utaca.settings.checks import EMBEDDED
-from utaca.terminal import print_any_letter
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -62,19 +59,8 @@ def server(host: str, port: int) -> ThreadingHTTPServer:
         raise UserError(f"--host {host} --port {port} cannot be listened on ({fault.strerror})") from fault
 
 
-def main() -> None:
-    print_any_letter()
-    parser = argparse.ArgumentParser(prog="python -m utaca.judging.rules", description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8000, help="port, 0: a free one (default: %(default)s)")
-    arguments = parser.parse_args()
-    try:
-        with suppress(KeyboardInterrupt), server(arguments.host, arguments.port) as running:
-            print(f"{EMBEDDED} at http://{arguments.host}:{running.server_address[1]}/v1", flush=True)
-            running.serve_forever()
-    except UserError as fault:
-        sys.exit(str(fault))
-
-
-if __name__ == "__main__":
-    main()
+def run(host: str, port: int) -> None:
+    """Serve until the user interrupts."""
+    with suppress(KeyboardInterrupt), server(host, port) as running:
+        print(f"{EMBEDDED} at http://{host}:{running.server_address[1]}/v1", flush=True)
+        running.serve_forever()

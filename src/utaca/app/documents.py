@@ -1,0 +1,133 @@
+"""Documents from files: plain text, Markdown, HTML and PDF, and standard input."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import logging
+import re
+import sys
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+from utaca.errors import UserError
+
+STDIN = "-"
+SEPARATOR = "\n\n"
+"""Between the texts of several files."""
+_HTML = (".html", ".htm", ".xhtml")
+_HIDDEN = {"script", "style", "template", "noscript", "head", "svg", "math"}
+_BLOCKS = re.compile(
+    "address|article|aside|blockquote|br|caption|d[dlt]|details|div|fieldset|figcaption|figure|footer|form|h[1-6r]|"
+    "header|li|main|nav|[ou]l|option|p|pre|section|summary|table|t[dhr]|tbody|tfoot|thead"
+)
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def read(paths: Sequence[str | Path]) -> str:
+    """The texts of files, joined in their order; ``-`` is standard input.
+
+    Raises :class:`UserError`, in one sentence that names the file, if it is missing, of no kind that is read, or empty.
+    """
+    if list(map(str, paths)).count(STDIN) > 1:
+        raise UserError("standard input is read once; give --document - once")
+    return SEPARATOR.join(_read(str(path)) for path in paths)
+
+
+def _read(path: str) -> str:
+    name = "standard input" if path == STDIN else path
+    try:
+        content = sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
+    except IsADirectoryError as error:
+        raise UserError(f"document {name} is a folder; name the files in it") from error
+    except FileNotFoundError as error:
+        mend = "download it first" if "://" in path else "check its path"
+        raise UserError(f"document {name} does not exist; {mend}") from error
+    except OSError as error:
+        raise UserError(f"document {name} cannot be read ({error.strerror}); let this user read it") from error
+    if content.startswith(b"%PDF-"):
+        text = _of_pdf(content, name)
+    elif path.lower().endswith(_HTML) or re.match(rb"\s*<(!doctype html|html)\b", content[:1000], re.IGNORECASE):
+        text = of_html(_decoded(content, name, _declared(content)))
+    else:
+        text = _decoded(content, name)
+    if not text.strip():
+        why = "which may be a scan: recognise its text first (OCR)" if content.startswith(b"%PDF-") else "give another"
+        raise UserError(f"document {name} holds no text; {why}")
+    return text.strip()
+
+
+def _decoded(content: bytes, name: str, encoding: str = "utf-8") -> str:
+    mark = next((mark for mark in _MARKS if content.startswith(mark)), None)
+    try:
+        text = content.decode(_MARKS[mark] if mark else encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        raise UserError(
+            f"document {name} is neither PDF nor text in {encoding.upper()}; save it as UTF-8 text, HTML or PDF"
+        ) from error
+    if "\0" in text:
+        raise UserError(f"document {name} is a binary file; save it as UTF-8 text, HTML or PDF")
+    return text.replace("\r\n", "\n")
+
+
+def _declared(content: bytes) -> str:
+    """The encoding that an HTML file says it has; UTF-8 if it says none."""
+    match = re.search(rb"""<meta[^>]*charset=["']?([\w-]+)|<\?xml[^>]*encoding=["']([\w-]+)""", content[:2048], re.I)
+    return (match[1] or match[2]).decode("ascii") if match else "utf-8"
+
+
+def of_html(page: str) -> str:
+    """What a page shows as text, a line or paragraph for each block."""
+    parser = _Shown()
+    parser.feed(page)
+    parser.close()
+    lines = [" ".join(line.split()) for line in "".join(parser.parts).split("\n")]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+class _Shown(HTMLParser):
+    """Collects the text of a page without what a browser does not show of it."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self._hidden = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        # A body ends a head that nobody closed.
+        if self._hidden == "head" and tag == "body":
+            self._hidden = ""
+        if not self._hidden and tag in _HIDDEN:
+            self._hidden = tag
+        if _BLOCKS.fullmatch(tag):
+            self.parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._hidden:
+            self._hidden = ""
+        if _BLOCKS.fullmatch(tag):
+            self.parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            # Line ends in the source are spaces, those of blocks are lines.
+            self.parts.append(data.replace("\n", " "))
+
+
+def _of_pdf(content: bytes, name: str) -> str:
+    try:
+        from pypdf import PdfReader
+    except ImportError as error:
+        raise UserError(f"document {name} is a PDF, which pypdf reads; run: pip install pypdf") from error
+    # What it has to say of a damaged file is no matter of the user's.
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    try:
+        pdf = PdfReader(io.BytesIO(content))
+        if pdf.is_encrypted and not pdf.decrypt(""):
+            raise UserError(f"document {name} is locked by a password; save it without one")
+        return SEPARATOR.join(page.extract_text() for page in pdf.pages)
+    except UserError:
+        raise
+    except Exception as error:  # pypdf raises errors of every class for damaged files
+        raise UserError(f"document {name} is a PDF that cannot be read ({error}); save it anew") from error

