@@ -27,7 +27,7 @@ from utaca.detection.training.data import Sequences, columns, joined
 from utaca.detection.training.data import sequences as shown
 from utaca.detection.training.layers import Noise, lstm
 from utaca.detection.training.losses import bayes_risk, cross_entropy, divergence, evidential
-from utaca.detection.training.metrics import calibration_error, caught, detection_metrics, reliability
+from utaca.detection.training.metrics import calibration_error, detection_metrics, reliability
 from utaca.detection.training.network import Network
 from utaca.detection.training.training import CLASS_WEIGHTS, train
 from utaca.detection.training.verdicts import (
@@ -824,7 +824,6 @@ def test_detections_follow_the_online_decisions(splits, changes, monkeypatch):
     assert table.schema == SCHEMAS["detections"]
     assert table.num_rows == data.n_tokens
     assert table["label"].null_count == data.n_failed
-    assert table["needed"].to_pylist() == (data.needed == 1).tolist()
     rows = [row for row in table.to_pylist() if (row["document"], row["budget"]) == (data.document[4], data.budget[4])]
     assert [row["step"] for row in rows] == list(range(len(rows)))
     state = detector.initial_state(1)
@@ -967,16 +966,6 @@ def test_calibration_by_definition():
     assert calibration_error(p, label) == pytest.approx(error / total)
     # A detector that says 0.3 and is right in 3 of 10.
     assert calibration_error(np.full(10, 0.3), np.r_[[0] * 3, [1] * 7]) == pytest.approx(0)
-
-
-def test_share_of_token_agreements_expansions():
-    needed = np.array([True, False, True, False])
-    assert caught(np.array([4.0, 1, 3, 2]), needed) == 1
-    assert caught(np.array([1.0, 4, 2, 3]), needed) == 0
-    assert caught(np.array([4.0, 3, 1, 1]), needed) == 0.5
-    assert caught(np.zeros(4), needed) == 0.5
-    assert caught(np.array([4.0, 2, 2, 2]), needed) == pytest.approx((1 + 1 / 3) / 2)
-    assert math.isnan(caught(np.zeros(2), np.array([False, False])))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 2), st.booleans()), min_size=1, max_size=30))

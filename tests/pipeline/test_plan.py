@@ -53,12 +53,13 @@ def test_every_point_is_decoded_once_by_its_kind(root: Path) -> None:
 
 def test_a_point_of_several_sections_is_decoded_once(root: Path) -> None:
     points = {"mine": {"method": "infllm", "budget": 2}}
-    plan = planned(root, points=points, decode={"test": ["mine"], "sweep": ["mine"], "budgets": ["mine"]})
+    plan = planned(root, points=points, decode={"test": ["mine"], "sweep": ["mine"], "methods": ["mine"]})
     assert [point.label for point in plan.POINTS["test", "blocks"]].count("mine") == 1
 
 
 def test_points_with_a_detector_name_its_file(root: Path) -> None:
-    plan = planned(root, points="llama_full", scale={"detector_seeds": "3"})
+    seeds = {"utaca-K64-sub16-seeds": {"method": "utaca", "budget": "64", "policy": "sub.16", "seeds": "all"}}
+    plan = planned(root, points=seeds, decode={"test": [*seeds]}, scale={"detector_seeds": "3"})
     points = plan.POINTS["test", "blocks"]
     triggers = plan.triggers(points)
     assert set(triggers) == {point.label for point in points if point.detected}
@@ -89,9 +90,8 @@ def test_a_detector_without_a_judge_needs_no_labels(root: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "more"),
     [
-        ({"points": "tiny_full"}, {"seeds", "sweep"}),
-        ({"points": "methods_tiny"}, {"methods", "equal_budgets"}),
-        ({"detectors": "paper"}, {"triggers", "triggers_validation"}),
+        ({"points": "tiny_full"}, {"sweep"}),
+        ({"points": "methods_tiny"}, {"methods"}),
     ],
 )
 def test_options_bring_their_tables(root: Path, plan: Any, overrides: dict[str, Any], more: set[str]) -> None:

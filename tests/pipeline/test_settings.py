@@ -218,7 +218,7 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
         ),
         (
             {"decode": {"tset": ["infllm-K1"]}},
-            "decode.tset is unknown; sections are validation, test, seeds, sweep, methods, budgets, or a set of "
+            "decode.tset is unknown; sections are validation, test, sweep, methods, or a set of "
             "tasks.sets, which are none; add --config tasks=paper, or another option",
         ),
         (
@@ -227,7 +227,7 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
         ),
         (
             {"points": {"own": {"method": "snapkv"}}, "decode": {"test": ["own"]}},
-            "decode.test names own, of another method than block memory; decode it in methods or budgets",
+            "decode.test names own, of another method than block memory; decode it in methods",
         ),
         ({"detectors": {"never": {}}}, "detectors.never has the name of a trigger that is no detector"),
     ],
@@ -277,7 +277,7 @@ def test_what_yaml_takes_for_another_type_is_no_text(root: Path, written: str, s
         (("utaca", 3, "sub.1", "agreement.3"), "trigger is agreement.3 but N must be below the budget, which is 3"),
         (("utaca", 3, "sub.1", "", "infllm"), "base is 'infllm' but must be one of"),
         (("utaca", 0, "sub.1", "", "full"), "budget is 0 but must be at least 1, in tokens"),
-        (("utaca", 9, "sub.1", "", "full"), "of another method than block memory; decode it in methods or budgets"),
+        (("utaca", 9, "sub.1", "", "full"), "of another method than block memory; decode it in methods"),
     ],
 )
 def test_impossible_points(config: dict[str, Any], point: tuple[Any, ...], said: str) -> None:

@@ -91,9 +91,6 @@ def test_a_trigger_on_another_method_is_a_row_of_its_own(tmp_path, config, monke
     assert row["cas_pct"] == pytest.approx(100 * brute(*files, f"{name}-512-sub128-seed0", range(7))[1])
     assert row["nearest_utaca"] == "K_max=64, Sub.16", "it is held against UT-ACA as the others are"
     assert np.isnan(row["paper_cas_pct"])
-    assert "UT-ACA on RetrievalAttention" not in set(
-        shown("equal_budgets", own, decoded, config, monkeypatch).frame["method"]
-    )
 
 
 def test_the_papers_figures_beside_are_those_of_the_same_reader(tmp_path, config, monkeypatch) -> None:
@@ -125,9 +122,6 @@ def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config, monkeypat
     assert row["setting"] == "not run"
     assert row[["cas_pct", "mtokens", "attended", "peak_gib"]].isna().all()
     assert "LLMLingua-2 was not run: needs model X." in whole.caption
-    equal = shown("equal_budgets", points(*files), decoded, config, monkeypatch)
-    assert "LLMLingua-2" not in set(equal.frame["method"])
-    assert "LLMLingua-2 was not run at 0: needs model X." in equal.caption
 
 
 def test_settings_that_are_not_the_sources_are_named(tmp_path, config, monkeypatch) -> None:
@@ -149,41 +143,18 @@ def test_settings_that_are_not_the_sources_are_named(tmp_path, config, monkeypat
     assert "small" not in shown("methods", found, decoded, config, monkeypatch).caption
 
 
-def test_equal_budgets_hold_the_adaptive_curve_against_every_method(tmp_path, config, monkeypatch) -> None:
-    files, blocks, own, decoded = both(tmp_path)
-    frame = shown("equal_budgets", own, decoded, config, monkeypatch).frame.set_index("method")
-    assert list(frame.index) == ["SnapKV", "Window only", "InfLLM", "UT-ACA, interpolated"]
-    assert frame.loc["SnapKV", "cas_128_pct"] == pytest.approx(100 * brute(*files, "snapkv-128", range(7))[1])
-    assert frame.loc["InfLLM", "cas_512_pct"] == pytest.approx(100 * brute(*blocks, "infllm-K32", range(7))[1])
-    assert np.isnan(frame.loc["Window only", "cas_128_pct"])
-
-    def above(drawn) -> float:
-        curve = sorted(brute(*blocks, f"utaca-K{k}-sub16-seed0", drawn) for k in (32, 64))
-        x, y = [np.log2(t) for t, _ in curve], [c for _, c in curve]
-        each = [np.interp(np.log2(b), x, y) - brute(*files, f"snapkv-{b}", drawn)[1] for b in (128, 512)]
-        return 100 * float(np.mean(each))
-
-    row = frame.loc["SnapKV"]
-    assert row["utaca_above_pct"] == pytest.approx(above(range(7)))
-    counts = statistics.resamples(7, 300, 0, "test").astype(int)
-    low, high = np.quantile([above([d for d in range(7) for _ in range(one[d])]) for one in counts], [0.025, 0.975])
-    assert [row["utaca_above_pct_low"], row["utaca_above_pct_high"]] == pytest.approx([low, high])
-
-
-def test_a_point_of_every_detector_seed_is_one_row_of_both_tables(tmp_path, config) -> None:
+def test_a_point_of_every_detector_seed_is_one_row(tmp_path, config) -> None:
     (tmp_path / "own").mkdir()
     adaptive = [("utaca", 32, "sub.16", seed, 150.0, chance) for seed, chance in ((0, 0.2), (1, 0.9))]
     own, blocks = made(tmp_path / "own", OWN[:1]), made(tmp_path, FIXED + adaptive)
     config.scale.detector_seeds = 2
     shown = [*(point("infllm", budget) for _, budget, *_ in FIXED), point("utaca", 32, "sub.16", seeds=schema.ALL)]
-    vars(config).update(decoding(test=shown, budgets=[point("snapkv", 128)]))
+    vars(config).update(decoding(test=shown, methods=[point("snapkv", 128)]))
     names = ("method_answers", "method_scores", "test_answers", "test_scores")
     files = dict(zip(names, (*own, *blocks), strict=True))
     both_seeds = np.mean([brute(*blocks, f"utaca-K32-sub16-seed{seed}", range(7))[1] for seed in (0, 1)])
     row = methods.methods(files, config).set_index("method").loc["UT-ACA"]
     assert (row["cas_pct"], row["n_documents"]) == (pytest.approx(100 * both_seeds), 7)
-    at_equal = methods.equal_budgets(files, config).set_index("method").loc["UT-ACA, interpolated"]
-    assert at_equal["cas_128_pct"] == pytest.approx(100 * both_seeds)
 
 
 def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:

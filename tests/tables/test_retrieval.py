@@ -507,5 +507,5 @@ def test_only_runs_with_fixed_budgets_on_the_test_split_have_it(config) -> None:
     assert not holds(decodes(validation=[fixed]))
     assert not holds(decodes(test=[adaptive]))
     assert not holds(decodes(methods=[point("snapkv", 512)]))
-    assert holds(decodes(budgets=[fixed]))
+    assert holds(decodes(methods=[fixed]))
     assert list(retrieval.shown(config)) == ["infllm-K1", "infllm-K4", "utaca-K2-sub1"]

@@ -347,12 +347,6 @@ TABLES = {name: entry for name, entry in ENTRIES.items() if entry.holds(SETTINGS
 RESULTS = [f"{OUT}/{entry.kind}s/{name}.{ending}" for name, entry in TABLES.items() for ending in ENDINGS[entry.kind]]
 
 
-def detected():
-    """The splits on whose trajectories detectors are measured."""
-    wanted = any("validation_detections" in entry.files for entry in TABLES.values())
-    return ("validation", "test") if wanted else ("test",)
-
-
 def detected_from(split):
     """What the verdicts on a split's trajectories are made from, in the order of their record."""
     models = [path for paths in DETECTORS.values() for path in paths]
@@ -407,8 +401,6 @@ def made_from(table):
         "judged": judged("test"),
         "detections": [f"{OUT}/detections/test.parquet"],
         "detected_from": detected_from("test"),
-        "validation_detections": [f"{OUT}/detections/validation.parquet"],
-        "validation_detected_from": detected_from("validation"),
         "task_examples": task_outputs("examples"),
         "task_answers": task_outputs("answers"),
         "task_scores": task_outputs("scores"),
@@ -440,7 +432,7 @@ STAGES = {
     "trajectories": [shards(TRAJECTORIES, split) for split in SPLITS],
     "labels": expand(f"{LABELS}/{{split}}.parquet", split=SPLITS),
     "detectors": [*DETECTORS.values(), BASELINES],
-    "detections": expand(f"{OUT}/detections/{{split}}.parquet", split=detected()),
+    "detections": [f"{OUT}/detections/test.parquet"],
     "generations": [generations("answers", split, kind) for split, kind in POINTS],
     "scores": judged("validation", "test"),
     "traces": list(VIEWS.values()),

@@ -142,14 +142,6 @@ class Point:
             else:
                 statistics.spread(row, column, self.estimate(above, below, draws), factor)
 
-    def apart(self) -> list[Point]:
-        """Each seed as a point of its own; itself where it has one or none."""
-        n = len(self.documents)
-        return [
-            replace(self, seeds=(seed,), sums={name: x[place * n : (place + 1) * n] for name, x in self.sums.items()})
-            for place, seed in enumerate(self.seeds)
-        ] or [self]
-
     @property
     def peak_gib(self) -> float:
         """The highest peak of memory of its answers; NaN where none was measured."""

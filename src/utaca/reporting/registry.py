@@ -42,8 +42,8 @@ def _decodes(section: str) -> Callable[[schema.Config], bool]:
 
 
 def _fixed(config: schema.Config) -> bool:
-    sections = [section for section in config.sections(schema.TEST) if section != schema.SEEDS]
-    return any(point.method == schema.FIXED for section in sections for point in config.decoded(section))
+    points = (point for section in config.sections(schema.TEST) for point in config.decoded(section))
+    return any(point.method == schema.FIXED for point in points)
 
 
 def _held(config: schema.Config) -> bool:
@@ -60,14 +60,8 @@ WHEN = {
     "on_test": When(_decodes("test"), "points in decode.test", _PLAIN),
     "on_validation": When(_decodes("validation"), "points in decode.validation", _PLAIN),
     "sweep": When(_decodes("sweep"), "points in decode.sweep", "points={full}"),
-    "seeds": When(_decodes("seeds"), "points in decode.seeds", "points={full}"),
     "methods": When(_decodes("methods"), "points in decode.methods", "points={methods}"),
-    "budgets": When(_decodes("budgets"), "points in decode.budgets", "points={methods}"),
     "fixed": When(_fixed, "fixed budgets on the test split", _PLAIN),
-    "tried_on_test": When(lambda c: bool(c.tried("test")), "points on the test split that a detector expands", _PLAIN),
-    "expanded": When(
-        lambda c: c.trajectories.expanded > 0, "trajectories that try every token expanded", "detectors=paper"
-    ),
     "ood": When(lambda c: bool(c.asked), "benchmarks that are asked", "tasks=paper points=ood"),
     "bars": When(_held, "a set that the reader's bars name", "tasks=biographies points=reading"),
     "calibrated": When(
@@ -93,8 +87,8 @@ def table(
 
     ``theme`` is a part of the report, ``files`` are names of the workflow's (``made_from``), ``when`` is one of
     :data:`WHEN`; the caption of a table with a ``role`` says what the run is, with the endpoint of that role.
-    ``columns`` name columns of the frame in the order shown (``columns.yaml``); "+": folded away until all are shown;
-    "*": any number. ``other`` are fields of a column that are different here, or a column of this table alone.
+    ``columns`` name columns of the frame in the order shown (``columns.yaml``); "+": folded away until all are shown.
+    ``other`` are fields of a column that are different here, or a column of this table alone.
 
     A second declaration above the first one makes another table by the same function, which then gets its ``name``
     too; whatever it leaves out is the first one's.

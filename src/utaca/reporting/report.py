@@ -41,7 +41,6 @@ THEMES: Mapping[str, str] = {
     "": "More",
 }
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
-_NUMBER = re.compile(r"\d+")
 _FIGURE = re.compile(r"[1-9]")
 _CELLS = re.compile(r"(?<!\\) \| ")
 
@@ -145,8 +144,7 @@ def _blocks(text: str, meanings: Mapping[str, str]) -> Iterator[str]:
         if own[0].type == "paragraph_open":
             own[0].attrSet("class", "caption")
         for head, cell in pairwise(own):
-            title = cell.content
-            if head.type == "th_open" and (meaning := meanings.get(title) or meanings.get(_NUMBER.sub("{}", title))):
+            if head.type == "th_open" and (meaning := meanings.get(cell.content)):
                 head.attrSet("title", meaning)
         html = _MARKDOWN.renderer.render(own, _MARKDOWN.options, {})
         yield _scrolled(html, own) if own[0].type == "table_open" else html

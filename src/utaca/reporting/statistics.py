@@ -8,7 +8,7 @@ then is a pair of matrix products, and comparing two methods under the same coun
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -139,13 +139,10 @@ class ByDocument:
         above, below = (np.bincount(self.document, x, self.counts.shape[1]) for x in (weighed, each))
         spread(row, column, ratio_interval(above, below, self.counts), factor)
 
-    def correlation(self, x: np.ndarray, y: np.ndarray, scale: Callable = lambda values, _: values) -> Estimate:
-        """Pearson's r of values [n] with its interval; ``scale`` turns values and weights [n] into what is compared."""
-
-        def of(weights: np.ndarray) -> float:
-            return correlation(scale(x, weights), scale(y, weights), weights)
-
-        return interval(of(np.ones(len(x))), np.array([of(weights[self.document]) for weights in self.counts]))
+    def correlation(self, x: np.ndarray, y: np.ndarray) -> Estimate:
+        """Pearson's r of values [n] with its interval."""
+        resampled = [correlation(x, y, weights[self.document]) for weights in self.counts]
+        return interval(correlation(x, y, np.ones(len(x))), np.array(resampled))
 
 
 def correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
@@ -155,13 +152,6 @@ def correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
     variances = np.sqrt((weights @ x**2) * (weights @ y**2))
     # Sums of equal numbers leave a rounding error, no variance.
     return float(weights @ (x * y) / variances) if variances > 1e-9 * total else float("nan")
-
-
-def ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Ranks of values [n] that occur ``weights`` [n] times each; ties share their mean rank."""
-    _, place = np.unique(values, return_inverse=True)
-    each = np.bincount(place, weights=weights)
-    return (np.cumsum(each) - each / 2)[place]
 
 
 def p_value(resampled: np.ndarray) -> float:

@@ -8,8 +8,7 @@ interval is shown with it, and what it means.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -22,7 +21,7 @@ import yaml
 
 from utaca.records import atomic_path
 from utaca.reporting import paper, render
-from utaca.reporting.points import fragment, label_in_words, of_label
+from utaca.reporting.points import label_in_words
 from utaca.reporting.registry import ENTRIES, Entry, Files
 from utaca.reporting.statistics import Row
 from utaca.reporting.words import endpoint_in_words, intervals_in_words, run_in_words, seeds_in_words
@@ -73,13 +72,13 @@ class Column:
 
 @cache
 def columns() -> dict[str, Column]:
-    """Every column by its name in the CSV files; "*" stands for a number, "{}" in its title for that number."""
+    """Every column by its name in the CSV files."""
     text = (files(__package__) / "columns.yaml").read_text(encoding="utf-8")
     return {name: Column(**about) for name, about in yaml.safe_load(text).items()}
 
 
 def columns_of(entry: Entry) -> dict[str, Column]:
-    """The columns that an entry declares, by name; "*" stands for a number."""
+    """The columns that an entry declares, by name."""
     names = {declared.removeprefix("+"): declared.startswith("+") for declared in entry.columns}
     return {
         name: replace(columns().get(name, Column(name)), folded=folded, **entry.other.get(name, {}))
@@ -87,32 +86,14 @@ def columns_of(entry: Entry) -> dict[str, Column]:
     }
 
 
-def _numbered(columns: Mapping[str, Column], frame: pd.DataFrame) -> Iterator[tuple[str, Column]]:
-    """Columns by their names in the frame, with their numbers."""
-    for name, column in columns.items():
-        pattern = re.compile(name.replace("*", r"(\d+)"))
-        for numbered in filter(pattern.fullmatch, frame.columns) if "*" in name else ():
-            yield numbered, replace(column, title=column.title.format(*pattern.fullmatch(numbered).groups()))
-        if "*" not in name:
-            yield name, column
-
-
-def _linked(row: Mapping[str, Any], name: str, config: schema.Config) -> str:
-    point = of_label(row["point"], config)
-    if point is None or point.retriever not in schema.BLOCK_METHODS:
-        return row[name]
-    return f"[{row[name]}]({VIEWER}/test.html{fragment(row[name], row['point'])})"
-
-
 CELLS: dict[str, Callable[[Mapping[str, Any], str, schema.Config], str]] = {
     "dagger": lambda row, name, _: ("†" if row["paper_excluded"] else "") + render.number(row[name], 2),
     "endpoint": lambda row, _, config: endpoint_in_words(getattr(config, row["role"])),
-    "linked": _linked,
     "point": lambda row, name, config: label_in_words(row[name], config),
     "ran": lambda row, name, _: row[name] if row["run"] else f"{row[name]} ({NOT_RUN})",
 }
-"""Cells that are neither text nor a number: a figure of the paper that leaves samples out, an endpoint, a document that
-the trace viewer shows, an operating point by its label, a detector that may not have been run."""
+"""Cells that are neither text nor a number: a figure of the paper that leaves samples out, an endpoint, an operating
+point by its label, a detector that may not have been run."""
 
 
 # A table with its texts
@@ -141,7 +122,7 @@ class Table:
         rows = frame.to_dict("records")
         shown = {
             name: column
-            for name, column in _numbered(columns_of(entry), frame)
+            for name, column in columns_of(entry).items()
             if not rows or any(column.show(row, name, config) not in ("", render.MISSING) for row in rows)
         }
         caption = _filled(entry.caption, words)

@@ -18,7 +18,7 @@ from utaca.settings import schema
 from utaca.settings.database import database
 from utaca.settings.models import Faults, build, unknown_key
 
-_BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SEEDS, schema.SWEEP)
+_BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP)
 """Sections of ``decode`` whose tables show points in block memory alone."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # In ASCII, as a host of other letters is sent.
@@ -363,7 +363,7 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
                 hint = f"did you mean {near[0]}?" if near else f"points are {', '.join(config.points) or 'none'}."
                 yield f"{path} names {name!r}, which is none of points; {hint}"
             elif section in _BLOCKS_ALONE and not point.in_blocks and not any(_point_faults(point, "", config)):
-                yield f"{path} names {name}, of another method than block memory; decode it in methods or budgets."
+                yield f"{path} names {name}, of another method than block memory; decode it in methods."
 
 
 def _plan_faults(config: schema.Config) -> Iterator[str]:

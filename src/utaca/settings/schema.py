@@ -51,8 +51,8 @@ CLIPPED, PACKED = "clipped", "packed"
 """As ``far_positions``: keys at one distance, or side by side before the window."""
 
 VALIDATION, TEST = "validation", "test"
-SEEDS, SWEEP, METHODS, BUDGETS = "seeds", "sweep", "methods", "budgets"
-SECTIONS = {VALIDATION: VALIDATION, TEST: TEST, SEEDS: TEST, SWEEP: TEST, METHODS: TEST, BUDGETS: TEST}
+SWEEP, METHODS = "sweep", "methods"
+SECTIONS = {VALIDATION: VALIDATION, TEST: TEST, SWEEP: TEST, METHODS: TEST}
 """Sections of ``decode`` and the splits whose documents they ask; any other section is a set of ``tasks``."""
 ALL = 0
 """As a point's ``seeds``: every seed."""
@@ -593,8 +593,8 @@ class Config:
     decode: dict[str, list[str]] = setting(
         {},
         "the points that are decoded, by where they are shown: validation and test (a split's table), and on the test "
-        "split seeds (each detector seed by itself), sweep (curves of CAS over selected tokens), methods and budgets "
-        "(other methods under their sources' settings, and under equal budgets); or by a set of tasks.sets",
+        "split sweep (curves of CAS over selected tokens) and methods (other methods under their sources' settings); "
+        "or by a set of tasks.sets",
     )
     tasks: Tasks = setting(Tasks(), "benchmarks of other domains")
     generation: Generation = setting(Generation(), "how answers are decoded")
@@ -637,7 +637,7 @@ class Config:
     def tried(self, split: str) -> list[str]:
         """Labels of the points on whose own tokens the detectors are measured."""
         points = self.operating
-        return [x for x in self.shown(split, split, SEEDS) if points[x].detected and points[x].in_blocks]
+        return [x for x in self.shown(split) if points[x].detected and points[x].in_blocks]
 
     @property
     def asked(self) -> list[str]:

@@ -72,22 +72,6 @@ def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
     return _ratio(float(np.nansum(gaps * bins["tokens"])), int(bins["tokens"].sum()))
 
 
-def caught(score: np.ndarray, needed: np.ndarray) -> float:
-    """Share of token agreement's expansions that a detector makes too, if it expands as many tokens.
-
-    Token agreement expands the tokens that an expansion changes, ``needed`` [n] bool; the detector those with the
-    largest ``score`` [n]. Where not all tokens of one score can be expanded, the mean over them counts. NaN where no
-    expansion changes a token.
-    """
-    budget = int(needed.sum())
-    if not budget:
-        return float("nan")
-    edge = np.sort(score)[::-1][budget - 1]
-    above, tied = score > edge, score == edge
-    hits = needed[above].sum() + needed[tied].mean() * (budget - above.sum())
-    return float(hits / budget)
-
-
 def _ratio(part: float, whole: int) -> float:
     return part / whole if whole else float("nan")
 

@@ -95,7 +95,6 @@ def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -
         pa.array(sequences.step),
         pa.array(label.astype(np.int8), mask=label < 0),
         pa.array(sequences.value),
-        pa.array(sequences.needed == 1, mask=sequences.needed < 0),
         pa.array(uncertain),
         pa.array(score),
         *((pa.array(np.ascontiguousarray(column)) for column in p.T) if p is not None else [nothing] * 3),

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from utaca.biographies.evidence import original
-from utaca.detection.training.metrics import calibration_error, caught, detection_metrics
+from utaca.detection.training.metrics import calibration_error, detection_metrics
 from utaca.errors import UserError
 from utaca.records import check_source, read
-from utaca.records.schemas import CORRECT, HALLUCINATED
+from utaca.records.schemas import CORRECT
 from utaca.reporting import paper, statistics
 from utaca.reporting.points import points_shown
 from utaca.reporting.registry import Files, table
@@ -55,7 +55,6 @@ class Detections:
     document: np.ndarray  # [n], place among the documents
     label: np.ndarray  # [n], -1 where the labeller failed
     value: np.ndarray  # [n] bool: a token of a value, not of the template
-    needed: np.ndarray | None  # [n] bool: an expansion changes the token; None where it was not tried
     runs: dict[str, list[Run]]
 
     @cached_property
@@ -66,8 +65,7 @@ class Detections:
             name: [Run(*(None if x is None else x[chosen] for x in run)) for run in each]
             for name, each in self.runs.items()
         }
-        needed = None if self.needed is None else self.needed[chosen]
-        return Detections(self.documents, self.document[chosen], self.label[chosen], chosen[chosen], needed, runs)
+        return Detections(self.documents, self.document[chosen], self.label[chosen], chosen[chosen], runs)
 
     @property
     def names(self) -> list[str]:
@@ -107,17 +105,15 @@ def load(path: str | Path) -> Detections:
     # A biography's documents with more and less of its evidence are resampled together.
     people = first["document"].map(original)
     documents = tuple(sorted(people.unique()))
-    needed = None if first["needed"].isna().any() else first["needed"].to_numpy(bool)
     document = np.searchsorted(np.asarray(documents, dtype=object), people.to_numpy(dtype=object))
     value = first["value"].to_numpy(bool)
-    return Detections(documents, document, first["label"].to_numpy(), value, needed, runs)
+    return Detections(documents, document, first["label"].to_numpy(), value, runs)
 
 
-def loaded(files: Files, split: str = "") -> Detections:
-    """The verdicts on a split's fixed traces, ``split`` being "" or "validation_"; raises :class:`UserError` too where
-    they were made from other files than the run's."""
-    (path,) = files[f"{split}detections"]
-    check_source(path, files[f"{split}detected_from"])
+def loaded(files: Files) -> Detections:
+    """The verdicts on the test split's fixed traces; raises :class:`UserError` if they are of another run's files."""
+    (path,) = files["detections"]
+    check_source(path, files["detected_from"])
     return load(path)
 
 
@@ -200,68 +196,6 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
         trigger = f"mTokens and CAS: as the trigger of K_max={key[1]}, {key[2].capitalize()}, where it was run as one."
     words = {"main": title(config.detector), "trigger": trigger, "values": _VALUES}
     return framed(rows, len(data.documents), data.seeds, **words)
-
-
-@table(
-    name="triggers_validation",
-    title="Detectors as triggers, validation set",
-    files="validation_detections validation_detected_from",
-)
-@table(
-    theme="detection",
-    files="detections detected_from",
-    when="expanded",
-    role="labeller",
-    columns="detector expansions_pct caught_pct caught_at_rate_pct auroc value_auroc n_tokens n_needed",
-)
-def triggers(files: Files, config: schema.Config, name: str = "triggers") -> pd.DataFrame:
-    """Detectors as triggers.
-
-    Detectors as triggers on the fixed compact-budget traces of the {split} split: an expansion to {expanded} blocks
-    changes a token or not, whatever its label. Token agreement expands exactly where it does. Caught: share of these
-    tokens that a detector's decision expands; at token agreement's rate: among as many tokens as it expands, those of
-    the largest scores; AUROC: of the score for these tokens; ± is the standard deviation over seeds. {values}
-    """
-    split = "validation" if name == "triggers_validation" else "test"
-    data = loaded(files, "validation_" if split == "validation" else "")
-    needed = data.needed
-    if needed is None:
-        raise UserError("the detections do not tell which tokens an expansion changes; set trajectories.expanded")
-    draws = Draws.of(len(data.documents), config, "triggers")
-    agreement: Row = {"detector": "Token agreement", "run": True, "seeds": 0}
-    agreement |= {"expansions_pct": 100 * float(needed.mean()), "caught_pct": 100.0, "caught_at_rate_pct": 100.0}
-    rows = [agreement | {"auroc": 1.0, "value_auroc": 1.0}]
-    for name in data.names:
-        if not (runs := data.runs.get(name)):
-            continue
-        row, of_runs = (
-            _about(data, name),
-            {
-                "expansions_pct": [100 * float(run.uncertain.mean()) for run in runs],
-                "caught_pct": [100 * float(run.uncertain[needed].mean()) if needed.any() else NAN for run in runs],
-                "caught_at_rate_pct": [100 * caught(run.score, needed) for run in runs],
-                "auroc": [_auroc_of_needed(run, needed) for run in runs],
-                "value_auroc": [_auroc_of_needed(run, data.values.needed) for run in data.values.runs[name]],
-            },
-        )
-        for column, values in of_runs.items():
-            row[column], row[f"{column}_sd"] = statistics.mean_sd(values)
-        whole, *hits = (
-            np.bincount(data.document[chosen], minlength=len(data.documents)).astype(np.float64)
-            for chosen in (needed, *(needed & run.uncertain for run in runs))
-        )
-        drawn = draws.mean(name, [statistics.ratio(each, whole, draws.documents) for each in hits])
-        spread(row, "caught_pct", statistics.interval(row["caught_pct"], 100 * drawn))
-        rows.append(row)
-    frame = pd.DataFrame(rows).assign(n_tokens=len(needed), n_needed=int(needed.sum()))
-    words = {"split": split, "expanded": config.trajectories.expanded, "values": _VALUES}
-    return framed(frame, len(data.documents), data.seeds, **words)
-
-
-def _auroc_of_needed(run: Run, needed: np.ndarray | None) -> float:
-    """AUROC of a detector's score for the tokens that an expansion changes; NaN where there is none, or no other."""
-    assert needed is not None
-    return detection_metrics(run.uncertain, np.where(needed, HALLUCINATED, CORRECT), run.score)["auroc"]
 
 
 def _about(data: Detections, name: str) -> Row:

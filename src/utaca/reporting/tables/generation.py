@@ -168,58 +168,6 @@ def _against_infllm(
     return row
 
 
-# The spread over detector seeds
-
-
-@table(
-    theme="generation",
-    files="test_answers test_scores",
-    when="seeds",
-    role="judge",
-    columns="""detector setting seed cas_pct mtokens +mtokens_with_tentative +rollbacks_pct +effective_rollbacks_pct
-        +nearest_infllm +difference_pct gain_pct note gap_closed_pct""",
-)
-def seeds(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Generation, spread over detector seeds.
-
-    The same operating point with detectors of different seeds. {units} {compared}
-
-    {passes}
-    """
-    points = points_shown(files, config, "test", "test", "seeds")
-    draws = Draws.of(len(points[0].documents), config, "test")
-    # Points without a detector are what the others are compared with; they have no row.
-    others = [point for point in points if not point.seeds]
-    rows: list[Row] = []
-    for point in points:
-        each = point.apart()
-        if len(each) > 1:
-            about = {"detector": point.detector, "setting": point.setting}
-            compared = compare([*others, *each], draws)[len(others) :]
-            figures = [_row(one, draws, config) | row for one, row in zip(each, compared, strict=True)]
-            for one, row in zip(each, figures, strict=True):
-                rows.append(about | {"seed": str(one.seeds[0])} | _of_seeds([row]))
-            rows.append(about | {"seed": f"mean ± sd of {len(each)}"} | _of_seeds(figures))
-    return framed(rows, len(points[0].documents), f"config seed {config.seed}", **_TEXTS)
-
-
-_SEED_FIGURES = (
-    "cas_pct", "mtokens", "mtokens_with_tentative", "rollbacks_pct", "effective_rollbacks_pct", "difference_pct",
-    "gain_pct", "gap_closed_pct",
-)  # fmt: skip
-
-
-def _of_seeds(rows: Sequence[Row]) -> Row:
-    """The figures of one seed with their intervals, or mean and standard deviation over several."""
-    one = rows[0] if len(rows) == 1 else {}
-    merged: Row = {name: one.get(name, "") for name in ("nearest_infllm", "note")}
-    for column in _SEED_FIGURES:
-        mean, sd = statistics.mean_sd([row[column] for row in rows])
-        merged |= {column: mean, **{f"{column}{end}": one.get(f"{column}{end}", NAN) for end in ("_low", "_high")}}
-        merged[f"{column}_sd"] = sd
-    return merged
-
-
 # Quality, latency, memory
 
 

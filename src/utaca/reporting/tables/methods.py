@@ -1,4 +1,4 @@
-"""The tables of context-management methods: under their sources' settings, and under equal nominal budgets."""
+"""The table of context-management methods under their sources' settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.points import CAS, METHODS, MTOKENS, Curve, Point, difference, is_main, points, setting_in_words
+from utaca.reporting.points import CAS, MTOKENS, Point, difference, is_main, points, setting_in_words
 from utaca.reporting.registry import Files, table
 from utaca.reporting.statistics import Draws, Estimate, Row, spread
 from utaca.reporting.table import NAN, NOT_RUN, framed
@@ -57,7 +57,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     """
     from utaca.methods import METHODS as KINDS
 
-    others, blocks = others_and_blocks(files, "methods", config)
+    others, blocks = others_and_blocks(files, config)
     held_against = [point for point in blocks if is_main(point, config) and point.key[0] in ("infllm", "utaca")]
     compared = [*others, *held_against]
     draws = Draws.of(len(compared[0].documents), config, "test")
@@ -106,73 +106,15 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     return framed(rows, len(compared[0].documents), reader=reader, remarks=remarks, failures=_FAILURES)
 
 
-@table(
-    theme="methods",
-    files="test_answers test_scores method_answers method_scores",
-    when="budgets",
-    role="judge",
-    columns="method cas_*_pct utaca_above_pct +attended_*",
-)
-def equal_budgets(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Methods at equal budgets.
-
-    Context-management methods on the long-context test split at equal nominal budgets of tokens. UT-ACA's mean budget
-    is an outcome: its CAS is interpolated in log2 mTokens between its points, which reach {reach}, beyond them that of
-    the nearest one; UT-ACA above it is its CAS less the method's, mean over budgets, paired by document. Other settings
-    are those of table methods. {failures} {remarks}
-
-    Attended are the keys really attended to, the mean over layers and heads.
-    """
-    others, blocks = others_and_blocks(files, "budgets", config)
-    draws = Draws.of(len([*others, *blocks][0].documents), config, "test")
-    budgets = sorted({point.key[1] for point in others if point.key[1]})
-    absent = [f"{point.method} was not run at {point.key[1]}: {point.lacks}." for point in others if point.lacks]
-    adaptive = [point for point in blocks if point.key[0] == "utaca" and is_main(point, config)]
-    curve = Curve.of(adaptive, draws) if adaptive else None
-    named: dict[str, dict[int, Point]] = {}
-    for point in others:
-        if not point.lacks and not point.key[2]:
-            named.setdefault(point.key[0], {})[point.key[1]] = point
-    size = config.reader.memory.block_size
-    named["infllm"] = {point.key[1] * size: point for point in blocks if point.key[0] == "infllm"}
-    rows = []
-    for name, at in named.items():
-        row: Row = {"method": METHODS.get(name, name)}
-        differences = []
-        for budget in budgets:
-            point = at.get(budget)
-            estimate = point.estimate(*CAS, draws) if point else Estimate(NAN)
-            spread(row, f"cas_{budget}_pct", estimate, 100)
-            row[f"attended_{budget}"] = point.ratio("attended", "n_generated") if point else NAN
-            if point and curve:
-                at_equal = curve.resampled_at(np.full(len(draws), float(budget)))
-                differences.append((curve.at(budget) - estimate.value, at_equal - point.drawn(*CAS, draws)))
-        above = Estimate(NAN)
-        if differences:
-            resampled = np.mean([each for _, each in differences], 0)
-            above = statistics.interval(float(np.mean([value for value, _ in differences])), resampled)
-        spread(row, "utaca_above_pct", above, 100)
-        rows.append(row)
-    if curve:
-        row = {"method": f"{METHODS['utaca']}, interpolated"}
-        for budget in budgets:
-            resampled = curve.resampled_at(np.full(len(draws), float(budget)))
-            spread(row, f"cas_{budget}_pct", statistics.interval(curve.at(budget), resampled), 100)
-        rows.append(row)
-    reach = f"{min(map(_tokens, adaptive)):.0f} to {max(map(_tokens, adaptive)):.0f}" if adaptive else "nothing"
-    remarks = " ".join([*_classifier(config), *absent])
-    return framed(rows, draws.documents.shape[1], reach=reach, remarks=remarks, failures=_FAILURES)
-
-
-def others_and_blocks(files: Files, section: str, config: schema.Config) -> tuple[list[Point], list[Point]]:
-    """Points of a section of the test split that are not decoded from block memory, and all that are.
+def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[Point], list[Point]]:
+    """Points of the test split that are not decoded from block memory, and those that are.
 
     Raises :class:`UserError` where both are of other documents.
     """
     in_blocks = {label for label, point in config.operating.items() if point.in_blocks}
-    only = set(config.shown("test", section)) - in_blocks
+    only = set(config.shown("test", schema.METHODS)) - in_blocks
     others = points(files["method_answers"], files["method_scores"], only)
-    only = [label for label in config.shown("test", "test", "sweep", "methods", "budgets") if label in in_blocks]
+    only = [label for label in config.shown("test", *schema.SECTIONS) if label in in_blocks]
     blocks = points(files["test_answers"], files["test_scores"], only) if only else []
     if blocks and blocks[0].documents != others[0].documents:
         raise UserError(

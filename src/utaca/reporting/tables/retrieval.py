@@ -39,17 +39,13 @@ NEIGHBOURS = 1
 NO_EVIDENCE, NOT_SAID, IN_VIEW = "n_no_evidence", "n_not_said", "n_in_view"
 """Why a fact is left out: where it is stated is not known, the answer has no sentence on it, it needs no retrieval."""
 FIXED = "infllm"
-_SECTIONS = ("test", "sweep", "methods", "budgets")
 _BATCH = 1024
 
 
 def shown(config: schema.Config) -> dict[str, schema.Operating]:
-    """The points decoded from block memory on the test split, by label: fixed budgets, the smallest first, then others.
-
-    Those that show every detector seed by itself are left out.
-    """
+    """Points of the test split decoded from block memory, by label: fixed budgets ascending, then the others."""
     known = {label: point for label, point in config.operating.items() if point.in_blocks}
-    labels = [label for label in config.shown("test", *_SECTIONS) if label in known]
+    labels = [label for label in config.shown("test", *schema.SECTIONS) if label in known]
     labels.sort(key=lambda label: known[label].budget if known[label].method == FIXED else math.inf)
     return {label: known[label] for label in labels}
 
