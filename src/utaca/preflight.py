@@ -35,7 +35,6 @@ _OF_RULES = {
 """By the rules that make them; those of sets of tasks have a wildcard for it."""
 _DECODING = {"trajectories", "generations", "methods", "tasks"}
 _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge"}
-_SAMPLE = 200
 
 
 def check(
@@ -44,11 +43,13 @@ def check(
     """Check what the ``stages`` that still have something to make need: names of :data:`STAGES`, others need nothing.
 
     Jobs that do not run ``here``, on this machine, but on a cluster's, have another memory and other GPUs. ``sets`` are
-    those of the tasks that are made; None: all that the stages ask or learn from. Raises :class:`UserError`, a sentence
-    for every fault: what is missing, where it was looked for and what to set.
+    the sets of tasks that are made; None: all that the stages ask or learn from.
+
+    Raises:
+        UserError: a sentence for every fault: what is missing, where it was looked for and what to set.
     """
-    found = findings(settings, stages, here=here, sets=sets)
-    faults = list(dict.fromkeys(done.fault for done in found if done.fault))
+    results = findings(settings, stages, here=here, sets=sets)
+    faults = list(dict.fromkeys(result.fault for result in results if result.fault))
     if len(faults) > 1:
         raise UserError("\n- ".join([f"{len(faults)} things are missing:", *faults]))
     if faults:
@@ -68,7 +69,7 @@ def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> N
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one check: a ``fault``, or a ``note`` on what was found."""
+    """The result of one check: a ``fault``, or a ``note`` on what there is."""
 
     name: str
     note: str = ""
@@ -78,47 +79,32 @@ class Finding:
 def findings(
     settings: schema.Config, stages: Collection[str], *, here: bool = True, sets: Collection[str] | None = None
 ) -> Iterator[Finding]:
-    """What each check found that the stages call for, one after another; see :func:`check`."""
+    """The result of each check that the stages call for, one after another; see :func:`check`."""
     wanted = set(stages)
-    asked = _sets(settings, wanted) if sets is None else list(sets)
-    # What is decoded of a set counts as a stage of its own, whichever stage it is for.
-    wanted = wanted | {"tasks"} if asked else wanted - {"tasks"}
-    checks: list[tuple[str, Callable[[], str]]] = []
-    if settings.scale.test.people and wanted & {"biographies", "documents"}:
-        checks.append(("people", lambda: _people(settings.scale.test)))
-    if "corpus" in wanted:
-        checks.append(("corpus", lambda: _corpus(settings)))
-    if wanted & {"documents", *_DECODING}:
-        checks.append(("reader", lambda: _reader(settings.reader, bool(wanted & _DECODING), here)))
-    if asked:
-        checks.append(("tasks", lambda: _tasks(settings.tasks, asked)))
-    if wanted & {"generations", "methods", "tasks"}:
-        checks.append(("methods", lambda: _methods(settings)))
-    taken = any(detector.taken for detector in settings.detectors.values())
-    if taken and wanted & {"detectors", "detections", "generations", "tasks"}:
-        checks.append(("detectors", lambda: _taken(settings)))
-    if "documents" in wanted:
-        checks.append(("lengths", lambda: _lengths(settings)))
-    if wanted & _DECODING and here:
-        checks.append(("memory", lambda: _memory(settings, wanted, asked)))
+    names = _sets(settings, wanted) if sets is None else list(sets)
+    # Decoding the rows of a set counts as a stage, whichever stage it is for.
+    wanted = wanted | {"tasks"} if names else wanted - {"tasks"}
+    decoding, reading = wanted & _DECODING, wanted & {"documents", *_DECODING}
+    people = settings.scale.test.people
+    roles = [role for stage, role in _ROLES.items() if stage in wanted and not (people and role == "writer")]
     # One request is enough for an endpoint in several roles.
-    roles = list(dict.fromkeys(role for stage, role in _ROLES.items() if stage in wanted))
-    if settings.scale.test.people:
-        roles = [role for role in roles if role != "writer"]
-    if roles:
-        checks.append(("answers", lambda: _answers(settings.answers)))
-    while roles:
-        endpoint = getattr(settings, roles[0])
-        alike = [role for role in roles if getattr(settings, role) == endpoint]
-        roles = [role for role in roles if role not in alike]
-        checks.append((" and ".join(alike), partial(_endpoint, endpoint, " and ".join(alike))))
-    if wanted & {"documents", *_DECODING}:
-        checks.append(("disk", lambda: _disk(settings, wanted, asked)))
-    reader = settings.reader
-    unread = gguf.is_gguf(reader.path) and files.folder_of(reader.path) is None
-    for name, work in checks:
-        if unread and name in ("lengths", "memory", "disk"):
-            # They ask the reader's model, which is not there.
+    first = {role: next(x for x in roles if getattr(settings, x) == getattr(settings, role)) for role in roles}
+    alike = [" and ".join(role for role in roles if first[role] == one) for one in dict.fromkeys(first.values())]
+    checks: list[tuple[str, Any, Callable[[], str]]] = [
+        ("people", people and wanted & {"biographies", "documents"}, lambda: _people(settings.scale.test)),
+        ("corpus", "corpus" in wanted, lambda: _corpus(settings)),
+        ("reader", reading, lambda: _reader(settings.reader, bool(decoding), here)),
+        ("tasks", names, lambda: _tasks(settings.tasks, names)),
+        ("methods", wanted & {"generations", "methods", "tasks"}, lambda: _methods(settings)),
+        ("memory", decoding and here, lambda: _memory(settings, wanted, names)),
+        ("answers", roles, lambda: _answers(settings.answers)),
+        *((name, True, partial(_endpoint, getattr(settings, name.split()[0]), name)) for name in alike),
+        ("disk", reading, lambda: _disk(settings, wanted)),
+    ]
+    unread = gguf.is_gguf(settings.reader.path) and files.folder_of(settings.reader.path) is None
+    for name, called, work in checks:
+        # Memory and disk ask the reader's model, which may not be there.
+        if not called or (unread and name in ("memory", "disk")):
             continue
         try:
             yield Finding(name, note=work())
@@ -148,20 +134,6 @@ def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:
     if "detectors" in stages:
         found |= {name for detector in settings.detectors.values() for name in detector.sets}
     return [name for name in settings.tasks.sets if name in found]
-
-
-def _taken(settings: schema.Config) -> str:
-    """Detectors that are taken from elsewhere are there."""
-    found = 0
-    for variant, detector in settings.detectors.items():
-        for path in detector.taken_files(settings.scale.detector_seeds):
-            if not Path(path).exists():
-                raise UserError(
-                    f"detectors.{variant}.taken is {detector.taken}, but {path} does not exist; first make the "
-                    "detectors of the run that trains it, or set scale.detector_seeds to as many as there are"
-                )
-            found += 1
-    return f"{found} taken"
 
 
 def _tasks(tasks: schema.Tasks, names: Sequence[str]) -> str:
@@ -261,86 +233,26 @@ def _to_fetch(reader: schema.Reader) -> int:
     return sum(sizes)
 
 
-def _lengths(settings: schema.Config) -> str:
-    """The shortest document of a split must hold its longest biography."""
-    from utaca.biographies.dataset import biographies, drafts
-    from utaca.biographies.handwritten import handwritten
-    from utaca.biographies.padding import counter
-    from utaca.biographies.sentences import summary
-    from utaca.readers.tokenizer import load_tokenizer
-
-    reader = settings.reader
-    count = counter(load_tokenizer(reader.path, reader.revision))
-    found = []
-    for split in ("train", "validation", "test"):
-        size: schema.SplitSize = getattr(settings.scale, split)
-        number = min(size.biographies, _SAMPLE)
-        if size.people:
-            texts = [" ".join(row["sentences"]) for row in handwritten(size.people, size.biographies)]
-        elif split == "test":
-            # narratives are longer than these sentences, but not written yet
-            texts = [
-                " ".join(summary(attribute, draft.person.name, value) for attribute, value in draft.facts)
-                for draft in drafts(split, number, settings.seed)
-            ]
-        else:
-            texts = [" ".join(row["sentences"]) for row in biographies(split, number, settings.seed)]
-        longest = max(count(text) for text in texts)
-        found.append(longest)
-        if longest > size.tokens[0]:
-            raise UserError(
-                f"scale.{split}.tokens starts at {size.tokens[0]} but the longest biography has {longest} tokens; "
-                f"start it at {longest} or more."
-            )
-    return f"biographies of up to {max(found)} tokens fit"
-
-
-@dataclass(frozen=True)
-class Need:
-    """Bytes that decoding takes: ``weights``, and the keys and values of the longest document, of ``tokens``."""
-
-    weights: int
-    document: int
-    tokens: int
-
-
-def need(settings: schema.Config, stages: Collection[str], item: int, sets: Sequence[str] = ()) -> Need:
-    """What the stages, and these sets of tasks, take at ``item`` bytes a number.
-
-    That is weights, and a document of K keys and values a layer. The passes that read it, which depend on the machine,
-    come on top; each job looks after these itself.
-    """
-    found, tokens = files.weights(settings.reader), _longest(settings, stages, sets)
-    weights = files.parameters(found) * item if found else _to_fetch(settings.reader)
-    return Need(weights, _sizes(settings.reader).cache_bytes(tokens, item), tokens)
-
-
-def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> int:
-    """Tokens of the longest document that the stages read; a set without a length says nothing of its prompts."""
-    scale = settings.scale
-    found = [0, *(settings.tasks.sets[name].length for name in sets)]
-    if "trajectories" in stages:
-        found += [scale.train.tokens[-1], scale.validation.tokens[-1], scale.test.tokens[-1]]
-    if {"generations", "methods"} & set(stages):
-        found += [scale.validation.tokens[-1], scale.test.tokens[-1]]
-    return max(found)
-
-
 def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> str:
-    """Weights and the longest document against what is free on the GPU and in main memory."""
+    """Weights and the longest document against what is free on the GPU and in main memory.
+
+    The passes that read a document, which depend on the machine, come on top; each job looks after these itself.
+    """
     from utaca.readers.load import resolved
 
     reader = resolved(settings.reader)
-    needed = need(settings, stages, 2 if reader.dtype == "bfloat16" else 4, sets)
+    item = 2 if reader.dtype == "bfloat16" else 4
+    tokens = _longest(settings, stages, sets)
+    weights, document = _weights(reader, item), _sizes(reader).cache_bytes(tokens, item)
     host = reader.memory.storage == "host"
-    places = {"main memory": (needed.weights + needed.document, machine.free_memory())}
+    places = {"main memory": (weights + document, machine.free_memory())}
     if reader.device == "cuda":
         # Weights pass through main memory on their way.
         places = {
-            "the GPU": (needed.weights + (0 if host else needed.document), machine.free_gpu_memory()),
-            "main memory": (max(needed.weights, needed.document if host else 0), machine.free_memory()),
+            "the GPU": (weights + (0 if host else document), machine.free_gpu_memory()),
+            "main memory": (max(weights, document if host else 0), machine.free_memory()),
         }
-    parts = f"{gib(needed.weights)} of weights and {gib(needed.document)} for a document of {needed.tokens:,} tokens"
+    parts = f"{gib(weights)} of weights and {gib(document)} for a document of {tokens:,} tokens"
     notes = []
     for place, (size, free) in places.items():
         if free is not None and size > free:
@@ -354,47 +266,36 @@ def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str
     return f"{'; '.join(notes)} ({parts})"
 
 
-def _disk(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> str:
-    """A rough need against what is free in ``results``, and where weights are fetched to.
+def _weights(reader: schema.Reader, item: int) -> int:
+    paths = files.weights(reader)
+    return files.parameters(paths) * item if paths else _to_fetch(reader)
 
-    See :func:`utaca.sizes.disk_bytes`.
-    """
-    scale, reader = settings.scale, settings.reader
-    sizes = {split: getattr(scale, split) for split in FACTS}
+
+def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> int:
+    """Tokens of the longest document that the stages read; a set without a length says nothing of its prompts."""
+    splits = {"trajectories": ("train", "validation", "test"), "generations": ("validation", "test")}
+    splits["methods"] = splits["generations"]
+    longest = [getattr(settings.scale, split).tokens[-1] for stage in stages for split in splits.get(stage, ())]
+    return max([0, *(settings.tasks.sets[name].length for name in sets), *longest])
+
+
+def _disk(settings: schema.Config, stages: Collection[str]) -> str:
+    """A rough need of the biographies' splits against what is free in ``results``; of weights, if they are fetched."""
+    reader = settings.reader
+    sizes = {split: getattr(settings.scale, split) for split in FACTS}
     size = disk_bytes(sum(split.biographies * split.tokens[-1] for split in sizes.values()))
     if stages & _DECODING:
-        decoded = [split.trajectories * FACTS[name] * reader.max_new_tokens for name, split in sizes.items()]
-        answers = 0
-        for section, split in schema.SECTIONS.items():
-            asked = sizes[split].biographies * FACTS[split] * reader.max_new_tokens
-            answers += asked * len(settings.decoded(section))
-        size += disk_bytes(0, answers, sum(decoded), _embedding(settings))
-        size += sum(_set_size(settings, name) for name in sets)
+        points = [(split, len(settings.decoded(section))) for section, split in schema.SECTIONS.items()]
+        answers = sum(sizes[split].biographies * FACTS[split] * number for split, number in points)
+        trajectories = sum(split.trajectories * FACTS[name] for name, split in sizes.items())
+        embedding = _sizes(reader).hidden * len(settings.trajectories.sites)
+        size += disk_bytes(0, answers * reader.max_new_tokens, trajectories * reader.max_new_tokens, embedding)
     check_room(Path("results"), size, "results take about", "free some, or run where there is more")
     if stages & _DECODING and not Path(reader.path).is_dir() and not files.weights(reader):
         from huggingface_hub.constants import HF_HUB_CACHE
 
         check_room(Path(HF_HUB_CACHE), _to_fetch(reader), "weights take", "set HF_HOME to a larger disk")
     return f"about {gib(size)} for results, {gib(free_disk(Path('results')))} are free"
-
-
-def _set_size(settings: schema.Config, name: str) -> int:
-    """Bytes of a set's prompts, answers, and trajectories where detectors learn from it."""
-    from utaca.tasks.registry import TASKS
-
-    about = settings.tasks.sets[name]
-    if about.task not in TASKS:
-        return 0
-    task = TASKS[about.task]
-    rows = (about.examples or task.rows) * len(about.evidence)
-    points = len(settings.decoded(name))
-    answers, trajectories = task.new_tokens * points, task.new_tokens * len(about.budgets)
-    return rows * disk_bytes(about.length, answers, trajectories, _embedding(settings))
-
-
-def _embedding(settings: schema.Config) -> int:
-    """Numbers that a token of a trajectory keeps of its embeddings."""
-    return _sizes(settings.reader).hidden * len(settings.trajectories.sites)
 
 
 def _sizes(reader: schema.Reader) -> Sizes:
