@@ -27,7 +27,6 @@ COMMAND = command.read(sys.argv)
 HERE = command.runs_here(COMMAND)
 SCRIPTS = sorted((ROOT / "workflow" / "scripts").glob("*.py"))
 CODE = {script.stem: code(script, SOURCE) for script in SCRIPTS}
-ENVIRONMENT = str(ROOT / "environment.yml")
 try:
     command.check_config(COMMAND.config or [])
     config.update(compose(config, ROOT))
@@ -53,8 +52,6 @@ wildcard_constraints:
     shard=r"\d+",
     task="|".join(SETTINGS.tasks.sets) or "none",
     variant="|".join(SETTINGS.detectors),
-    table="|".join(names("table")),
-    figure="|".join(names("figure")),
 
 
 include: "workflow/rules/run.smk"
@@ -73,6 +70,11 @@ rule tables:
     input:
         REPORT,
     localrule: True
+
+
+# Every script runs in the one environment of the project.
+for each in workflow.rules:
+    each.conda_env = str(ROOT / "environment.yml") if each.script else None
 
 
 # Other targets: all that a stage leaves.

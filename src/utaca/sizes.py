@@ -116,9 +116,9 @@ class Work:
 class Model:
     """A reader by its sizes, and what a cluster's job asks for by what it decodes.
 
-    Memory is what the job checks when it starts (:func:`document_bytes`), with the weights and what a process takes.
-    Time is arithmetic at rates that are slow on purpose: a job that is stopped too soon goes on from its journal in its
-    next try, which asks for more.
+    Memory is what the job checks when it starts (:func:`document_bytes`), the weights and a process. Time is arithmetic
+    at rates that are slow on purpose: a job that is stopped too soon goes on from its journal in its next try, which
+    asks for more.
     """
 
     reader: Reader
@@ -139,9 +139,9 @@ class Model:
         kind = self.reader.dtype
         return 2 if kind == "bfloat16" or (kind == "auto" and self.device == "cuda") else 4
 
-    def memory_bytes(self, work: Work, m: Memory) -> int:
+    def memory_bytes(self, work: Work) -> int:
         """Main memory of a job, from above."""
-        sizes, item, device = self.sizes, self.item, self.device
+        sizes, item, device, m = self.sizes, self.item, self.device, self.reader.memory
         # An adapter is merged in float32, and on a CPU a matrix may be copied to float32.
         weights = self.parameters * (4 if self.reader.adapter else item)
         if device == "cpu" and item < 4:
@@ -154,18 +154,14 @@ class Model:
                 needed["cpu"] += whole_bytes(sizes, min(work.length, self.positions), item)
         return _PROCESS[device] + int(_SLACK * (weights + needed["cpu"]))
 
-    def minutes(self, work: Work, m: Memory) -> int:
-        """Time of a job, from above."""
-        sizes, device = self.sizes, self.device
-        attended = m.n_init + m.n_local + m.prefill_chunk + m.prefill_budget * m.block_size
-        wide = 4 * sizes.layers * sizes.heads * sizes.head_size
-        # InfLLM's rule attends twice.
-        reading = work.length * (2 * self.parameters + 2 * wide * attended)
-        short = min(work.length, self.positions)
-        reading += work.whole * short * (2 * self.parameters + wide * short // 2)
-        one = self.parameters * self.item / _BYTES[device] + sizes.layers * _LAYER_S
-        seconds = work.documents * (reading / _FLOPS[device] + work.tokens * work.points * one)
-        return _START_MIN + int(seconds / 60)
+    def minutes(self, work: Work) -> int:
+        """Time of a job, from above: a document's tokens, read again for each method that reads it whole, and answers.
+
+        Attention counts for as much as the products with the weights.
+        """
+        reading = (1 + work.whole) * work.length * 4 * self.parameters / _FLOPS[self.device]
+        step = self.parameters * self.item / _BYTES[self.device] + self.sizes.layers * _LAYER_S
+        return _START_MIN + int(work.documents * (reading + work.tokens * work.points * step) / 60)
 
 
 def shown_bytes(tokens: int, width: int) -> int:

@@ -80,8 +80,8 @@ def test_shards_are_those_of_the_scale(root: Path) -> None:
 
 def test_a_detector_without_a_judge_needs_no_labels(root: Path) -> None:
     plan = planned(root, detectors="paper")
-    assert plan.training_labels("needed", "train") == []
-    assert plan.training_labels("utaca", "train") == [f"{plan.LABELS}/train.parquet"]
+    assert "train_labels" not in plan.lessons("needed")
+    assert plan.lessons("utaca")["train_labels"] == [f"{plan.LABELS}/train.parquet"]
 
 
 # Tables
@@ -177,7 +177,7 @@ def big(settings: dict[str, Any], root: Path) -> Any:
 
 def asked(plan: Any, split: str, attempt: int = 1) -> tuple[int, int, int]:
     """GPUs, memory (GB) and minutes of a shard of answers."""
-    needed = plan.decodes(lambda wildcards: plan.answer_work(wildcards.split, "blocks"))
+    needed = plan.decodes(lambda wildcards: plan.split_work(wildcards.split, plan.POINTS[wildcards.split, "blocks"]))
     wildcards = SimpleNamespace(split=split)
     return needed["gpu"](wildcards), *(needed[key](wildcards, attempt) for key in ("mem_mb", "runtime"))
 
@@ -189,12 +189,6 @@ def test_a_clusters_jobs_ask_by_the_reader_alone(root: Path, monkeypatch: pytest
     assert asked(big({"device": "cpu"}, root), "test")[0] == 0
     assert asked(planned(root, here=False), "test")[0] == 0
     assert planned(root).gpu() == int(here > 0), "here, auto is what there is"
-
-
-def test_conditions_of_evidence_are_documents_to_decode(root: Path) -> None:
-    evidence = {"scale": {"train": {"evidence": ["complete", "partial", "missing"]}}}
-    once, thrice = (planned(root, **own).trajectory_work("train") for own in ({}, evidence))
-    assert thrice.documents == 3 * once.documents
 
 
 def test_a_clusters_jobs_ask_for_what_their_documents_take(root: Path) -> None:
@@ -209,13 +203,13 @@ def test_a_clusters_jobs_ask_for_what_their_documents_take(root: Path) -> None:
     assert asked(big({}, root), "test", attempt=2)[1:] == pytest.approx(
         [2 * x for x in asked(big({}, root), "test")[1:]]
     )
-    validation = big({}, root).answer_work("validation", "blocks")
+    validation = big({}, root).split_work("validation", [])
     assert validation.tokens == big({}, root).SETTINGS.reader.max_new_tokens, "one attribute a question"
     assert asked(big({"device": "cpu"}, root), "validation")[1] < asked(big({"device": "cpu"}, root), "test")[1]
 
 
 def test_a_local_run_asks_for_gpus_alone(plan: Any) -> None:
-    assert set(plan.decodes(lambda wildcards: plan.trajectory_work("train"))) == {"gpu"}
+    assert set(plan.decodes(lambda wildcards: plan.split_work("train", []))) == {"gpu"}
     assert plan.learns("train") == {}
 
 
@@ -224,7 +218,7 @@ def test_a_reader_that_is_not_fetched_asks_for_nothing_before_its_jobs_do(
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     plan = planned(root, here=False, reader="llama31_8b", scale="paper", corpus="wikipedia")
-    rule = plan.decodes(lambda wildcards: plan.trajectory_work(wildcards.split))
+    rule = plan.decodes(lambda wildcards: plan.split_work("train", []))
     with pytest.raises(UserError, match=r"Llama-3\.1-8B-Instruct is not here yet; fetch it first.* readers$"):
         rule["mem_mb"](SimpleNamespace(split="train"), 1)
 

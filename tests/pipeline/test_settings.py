@@ -44,7 +44,11 @@ def test_defaults_compose(config: dict[str, Any]) -> None:
     assert asdict(load(config)) == config
 
 
-COMPANY = {("points", "ood_smollm2"): {"detectors": "calibrated"}, ("detectors", "calibrated"): {"tasks": "paper"}}
+COMPANY = {
+    ("points", "ood_smollm2"): {"detectors": "calibrated"},
+    ("points", "evidence"): {"detectors": {"needed_chained": {}, "needed_margin": {}}},
+    ("detectors", "calibrated"): {"tasks": "paper"},
+}
 """What some options want beside them."""
 
 

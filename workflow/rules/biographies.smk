@@ -10,8 +10,6 @@ rule draw_biographies:
         f"{MEASURED}/draw_biographies/{{split}}.tsv"
     wildcard_constraints:
         split="train|validation",
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["draw_biographies"],
         seed=SETTINGS.seed,
@@ -31,8 +29,6 @@ rule write_biographies:
     benchmark:
         f"{MEASURED}/write_biographies/test.tsv"
     retries: retries("writer")
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["write_biographies"],
         seed=SETTINGS.seed,
@@ -53,8 +49,6 @@ rule corpus:
     benchmark:
         f"{MEASURED}/corpus.tsv"
     retries: 2 if SETTINGS.corpus.source == "wikipedia" else 0
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["corpus"],
         seed=SETTINGS.seed,
@@ -75,8 +69,6 @@ rule pad:
         f"{LOGS}/pad/{{split}}.log",
     benchmark:
         f"{MEASURED}/pad/{{split}}.tsv"
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["pad"],
         seed=SETTINGS.seed,

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from utaca.readers import files, gguf, public
 from utaca.reporting.registry import ENDINGS, ENTRIES, WHEN
@@ -182,33 +182,24 @@ def labelled(split):
 # What detectors learn from
 
 
-def shown_to(variant, split):
-    """The trajectories of a split that a variant learns from; none where it learns from benchmarks alone."""
+def lessons(variant):
+    """What a variant is trained on, by the names under which its training knows them.
+
+    That is the trajectories of the biographies and of sets of tasks, the examples that the latter answer, labels unless
+    the variant learns from the expanded pass, and the detectors, one a seed, that its training starts from.
+    """
     detector = SETTINGS.detectors[variant]
-    return shards(TRAJECTORIES, split) if detector.mixed or not detector.sets else []
-
-
-def training_labels(variant, split):
-    """The labels of these; none where it learns from the expanded pass."""
-    judged_ones = SETTINGS.detectors[variant].label == "judged" and shown_to(variant, split)
-    return [f"{LABELS}/{split}.parquet"] if judged_ones else []
-
-
-def shown_tasks(variant, what):
-    """The "trajectories" of benchmarks that a variant learns from, or the "examples" that these answer."""
-    return [f"{OUT}/tasks/{name}/{what}.parquet" for name in SETTINGS.detectors[variant].sets]
-
-
-def task_labels(variant):
-    """The labels of these; none where it learns from the expanded pass."""
-    detector = SETTINGS.detectors[variant]
-    return [f"{LABELS}/tasks/{name}.parquet" for name in detector.sets if detector.label == "judged"]
-
-
-def start(variant):
-    """The detectors, one a seed, that a variant's training starts from; none where it starts from random ones."""
-    first = SETTINGS.detectors[variant].start
-    return DETECTORS[first] if first else []
+    judged_ones = detector.label == "judged"
+    splits = ("train", "validation") if detector.mixed or not detector.sets else ()
+    sets = detector.sets
+    return {
+        **{split: shards(TRAJECTORIES, split) for split in splits},
+        **{f"{split}_labels": [f"{LABELS}/{split}.parquet"] for split in splits if judged_ones},
+        "tasks": [f"{OUT}/tasks/{name}/trajectories.parquet" for name in sets],
+        "examples": [f"{OUT}/tasks/{name}/examples.parquet" for name in sets],
+        "task_labels": [f"{LABELS}/tasks/{name}.parquet" for name in sets if judged_ones],
+        "start": DETECTORS[detector.start] if detector.start else [],
+    }
 
 
 # Sets of tasks
@@ -252,23 +243,15 @@ def gpu():
     return int(device == "cuda" or (device == "auto" and gpus() > 0))
 
 
-def decodes(work=None):
-    """Resources of a rule that decodes what ``work`` makes of its wildcards."""
+def decodes(needs):
+    """Resources of a rule that decodes the work which ``needs`` makes of its wildcards."""
     if HERE:
         return {"gpu": gpu()}
     # Not before a job asks: other rules need no reader.
-    needed = {"gpu": lambda wildcards: gpu()}
-    if work is None:
-        return needed
-
-    def of(wildcards):
-        name, memory = getattr(wildcards, "task", ""), SETTINGS.reader.memory
-        block = SETTINGS.tasks.sets[name].block_size if name else 0
-        return work(wildcards), replace(memory, block_size=block or memory.block_size)
-
-    return needed | {
-        "mem_mb": lambda wildcards, attempt: attempt * model().memory_bytes(*of(wildcards)) // 10**6,
-        "runtime": lambda wildcards, attempt: attempt * model().minutes(*of(wildcards)),
+    return {
+        "gpu": lambda wildcards: gpu(),
+        "mem_mb": lambda wildcards, attempt: attempt * model().memory_bytes(needs(wildcards)) // 10**6,
+        "runtime": lambda wildcards, attempt: attempt * model().minutes(needs(wildcards)),
     }
 
 
@@ -280,45 +263,27 @@ def learns(*splits):
     return {"mem_mb": lambda wildcards, attempt: attempt * shown_bytes(tokens, model().sizes.hidden) // 10**6}
 
 
-def trajectory_work(split):
-    """A shard of a split's trajectories, whose budgets go on side by side."""
-    documents = shard_of(size(split)) * len(size(split).evidence)
-    return Work(
-        documents,
-        size(split).tokens[-1],
-        answer_tokens(split),
-        len(size(split).budgets),
-    )
+def compact(budgets):
+    """The points that trajectories are decoded at."""
+    return [schema.Point(method="infllm", budget=budget) for budget in budgets]
 
 
-def answer_work(split, kind):
-    """A shard of a split's answers."""
-    return work_of(
-        shard_of(size(split)),
-        size(split).tokens[-1],
-        answer_tokens(split),
-        POINTS[split, kind],
-    )
+def split_work(split, points, conditions=1):
+    """The largest shard of a split, decoded at these points under so many conditions of evidence."""
+    about = size(split)
+    documents = -(-about.biographies // about.shards) * conditions
+    return work(documents, about.tokens[-1], FACTS[split] * SETTINGS.reader.max_new_tokens, points)
 
 
 def task_work(name):
     """The answers to a set of tasks, or the trajectories of these."""
     about, kind = SETTINGS.tasks.sets[name], TASKS[SETTINGS.tasks.sets[name].task]
     rows = (about.examples or kind.rows) * len(about.evidence)
-    points = SETTINGS.decoded(name) or [schema.Point(method="infllm", budget=k) for k in about.budgets]
-    return work_of(rows, about.length or model().positions, kind.new_tokens, points)
+    points = SETTINGS.decoded(name) or compact(about.budgets)
+    return work(rows, about.length or model().positions, kind.new_tokens, points)
 
 
-def shard_of(split_size):
-    """Documents of the largest shard."""
-    return -(-split_size.biographies // split_size.shards)
-
-
-def answer_tokens(split):
-    return FACTS[split] * SETTINGS.reader.max_new_tokens
-
-
-def work_of(documents, length, tokens, points):
+def work(documents, length, tokens, points):
     whole = len({point.base or point.method for point in points if not point.in_blocks})
     return Work(documents, length, tokens, max(1, len(points)), whole)
 
@@ -447,19 +412,15 @@ def check_targets(targets):
         name = re.match(rf"{re.escape(OUT)}/(?:tables|figures)/([^/.]+)\.\w+", target)
         if name and name[1] not in ENTRIES:
             near = difflib.get_close_matches(name[1], ENTRIES, n=1)
-            hint = f"; did you mean {target.replace(name[1], near[0])}?" if near else "."
-            tables = ", ".join(sorted(ENTRIES))
-            raise UserError(f"{target} is no table of this project{hint} Tables: {tables}.")
+            hint = f"did you mean {near[0]}?" if near else f"tables are {', '.join(sorted(ENTRIES))}."
+            raise UserError(f"{target} is no table of this project; {hint}")
         if name and name[1] not in TABLES:
             when = WHEN[ENTRIES[name[1]].when]
+            option = when.option(SETTINGS.reader.name)
+            raise UserError(f"{target} needs {when.needs}: snakemake --cores all {target} --config {option}")
+        run = re.match(r"results/([^/{]+)/", target)
+        if run and run[1] != SETTINGS.run and Path(run[0], "run.yaml").is_file():
             raise UserError(
-                f"{target} needs {when.needs}: snakemake --cores all {target} "
-                f"--config {when.option(SETTINGS.reader.name)}"
-            )
-        folder, run = [*Path(target).parts, "", ""][:2]
-        run = run if folder == "results" and "{" not in target else ""
-        if run not in ("", SETTINGS.run, "tables") and Path(f"results/{run}/run.yaml").is_file():
-            raise UserError(
-                f"{target} belongs to run {run}, but the config is that of run {SETTINGS.run}; add "
-                f"--configfile results/{run}/run.yaml"
+                f"{target} belongs to run {run[1]}, but the config is that of run {SETTINGS.run}; add "
+                f"--configfile {run[0]}run.yaml"
             )

@@ -3,14 +3,7 @@
 
 rule train_detector:
     input:
-        train=lambda wildcards: shown_to(wildcards.variant, "train"),
-        validation=lambda wildcards: shown_to(wildcards.variant, "validation"),
-        train_labels=lambda wildcards: training_labels(wildcards.variant, "train"),
-        validation_labels=lambda wildcards: training_labels(wildcards.variant, "validation"),
-        tasks=lambda wildcards: shown_tasks(wildcards.variant, "trajectories"),
-        examples=lambda wildcards: shown_tasks(wildcards.variant, "examples"),
-        task_labels=lambda wildcards: task_labels(wildcards.variant),
-        start=lambda wildcards: start(wildcards.variant),
+        unpack(lambda wildcards: lessons(wildcards.variant)),
     output:
         models=expand(SEED, n=SEEDS, file="model.safetensors", allow_missing=True),
         curves=expand(SEED, n=SEEDS, file="curve.csv", allow_missing=True),
@@ -18,8 +11,6 @@ rule train_detector:
         f"{LOGS}/train_detector/{{variant}}.log",
     benchmark:
         f"{MEASURED}/train_detector/{{variant}}.tsv"
-    conda:
-        ENVIRONMENT
     threads: 1
     resources:
         **learns("train", "validation"),
@@ -41,8 +32,6 @@ rule fit_baselines:
         f"{LOGS}/fit_baselines.log",
     benchmark:
         f"{MEASURED}/fit_baselines.tsv"
-    conda:
-        ENVIRONMENT
     threads: 1
     resources:
         **learns("validation"),
@@ -64,8 +53,6 @@ rule detect:
         f"{LOGS}/detect/{{split}}.log",
     benchmark:
         f"{MEASURED}/detect/{{split}}.tsv"
-    conda:
-        ENVIRONMENT
     threads: 1
     resources:
         **learns("test", "validation"),

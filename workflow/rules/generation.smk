@@ -17,11 +17,9 @@ rule generate:
         f"{MEASURED}/generate/{{split}}-{{kind}}-{{shard}}.tsv"
     # Long jobs first, lest one is left alone at the end.
     priority: 1
-    conda:
-        ENVIRONMENT
     threads: 1
     resources:
-        **decodes(lambda wildcards: answer_work(wildcards.split, wildcards.kind)),
+        **decodes(lambda wildcards: split_work(wildcards.split, POINTS[wildcards.split, wildcards.kind])),
     params:
         code=CODE["generate"],
         reader=lambda wildcards: READERS[wildcards.kind],

@@ -13,8 +13,6 @@ rule label:
     benchmark:
         f"{MEASURED}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.tsv"
     retries: retries("labeller")
-    conda:
-        ENVIRONMENT
     resources:
         labelling=1,
     params:
@@ -35,8 +33,6 @@ rule correct_labels:
     benchmark:
         f"{MEASURED}/correct_labels/{SETTINGS.labeller.name}/{{split}}.tsv"
     localrule: True
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["correct_labels"],
         labeller=IDENTITY["labeller"],
@@ -58,8 +54,6 @@ rule label_traces:
     benchmark:
         f"{MEASURED}/label_traces/{SETTINGS.labeller.name}/{{split}}.tsv"
     retries: retries("labeller")
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["label_traces"],
         labeller=IDENTITY["labeller"],
@@ -81,8 +75,6 @@ rule score:
     benchmark:
         f"{MEASURED}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.tsv"
     retries: retries("judge")
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["score"],
         judge=IDENTITY["judge"],
@@ -101,8 +93,6 @@ rule review_labels:
     benchmark:
         f"{MEASURED}/review_labels/{SETTINGS.labeller.name}.tsv"
     localrule: True
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["review_labels"],
         labels={split: shards(UNCORRECTED, split) for split in SPLITS},
@@ -123,8 +113,6 @@ rule review_scores:
     benchmark:
         f"{MEASURED}/review_scores/{SETTINGS.judge.name}.tsv"
     localrule: True
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["review_scores"],
         caption=CAPTION,

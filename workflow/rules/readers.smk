@@ -10,8 +10,6 @@ rule public_reader:
     benchmark:
         f"{MEASURED}/reader/{{file}}.tsv"
     localrule: True
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["public_reader"],
     script:
@@ -27,8 +25,6 @@ rule readers:
     benchmark:
         f"{MEASURED}/reader/readers.tsv"
     localrule: True
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["readers"],
     script:

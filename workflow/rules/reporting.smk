@@ -1,40 +1,25 @@
 """Tables, figures, the pages that show answers token by token, and the report; `utaca.reporting.registry` lists them."""
 
+for kind, endings in ENDINGS.items():
 
-rule table:
-    input:
-        unpack(lambda wildcards: made_from(wildcards.table)),
-    output:
-        multiext(f"{OUT}/tables/{{table}}", ".csv", ".md", ".tex"),
-    log:
-        f"{LOGS}/tables/{{table}}.log",
-    benchmark:
-        f"{MEASURED}/table/{{table}}.tsv"
-    conda:
-        ENVIRONMENT
-    params:
-        code=lambda wildcards: table_code(wildcards.table),
-        shown=lambda wildcards: shown(wildcards.table),
-    script:
-        "../scripts/table.py"
-
-
-rule figure:
-    input:
-        unpack(lambda wildcards: made_from(wildcards.figure)),
-    output:
-        multiext(f"{OUT}/figures/{{figure}}", ".csv", ".png", ".svg"),
-    log:
-        f"{LOGS}/figures/{{figure}}.log",
-    benchmark:
-        f"{MEASURED}/figure/{{figure}}.tsv"
-    conda:
-        ENVIRONMENT
-    params:
-        code=lambda wildcards: table_code(wildcards.figure),
-        shown=lambda wildcards: shown(wildcards.figure),
-    script:
-        "../scripts/table.py"
+    rule:
+        name:
+            kind
+        input:
+            unpack(lambda wildcards: made_from(wildcards.entry)),
+        output:
+            multiext(f"{OUT}/{kind}s/{{entry}}", *(f".{ending}" for ending in endings)),
+        log:
+            f"{LOGS}/{kind}s/{{entry}}.log",
+        benchmark:
+            f"{MEASURED}/{kind}/{{entry}}.tsv"
+        wildcard_constraints:
+            entry="|".join(names(kind)),
+        params:
+            code=lambda wildcards: table_code(wildcards.entry),
+            shown=lambda wildcards: shown(wildcards.entry),
+        script:
+            "../scripts/table.py"
 
 
 rule view_traces:
@@ -51,8 +36,6 @@ rule view_traces:
         f"{LOGS}/view_traces/{{split}}.log",
     benchmark:
         f"{MEASURED}/view_traces/{{split}}.tsv"
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["view_traces"],
         caption=CAPTION,
@@ -74,8 +57,6 @@ rule report:
     benchmark:
         f"{MEASURED}/report.tsv"
     localrule: True
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["report"],
         identity=IDENTITY,

@@ -11,8 +11,6 @@ rule run_config:
         f"{MEASURED}/run_config.tsv"
     priority: 100
     localrule: True
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["run_config"],
         config=IDENTITY,
@@ -31,8 +29,6 @@ rule manifest:
     benchmark:
         f"{MEASURED}/manifest.tsv"
     localrule: True
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["manifest"],
     script:

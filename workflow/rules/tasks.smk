@@ -12,8 +12,6 @@ rule task_examples:
         f"{LOGS}/task_examples/{{task}}.log",
     benchmark:
         f"{MEASURED}/task_examples/{{task}}.tsv"
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["task_examples"],
         set=lambda wildcards: task(wildcards.task),
@@ -37,8 +35,6 @@ rule task_answers:
         f"{MEASURED}/task_answers/{{task}}.tsv"
     # Long jobs first, lest one is left alone at the end.
     priority: 1
-    conda:
-        ENVIRONMENT
     threads: 1
     resources:
         **decodes(lambda wildcards: task_work(wildcards.task)),
@@ -66,8 +62,6 @@ rule task_scores:
     benchmark:
         f"{MEASURED}/task_scores/{{task}}.tsv"
     localrule: True
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["task_scores"],
         task=lambda wildcards: task(wildcards.task)["task"],
@@ -85,8 +79,6 @@ rule task_trajectories:
         f"{LOGS}/task_trajectories/{{task}}.log",
     benchmark:
         f"{MEASURED}/task_trajectories/{{task}}.tsv"
-    conda:
-        ENVIRONMENT
     threads: 1
     resources:
         **decodes(lambda wildcards: task_work(wildcards.task)),
@@ -114,8 +106,6 @@ rule label_tasks:
     benchmark:
         f"{MEASURED}/label_tasks/{SETTINGS.labeller.name}/{{task}}.tsv"
     retries: retries("labeller")
-    conda:
-        ENVIRONMENT
     params:
         code=CODE["label_tasks"],
         labeller=IDENTITY["labeller"],

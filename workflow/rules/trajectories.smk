@@ -11,11 +11,15 @@ rule decode_trajectories:
         f"{LOGS}/decode_trajectories/{{split}}-{{shard}}.log",
     benchmark:
         f"{MEASURED}/decode_trajectories/{{split}}-{{shard}}.tsv"
-    conda:
-        ENVIRONMENT
     threads: 1
     resources:
-        **decodes(lambda wildcards: trajectory_work(wildcards.split)),
+        **decodes(
+            lambda wildcards: split_work(
+                wildcards.split,
+                compact(size(wildcards.split).budgets),
+                len(size(wildcards.split).evidence),
+            )
+        ),
     params:
         code=CODE["decode_trajectories"],
         reader=READER,

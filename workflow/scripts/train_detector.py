@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def paths(name: str) -> list[str]:
     """The input files of a name."""
-    given = snakemake.input[name]
-    return [given] if isinstance(given, str) else list(given)
+    files = snakemake.input.get(name, [])
+    return [files] if isinstance(files, str) else list(files)
 
 
 def biographies(split: str) -> list[Sequences]:
