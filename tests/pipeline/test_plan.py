@@ -133,7 +133,7 @@ def test_targets_that_the_config_does_not_make_are_refused(plan: Any) -> None:
     plan.check_targets(["results/tables", f"{plan.OUT}/tables/test.csv", "documents"])
     with pytest.raises(UserError, match=r"seeds\.md needs points in decode\.seeds: .* --config points=tiny_full"):
         plan.check_targets([f"{plan.OUT}/tables/seeds.md"])
-    with pytest.raises(UserError, match=r"did you mean results/quick/tables/tradeoff\.md\?"):
+    with pytest.raises(UserError, match=r"did you mean tradeoff\?"):
         plan.check_targets([f"{plan.OUT}/tables/tradoff.md"])
 
 
