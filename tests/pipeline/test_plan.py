@@ -105,9 +105,9 @@ def test_a_table_depends_on_the_code_that_makes_it_alone(root: Path) -> None:
         name: {Path(path).stem for path in closure(script, root / "src", f"utaca.reporting.{ENTRIES[name].module}")}
         for name in ENTRIES
     }
-    assert "scorers" in reached["scorers"]
-    assert "scorers" not in reached["test"] | reached["labels"] | reached["detection"]
-    assert "detection" not in reached["scorers"] | reached["endpoints"]
+    assert "retrieval" in reached["retrieval"]
+    assert "retrieval" not in reached["test"] | reached["labels"] | reached["detection"]
+    assert "detection" not in reached["retrieval"] | reached["endpoints"]
     assert all("table" in found and "registry" in found for found in reached.values())
     digests = {code(script, root / "src", f"utaca.reporting.{ENTRIES[name].module}") for name in ("test", "labels")}
     assert len(digests) == 2
@@ -131,8 +131,8 @@ def test_every_column_is_shown_somewhere() -> None:
 
 def test_targets_that_the_config_does_not_make_are_refused(plan: Any) -> None:
     plan.check_targets(["results/tables", f"{plan.OUT}/tables/test.csv", "documents"])
-    with pytest.raises(UserError, match=r"seeds\.md needs points in decode\.seeds: .* --config points=tiny_full"):
-        plan.check_targets([f"{plan.OUT}/tables/seeds.md"])
+    with pytest.raises(UserError, match=r"sweep\.md needs points in decode\.sweep: .* --config points=tiny_full"):
+        plan.check_targets([f"{plan.OUT}/tables/sweep.md"])
     with pytest.raises(UserError, match=r"did you mean tradeoff\?"):
         plan.check_targets([f"{plan.OUT}/tables/tradoff.md"])
 
