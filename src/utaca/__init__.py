@@ -5,8 +5,8 @@ The public API, imported on first use so that ``import utaca`` costs nothing::
     reader = utaca.load_reader("tiny")
     memory = utaca.prefill(reader, document)
     fixed = utaca.generate(memory, "Where was she born?", budget=32)
-    detector = utaca.load_detector(path)
-    adaptive = utaca.generate(memory, "Where was she born?", budget=64, policy=utaca.Sub(16), detector=detector)
+    trigger = utaca.Detected(utaca.load_detector(path))
+    adaptive = utaca.generate(memory, "Where was she born?", budget=64, policy=utaca.Sub(16), trigger=trigger)
 """
 
 from __future__ import annotations
@@ -15,15 +15,22 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "Agreement": "utaca.decoding.triggers",
+    "Batch": "utaca.decoding.loop",
     "Decoding": "utaca.decoding.loop",
+    "Detected": "utaca.decoding.triggers",
     "Detector": "utaca.detection.detector",
+    "Every": "utaca.decoding.triggers",
     "Generation": "utaca.trace",
+    "Margin": "utaca.decoding.triggers",
     "Memory": "utaca.settings.schema",
     "Policy": "utaca.decoding.policies",
+    "Replayed": "utaca.decoding.triggers",
     "Sampling": "utaca.decoding.sampling",
     "Set": "utaca.decoding.policies",
     "Sub": "utaca.decoding.policies",
     "Token": "utaca.trace",
+    "Trigger": "utaca.decoding.triggers",
     "UserError": "utaca.errors",
     "generate": "utaca.decoding.loop",
     "generate_together": "utaca.decoding.loop",

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from small import full_attention, make_reader, some_tokens
 from transformers import AutoTokenizer
 
-from utaca.decoding.loop import Decoding, generate, generate_together, piece_of_text, stream
+from utaca.decoding.loop import Batch, Decoding, generate, generate_together, piece_of_text, stream
 from utaca.decoding.policies import Policy, Set, Sub, parse
 from utaca.decoding.sampling import Sampling
+from utaca.decoding.triggers import Agreement, Detected, Every, Replayed, Trigger
 from utaca.detection.detector import Detector
 from utaca.detection.signal import Seen
 from utaca.detection.signals import SIGNALS
@@ -58,6 +59,13 @@ class Scripted:
     def step(self, margin: torch.Tensor, embedding: torch.Tensor, state: Count) -> tuple[torch.Tensor, Count]:
         distrust = (int(margin.item() * 1000) + state.seen) % 3 == 0
         return torch.tensor([[0.9, 0.1, 0.0] if distrust else [0.1, 0.9, 0.0]]), Count(state.seen + 1)
+
+
+class Paired(Detected):
+    """As its base, with the expansion in the same pass."""
+
+    def second_budget(self, k: int, k_max: int) -> int:
+        return k_max
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +109,7 @@ def algorithm_1(memory, question: str, policy: Policy, detector: Scripted, steps
 @pytest.mark.parametrize("policy", [Set(1), Set(4), Sub(1), Sub(5)])
 def test_adaptive_decoding_is_algorithm_1(memory, policy: Policy) -> None:
     detector = Scripted()
-    found = generate(memory, "Who?", budget=BUDGET, policy=policy, detector=detector, max_new_tokens=25)
+    found = generate(memory, "Who?", budget=BUDGET, policy=policy, trigger=Detected(detector), max_new_tokens=25)
     expected = algorithm_1(memory, "Who?", policy, detector, 25)
     assert [(t.token, t.k, t.rolled_back) for t in found.trace] == expected
     assert 0 < found.rollbacks < len(found.trace)
@@ -122,7 +130,7 @@ def test_an_answer_goes_on_from_its_prefix() -> None:
 
 
 def test_counts_are_those_of_the_trace(memory) -> None:
-    found = generate(memory, "Who?", budget=BUDGET, policy=Set(2), detector=Scripted(), max_new_tokens=25)
+    found = generate(memory, "Who?", budget=BUDGET, policy=Set(2), trigger=Detected(Scripted()), max_new_tokens=25)
     accepted = [t.k * 8 for t in found.trace]
     tried = [t.tentative.k * 8 for t in found.trace if t.tentative]
     assert found.mean_selected_tokens == sum(accepted) / len(accepted)
@@ -141,7 +149,9 @@ def test_fixed_budget_never_rolls_back(memory) -> None:
 
 def test_a_budget_of_everything_is_the_same_for_every_policy(memory) -> None:
     plain = generate(memory, "Who?", budget=10**6, max_new_tokens=10)
-    everything = generate(memory, "Who?", budget=10**6, policy=Set(10**6), detector=Scripted(), max_new_tokens=10)
+    everything = generate(
+        memory, "Who?", budget=10**6, policy=Set(10**6), trigger=Detected(Scripted()), max_new_tokens=10
+    )
     assert [t.token for t in plain.trace] == [t.token for t in everything.trace]
 
 
@@ -156,7 +166,7 @@ def test_real_detector_sees_margin_and_embedding(memory) -> None:
     torch.manual_seed(0)
     detector = Detector(schema.Detector(), memory.reader.width).eval()
     found = generate(
-        memory, "Who?", budget=9, policy=Sub(3), detector=detector, max_new_tokens=12, interventions={3: True}
+        memory, "Who?", budget=9, policy=Sub(3), trigger=Replayed(Detected(detector), {3: True}), max_new_tokens=12
     )
     assert found.trace[3].rolled_back
     state = detector.initial_state(1)
@@ -173,7 +183,7 @@ def test_real_detector_sees_margin_and_embedding(memory) -> None:
 def test_a_detector_may_look_at_the_embedding_alone(memory) -> None:
     torch.manual_seed(0)
     detector = Detector(schema.Detector(signals=[], lstm=False), memory.reader.width).eval()
-    found = generate(memory, "Who?", budget=9, policy=Sub(3), detector=detector, max_new_tokens=6)
+    found = generate(memory, "Who?", budget=9, policy=Sub(3), trigger=Detected(detector), max_new_tokens=6)
     for token in found.trace:
         seen = (token.tentative or token).embeddings["attention"]
         judged, _ = detector.step(torch.zeros(1, 0), seen[None], None)
@@ -253,7 +263,7 @@ def test_every_token_is_tried_under_the_expanded_budget_too(memory, monkeypatch)
         assert token.probe.logprob == pytest.approx(replayed.logprob, abs=1e-4)
         assert 0 < token.signals["retrieval"] < 1
     with pytest.raises(UserError, match="expanded is for fixed budgets"):
-        generate(memory, "Who?", budget=3, policy=Set(1), interventions={0: True}, expanded=9)
+        generate(memory, "Who?", budget=3, policy=Set(1), trigger=Every(2), expanded=9)
 
 
 def test_policies() -> None:
@@ -266,7 +276,7 @@ def test_policies() -> None:
 
 
 def test_mistakes_are_told(memory) -> None:
-    with pytest.raises(UserError, match="both a policy and a detector"):
+    with pytest.raises(UserError, match="both a policy and a trigger"):
         generate(memory, "Who?", budget=3, policy=Set(1))
     with pytest.raises(UserError, match="at least 1"):
         generate(memory, "Who?", budget=0)
@@ -309,7 +319,7 @@ def test_either_storage_gives_the_same_bits(dtype: torch.dtype, prefill_budget: 
         reader.model.to(dtype)
         document = prefill(reader, some_tokens(300))
         assert {x.tokens.dtype for x in document.stores} == {dtype}
-        options = {"policy": Sub(5), "detector": Scripted(), "max_new_tokens": 20}
+        options = {"policy": Sub(5), "trigger": Detected(Scripted()), "max_new_tokens": 20}
         found.append(generate(document, "Who?", budget=BUDGET, **options))
     assert found[0].rollbacks > 0
     for one, other in zip(*(x.trace for x in found), strict=True):
@@ -330,9 +340,9 @@ def tokens_of(found: Generation) -> list[tuple[int, int, bool]]:
 @pytest.mark.parametrize("sampling", [None, Sampling(1.5, 0.9, seed=3)])
 @pytest.mark.parametrize("policy", [Set(2), Sub(5)])
 def test_paired_rollback_gives_the_tokens_of_sequential_rollback(memory, policy: Policy, sampling) -> None:
-    options = {"policy": policy, "detector": Scripted(), "max_new_tokens": 25, "sampling": sampling}
+    options = {"policy": policy, "trigger": Detected(Scripted()), "max_new_tokens": 25, "sampling": sampling}
     one = generate(memory, "Who?", budget=BUDGET, **options)
-    two = generate(memory, "Who?", budget=BUDGET, paired=True, **options)
+    two = generate(memory, "Who?", budget=BUDGET, **options | {"trigger": Paired(Scripted())})
     assert tokens_of(one) == tokens_of(two)
     assert one.rollbacks > 0
     for a, b in zip(one.trace, two.trace, strict=True):
@@ -344,10 +354,10 @@ def test_paired_rollback_takes_one_pass_a_token_and_sequential_one_a_try(memory,
     passes = []
     forward = Reader.forward
     monkeypatch.setattr(Reader, "forward", lambda self, *a: (passes.append(len(a[0])), forward(self, *a))[1])
-    for paired in (False, True):
+    for kind in (Detected, Paired):
         passes.clear()
-        found = generate(memory, "Who?", budget=BUDGET, policy=Set(2), detector=Scripted(), paired=paired)
-        tries = len(found.trace) + (0 if paired else found.rollbacks)
+        found = generate(memory, "Who?", budget=BUDGET, policy=Set(2), trigger=kind(Scripted()))
+        tries = len(found.trace) + (0 if kind is Paired else found.rollbacks)
         assert len(passes) == 1 + tries
 
 
@@ -357,7 +367,7 @@ def test_answers_decoded_together_are_those_decoded_apart(memory) -> None:
         Decoding(memory, "Who?", 3, max_new_tokens=9),
         Decoding(memory, "Who is it?", 1, max_new_tokens=14),
         Decoding(other, "Who?", 2, max_new_tokens=11),
-        Decoding(memory, "Who?", BUDGET, Sub(4), Scripted(), max_new_tokens=20),
+        Decoding(memory, "Who?", BUDGET, Sub(4), Detected(Scripted()), max_new_tokens=20),
     ]
     for one, found in zip(given, generate_together(given), strict=True):
         (apart,) = generate_together([one])
@@ -370,9 +380,9 @@ def test_answers_decoded_together_are_those_decoded_apart(memory) -> None:
     "options",
     [
         {"measured": True},
-        {"policy": Set(2), "detector": Scripted()},
-        {"policy": Sub(5), "detector": Scripted(), "paired": True},
-        {"policy": Set(2), "agreement": True},
+        {"policy": Set(2), "trigger": Detected(Scripted())},
+        {"policy": Sub(5), "trigger": Paired(Scripted())},
+        {"policy": Set(2), "trigger": Agreement()},
     ],
 )
 def test_an_answer_leaves_nothing_that_holds_its_document(options: dict[str, Any]) -> None:
@@ -389,11 +399,11 @@ def test_an_answer_leaves_nothing_that_holds_its_document(options: dict[str, Any
         gc.enable()
 
 
-def test_a_question_under_one_budget_is_read_once_for_all_its_answers(memory, monkeypatch) -> None:
+def test_a_question_is_read_once_for_all_its_answers(memory, monkeypatch) -> None:
     alike = [
         Decoding(memory, "Who?", BUDGET, max_new_tokens=12),
-        Decoding(memory, "Who?", BUDGET, Set(2), Scripted(), max_new_tokens=12),
-        Decoding(memory, "Who?", BUDGET, Sub(5), agreement=True, max_new_tokens=12),
+        Decoding(memory, "Who?", BUDGET, Set(2), Detected(Scripted()), max_new_tokens=12),
+        Decoding(memory, "Who?", BUDGET, Sub(5), Agreement(), max_new_tokens=12),
     ]
     given = [
         *alike,
@@ -409,8 +419,8 @@ def test_a_question_under_one_budget_is_read_once_for_all_its_answers(memory, mo
 
     monkeypatch.setattr(Reader, "forward", counted)
     found = generate_together(given)
-    # Three readings: of the question under each of two budgets, and of the other question.
-    assert sum(shape[0] for shape in read if shape[1] > 1) == 3
+    # The answers' budgets are none of the question's.
+    assert sum(shape[0] for shape in read if shape[1] > 1) == 2
     for one, other in zip(found, apart, strict=True):
         assert tokens_of(one) == tokens_of(other)
         assert [t.margin for t in one.trace] == pytest.approx([t.margin for t in other.trace], abs=1e-4)
@@ -418,8 +428,8 @@ def test_a_question_under_one_budget_is_read_once_for_all_its_answers(memory, mo
 
 def test_answers_that_have_not_parted_share_a_row(memory, monkeypatch) -> None:
     options = {"budget": BUDGET, "policy": Set(2), "max_new_tokens": 20}
-    seldom, never = ({"every": every, **options} for every in (7, 0))
-    judged = {"detector": Scripted(), **options}
+    seldom, never = ({"trigger": Every(n), **options} for n in (7, 0))
+    judged = {"trigger": Detected(Scripted()), **options}
     rows, forward = [], Reader.forward
 
     def counted(self, tokens, *others):
@@ -450,7 +460,7 @@ def test_answers_that_have_not_parted_share_a_row(memory, monkeypatch) -> None:
 
 
 def test_a_budget_for_every_step_replays_a_trace(memory) -> None:
-    adaptive = generate(memory, "Who?", budget=BUDGET, policy=Sub(3), detector=Scripted(), max_new_tokens=25)
+    adaptive = generate(memory, "Who?", budget=BUDGET, policy=Sub(3), trigger=Detected(Scripted()), max_new_tokens=25)
     replayed = generate(memory, "Who?", budget=[t.k for t in adaptive.trace], max_new_tokens=25)
     assert [(t.token, t.k, t.margin) for t in replayed.trace] == [(t.token, t.k, t.margin) for t in adaptive.trace]
     assert [t.k for t in generate(memory, "Who?", budget=[5, 2], max_new_tokens=4).trace] == [5, 2, 2, 2]
@@ -469,9 +479,8 @@ def token_after(memory, tokens: list[int], budgets: list[int], k: int) -> int:
 
 
 @pytest.mark.parametrize("policy", [Set(1), Sub(5)])
-@pytest.mark.parametrize("paired", [False, True])
-def test_token_agreement_expands_exactly_where_the_tokens_differ(memory, policy: Policy, paired: bool) -> None:
-    options = {"policy": policy, "agreement": True, "max_new_tokens": 25, "paired": paired}
+def test_token_agreement_expands_exactly_where_the_tokens_differ(memory, policy: Policy) -> None:
+    options = {"policy": policy, "trigger": Agreement(), "max_new_tokens": 25}
     found = generate(memory, "Who?", budget=BUDGET, **options)
     k, tokens, budgets, selected = BUDGET, [], [], 0
     for token in found.trace:
@@ -489,9 +498,8 @@ def test_token_agreement_expands_exactly_where_the_tokens_differ(memory, policy:
     assert found.mean_selected_with_tentative == pytest.approx(selected * 8 / len(budgets))
 
 
-@pytest.mark.parametrize("paired", [False, True])
-def test_a_witness_expands_exactly_where_two_small_budgets_differ(memory, paired: bool) -> None:
-    options = {"policy": Sub(5), "agreement": True, "witness": 3, "max_new_tokens": 25, "paired": paired}
+def test_agreement_with_a_second_small_budget_expands_exactly_where_these_differ(memory) -> None:
+    options = {"policy": Sub(5), "trigger": Agreement(3), "max_new_tokens": 25}
     found = generate(memory, "Who?", budget=BUDGET, **options)
     k, tokens, budgets, selected = BUDGET, [], [], 0
     for token in found.trace:
@@ -511,7 +519,7 @@ def test_a_witness_expands_exactly_where_two_small_budgets_differ(memory, paired
 
 @pytest.mark.parametrize("every", [0, 1, 4])
 def test_without_a_detector_tokens_are_expanded_by_their_number(memory, every: int) -> None:
-    found = generate(memory, "Who?", budget=BUDGET, policy=Sub(5), every=every, max_new_tokens=25)
+    found = generate(memory, "Who?", budget=BUDGET, policy=Sub(5), trigger=Every(every), max_new_tokens=25)
     k = BUDGET
     for number, token in enumerate(found.trace):
         assert token.rolled_back == (k < BUDGET and every > 0 and number % every == 0)
@@ -523,18 +531,20 @@ def test_without_a_detector_tokens_are_expanded_by_their_number(memory, every: i
     assert [token.token for token in fixed.trace] == [token.token for token in found.trace]
 
 
-def test_a_trigger_is_given_alone_and_with_a_policy(memory) -> None:
-    with pytest.raises(UserError, match="give one of them"):
-        generate(memory, "Who?", budget=2, policy=Sub(1), agreement=True, detector=Scripted())
-    with pytest.raises(UserError, match="give one of them"):
-        generate(memory, "Who?", budget=2, policy=Sub(1), agreement=True, every=3)
-    with pytest.raises(UserError, match="every must be at least 1"):
-        generate(memory, "Who?", budget=2, policy=Sub(1), every=-1)
-    for options in ({"agreement": True, "witness": 2}, {"every": 3, "witness": 1}):
-        with pytest.raises(UserError, match="witness is for token agreement"):
-            generate(memory, "Who?", budget=2, policy=Sub(1), **options)
-    with pytest.raises(UserError, match="need a policy"):
-        generate(memory, "Who?", budget=2, agreement=True)
+def test_mistakes_in_triggers_are_told(memory) -> None:
+    for make in (lambda: Every(-1), lambda: Agreement(-2)):
+        with pytest.raises(UserError, match="has a negative number"):
+            make()
+    with pytest.raises(UserError, match=r"Replayed needs a trigger, and a mapping of steps to decisions"):
+        Replayed(Every(0), [3])
+    with pytest.raises(UserError, match=r"as utaca\.load_detector\(path\) gives"):
+        Detected("model.safetensors")
+    with pytest.raises(UserError, match="both a policy and a trigger"):
+        generate(memory, "Who?", budget=2, trigger=Agreement())
+    with pytest.raises(UserError, match=r"trigger Agreement.* gave budget 9, .* from 1 to 8"):
+        generate(memory, "Who?", budget=8, policy=Sub(1), trigger=Agreement(9), max_new_tokens=3)
+    with pytest.raises(TypeError, match="Trigger must have a method expands"):
+        generate(memory, "Who?", budget=8, policy=Sub(1), trigger=Trigger(), max_new_tokens=3)
 
 
 @pytest.mark.parametrize(
@@ -548,13 +558,14 @@ def test_a_trigger_is_given_alone_and_with_a_policy(memory) -> None:
         ({"budget": [[2]]}, r"budget must be a whole number, not \[2\]"),
         ({"max_new_tokens": 8.0}, "max_new_tokens must be a whole number, not 8.0"),
         ({"max_new_tokens": None}, "max_new_tokens must be a whole number"),
-        ({"every": "2", "policy": Sub(1)}, "every must be a whole number"),
+        ({"trigger": "every.2", "policy": Sub(1)}, r"trigger must be a utaca\.Trigger, as utaca\.Detected"),
         ({"expanded": 2.5}, "expanded must be a whole number"),
-        ({"policy": "sub.16", "agreement": True}, r"policy must be a utaca\.Policy, as utaca\.Sub\(16\), not 'sub"),
-        ({"policy": Sub, "agreement": True}, r"policy must be a utaca\.Policy"),
-        ({"policy": Sub(1), "detector": "model.safetensors"}, r"as utaca\.load_detector\(path\) gives"),
+        (
+            {"policy": "sub.16", "trigger": Agreement()},
+            r"policy must be a utaca\.Policy, as utaca\.Sub\(16\), not 'sub",
+        ),
+        ({"policy": Sub, "trigger": Agreement()}, r"policy must be a utaca\.Policy"),
         ({"sampling": 0.7}, r"sampling must be a utaca\.Sampling"),
-        ({"interventions": [3], "policy": Sub(1)}, "interventions must be a mapping"),
         ({"prefix": None}, "prefix must be a text"),
     ],
 )
@@ -589,28 +600,28 @@ def test_budgets_are_whole_numbers_of_whatever_type(memory, budget: object) -> N
 
 def test_interventions_replace_the_detectors_decision(memory) -> None:
     options = {"budget": BUDGET, "policy": Set(2), "max_new_tokens": 25}
-    found = generate(memory, "Who?", detector=Scripted(), **options)
+    found = generate(memory, "Who?", trigger=Detected(Scripted()), **options)
     at = next(i for i, t in enumerate(found.trace) if t.rolled_back)
-    without = generate(memory, "Who?", detector=Scripted(), interventions={at: False}, **options)
+    without = generate(memory, "Who?", trigger=Replayed(Detected(Scripted()), {at: False}), **options)
     assert tokens_of(without)[:at] == tokens_of(found)[:at]
     kept = without.trace[at]
     assert (kept.token, kept.k, kept.rolled_back, kept.intervened) == (found.trace[at].tentative.token, 2, False, True)
     assert kept.gdm == found.trace[at].gdm
-    forced = generate(memory, "Who?", interventions={3: True, 7: True}, **options)
+    forced = generate(memory, "Who?", trigger=Replayed(Every(0), {3: True, 7: True}), **options)
     assert [i for i, t in enumerate(forced.trace) if t.rolled_back] == [i for i in (3, 7) if i < len(forced.trace)]
     # The first token is decoded under K_max, which leaves nothing to expand and nothing to intervene in.
-    first = generate(memory, "Who?", interventions={0: True}, **options).trace[0]
+    first = generate(memory, "Who?", trigger=Replayed(Every(0), {0: True}), **options).trace[0]
     assert (first.rolled_back, first.intervened) == (False, False)
 
 
 def test_rollbacks_count_as_effective_where_the_blocks_are_others(memory) -> None:
-    options = {"policy": Set(2), "detector": Scripted(), "max_new_tokens": 25}
+    options = {"policy": Set(2), "trigger": Detected(Scripted()), "max_new_tokens": 25}
     found = generate(memory, "Who?", budget=BUDGET, **options)
     assert found.effective_rollbacks == found.rollbacks > 0
     # Three blocks are far at first, and more once the answer has made some.
     short = prefill(memory.reader, some_tokens(50))
     forced = {1: True, 3: True, 20: True}
-    found = generate(short, "Who?", budget=BUDGET, policy=Set(3), interventions=forced, max_new_tokens=25)
+    found = generate(short, "Who?", budget=BUDGET, policy=Set(3), trigger=Replayed(Every(0), forced), max_new_tokens=25)
     assert found.rollbacks > 0
     for token in found.trace:
         if token.rolled_back:
@@ -648,13 +659,13 @@ class Quartering(Policy):
         return k_max if token.margin * sum(token.gdm) < 1 else min(k_max, 2 * k)
 
 
-@pytest.mark.parametrize("paired", [False, True])
-def test_a_policy_of_ones_own_looks_at_the_token(memory, paired: bool) -> None:
+@pytest.mark.parametrize("kind", [Detected, Paired])
+def test_a_policy_of_ones_own_looks_at_the_token(memory, kind: type[Detected]) -> None:
     torch.manual_seed(1)
     detector = Detector(schema.Detector(), memory.reader.width).eval()
     detector.thresholds["argmax"] = -0.1
     policy = Quartering()
-    found = generate(memory, "Who?", budget=BUDGET, policy=policy, detector=detector, paired=paired, max_new_tokens=40)
+    found = generate(memory, "Who?", budget=BUDGET, policy=policy, trigger=kind(detector), max_new_tokens=40)
     k, kept = BUDGET, 0
     for token in found.trace:
         tried = token.tentative or token
@@ -670,12 +681,11 @@ def test_a_policy_of_ones_own_looks_at_the_token(memory, paired: bool) -> None:
     assert kept
 
 
-@pytest.mark.parametrize("paired", [False, True])
-def test_an_expansion_in_proportion_to_distrust(memory, paired: bool) -> None:
+def test_an_expansion_in_proportion_to_distrust(memory) -> None:
     torch.manual_seed(1)
     detector = Detector(schema.Detector(), memory.reader.width).eval()
     detector.thresholds["argmax"] = -0.1
-    options = {"budget": BUDGET, "detector": detector, "paired": paired, "max_new_tokens": 40}
+    options = {"budget": BUDGET, "trigger": Detected(detector), "max_new_tokens": 40}
     found = generate(memory, "Who?", policy=parse("set.2.prop"), **options)
     k, expanded = BUDGET, []
     for token in found.trace:
@@ -690,7 +700,7 @@ def test_an_expansion_in_proportion_to_distrust(memory, paired: bool) -> None:
             expanded.append(k)
     assert 2 < min(expanded) < BUDGET
     # What no detector judges is expanded to K_max.
-    agreed = generate(memory, "Who?", budget=BUDGET, policy=parse("set.2.prop"), agreement=True, max_new_tokens=40)
+    agreed = generate(memory, "Who?", budget=BUDGET, policy=parse("set.2.prop"), trigger=Agreement(), max_new_tokens=40)
     assert {token.k for token in agreed.trace if token.rolled_back} == {BUDGET}
 
 
@@ -713,9 +723,14 @@ class Giving(Policy):
      (2, 9, "from 3 to 8")],
 )  # fmt: skip
 def test_a_budget_that_no_policy_may_give_is_refused(memory, update: float, expand: float, said: str) -> None:
-    options = {"budget": 8, "policy": Giving(update, expand), "interventions": {2: True}, "max_new_tokens": 4}
+    options = {
+        "budget": 8,
+        "policy": Giving(update, expand),
+        "trigger": Replayed(Every(0), {2: True}),
+        "max_new_tokens": 4,
+    }
     with pytest.raises(UserError, match=said):
-        generate(memory, "Who?", **options)
+        generate(memory, "Who?", budget=8, **options)
 
 
 def test_a_policy_is_asked_for_an_expansion_where_there_is_one(memory) -> None:
@@ -726,10 +741,53 @@ def test_a_policy_is_asked_for_an_expansion_where_there_is_one(memory) -> None:
             asked.append((k, token.k))
             return k_max
 
-    options = {"budget": 8, "policy": Asked(3), "interventions": {0: True, 2: True}, "max_new_tokens": 6}
+    options = {"budget": 8, "policy": Asked(3), "trigger": Replayed(Every(0), {0: True, 2: True}), "max_new_tokens": 6}
     generate(memory, "Who?", **options)
     # Budgets 8 (nothing to expand), 5, 2 (expanded to 8), 8, 5, 2.
     assert asked == [(2, 2)]
+
+
+def test_answers_join_and_leave_a_batch_between_passes(memory) -> None:
+    other = prefill(memory.reader, some_tokens(90, 5))
+    wanted = [
+        Decoding(memory, "Who?", BUDGET, Sub(4), Detected(Scripted()), max_new_tokens=20),
+        Decoding(other, "Who is it?", 2, max_new_tokens=11),
+        Decoding(memory, "Who?", 3, max_new_tokens=30),
+    ]
+    apart = [generate_together([one])[0] for one in wanted]
+    batch = Batch()
+    first = batch.add(wanted[0])
+    seen = {first: []}
+    while batch:
+        for answer, token in batch.step():
+            seen[answer].append(token)
+            assert answer.generation.trace[-1] is token
+        if len(seen[first]) == 5 and len(seen) == 1:
+            seen |= {batch.add(decoding): [] for decoding in wanted[1:]}
+            last = [*seen][-1]
+            assert len(batch) == 3
+        if len(seen) > 1 and len(seen[last]) == 4:
+            batch.drop(last)
+    for answer, alone in zip(seen, apart, strict=True):
+        count = 4 if answer is last else len(alone.trace)
+        assert tokens_of(answer.result()) == tokens_of(alone)[:count]
+        assert seen[answer] == answer.generation.trace
+        assert answer.generation.finish == ("" if answer is last else alone.finish)
+        assert answer.generation.seconds > 0
+    batch.drop(last)
+
+
+def test_an_error_of_one_answer_ends_no_other(memory) -> None:
+    batch = Batch()
+    fails = batch.add(Decoding(memory, "Who?", 8, Giving(2.5, 8), Every(0), max_new_tokens=4))
+    goes_on = batch.add(Decoding(memory, "Who?", 3, max_new_tokens=4))
+    while batch:
+        batch.step()
+    with pytest.raises(UserError, match=r"gave budget 2\.5"):
+        fails.result()
+    assert tokens_of(goes_on.result()) == tokens_of(generate(memory, "Who?", budget=3, max_new_tokens=4))
+    with pytest.raises(UserError, match="question must be a text"):
+        batch.add(Decoding(memory, 5, 3))
 
 
 def test_answers_of_two_readers_share_no_pass(memory) -> None:
@@ -780,7 +838,7 @@ def test_logits_that_are_no_numbers_stop_the_run_and_keep_the_trace() -> None:
 
 
 def test_every_pass_is_described(memory) -> None:
-    found = generate(memory, "Who?", budget=BUDGET, policy=Set(2), detector=Scripted(), max_new_tokens=25)
+    found = generate(memory, "Who?", budget=BUDGET, policy=Set(2), trigger=Detected(Scripted()), max_new_tokens=25)
     for token in found.trace:
         for one in filter(None, (token, token.tentative)):
             assert one.token == one.top_tokens[0]
@@ -795,9 +853,8 @@ TINY = AutoTokenizer.from_pretrained(Path(__file__).parents[2] / "data" / "reade
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(st.sampled_from(" aZ.,ØÍÉñ–東😀\n"), min_size=1, max_size=40))
 def test_pieces_of_text_add_up_whatever_characters_are_parted(text: str) -> None:
-    ids, pieces, before = TINY.encode(text, add_special_tokens=False), [], ""
+    ids, pieces = TINY.encode(text, add_special_tokens=False), []
     for end in range(1, len(ids) + 1):
-        piece, before = piece_of_text(TINY, ids[:end], before)
-        pieces.append(piece)
-    assert "".join(pieces) == before == text
+        pieces.append(piece_of_text(TINY, ids[:end], "".join(pieces)))
+    assert "".join(pieces) == text
     assert not any("\ufffd" in piece for piece in pieces)

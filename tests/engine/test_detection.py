@@ -22,6 +22,7 @@ from small import make_reader, some_tokens
 
 from utaca.decoding.loop import Decoding, generate
 from utaca.decoding.policies import Sub
+from utaca.decoding.triggers import Detected
 from utaca.detection.detector import BLOCKS, SIGNAL_WIDTH, WIDTH, Detector, load
 from utaca.detection.training.data import Sequences, columns, joined
 from utaca.detection.training.data import sequences as shown
@@ -262,9 +263,9 @@ def refused(detector: Detector, reader: Reader, why: str) -> None:
     told = rf"^reader {of(reader)} cannot be judged by a detector of {other}: {why}; train one on trajectories of test$"
     told = told.replace("(", r"\(").replace(")", r"\)")
     with pytest.raises(UserError, match=told):
-        Decoding(memory, "Who?", 4, Sub(1), detector)
+        Decoding(memory, "Who?", 4, Sub(1), Detected(detector))
     with pytest.raises(UserError, match=told):
-        generate(memory, "Who?", budget=4, policy=Sub(1), detector=detector, max_new_tokens=3)
+        generate(memory, "Who?", budget=4, policy=Sub(1), trigger=Detected(detector), max_new_tokens=3)
     hook.remove()
     assert not passes
 
@@ -312,7 +313,7 @@ def test_a_detector_of_the_right_reader_is_accepted(reader, tmp_path):
         Detector(SMALL, 64, bound).save(tmp_path / "model.safetensors")
         found = load(tmp_path / "model.safetensors")
         assert (found.reader, found.reader and found.reader.name) == (bound, bound and bound.name)
-        answer = generate(memory, "Who?", budget=4, policy=Sub(1), detector=found, max_new_tokens=3)
+        answer = generate(memory, "Who?", budget=4, policy=Sub(1), trigger=Detected(found), max_new_tokens=3)
         assert answer.trace[0].gdm is not None
     Detector(replace(SMALL, embedding=False), 0, of(reader)).check(reader)
     Detector(SMALL, 64, of(reader)).check(make_reader())

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from utaca.decoding.loop import Decoding, generate_together
 from utaca.decoding.policies import Set
+from utaca.decoding.triggers import Every
 from utaca.errors import UserError
 from utaca.generation.answers import Answers, loops
 from utaca.methods import METHODS, Method, build
@@ -275,7 +276,7 @@ def test_utaca_asks_of_its_base_what_its_widest_step_needs() -> None:
     sizes = {"n_init": 4, "n_local": 40, "chunk": 30}
     wide = build("utaca", {"budget": 5000, "base": build("tokenselect", {"budget": 64, **sizes})})
     with pytest.raises(UserError, match="exceed the 1024 positions"):
-        wide.check(make_reader())
+        wide.base.check(make_reader())
     with pytest.raises(UserError, match="budget=1000 must be a multiple of block=64"):
         build("utaca", {"budget": 1000, "base": build("infllm_v2", {})})
     with pytest.raises(UserError, match="method snapkv cannot give a step another budget"):
@@ -284,8 +285,8 @@ def test_utaca_asks_of_its_base_what_its_widest_step_needs() -> None:
 
 def test_options_of_an_answer_go_before_the_methods_own() -> None:
     answers = Answers(make_reader(), some_tokens(300))
-    adaptive = build("utaca", {"budget": 8, "policy": "sub.1"})
-    found = answers.answer(adaptive, QUESTION, 4, policy=Set(1), interventions={9: True}).generation
+    adaptive = build("utaca", {"budget": 8, "policy": "sub.1", "trigger": "agreement"})
+    found = answers.answer(adaptive, QUESTION, 4, policy=Set(1), trigger=Every(0)).generation
     assert [token.k for token in found.trace] == [8, 1, 1, 1]
 
 

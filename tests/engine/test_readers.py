@@ -26,6 +26,7 @@ from transformers.utils import chat_template_utils
 
 import utaca
 from utaca.decoding.policies import Sub
+from utaca.decoding.triggers import Agreement
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.methods.fastkv import FastKV
@@ -547,7 +548,7 @@ def test_answers_in_threads_are_those_of_one_after_another() -> None:
     def answer(number: int) -> list[object]:
         reader, method = readers[number % 2], METHODS[number % 2 * (number % len(METHODS))]
         document = f"{number} garden was quiet. " * 20
-        options = {"policy": Sub(1), "agreement": True} if method.adjustable else {}
+        options = {"policy": Sub(1), "trigger": Agreement()} if method.adjustable else {}
         reading = method.read(reader, document, 40)
         tokens = utaca.stream(reading, "Who?", budget=4 if method.adjustable else None, max_new_tokens=8, **options)
         return [(t.token, t.logprob, {site: x.tolist() for site, x in t.embeddings.items()}) for t in tokens]

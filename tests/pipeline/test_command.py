@@ -34,18 +34,18 @@ def memory(reader: Reader) -> Any:
 @pytest.mark.parametrize(
     ("trigger", "expected"),
     [
-        ("agreement", {"agreement": True, "witness": 0}),
-        ("agreement.2", {"agreement": True, "witness": 2}),
-        ("every.3", {"every": 3}),
+        ("agreement", utaca.Agreement()),
+        ("agreement.2", utaca.Agreement(2)),
+        ("every.3", utaca.Every(3)),
     ],
 )
 def test_a_trigger_comes_with_the_proportion_of_the_papers_policy(
-    reader: Reader, trigger: str, expected: dict[str, Any]
+    reader: Reader, trigger: str, expected: utaca.Trigger
 ) -> None:
     choice = choose(reader, trigger=trigger)
     most = BUDGETS["tiny"]
-    assert choice.options == expected | {
-        "budget": most, "max_new_tokens": reader.settings.max_new_tokens, "policy": utaca.Sub(most // 4),
+    assert choice.options == {
+        "trigger": expected, "budget": most, "max_new_tokens": reader.settings.max_new_tokens, "policy": utaca.Sub(most // 4),
     }  # fmt: skip
 
 

@@ -142,11 +142,11 @@ def test_a_methods_answer_equals_a_loop(method: type, kind: str, budget: int) ->
         build("agreed", {"budget": 0})
 
 
-@pytest.mark.parametrize("name", ["utaca", "agreement"])
-def test_utaca_and_token_agreement_on_a_method_are_algorithm_1(method: type, name: str) -> None:
+@pytest.mark.parametrize("kind", ["", "agreement"])
+def test_utaca_and_token_agreement_on_a_method_are_algorithm_1(method: type, kind: str) -> None:
     reader, document, k_max, step = make_reader(), some_tokens(60), 40, 15
-    adaptive = build(name, {"base": build("agreed", {}), "budget": k_max, "policy": f"sub.{step}"})
-    detector = detector_of(reader, 3, embedding=False) if name == "utaca" else None
+    adaptive = build("utaca", {"base": build("agreed", {}), "budget": k_max, "policy": f"sub.{step}", "trigger": kind})
+    detector = None if kind else detector_of(reader, 3, embedding=False)
     found = Answers(reader, document).answer(adaptive, QUESTION, 16, detector).generation
     loop, k, expected, seen = Agreeing(reader, document), k_max, [], detector and detector.initial_state(1)
 
@@ -160,7 +160,7 @@ def test_utaca_and_token_agreement_on_a_method_are_algorithm_1(method: type, nam
     for _ in found.trace:
         token, gdm, after = tried(k)
         other = token
-        if k < k_max and name == "agreement":
+        if k < k_max and kind:
             loop.undo()
             other, _, _ = tried(k_max)
             loop.undo()
@@ -226,10 +226,9 @@ def memory() -> BlockMemory:
     return prefill(make_reader(), some_tokens(300))
 
 
-@pytest.mark.parametrize("paired", [False, True])
-def test_a_policy_chooses_by_margin_and_gdm(memory: BlockMemory, policy: utaca.Policy, paired: bool) -> None:
-    k_max, detector = 32, detector_of(memory.reader, 1)
-    options = {"budget": k_max, "policy": policy, "detector": detector, "max_new_tokens": 40, "paired": paired}
+def test_a_policy_chooses_by_margin_and_gdm(memory: BlockMemory, policy: utaca.Policy) -> None:
+    k_max, trigger = 32, utaca.Detected(detector_of(memory.reader, 1))
+    options = {"budget": k_max, "policy": policy, "trigger": trigger, "max_new_tokens": 40}
     found = utaca.generate(memory, QUESTION, **options)
     k, kept, wide, further = k_max, 0, 0, 0
     for token in found.trace:
@@ -257,7 +256,7 @@ def test_a_policy_chooses_by_margin_and_gdm(memory: BlockMemory, policy: utaca.P
 
 def test_a_policy_serves_other_methods_and_token_agreement(policy: utaca.Policy, method: type) -> None:
     reading = method().read(make_reader(), some_tokens(100), 60)
-    found = utaca.generate(reading, QUESTION, budget=64, policy=policy, agreement=True, max_new_tokens=30)
+    found = utaca.generate(reading, QUESTION, budget=64, policy=policy, trigger=utaca.Agreement(), max_new_tokens=30)
     k, kept = 64, 0
     for token in found.trace:
         assert (token.tentative or token).k == k
@@ -273,7 +272,28 @@ def test_a_policy_must_say_how_budgets_go_on(memory: BlockMemory) -> None:
         pass
 
     with pytest.raises(TypeError, match="Nothing must have a method update"):
-        utaca.generate(memory, QUESTION, budget=4, policy=Nothing(), agreement=True)
+        utaca.generate(memory, QUESTION, budget=4, policy=Nothing(), trigger=utaca.Agreement())
+
+
+# A trigger
+
+
+def test_a_trigger_expands_where_k_max_is_surer(memory: BlockMemory, tmp_path: Path, monkeypatch) -> None:
+    trigger = imported("A trigger", tmp_path / "surer.py", monkeypatch).Surer(0.8)
+    options = {"budget": 16, "policy": utaca.Sub(6), "trigger": trigger, "max_new_tokens": 40}
+    found = utaca.generate(memory, QUESTION, **options)
+    k, kept = 16, 0
+    for token in found.trace:
+        first = token.tentative or token
+        assert first.k == k
+        if k < 16:
+            wide = token if token.rolled_back else token.probe
+            assert wide.k == 16
+            assert token.rolled_back == (first.margin < 0.8 and wide.margin > first.margin)
+            kept += token.probe is not None and first.margin < 0.8
+        k = 16 if token.rolled_back else max(1, k - 6)
+    assert kept
+    assert 0 < found.rollbacks < len(found.trace)
 
 
 # A signal
@@ -315,11 +335,10 @@ def test_a_signal_without_retrieval_is_what_the_file_says(signal: None) -> None:
     assert [token.signals["lead"] for token in answer.generation.trace] == [0.0] * 3
 
 
-@pytest.mark.parametrize("paired", [False, True])
-def test_a_detector_looks_at_a_signal(signal: None, memory: BlockMemory, paired: bool) -> None:
+def test_a_detector_looks_at_a_signal(signal: None, memory: BlockMemory) -> None:
     reader = memory.reader
     detector = detector_of(reader, 0, signals=["margin", "lead"], embedding=False)
-    options = {"policy": utaca.Sub(4), "detector": detector, "max_new_tokens": 25, "paired": paired}
+    options = {"policy": utaca.Sub(4), "trigger": utaca.Detected(detector), "max_new_tokens": 25}
     found = utaca.generate(memory, QUESTION, budget=12, **options)
     state = detector.initial_state(1)
     for token in found.trace:

@@ -19,7 +19,7 @@ from utaca.generation import answers as answers_module
 from utaca.generation import points as points_module
 from utaca.generation import trajectories as trajectories_module
 from utaca.generation.answers import Asked, ask
-from utaca.generation.points import Decoded, Trigger, decode_points
+from utaca.generation.points import Decoded, PointDetector, decode_points
 from utaca.generation.trajectories import trajectories
 from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module
@@ -65,13 +65,13 @@ def decoded(
     asked: Sequence[Asked],
     points: Sequence[Operating],
     journal: Journal,
-    triggers: Mapping[str, Trigger] | None = None,
+    detectors: Mapping[str, PointDetector] | None = None,
     settings: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Decoded:
     """What :func:`decode_points` gives of the test split, by the methods that points have under these settings."""
     return decode_points(
-        reader, asked, points, methods_of(points, settings), triggers or {}, journal, suite="test", **how
+        reader, asked, points, methods_of(points, settings), detectors or {}, journal, suite="test", **how
     )
 
 
@@ -176,7 +176,7 @@ def test_a_table_made_again_with_the_same_rows_is_the_same_to_a_journal(tmp_path
 
 def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     torch.manual_seed(0)
-    detectors = [Detector(schema.Detector(), 64).eval() for _ in range(2)]
+    trained = [Detector(schema.Detector(), 64).eval() for _ in range(2)]
     points = [
         point("infllm", 2),
         point("infllm", 5),
@@ -187,13 +187,13 @@ def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
         point("utaca", 6, "sub.2", "every.4"),
         *(point("utaca", 6, "sub.2", seed=seed, seeds=2) for seed in (0, 1)),
     ]
-    triggers = {"utaca-K6-sub2": Trigger(detectors[0], "a", "utaca", 0)}
-    triggers |= {f"utaca-K6-sub2-seed{n}": Trigger(detectors[n], "ab"[n], "utaca", n) for n in (0, 1)}
+    detectors = {"utaca-K6-sub2": PointDetector(trained[0], "a", "utaca", 0)}
+    detectors |= {f"utaca-K6-sub2-seed{n}": PointDetector(trained[n], "ab"[n], "utaca", n) for n in (0, 1)}
     prefills, generated = [], []
     monkeypatch.setattr(infllm_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
     monkeypatch.setattr(answers_module, "generate", lambda *g, **o: generated.append(o) or generate(*g, **o))
     given = documents(2)
-    found = decoded(reader, asked(reader, given), points, Journal(tmp_path, "x"), triggers)
+    found = decoded(reader, asked(reader, given), points, Journal(tmp_path, "x"), detectors)
     assert list(found.answers) == [
         "infllm-K2", "infllm-K5", "utaca-K6-sub2", "agreement-K6-sub2", "agreement-K6-sub2-witness3",
         "no_detector-K6-sub2", "no_detector-K6-sub2-every4", "utaca-K6-sub2-seed0", "utaca-K6-sub2-seed1",
@@ -218,7 +218,7 @@ def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
             assert row["text"] == "".join(t["text"] for t in trace)
             assert row["peak_bytes"] > 0
     more = [*points, point("infllm", 1)]
-    again = decoded(reader, asked(reader, given), more, Journal(tmp_path, "x"), triggers)
+    again = decoded(reader, asked(reader, given), more, Journal(tmp_path, "x"), detectors)
     assert len(prefills) == 4, "a new point prefills again"
     assert again.answers["infllm-K2"].equals(found.answers["infllm-K2"]), "the others are taken from the journal"
 
@@ -229,7 +229,7 @@ def test_points_decoded_together_answer_as_apart_and_is_journaled_as_one(reader,
         *[point("utaca", 6, "sub.2", "agreement"), point("infllm", 7)],
     ]
     how: dict[str, Any] = {
-        "triggers": {"utaca-K6-sub2": Trigger(EveryThird(), "", "utaca", 0)},
+        "detectors": {"utaca-K6-sub2": PointDetector(EveryThird(), "", "utaca", 0)},
         "settings": {"full": {}},
     }
     groups, shared = [], answers_module.generate_together

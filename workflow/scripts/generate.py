@@ -8,7 +8,7 @@ import torch
 
 from utaca.detection.detector import load as load_detector
 from utaca.generation.answers import ask
-from utaca.generation.points import Trigger, decode_points
+from utaca.generation.points import PointDetector, decode_points
 from utaca.memory.kept import Kept
 from utaca.methods import method_of
 from utaca.readers.load import load as load_reader
@@ -27,14 +27,14 @@ with stage_log(snakemake.log[0]):
     reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
     points = [build(schema.Operating, point) for point in params.points]
     methods = {point.label: method_of(point, params.methods) for point in points}
-    triggers = {
-        label: Trigger(load_detector(path), fingerprint("", [path]), variant, seed)
+    detectors = {
+        label: PointDetector(load_detector(path), fingerprint("", [path]), variant, seed)
         for label, (variant, seed, path) in params.triggers.items()
     }
-    for trigger, (variant, _, path) in zip(triggers.values(), params.triggers.values(), strict=True):
+    for detector, (variant, _, path) in zip(detectors.values(), params.triggers.values(), strict=True):
         if variant in params.taken:
             taken = build(schema.Detector, params.taken[variant])
-            trigger.detector.check_taken(taken, Origin(reader.settings.name, reader.identity), path)
+            detector.detector.check_taken(taken, Origin(reader.settings.name, reader.identity), path)
     documents = rows(files.documents, "documents")[int(wildcards.shard) :: params.shards]
     # Operating points that are added or asked for again find the others in the journal.
     how = {"code": params.code, "reader": params.reader, "dtype": reader.settings.dtype, "together": params.together}
@@ -47,7 +47,7 @@ with stage_log(snakemake.log[0]):
         asked,
         points,
         methods,
-        triggers,
+        detectors,
         journal,
         suite=wildcards.split,
         together=params.together,

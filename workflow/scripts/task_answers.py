@@ -6,7 +6,7 @@ import pyarrow as pa
 import torch
 
 from utaca.detection.detector import load as load_detector
-from utaca.generation.points import Trigger, decode_points
+from utaca.generation.points import PointDetector, decode_points
 from utaca.methods import method_of
 from utaca.readers.load import load as load_reader
 from utaca.records.journal import Journal, fingerprint
@@ -27,8 +27,8 @@ with stage_log(snakemake.log[0]):
     reader = load_reader(build(schema.Reader, settings, "reader"))
     points = [build(schema.Operating, point) for point in params.points]
     methods = {point.label: method_of(point, params.methods) for point in points}
-    triggers = {
-        label: Trigger(load_detector(path), fingerprint("", [path]), variant, seed)
+    detectors = {
+        label: PointDetector(load_detector(path), fingerprint("", [path]), variant, seed)
         for label, (variant, seed, path) in params.triggers.items()
     }
     asked = ask(TASKS[params.task](), rows(files.examples, "examples"))
@@ -37,7 +37,7 @@ with stage_log(snakemake.log[0]):
     how = {"reader": params.reader, "together": params.together}
     journal = Journal(params.journal, fingerprint(digest(how), files.reader))
     task = snakemake.wildcards.task
-    found = decode_points(reader, asked, points, methods, triggers, journal, suite=task, together=params.together)
+    found = decode_points(reader, asked, points, methods, detectors, journal, suite=task, together=params.together)
     config = digest({key: value for key, value in params.items() if key not in ("points", "methods", "triggers")})
     made_from = [files.examples, *files.detectors]
     write(output.answers, "answers", pa.concat_tables(found.answers.values()), config=config, made_from=made_from)

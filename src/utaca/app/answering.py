@@ -17,19 +17,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from utaca.data_files import root
 from utaca.decoding.policies import parse
+from utaca.decoding.triggers import Agreement, Detected, Margin, Trigger
+from utaca.decoding.triggers import parse as parse_trigger
 from utaca.detection.detector import load
 from utaca.errors import UserError, whole
 from utaca.readers.load import Reader
-from utaca.settings.schema import TRIGGER
 
 BUDGETS = {"tiny": 8}
 """Default K_max by reader: the largest of the default run (docs/default_run.md)."""
@@ -95,34 +93,32 @@ def choose(
     expanding = triggered(reader, trigger, most)
     if trigger != FIXED or policy is not None:
         policy = policy or f"sub.{max(1, most // 4)}"
-        options |= expanding | {"policy": parse(policy)}
+        options |= {"trigger": expanding, "policy": parse(policy)}
     return Choice(options, str(trigger), policy, note)
 
 
-def triggered(reader: Reader, trigger: object, most: int) -> dict[str, Any]:
-    """The options that a trigger is, below K_max ``most``; raises :class:`UserError` for what is none."""
-    if isinstance(trigger, str):
-        if match := re.fullmatch(TRIGGER, trigger):
-            if trigger == FIXED or match[2]:
-                return {"every": int(match[2] or 0)}
-            witness = int(match[1] or 0)
-            if witness >= most:
-                raise UserError(f"trigger {trigger} tries {witness} blocks, but must try fewer than the budget, {most}")
-            return {"agreement": True, "witness": witness}
-        if match := re.fullmatch(r"margin(?:\.(\d+(?:\.\d+)?))?", trigger):
-            return {"detector": Margin(float(match[1] or MARGIN))}
-        shipped = detectors(reader.identity)
-        path = shipped.get(trigger) or (Path(trigger) if trigger.endswith(".safetensors") else None)
-        if path:
-            detector = _loaded(path)
-            detector.check(reader)
-            return {"detector": detector}
-        names = ", ".join([*shipped, "margin", "agreement", "every.N", "never"])
-        raise UserError(
-            f"there is no trigger {trigger!r} for reader {reader.settings.name}; choose among {names}, or give the "
-            "path of a detector's file, model.safetensors"
-        )
-    raise UserError(f"trigger must be a text, as margin, not {trigger!r}")
+def triggered(reader: Reader, trigger: object, most: int) -> Trigger:
+    """The trigger that a text names, below K_max ``most``; raises :class:`UserError` for what is none."""
+    if not isinstance(trigger, str):
+        raise UserError(f"trigger must be a text, as margin, not {trigger!r}")
+    if parsed := parse_trigger(trigger):
+        if isinstance(parsed, Agreement) and parsed.blocks >= most:
+            blocks = parsed.blocks
+            raise UserError(f"trigger {trigger} tries {blocks} blocks, but must try fewer than the budget, {most}")
+        return parsed
+    if match := re.fullmatch(r"margin(?:\.(\d+(?:\.\d+)?))?", trigger):
+        return Margin(float(match[1] or MARGIN))
+    shipped = detectors(reader.identity)
+    path = shipped.get(trigger) or (Path(trigger) if trigger.endswith(".safetensors") else None)
+    if path:
+        detector = _loaded(path)
+        detector.check(reader)
+        return Detected(detector)
+    names = ", ".join([*shipped, "margin", "agreement", "every.N", "never"])
+    raise UserError(
+        f"there is no trigger {trigger!r} for reader {reader.settings.name}; choose among {names}, or give the "
+        "path of a detector's file, model.safetensors"
+    )
 
 
 def default_trigger(reader: Reader) -> str | None:
@@ -156,33 +152,3 @@ def _at_least_one(name: str, value: object) -> int:
     if number < 1:
         raise UserError(f"{name} must be at least 1, not {number}")
     return number
-
-
-class Margin:
-    """Stands where a detector does: distrusts a token whose logit margin is below a threshold, in logits.
-
-    Its p are (0.5, 0.5, 0) at the threshold, and go over with the margin's distance from it as a logistic function.
-    """
-
-    settings = SimpleNamespace(signals=["margin"], site="residual")
-
-    def __init__(self, threshold: float) -> None:
-        self.threshold = threshold
-
-    def check(self, reader: Reader) -> None:
-        """A margin suits every reader."""
-
-    def to(self, _device: torch.device) -> Margin:
-        return self
-
-    def initial_state(self, _batch: int) -> None:
-        """There is none."""
-
-    def step(self, signals: Tensor, _embedding: Tensor, _state: None) -> tuple[Tensor, None]:
-        """``signals`` [B, 1] -> ``p`` [B, 3]."""
-        correct = torch.sigmoid(signals[:, 0] - self.threshold)
-        return torch.stack((1 - correct, correct, torch.zeros_like(correct)), -1), None
-
-    def distrusts(self, p: Tensor) -> Tensor:
-        """The decision for ``p`` [..., 3]; boolean [...]."""
-        return p[..., 0] > p[..., 1]

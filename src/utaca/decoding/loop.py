@@ -1,18 +1,18 @@
 """Decoding: Algorithm 1 of the paper, and fixed budgets, for every method that an answer can be decoded from.
 
-One token can be followed from :func:`_decode` through :mod:`utaca.memory.branch` (retrieval, attention, commit) and
-:mod:`utaca.memory.attention` to :mod:`utaca.detection.detector` (verdict) and back. An answer is a generator that asks
-for steps and is resumed once they have run, so that any number of answers may share the model's passes.
+One token can be followed from :func:`_decode`, which is the algorithm, through :mod:`utaca.memory.branch` (retrieval,
+attention, commit) and :mod:`utaca.memory.attention` to :mod:`utaca.detection.detector` (verdict) and back. An answer
+plans steps and goes on once they have run, so that a :class:`Batch` of answers shares the model's passes.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from utaca.decoding.policies import Policy
 from utaca.decoding.sampling import Sampling
-from utaca.detection.detector import Detector
+from utaca.decoding.triggers import Trigger
 from utaca.detection.signal import Seen
 from utaca.detection.signals import SIGNALS
 from utaca.errors import UserError, whole
@@ -33,40 +33,40 @@ TOP = 10
 
 
 class Step(Protocol):
-    """A pass of ``tokens`` [T] behind a state, not committed; what it gives is there once it has run."""
+    """A pass of ``tokens`` [T] behind a ``state``; nothing is committed. The results are there once it has run."""
 
+    state: State
     tokens: Tensor
     budget: int
-    size: int
+    size: int  # T
     hidden: Tensor  # last hidden states [T, D]
-    logits: Tensor  # the last token's, [V], set by who runs it
+    logits: Tensor  # the last token's, [V]
     embeddings: dict[str, Tensor]  # the last token's, [D] a site
-    k: int  # budget that it used
+    k: int  # the budget that was used
     attended: float  # keys that the last token attended to, the mean over layers and heads
-    selected: Tensor | None  # [layers, k], retrieved blocks, ascending
-    scores: Tensor | None
+    selected: Tensor | None  # retrieved blocks [layers, k], ascending
+    scores: Tensor | None  # their retrieval scores [layers, k]
     captured: dict[str, Tensor]  # by signal, [layers]
 
 
 class State(Protocol):
-    """What an answer is decoded from: a document that was read and the tokens committed so far."""
+    """What an answer is decoded from: a document that was read, and the tokens committed so far."""
 
-    def plan(self, tokens: Tensor, budget: int) -> Step: ...
+    def plan(self, tokens: Tensor, budget: int) -> Step:
+        """A step that passes ``tokens`` [T] under a ``budget``, not yet run."""
 
     def run(self, steps: Sequence[Any]) -> None:
-        """Run steps of one size and of states of this kind, together where they can be."""
+        """Run steps of one size, of states of this kind, together if they can be."""
 
-    def commit(self, step: Any) -> None: ...
-
-    def fork(self) -> State:
-        """A state that goes on from here by itself and leaves this one as it is."""
+    def commit(self, step: Any) -> None:
+        """Make a step that has run part of the state."""
 
 
 class Reading(Protocol):
     """A document that was read by a method.
 
-    ``adjustable``: a step may have another budget than the last one, so that a detector can widen it. ``block_size`` is
-    1 where budgets count tokens. ``budget`` is that of steps that ask for none; None: each must ask.
+    ``adjustable``: a step may have another budget than the last one, so that a trigger can widen it. ``block_size`` is
+    1 if budgets count tokens. ``budget`` is that of decodings that name none; None: each must name one.
     """
 
     reader: Reader
@@ -84,40 +84,26 @@ class Reading(Protocol):
         """
 
 
-T = TypeVar("T")
-Event = tuple[State, list[Step]] | Token
-"""What an answer being decoded gives: steps to be run, all of one state, or a token that was accepted."""
-
-
 @dataclass(frozen=True)
 class Decoding:
     """How one question about a document is answered.
 
     * ``reading``: the document, as :func:`utaca.prefill` or another method read it.
     * ``question``: any text, or the token ids of all that follows the document, the template's closing with them, as
-      a tuple. It is read in chunks, each under the ``question_budget`` of the reader's memory, which
-      may be the answer's own; where it is 0, and the ``prefill_budget`` too, only its last token retrieves blocks.
-    * ``prefix``: what the answer begins with; it is read with the question, and is no part of the result.
+      a tuple. It is read in chunks, each under the ``question_budget`` of the reader's memory, which may be the
+      answer's budget; if it is 0, and the ``prefill_budget`` too, only its last token retrieves blocks.
     * ``budget``: blocks that every step retrieves (InfLLM), or a budget for each step, the last one for all further
-      steps; with a policy, K_max. A method of another kind counts tokens, and has a budget of its own.
-    * ``policy`` and ``detector``: UT-ACA. The first token is decoded under K_max, the policy sets the budget after each
-      accepted token, and a token that the detector distrusts below K_max is rolled back and generated again under
-      K_max, or the budget that the policy expands to; it is then accepted (paper, algorithm 1).
-    * ``agreement``: token agreement, in the detector's place, which no detector can know: it expands exactly where the
-      token under the compact budget is another than under the expanded one. It runs both passes below K_max. With a
-      ``witness``, it expands where the token is another under so many blocks, which is tried in the same pass.
-    * ``every``: in the detector's place too: of the tokens below K_max, those whose step (from 0) it divides are
-      expanded, whatever they are; 0: none.
+      steps; with a policy, K_max. A method of another kind counts tokens, and has a default.
+    * ``policy`` and ``trigger``: UT-ACA. The first token is decoded under K_max, the policy sets the budget after each
+      accepted token, and a token below K_max that the trigger expands is rolled back and decoded again under K_max, or
+      the budget that the policy expands to; it is then accepted (paper, algorithm 1). The paper's trigger is
+      :class:`utaca.Detected`.
     * ``max_new_tokens``: the longest answer, the end token included.
     * ``sampling``: how tokens are drawn; greedy without.
-    * ``interventions``: decisions by step (from 0) that replace those of what triggers: True
-      expands, False does not. At K_max there is nothing to decide.
-    * ``paired``: run every tentative pass and its expansion to K_max in one pass of the model, which pays where reading
-      the weights costs more than a second row. The same tokens, up to rounding. With a witness, an
-      expansion has a pass of its own.
-    * ``expanded``: with a fixed budget, try every token under so many blocks too, in the same pass and uncommitted
+    * ``expanded``: with a fixed budget, decode every token under so many blocks too, in the same pass and uncommitted
       (:attr:`Token.probe`).
     * ``measured``: measure every signal of every token, as a detector makes it measure those that it looks at.
+    * ``prefix``: what the answer begins with; it is read with the question, and is no part of the result.
 
     Raises :class:`UserError` for options that contradict each other or are out of range, and for a detector that was
     not trained for this reader.
@@ -127,14 +113,9 @@ class Decoding:
     question: str | tuple[int, ...]
     budget: int | Sequence[int] | None = None
     policy: Policy | None = None
-    detector: Detector | None = None
-    agreement: bool = False
-    witness: int = 0
-    every: int | None = None
+    trigger: Trigger | None = None
     max_new_tokens: int = 64
     sampling: Sampling | None = None
-    interventions: Mapping[int, bool] = field(default_factory=dict)
-    paired: bool = False
     expanded: int = 0
     measured: bool = False
     prefix: str = ""
@@ -145,47 +126,33 @@ class Decoding:
             raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
         if (self.budget is not None and min(self.budgets, default=0) < 1) or self.max_new_tokens < 1:
             raise UserError("budget and max_new_tokens must be at least 1")
-        triggers = self.detector is not None, self.agreement, self.every is not None
-        if sum(triggers) > 1:
-            raise UserError("a detector, token agreement and every stand in each other's place; give one of them")
-        if self.witness and not (self.agreement and 0 < self.witness < max(self.budgets)):
-            raise UserError("witness is for token agreement, and must be at least 1 and below the budget, K_max")
-        if self.every is not None and self.every < 0:
-            raise UserError("every must be at least 1, or 0 for never")
-        triggered = any(triggers) or bool(self.interventions)
-        if self.policy is None and triggered:
+        if (self.policy is None) != (self.trigger is None):
             raise UserError(
-                "a detector, token agreement, every and interventions need a policy too; give one, as in "
-                "policy=utaca.Sub(16)"
-            )
-        if self.policy is not None and not triggered:
-            raise UserError(
-                "adaptive decoding needs both a policy and a detector; give both, or neither for a fixed budget"
+                "adaptive decoding needs both a policy and a trigger, as in policy=utaca.Sub(16), "
+                "trigger=utaca.Detected(detector); give both, or neither for a fixed budget"
             )
         if self.policy is not None and self.expanded:
-            raise UserError("expanded is for fixed budgets; with a policy, expansion is the detector's choice")
+            raise UserError("expanded is for fixed budgets; with a policy, expansion is the trigger's choice")
         if self.policy is not None and len(self.budgets) > 1:
             raise UserError("a budget for every step leaves nothing to a policy; give one budget, K_max, or no policy")
         if not self.reading.adjustable and (self.policy is not None or self.expanded or len(set(self.budgets)) > 1):
             raise UserError("this method cannot give a step another budget than the last one; give one budget alone")
-        if self.detector is not None:
-            self.detector.check(self.reading.reader)
+        if self.trigger is not None and self.trigger.detector is not None:
+            self.trigger.detector.check(self.reading.reader)
 
     def _check_types(self) -> None:
         if not hasattr(self.reading, "begin"):
             raise UserError("a question is asked of a document that was read, as memory = utaca.prefill(reader, text)")
-        if self.detector is not None and not hasattr(self.detector, "step"):
-            raise UserError("detector must be a utaca.Detector, as utaca.load_detector(path) gives")
         for name, kind, example in (
             ("question", str | tuple, "a text"),
             ("prefix", str, "a text"),
             ("policy", Policy | None, "a utaca.Policy, as utaca.Sub(16)"),
+            ("trigger", Trigger | None, "a utaca.Trigger, as utaca.Detected(detector)"),
             ("sampling", Sampling | None, "a utaca.Sampling, as utaca.Sampling(0.7)"),
-            ("interventions", Mapping, "a mapping of steps to decisions, as {3: True}"),
         ):
             if not isinstance(getattr(self, name), kind):
                 raise UserError(f"{name} must be {example}, not {getattr(self, name)!r}")
-        for name in ("max_new_tokens", "witness", "expanded") + (("every",) if self.every is not None else ()):
+        for name in ("max_new_tokens", "expanded"):
             whole(name, getattr(self, name))
 
     @property
@@ -199,7 +166,8 @@ class Decoding:
     @property
     def signals(self) -> list[str]:
         """The signals that are measured."""
-        return list(SIGNALS) if self.measured else list(self.detector.settings.signals if self.detector else [])
+        detector = self.trigger and self.trigger.detector
+        return list(SIGNALS) if self.measured else list(detector.settings.signals if detector else [])
 
     @property
     def captures(self) -> dict[str, Any]:
@@ -210,258 +178,305 @@ class Decoding:
 def generate(reading: Reading, question: str, **options: Any) -> Generation:
     """Answer ``question`` about the document. Options, ``budget`` among them, are the fields of :class:`Decoding`.
 
-    Raises :class:`UserError` as that does, and :class:`NotFiniteError`, with the tokens so far, where the model's
-    logits are not finite.
+    Raises :class:`UserError` as that does, and :class:`NotFiniteError`, with the tokens so far, if the model's logits
+    are not finite.
     """
     return generate_together([Decoding(reading, question, **options)])[0]
 
 
 def stream(reading: Reading, question: str, **options: Any) -> Iterator[Token]:
-    """As :func:`generate`, yielding each token as it is accepted."""
-    decoding = Decoding(reading, question, **options)
-    next_token = in_turn(partial(next, _tokens(decoding), None))
-    while (token := next_token()) is not None:
-        yield token
-
-
-def _tokens(decoding: Decoding) -> Iterator[Token]:
-    for event in _decode(decoding, *_read([decoding])):
-        if isinstance(event, Token):
-            yield event
-        else:
-            _run(decoding.reading.reader, *event)
+    """As :func:`generate`, yielding each token as it is committed."""
+    batch = Batch()
+    answer = batch.add(Decoding(reading, question, **options))
+    while batch:
+        for _, token in batch.step():
+            yield token
+    answer.result()
 
 
 @in_turn
 def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
     """Answers to several questions, of one document or several of one reader, their steps in shared passes.
 
-    Those that read one question under one budget read it once. Raises :class:`UserError` for documents of several
-    readers. ``seconds`` of each counts the passes that it shared in full. As the rows of a pass round alike only up to
-    the size of a matrix product, low bits depend on what is decoded together.
+    Raises :class:`UserError` for documents of several readers. ``seconds`` of each counts the passes that it shared in
+    full. As the rows of a pass round alike only up to the size of a matrix product, low bits depend on what is decoded
+    together.
     """
     if not decodings or not all(isinstance(each, Decoding) for each in decodings):
         raise UserError("several questions are a list of utaca.Decoding(memory, question, budget); give one at least")
-    if len({id(decoding.reading.reader) for decoding in decodings}) > 1:
-        raise UserError("answers of several readers cannot share passes; decode those of each reader by themselves")
-    generations = [Generation(decoding.reading.block_size) for decoding in decodings]
-    started = time.perf_counter()
-
-    def accept(number: int, token: Token) -> None:
-        generations[number].trace.append(token)
-
-    def close(number: int, _: None) -> None:
-        generation = generations[number]
-        generation.seconds = time.perf_counter() - started
-        stopped = generation.trace[-1].token in decodings[number].reading.reader.stop_tokens
-        generation.finish = "eos" if stopped else "length"
-
-    answers = {number: _decode(*pair) for number, pair in enumerate(zip(decodings, _read(decodings), strict=True))}
-    _share_passes(decodings[0].reading.reader, answers, accept, close)
-    return generations
+    batch = Batch()
+    answers = [batch.add(decoding) for decoding in decodings]
+    while batch:
+        batch.step()
+    return [answer.result() for answer in answers]
 
 
-def _read(decodings: Sequence[Decoding]) -> list[tuple[State, Tensor]]:
-    """The states behind the questions, each with the tokens that its first step passes."""
-    alike: dict[Hashable, list[int]] = {}
-    for number, d in enumerate(decodings):
-        key = id(d.reading), d.question, d.prefix, max(d.budgets), d.expanded, d.max_new_tokens, tuple(d.captures)
-        alike.setdefault(key, []).append(number)
-    found: dict[int, tuple[State, Tensor]] = {}
-    questions = {first: _begin(decodings[first]) for first, *_ in alike.values()}
-    _share_passes(decodings[0].reading.reader, questions, None, found.__setitem__)
-    for first, *others in alike.values():
-        state, tokens = found[first]
-        found.update((number, (state.fork(), tokens)) for number in others)
-    return [found[number] for number in range(len(decodings))]
+class Batch:
+    """Answers under way that share the model's passes (continuous batching).
 
+    Answers are added and dropped at any time between passes; documents may differ, the reader is one. A program drives
+    any number of them so::
 
-def _share_passes(
-    reader: Reader,
-    running: Mapping[int, Generator[Event, None, T]],
-    accept: Callable[[int, Token], None] | None,
-    close: Callable[[int, T], None],
-) -> None:
-    """Run generators of one reader to their ends, the steps that they want in shared passes.
+        batch = Batch()
+        answer = batch.add(Decoding(memory, question, budget=32))
+        while batch:
+            for answer, token in batch.step():
+                print(token.text, token.k, token.rolled_back, token.selected)
+            ...  # batch.add and batch.drop as requests come and go
+        answer.result()  # the Generation, or the error that ended it
 
-    ``close`` is given what each returns, and ``accept`` its tokens as they come; None where there are none.
+    Methods may be called from any thread: one works at a time, and takes turns with :func:`generate` and
+    :func:`utaca.prefill`. An error of one answer (:attr:`OpenAnswer.error`) ends that answer alone. An error of a pass,
+    such as a lack of memory, is raised by :meth:`step` and changes no answer: drop some and step again.
     """
-    waiting: dict[int, tuple[State, list[Step]] | None] = dict.fromkeys(running)
-    while waiting:
-        for number in list(waiting):
-            try:
-                while isinstance(event := next(running[number]), Token):
-                    accept(number, event)
-                waiting[number] = event
-            except StopIteration as end:
-                del waiting[number]
-                close(number, end.value)
-        alike: dict[tuple[type, int], tuple[State, list[Step]]] = {}
-        for state, steps in waiting.values():
-            alike.setdefault((type(state), steps[0].size), (state, []))[1].extend(steps)
-        for state, steps in alike.values():
-            _run(reader, state, steps)
+
+    def __init__(self) -> None:
+        self.answers: list[OpenAnswer] = []
+
+    def __len__(self) -> int:
+        """Number of answers under way."""
+        return len(self.answers)
+
+    @in_turn
+    def add(self, decoding: Decoding) -> OpenAnswer:
+        """Begin an answer; its question is read by the next passes.
+
+        Raises :class:`UserError` for another reader than that of the answers under way.
+        """
+        if any(answer.decoding.reading.reader is not decoding.reading.reader for answer in self.answers):
+            raise UserError("answers of several readers cannot share passes; decode those of each reader by themselves")
+        answer = OpenAnswer(decoding)
+        answer.advance()
+        if answer.error:
+            raise answer.error
+        self.answers.append(answer)
+        return answer
+
+    @in_turn
+    def drop(self, answer: OpenAnswer) -> None:
+        """End an answer as it is; no effect if it is not under way. Its ``generation`` has the tokens so far."""
+        if answer in self.answers:
+            self.answers.remove(answer)
+            answer.close()
+
+    @in_turn
+    def step(self) -> list[tuple[OpenAnswer, Token]]:
+        """Run the planned steps of all answers in shared passes; the tokens that were committed, with their answers.
+
+        Steps of one size and kind share one pass. An answer commits no token while it reads its question, or if a token
+        must be decoded again. Answers that end leave the batch.
+        """
+        passes: dict[tuple[type, int], list[Step]] = {}
+        for answer in self.answers:
+            for step in answer.planned:
+                passes.setdefault((type(step.state), step.size), []).append(step)
+        for steps in passes.values():
+            _run(steps)
+        committed = [(answer, token) for answer in self.answers for token in answer.advance()]
+        self.answers = [answer for answer in self.answers if answer.planned]
+        return committed
 
 
-def _run(reader: Reader, state: State, steps: Sequence[Step]) -> None:
-    """Run steps together, and give each the logits of its last token: the head is read once for all of them."""
-    state.run(steps)
-    # Steps that shared a row of the pass have one of the head too.
+class OpenAnswer:
+    """An answer under way in a :class:`Batch`.
+
+    ``generation`` has the tokens committed so far; its ``finish`` is "" until the answer ends. ``error`` is what ended
+    it, if not its last token. ``planned`` are the steps that it wants run next; none once it has ended.
+    """
+
+    def __init__(self, decoding: Decoding) -> None:
+        self.decoding = decoding
+        self.generation = Generation(decoding.reading.block_size)
+        self.error: UserError | None = None
+        self.planned: list[Step] = []
+        self._started = time.perf_counter()
+        self._events = _decode(decoding, self.generation)
+
+    def advance(self) -> list[Token]:
+        """Go on from the planned steps, which have run, to the next ones; the tokens committed meanwhile."""
+        tokens: list[Token] = []
+        self.planned = []
+        try:
+            while isinstance(event := next(self._events), Token):
+                tokens.append(event)
+            self.planned = event
+        except StopIteration:
+            pass
+        except UserError as error:
+            # Its traceback would hold the answer, which holds the error: a ring that keeps the document in memory.
+            self.error = error.with_traceback(None)
+        self.generation.seconds = time.perf_counter() - self._started
+        return tokens
+
+    def close(self) -> None:
+        """Free what the answer is decoded from."""
+        self.planned = []
+        self._events.close()
+
+    def result(self) -> Generation:
+        """The generation; raises the error that ended it, if one did."""
+        if self.error:
+            raise self.error
+        return self.generation
+
+
+def _run(steps: list[Step]) -> None:
+    """Run steps of one kind and size together, and give each the logits of its last token."""
+    steps[0].state.run(steps)
+    # Steps that shared a row of the pass share one of the head too.
     hidden = {id(step.hidden): step.hidden[-1] for step in steps}
+    reader: Reader = steps[0].state.reader
     logits = dict(zip(hidden, reader.logits(torch.stack([*hidden.values()])), strict=True))
     for step in steps:
         step.logits = logits[id(step.hidden)]
 
 
-def _begin(d: Decoding) -> Generator[tuple[State, list[Step]], None, tuple[State, Tensor]]:
-    """The steps that read a question; the state behind it, and the tokens that the first step of its answer passes."""
-    reader = d.reading.reader
-    if isinstance(d.question, str):
-        prompt = reader.encode_question(d.question, d.prefix)
-    else:
-        prompt = reader.document(d.question)
-    state, pieces, rest = d.reading.begin(prompt, d.max_new_tokens, max(d.budgets), d.captures)
+def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]:
+    """Algorithm 1: yields steps to be run, all that may share a pass, and each token once it is committed."""
+    reader, q = d.reading.reader, d.question
+    prompt = reader.encode_question(q, d.prefix) if isinstance(q, str) else reader.document(q)
+    state, pieces, tokens = d.reading.begin(prompt, d.max_new_tokens, max(d.budgets), d.captures)
     for piece, budget in pieces:
-        step = state.plan(piece, budget)
-        yield state, [step]
+        steps = [state.plan(piece, budget)]
+        yield steps
+        state.commit(steps[0])
+    answer, budgets = TokenReader(d, generation), d.budgets
+    k = k_max = budgets[0]
+    for n in range(d.max_new_tokens):
+        if d.policy is None:
+            k = budgets[min(n, len(budgets) - 1)]
+        tried = d.policy is not None and k < k_max
+        other = _second_budget(d.trigger, k, k_max) if tried else d.expanded
+        steps = [state.plan(tokens, budget) for budget in (k, other) if budget]
+        yield steps
+        answer.draw()
+        first, second = answer.read(steps[0]), answer.read(steps[1]) if other else None
+        step, token = steps[0], first
+        if tried and d.trigger.expands(n, first, second):
+            k = _checked(d.policy, d.policy.expand(k, k_max, first), k + 1, k_max)
+            if k == other:
+                step, token = steps[1], second
+            else:
+                steps = [state.plan(tokens, k)]
+                yield steps
+                step, token = steps[0], answer.read(steps[0])
+            # Nothing was committed, so that committing the other pass is all that the rollback is.
+            token.tentative, token.gdm, token.intervened = first, first.gdm, first.intervened
+        elif d.policy is not None:
+            k = _checked(d.policy, d.policy.update(k, k_max, first), 1, k_max)
+        token.probe = second if second is not token else None
         state.commit(step)
-    return state, rest
-
-
-def _decode(d: Decoding, begun: tuple[State, Tensor]) -> Generator[Event, None, None]:
-    """The steps that an answer wants run, each time all that may share a pass, and its tokens as they are accepted.
-
-    It has ``begun`` with a state of its own behind the question, and the tokens that its first step passes.
-    """
-    reader, policy, budgets = d.reading.reader, d.policy, d.budgets
-    state, previous = begun
-    judge, draw = _Judge(d), d.sampling.draws() if d.sampling else None
-    k_max = k = budgets[0]
-    trace: list[Token] = []
-    text = ""
-    for number in range(d.max_new_tokens):
-        choose = draw() if draw else torch.argmax
-        if policy is None:
-            k = budgets[min(number, len(budgets) - 1)]
-        step = state.plan(previous, k)
-        # What shares the pass: the expanded try of a fixed budget, the witness of token agreement, or the expansion,
-        # before it is known to be needed.
-        witness = d.witness if policy and k < k_max and k != d.witness else 0
-        beside = d.expanded or witness or (k_max if d.paired and policy and k < k_max else 0)
-        wider = state.plan(previous, beside) if beside else None
-        yield state, [step, wider] if wider else [step]
-        token = judge.read(state, step, choose, trace)
-        if d.expanded or witness:
-            token.probe = judge.read(state, wider, choose, trace)
-        if policy:
-            distrusted = token.distrusted
-            if d.every is not None:
-                distrusted = d.every > 0 and number % d.every == 0
-            elif witness:
-                distrusted = token.probe.token != token.token
-            compares = d.agreement and not d.witness
-            if k < k_max and number in d.interventions:
-                distrusted, token.intervened = d.interventions[number], True
-            if k < k_max and (distrusted or compares):
-                target = _checked(policy, policy.expand(k, k_max, token), k + 1, k_max)
-                if wider is None or wider.budget != target:
-                    wider = state.plan(previous, target)
-                    yield state, [wider]
-                expanded = judge.read(state, wider, choose, trace)
-                if compares and not token.intervened:
-                    distrusted = expanded.token != token.token
-                if distrusted:
-                    # Nothing was committed, so that the rejected pass is undone by committing the other in its place.
-                    expanded.gdm, expanded.intervened, expanded.tentative = token.gdm, token.intervened, token
-                    expanded.probe = token.probe
-                    step, token, k = wider, expanded, target
-                else:
-                    token.probe = expanded
-            if not token.rolled_back:
-                k = _checked(policy, policy.update(k, k_max, token), 1, k_max)
-        state.commit(step)
-        judge.accept(token)
-        trace.append(token)
-        stop = token.token in reader.stop_tokens
-        if not stop:
-            token.text, text = piece_of_text(reader.tokenizer, [t.token for t in trace], text)
-        yield token
-        if stop:
+        yield answer.accept(token)
+        if generation.finish:
             return
-        previous = previous.new_tensor([token.token])
+        tokens = tokens.new_tensor([token.token])
+    generation.finish = "length"
 
 
-def _checked(policy: Policy, budget: int, least: int, most: int) -> int:
-    """A budget that a policy gave; raises :class:`UserError` where it is none that the step may have."""
+def _second_budget(trigger: Trigger, k: int, k_max: int) -> int:
+    budget = trigger.second_budget(k, k_max)
+    return budget if budget == 0 else _checked(trigger, budget, 1, k_max)
+
+
+def _checked(source: Policy | Trigger, budget: int, least: int, most: int) -> int:
+    """The budget of a policy or trigger; raises :class:`UserError` if a step cannot have it."""
     if not isinstance(budget, int) or not least <= budget <= most:
-        raise UserError(f"policy {policy} gave budget {budget!r}, but it must be a whole number from {least} to {most}")
+        kind = "policy" if isinstance(source, Policy) else "trigger"
+        raise UserError(f"{kind} {source} gave budget {budget!r}, but it must be a whole number from {least} to {most}")
     return budget
 
 
-class _Judge:
-    """Reads tokens out of steps, each with one transfer from the device, and has the detector see committed ones."""
+class TokenReader:
+    """Reads tokens out of steps that have run, with one transfer from the device each, and keeps the answer's trace.
 
-    def __init__(self, decoding: Decoding) -> None:
-        self.reader, self.detector = decoding.reading.reader, decoding.detector
-        self.names = list(dict.fromkeys(["margin", *decoding.signals]))
-        if self.detector is not None:
-            self.detector = self.detector.to(self.reader.device)
-            self.before = self.detector.initial_state(1)
-            self.after: dict[int, Any] = {}
+    The detector judges each token from its state behind the accepted tokens, never from a rejected one.
+    """
 
-    def read(self, state: State, step: Step, choose: Callable[[Tensor], Tensor], trace: list[Token]) -> Token:
-        """The token that follows a step that has run. The detector judges it from the state before it."""
-        hidden, logits = step.hidden[-1], step.logits
-        top, chosen = logits.topk(TOP), choose(logits)
-        signals = {name: SIGNALS[name].value(Seen(top.values, hidden, step.captured.get(name))) for name in self.names}
-        parts = [chosen, logits[chosen] - logits.logsumexp(-1), *signals.values(), top.indices, top.values]
-        if self.detector is not None:
-            looked = [signals[name].float() for name in self.detector.settings.signals]
-            seen = torch.stack(looked) if looked else hidden.new_zeros(0, dtype=torch.float32)
-            embedding = step.embeddings[self.detector.settings.site]
-            p, after = self.detector.step(seen[None], embedding[None].float(), self.before)
-            parts += [p[0], self.detector.distrusts(p)]
-        numbers = iter(torch.cat([part.double().flatten() for part in parts]).tolist())
-        take = lambda count: [next(numbers) for _ in range(count)]  # noqa: E731
-        token, logprob = take(2)
-        measured = dict(zip(signals, take(len(signals)), strict=True))
+    def __init__(self, decoding: Decoding, generation: Generation) -> None:
+        self._reader, self._generation = decoding.reading.reader, generation
+        self._signals = list(dict.fromkeys(["margin", *decoding.signals]))
+        self._draws = decoding.sampling.draws() if decoding.sampling else lambda: torch.argmax
+        self._choose: Callable[[Tensor], Tensor] = torch.argmax
+        detector = decoding.trigger and decoding.trigger.detector
+        self._detector = detector and detector.to(self._reader.device)
+        self._judged = detector and self._detector.initial_state(1)
+        self._judging: dict[int, Any] = {}
+
+    def draw(self) -> None:
+        """Draw the chance of the next token, the same for all of its passes."""
+        self._choose = self._draws()
+
+    def read(self, step: Step) -> Token:
+        """The token that follows a step."""
+        hidden, logits, detector = step.hidden[-1], step.logits, self._detector
+        top, chosen = logits.topk(TOP), self._choose(logits)
+        seen = Seen(top.values, hidden, None)
+        signals = {name: SIGNALS[name].value(seen._replace(captured=step.captured.get(name))) for name in self._signals}
+        parts = {"token": chosen, "logprob": logits[chosen] - logits.logsumexp(-1), **signals}
+        parts |= {"top_tokens": top.indices, "top_logits": top.values}
+        if detector is not None:
+            looked = [signals[name].float() for name in detector.settings.signals]
+            looked = torch.stack(looked) if looked else hidden.new_zeros(0, dtype=torch.float32)
+            embedding = step.embeddings[detector.settings.site].float()
+            p, after = detector.step(looked[None], embedding[None], self._judged)
+            parts |= {"gdm": p[0], "distrusted": detector.distrusts(p)}
+        numbers = _on_host(parts)
+        logprob, measured = numbers["logprob"][0], {name: numbers[name][0] for name in self._signals}
         if not (math.isfinite(logprob) and math.isfinite(measured["margin"])):
-            layer = self.reader.first_not_finite(lambda: state.run([state.plan(step.tokens, step.budget)]))
-            raise NotFiniteError(
-                f"reader {self.reader.settings.name} gave logits that are not finite at step {len(trace)} of an "
-                f"answer, first in layer {layer}; try reader.dtype=float32, or check the weights",
-                trace,
-            )
-        result = Token(
-            token=int(token),
+            self._raise_not_finite(step)
+        token = Token(
+            token=int(numbers["token"][0]),
             k=step.k,
             margin=measured["margin"],
             logprob=logprob,
-            top_tokens=[int(number) for number in take(TOP)],
-            top_logits=take(TOP),
+            top_tokens=[int(number) for number in numbers["top_tokens"]],
+            top_logits=numbers["top_logits"],
             embeddings=step.embeddings,
             attended=step.attended,
             signals=measured,
             selected=step.selected,
             scores=step.scores,
         )
-        if self.detector is not None:
-            result.gdm, result.distrusted = tuple(take(3)), bool(take(1)[0])
-            self.after[id(result)] = after
-        return result
+        if detector is not None:
+            token.gdm, token.distrusted = tuple(numbers["gdm"]), bool(numbers["distrusted"][0])
+            self._judging[id(token)] = after
+        return token
 
-    def accept(self, token: Token) -> None:
-        """A token was committed; the detector goes on from it and never from a rejected one."""
-        if self.detector is not None:
-            self.before = self.after[id(token)]
-            self.after.clear()
+    def accept(self, token: Token) -> Token:
+        """Take a committed token into the trace, with the text that it adds."""
+        if self._detector is not None:
+            self._judged = self._judging[id(token)]
+            self._judging.clear()
+        generation = self._generation
+        generation.trace.append(token)
+        if token.token in self._reader.stop_tokens:
+            generation.finish = "eos"
+        else:
+            ids = [one.token for one in generation.trace]
+            token.text = piece_of_text(self._reader.tokenizer, ids, generation.text)
+        return token
+
+    def _raise_not_finite(self, step: Step) -> None:
+        again = lambda: step.state.run([step.state.plan(step.tokens, step.budget)])  # noqa: E731
+        trace, layer = self._generation.trace, self._reader.first_not_finite(again)
+        raise NotFiniteError(
+            f"reader {self._reader.settings.name} gave logits that are not finite at step {len(trace)} of an "
+            f"answer, first in layer {layer}; try reader.dtype=float32, or check the weights",
+            trace,
+        )
 
 
-def piece_of_text(tokenizer: PreTrainedTokenizerBase, ids: list[int], before: str) -> tuple[str, str]:
-    """What the last of ``ids`` adds to ``before``, the text that the others gave, and the two together.
+def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
+    """The numbers of small tensors, with one transfer from the device."""
+    numbers = iter(torch.cat([tensor.double().flatten() for tensor in tensors.values()]).tolist())
+    return {name: list(islice(numbers, tensor.numel())) for name, tensor in tensors.items()}
+
+
+def piece_of_text(tokenizer: PreTrainedTokenizerBase, ids: list[int], before: str) -> str:
+    """What the last of ``ids`` adds to ``before``, the text of the others.
 
     A character that is not yet complete belongs to the token that completes it, with the space that its first byte
     shares a token with.
     """
-    whole = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return ("", before) if whole.endswith("\ufffd") else (whole[len(before) :], whole)
+    text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return "" if text.endswith("\ufffd") else text[len(before) :]

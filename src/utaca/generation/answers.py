@@ -20,6 +20,7 @@ from utaca.memory.kept import Kept
 from utaca.memory.store import NoRoomError
 from utaca.methods.bases.method import Method
 from utaca.methods.infllm import BLOCKS
+from utaca.methods.utaca import Adaptive
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question
 from utaca.settings.machine import return_freed_memory
@@ -71,15 +72,21 @@ class Answers:
         self._kept: tuple[Hashable, Reading, float, int] | None = None
 
     def answer(
-        self, method: Method, question: str, max_new_tokens: int, detector: Detector | None = None, **options: Any
+        self,
+        method: Method | Adaptive,
+        question: str,
+        max_new_tokens: int,
+        detector: Detector | None = None,
+        **options: Any,
     ) -> Answer:
         """The answer to a question, of at most so many tokens, the end token included.
 
-        Adaptive methods need a ``detector``; ``options`` are further fields of :class:`utaca.decoding.loop.Decoding`,
-        and go before the method's own.
+        UT-ACA needs a ``detector``; ``options`` are further fields of :class:`utaca.decoding.loop.Decoding`, and go
+        before the method's.
         """
-        method.check(self.reader)
         options = {**method.options(detector), **options, "max_new_tokens": max_new_tokens}
+        method = method.base
+        method.check(self.reader)
         reading, seconds, peak = None, 0.0, 0
         try:
             room = self.room(question, max_new_tokens, options.get("prefix", ""))
@@ -125,7 +132,7 @@ class Answers:
         return self._kept[1:]
 
 
-def answer_together(wanted: Sequence[tuple[Answers, Asked, Method, Detector | None]], **options: Any) -> list[Answer]:
+def answer_together(wanted: Sequence[tuple[Answers, Asked, Method | Adaptive, Detector | None]]) -> list[Answer]:
     """As :meth:`Answers.answer`, in shared passes, by methods of one kind of reading; documents may differ.
 
     Raises :class:`UserError` where memory does not suffice for the answers side by side.
@@ -133,11 +140,12 @@ def answer_together(wanted: Sequence[tuple[Answers, Asked, Method, Detector | No
     decodings, read = [], []
     with side_by_side_room(len(wanted)):
         for answers, asked, method, detector in wanted:
+            options = {**method.options(detector), "prefix": asked.prefix, "max_new_tokens": asked.longest}
+            method = method.base
             method.check(answers.reader)
-            own = {**method.options(detector), **options, "prefix": asked.prefix, "max_new_tokens": asked.longest}
             room = answers.room(asked.question, asked.longest, asked.prefix)
             reading, seconds = answers.shared(method, room)
-            decodings.append(Decoding(method.bind(reading), asked.question, **own))
+            decodings.append(Decoding(method.bind(reading), asked.question, **options))
             read.append(seconds)
         generations = generate_together(decodings)
     found = []

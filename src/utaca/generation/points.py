@@ -18,6 +18,7 @@ from utaca.errors import UserError
 from utaca.generation.answers import Answer, Answers, Asked, answer_together
 from utaca.memory.kept import Kept
 from utaca.methods.bases.method import Method
+from utaca.methods.utaca import Adaptive
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS
 from utaca.records.journal import Journal, fingerprint
@@ -33,7 +34,7 @@ SHORT = 1 << 17
 
 
 @dataclass(frozen=True)
-class Trigger:
+class PointDetector:
     """The detector of an operating point: its variant and seed, and the digest of the file it was read from."""
 
     detector: Detector
@@ -54,8 +55,8 @@ def decode_points(
     reader: Reader,
     asked: Sequence[Asked],
     points: Sequence[Operating],
-    methods: Mapping[str, Method],
-    triggers: Mapping[str, Trigger],
+    methods: Mapping[str, Method | Adaptive],
+    detectors: Mapping[str, PointDetector],
     journal: Journal,
     *,
     suite: str,
@@ -64,7 +65,7 @@ def decode_points(
 ) -> Decoded:
     """Answers and traces of every point.
 
-    ``methods`` holds the method of every point by label, ``triggers`` the detector of every point that has one,
+    ``methods`` holds the method of every point by label, ``detectors`` the detector of every point that has one,
     ``suite`` what the files call the split or the set of tasks. Methods that can share a reading of the document follow
     each other, and so do questions about one document that stand side by side. ``together`` decodes points in block
     memory side by side (:func:`utaca.generation.answers.answer_together`), and journals them as one. Documents that an
@@ -74,8 +75,8 @@ def decode_points(
     cannot do with the reader or the document, is a row too, without tokens; its ``finish`` says so. Of block memory it
     raises :class:`UserError` instead.
     """
-    readings = list(dict.fromkeys(method.reading for method in methods.values()))
-    order = sorted(points, key=lambda point: readings.index(methods[point.label].reading))
+    readings = list(dict.fromkeys(method.base.reading for method in methods.values()))
+    order = sorted(points, key=lambda point: readings.index(methods[point.label].base.reading))
     found: dict[str, list[Answered]] = {point.label: [] for point in points}
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
     bar = counter(total=len(documents), done=0, unit="document", description=f"answers, {suite}")
@@ -85,11 +86,11 @@ def decode_points(
             for document in group
             for answers in [Answers(reader, document[0].text, kept)]
         ]
-        shared: dict[Hashable, list[tuple[Operating, Method, Trigger | None]]] = {}
+        shared: dict[Hashable, list[tuple[Operating, Method | Adaptive, PointDetector | None]]] = {}
         for point in order if together else ():
             if point.together:
                 method = methods[point.label]
-                shared.setdefault(method.reading, []).append((point, method, triggers.get(point.label)))
+                shared.setdefault(method.base.reading, []).append((point, method, detectors.get(point.label)))
         for of_reading in shared.values():
             # Each answer about a long document has a long window of its own.
             size = max(1, TOGETHER // len(of_reading)) if len(group[0][0].text) <= SHORT else 1
@@ -99,7 +100,7 @@ def decode_points(
         for document in questions:
             for point in order:
                 for one in document:
-                    answer = one.answer(point, methods[point.label], triggers.get(point.label))
+                    answer = one.answer(point, methods[point.label], detectors.get(point.label))
                     found[point.label].append(answer)
         bar.update(len(group))
     bar.close()
@@ -140,10 +141,10 @@ class _Question:
         self.journal, self.suite, self.what = journal, suite, f"{asked.document}/{digest(asked)}"
         self.together: dict[str, pa.Table] = {}
 
-    def answer(self, point: Operating, method: Method, trigger: Trigger | None) -> Answered:
+    def answer(self, point: Operating, method: Method | Adaptive, detector: PointDetector | None) -> Answered:
         about: dict[str, str | int] = {"suite": self.suite, "point": point.label, "budget": point.budget}
-        if trigger is not None:
-            about |= {"detector": trigger.variant, "seed": trigger.seed}
+        if detector is not None:
+            about |= {"detector": detector.variant, "seed": detector.seed}
         elif point.beside:
             about["detector"] = point.beside
         if point.label in self.together:
@@ -154,15 +155,15 @@ class _Question:
             self.packed(_not_run(lacking), point)
             if lacking
             else self.journal.table(
-                f"answer/{_identity(method, trigger)}/{self.what}", lambda: self._decode(point, method, trigger)
+                f"answer/{_identity(method, detector)}/{self.what}", lambda: self._decode(point, method, detector)
             )
         )
         return unpacked(pair, about)
 
-    def _decode(self, point: Operating, method: Method, trigger: Trigger | None) -> pa.Table:
+    def _decode(self, point: Operating, method: Method | Adaptive, detector: PointDetector | None) -> pa.Table:
         try:
-            asked, detector = self.asked, trigger and trigger.detector
-            answer = self.answers.answer(method, asked.question, asked.longest, detector, prefix=asked.prefix)
+            asked, judging = self.asked, detector and detector.detector
+            answer = self.answers.answer(method, asked.question, asked.longest, judging, prefix=asked.prefix)
         except UserError as error:
             if point.in_blocks or isinstance(error, NotFiniteError):
                 raise
@@ -184,7 +185,7 @@ class _Question:
 
 
 def _answer_together(
-    questions: Sequence[_Question], points: Sequence[tuple[Operating, Method, Trigger | None]]
+    questions: Sequence[_Question], points: Sequence[tuple[Operating, Method | Adaptive, PointDetector | None]]
 ) -> None:
     """Decode those of the points that were not yet, all of one kind of reading, in shared passes.
 
@@ -210,7 +211,7 @@ def _answer_together(
         places = [pa.array([place] * len(pair), pa.int32()) for place, pair in enumerate(pairs)]
         return pa.concat_tables(pair.append_column("place", own) for pair, own in zip(pairs, places, strict=True))
 
-    identity = digest([_identity(method, trigger) for _, method, trigger in new])
+    identity = digest([_identity(method, detector) for _, method, detector in new])
     for one in questions:
         try:
             found = one.journal.table(f"answers/{identity}/{one.what}", partial(make, one))
@@ -223,17 +224,17 @@ def _answer_together(
             one.together[point.label] = found.filter(pc.equal(found["place"], place)).drop_columns("place")
 
 
-def _identity(method: Method, trigger: Trigger | None) -> str:
+def _identity(method: Method | Adaptive, detector: PointDetector | None) -> str:
     # Names of points and detectors are no part of an answer.
-    identity = fingerprint(digest(repr(method)), method.files())
-    return f"{identity}/{trigger.digest if trigger else ''}"
+    identity = fingerprint(digest(repr(method)), method.base.files())
+    return f"{identity}/{detector.digest if detector else ''}"
 
 
-def _lacking(method: Method, reader: Reader) -> str:
+def _lacking(method: Method | Adaptive, reader: Reader) -> str:
     """What a method needs and is not there, or why it cannot work with the reader; "" where it can run."""
     try:
-        if not (lacking := method.missing()):
-            method.check(reader)
+        if not (lacking := method.base.missing()):
+            method.base.check(reader)
     except UserError as error:
         return str(error)
     return lacking

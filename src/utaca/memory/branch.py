@@ -156,7 +156,8 @@ class Branch:
         self.tail = like.new_zeros(layers, 2, groups, max(0, self.last - self.whole), layout.block_size, width)
         self.initial = like.new_zeros(layers, 2, groups, layout.n_init, width)
         known = max(0, min(self.given.shape[2], local - self.offset))
-        self.past = object()
+        # Branches of one document have the same past until a step is committed.
+        self.past: object = id(memory), tuple(self.captures.items())
         self._pending: list[Step] = []
         for layer, store in enumerate(memory.stores):
             keys, values = store.window(self.start, n)
@@ -165,6 +166,10 @@ class Branch:
             self.given[layer, :, :known] = memory.given[layer][:, self.offset : self.offset + known]
             self._keep(layer, 0, store.initial)
             self._keep(layer, layout.first_token(self.whole), store.window(layout.first_token(self.whole), n))
+
+    @property
+    def reader(self) -> Reader:
+        return self.memory.reader
 
     @property
     def position(self) -> int:
@@ -323,6 +328,10 @@ class Step:
         # Of the branch's window, the step sees the tokens from ``start`` to ``behind``.
         self.start, self.behind = layout.window_start(self.position) - branch.start, self.position - branch.start
         self.ran = object()
+
+    @property
+    def state(self) -> Branch:
+        return self.branch
 
     def take(self, other: Step) -> None:
         """Take over what ``other``, the same step of a fork, was given by its run."""
@@ -529,9 +538,9 @@ def _distinct(steps: Sequence[Step]) -> tuple[list[Step], list[tuple[Step, Step]
     """The steps that need a row each, in their order, and the others, each with the one of these that it equals."""
     own: list[Step] = []
     others: list[tuple[Step, Step]] = []
-    known: dict[tuple[int, int], list[Step]] = {}
+    known: dict[tuple[object, int], list[Step]] = {}
     for step in steps:
-        alike = known.setdefault((id(step.branch.past), step.k), [])
+        alike = known.setdefault((step.branch.past, step.k), [])
         one = next((one for one in alike if torch.equal(one.tokens, step.tokens)), None)
         if one is None:
             own.append(step)

@@ -42,9 +42,11 @@ def method_of(point: schema.Point, methods: Mapping[str, Mapping[str, Any]]) -> 
 
     Raises :class:`UserError` for settings that the method does not know and budgets that it cannot meet.
     """
-    named = {name: value for name in ("budget", "policy", "every", "witness") if (value := getattr(point, name))}
-    if point.in_blocks:
-        return build(point.kind, named)
-    if not point.base:
-        return build(point.method, {**methods.get(point.method, {}), **named})
-    return METHODS[point.kind](**named, base=build(point.base, methods.get(point.base, {})))
+    named = {name: value for name in ("budget", "policy") if (value := getattr(point, name))}
+    if point.adaptive and not point.detected:
+        # The variant of a detector is no part of what is decoded: its file is.
+        named["trigger"] = point.trigger
+    if point.base:
+        named["base"] = build(point.base, methods.get(point.base, {}))
+    settings = {} if point.in_blocks else methods.get(point.method, {})
+    return build(point.method, {**settings, **named})

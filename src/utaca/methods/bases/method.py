@@ -224,6 +224,11 @@ class Method(ABC):
         return []
 
     @property
+    def base(self) -> Method:
+        """The method that reads and attends: itself, but for an adaptive one (:mod:`utaca.methods.utaca`)."""
+        return self
+
+    @property
     def observation(self) -> int:
         """Tokens at the prompt's end whose queries it must see together, be they the document's."""
         return 0

@@ -1,0 +1,132 @@
+"""Triggers: what expands the budget of a token (paper, algorithm 1), and what a detector is compared with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from utaca.detection.detector import Detector
+from utaca.errors import UserError, whole
+from utaca.settings.schema import TRIGGER
+from utaca.trace import Token
+
+
+class Trigger:
+    """What expands the budget of a token; derive from it and write :meth:`expands` to bring your own.
+
+    A token that is decoded under a budget ``k`` below K_max is shown to the trigger. If it expands, the token is rolled
+    back and decoded again under the budget that the policy expands to. A trigger is pure, like a policy: one object
+    serves any number of answers. A ``detector`` reads every token, before the trigger is asked.
+    """
+
+    detector: Detector | None = None
+
+    def second_budget(self, k: int, k_max: int) -> int:
+        """Another budget, up to ``k_max``, that the token is decoded under in the same pass; 0: none.
+
+        If the policy expands to this budget, the second step is the expansion, which then needs no pass of its own.
+        """
+        return 0
+
+    def expands(self, step: int, token: Token, second: Token | None) -> bool:
+        """Whether the token of a ``step`` (from 0) is decoded again; ``second`` is that of :meth:`second_budget`."""
+        raise TypeError(f"{type(self).__name__} must have a method expands(step, token, second)")
+
+
+@dataclass(frozen=True)
+class Detected(Trigger):
+    """Expand the tokens that a detector distrusts: UT-ACA."""
+
+    detector: Detector
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.detector, "step"):
+            raise UserError("Detected needs a utaca.Detector, as utaca.load_detector(path) gives")
+
+    def expands(self, step: int, token: Token, second: Token | None) -> bool:
+        return token.distrusted
+
+
+@dataclass(frozen=True)
+class Margin(Trigger):
+    """Expand the tokens whose logit margin is below ``threshold``, in logits: a trigger without training."""
+
+    threshold: float
+
+    def expands(self, step: int, token: Token, second: Token | None) -> bool:
+        return token.margin < self.threshold
+
+
+@dataclass(frozen=True)
+class Agreement(Trigger):
+    """Expand the tokens that are others under K_max: token agreement, which imitates K_max token by token.
+
+    With ``blocks``, the tokens that are others under so many blocks, which costs a second, small row of the pass.
+    """
+
+    blocks: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least_0(self, self.blocks)
+
+    def second_budget(self, k: int, k_max: int) -> int:
+        budget = self.blocks or k_max
+        return budget if budget != k else 0
+
+    def expands(self, step: int, token: Token, second: Token | None) -> bool:
+        return second is not None and second.token != token.token
+
+
+@dataclass(frozen=True)
+class Every(Trigger):
+    """Expand every ``n``-th step, whatever its token; 0: none. What a detector is compared with at its own rate."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        _at_least_0(self, self.n)
+
+    def expands(self, step: int, token: Token, second: Token | None) -> bool:
+        return self.n > 0 and step % self.n == 0
+
+
+@dataclass(frozen=True)
+class Replayed(Trigger):
+    """Decide as ``trigger`` does, but at some steps as ``decisions`` say: True expands, False does not."""
+
+    trigger: Trigger
+    decisions: Mapping[int, bool]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.trigger, Trigger) or not isinstance(self.decisions, Mapping):
+            raise UserError("Replayed needs a trigger, and a mapping of steps to decisions, as {3: True}")
+
+    @property
+    def detector(self) -> Detector | None:
+        return self.trigger.detector
+
+    def second_budget(self, k: int, k_max: int) -> int:
+        return self.trigger.second_budget(k, k_max)
+
+    def expands(self, step: int, token: Token, second: Token | None) -> bool:
+        if step in self.decisions:
+            token.intervened = True
+            return self.decisions[step]
+        return self.trigger.expands(step, token, second)
+
+
+def _at_least_0(trigger: Trigger, number: int) -> None:
+    if whole(f"the number of {type(trigger).__name__}", number) < 0:
+        raise UserError(f"{trigger} has a negative number; give 0 or more")
+
+
+def parse(text: str) -> Trigger | None:
+    """The trigger that config writes as ``agreement``, ``agreement.N``, ``every.N`` or ``never``.
+
+    None for anything else: that names a variant of the detector.
+    """
+    match = re.fullmatch(TRIGGER, text)
+    if match is None:
+        return None
+    return Agreement(int(match[1] or 0)) if text.startswith("agreement") else Every(int(match[2] or 0))
