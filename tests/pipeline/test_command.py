@@ -45,7 +45,8 @@ def test_a_trigger_comes_with_the_proportion_of_the_papers_policy(
     choice = choose(reader, trigger=trigger)
     most = BUDGETS["tiny"]
     assert choice.options == {
-        "trigger": expected, "budget": most, "max_new_tokens": reader.settings.max_new_tokens, "policy": utaca.Sub(most // 4),
+        "trigger": expected, "budget": most,
+        "max_new_tokens": reader.settings.max_new_tokens, "policy": utaca.Sub(most // 4),
     }  # fmt: skip
 
 
