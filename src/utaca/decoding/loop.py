@@ -347,7 +347,7 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
             k = budgets[min(n, len(budgets) - 1)]
         tried = d.policy is not None and k < k_max
         other = _second_budget(d.trigger, k, k_max) if tried else d.expanded
-        steps = [state.plan(tokens, budget) for budget in (k, other) if budget]
+        steps = [state.plan(tokens, budget) for budget in ([k, other] if other else [k])]
         yield steps
         answer.draw()
         first, second = answer.read(steps[0]), answer.read(steps[1]) if other else None

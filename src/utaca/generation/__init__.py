@@ -1,1 +1,1 @@
-"""What the pipeline decodes: trajectories, operating points, replays of single decisions."""
+"""What the pipeline decodes: trajectories and operating points."""
