@@ -723,12 +723,7 @@ class Giving(Policy):
      (2, 9, "from 3 to 8")],
 )  # fmt: skip
 def test_a_budget_that_no_policy_may_give_is_refused(memory, update: float, expand: float, said: str) -> None:
-    options = {
-        "budget": 8,
-        "policy": Giving(update, expand),
-        "trigger": Replayed(Every(0), {2: True}),
-        "max_new_tokens": 4,
-    }
+    options = {"policy": Giving(update, expand), "trigger": Replayed(Every(0), {2: True}), "max_new_tokens": 4}
     with pytest.raises(UserError, match=said):
         generate(memory, "Who?", budget=8, **options)
 
