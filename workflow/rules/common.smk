@@ -39,10 +39,7 @@ CAPTION = {
 }
 # What decoding from block memory depends on of the reader's settings; other methods heed its positions too.
 READER = {k: v for k, v in IDENTITY["reader"].items() if k not in ("positions", "methods")}
-READERS = {
-    "blocks": READER,
-    "methods": READER | {"positions": SETTINGS.reader.positions},
-}
+READERS = {"blocks": READER, "methods": READER | {"positions": SETTINGS.reader.positions}}
 
 
 # Files that are there before the run; of missing ones the checks before the first job say so.
@@ -81,13 +78,7 @@ def classifier(kind):
 
 
 # Every file that the run takes from outside.
-INPUTS = [
-    *READER_FILES,
-    *CORPUS_FILES,
-    *PEOPLE_FILES,
-    *classifier("methods"),
-    *there(*SHEETS.values()),
-]
+INPUTS = [*READER_FILES, *CORPUS_FILES, *PEOPLE_FILES, *classifier("methods"), *there(*SHEETS.values())]
 
 # Operating points
 
@@ -152,15 +143,11 @@ SEED = f"{OUT}/detectors/{{variant}}/seed{{n}}/{{file}}"
 SEEDS = range(SETTINGS.scale.detector_seeds)
 
 
-def detector_files(variant):
-    """Every seed of a variant; of one that is taken, the files that are where it is taken from."""
-    detector = SETTINGS.detectors[variant]
-    if detector.taken:
-        return detector.taken_files(len(SEEDS))
-    return expand(SEED, variant=variant, n=SEEDS, file="model.safetensors")
-
-
-DETECTORS = {variant: detector_files(variant) for variant in SETTINGS.detectors}
+# Every seed of each variant; of one that is taken, where it is taken from.
+DETECTORS = {
+    name: [f"{x.taken or f'{OUT}/detectors/{name}'}/seed{n}/model.safetensors" for n in SEEDS]
+    for name, x in SETTINGS.detectors.items()
+}
 TAKEN = {name: IDENTITY["detectors"][name] for name, x in SETTINGS.detectors.items() if x.taken}
 
 
@@ -237,9 +224,7 @@ def model():
 
 def gpu():
     """GPUs that a job needs which decodes: on a cluster by the reader alone, whatever this machine has."""
-    device = SETTINGS.reader.device
-    if not HERE:
-        return int(model().device == "cuda")
+    device = SETTINGS.reader.device if HERE else model().device
     return int(device == "cuda" or (device == "auto" and gpus() > 0))
 
 
@@ -302,34 +287,15 @@ def task_corpus(name):
 # Tables and figures
 
 
-def names(kind):
-    """All tables or figures that there are."""
-    return [name for name, entry in ENTRIES.items() if entry.kind == kind]
-
-
 # Those that the config makes.
 TABLES = {name: entry for name, entry in ENTRIES.items() if entry.holds(SETTINGS)}
 RESULTS = [f"{OUT}/{entry.kind}s/{name}.{ending}" for name, entry in TABLES.items() for ending in ENDINGS[entry.kind]]
 
 
-def detected_from(split):
-    """What the verdicts on a split's trajectories are made from, in the order of their record."""
-    models = [path for paths in DETECTORS.values() for path in paths]
-    return [
-        *shards(TRAJECTORIES, split),
-        f"{LABELS}/{split}.parquet",
-        *models,
-        BASELINES,
-    ]
-
-
 def table_code(name):
     """Digest of the modules that make a table."""
-    return code(
-        ROOT / "workflow" / "scripts" / "table.py",
-        SOURCE,
-        f"utaca.reporting.{ENTRIES[name].module}",
-    )
+    script = ROOT / "workflow" / "scripts" / "table.py"
+    return code(script, SOURCE, f"utaca.reporting.{ENTRIES[name].module}")
 
 
 def shown(name):
@@ -365,7 +331,13 @@ def made_from(table):
         "method_scores": judged("test", kinds=["methods"]),
         "judged": judged("test"),
         "detections": [f"{OUT}/detections/test.parquet"],
-        "detected_from": detected_from("test"),
+        # In the order of their record.
+        "detected_from": [
+            *shards(TRAJECTORIES, "test"),
+            f"{LABELS}/test.parquet",
+            *sum(DETECTORS.values(), []),
+            BASELINES,
+        ],
         "task_examples": task_outputs("examples"),
         "task_answers": task_outputs("answers"),
         "task_scores": task_outputs("scores"),

@@ -14,7 +14,7 @@ for kind, endings in ENDINGS.items():
         benchmark:
             f"{MEASURED}/{kind}/{{entry}}.tsv"
         wildcard_constraints:
-            entry="|".join(names(kind)),
+            entry="|".join(name for name, entry in ENTRIES.items() if entry.kind == kind),
         params:
             code=lambda wildcards: table_code(wildcards.entry),
             shown=lambda wildcards: shown(wildcards.entry),

@@ -360,10 +360,6 @@ class Detector:
         False, "learn from the biographies' training split too, half of each batch (detectors.*.sets not empty)"
     )
 
-    def taken_files(self, seeds: int) -> list[str]:
-        """Where so many seeds of it must lie if it is taken."""
-        return [f"{self.taken}/seed{n}/model.safetensors" for n in range(seeds)] if self.taken else []
-
     def differing(self, other: Detector) -> str:
         """The first key, by name, in which two variants differ such that the weights of one mean nothing to the other;
         "" where there is none."""
