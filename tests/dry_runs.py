@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import NoReturn
 
 # What the Snakefile and Snakemake import later on is imported here too, once.
+import hydra
+import hydra.utils
 import nbformat
+import omegaconf
 import pandas
 import pydantic
 import requests
@@ -25,7 +28,7 @@ import snakemake
 import snakemake.cli
 import snakemake.report
 
-_LOADED = (nbformat, pandas, pydantic, requests, smart_open, snakemake)
+_LOADED = (hydra, nbformat, omegaconf, pandas, pydantic, requests, smart_open, snakemake)
 
 
 def main() -> None:

@@ -30,25 +30,16 @@ class Text(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class _Once:
-    """A YAML loader that refuses a key that comes twice."""
+class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
+    """Leaves every scalar a text ("on" is a word) and refuses a key that comes twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
-        seen = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                problem = f"the key {key.value!r} comes twice"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            seen.add(key.value)
+        keys: list[Any] = []
+        for key, _ in node.value:
+            keys.append(self.construct_object(key))
+            if keys[-1] in keys[:-1]:
+                raise yaml.MarkedYAMLError(problem=f"the key {keys[-1]!r} comes twice", problem_mark=key.start_mark)
         return super().construct_mapping(node, deep)
-
-
-class _Texts(_Once, getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
-    """Leaves every scalar a text ("on" is a word)."""
-
-
-class _Settings(_Once, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-    """Reads scalars by YAML's types."""
 
 
 def _lines(held: Any) -> Any:
@@ -121,7 +112,7 @@ def read(name: str, kind: type[TextType]) -> TextType:
     path = root() / "data" / name
     try:
         with path.open("rb") as file:
-            held = yaml.load(file, _Texts)
+            held = yaml.load(file, _Loader)
         return kind.model_validate(held)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); restore it from the repository.") from error
@@ -129,17 +120,6 @@ def read(name: str, kind: type[TextType]) -> TextType:
         raise UserError(f"{path} is no YAML file of texts: {' '.join(str(error).split())}.") from error
     except ValidationError as error:
         raise UserError(f"{path}, {_fault(error)}.") from error
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping of a YAML file of settings; raises :class:`UserError` if there is none."""
-    try:
-        held = yaml.load(path.read_bytes(), _Settings)
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
-    if not isinstance(held, dict):
-        raise UserError(f"{path} must hold a mapping of keys to values.")
-    return held
 
 
 def _fault(error: ValidationError) -> str:

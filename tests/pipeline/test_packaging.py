@@ -23,6 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 NAMES = {
     "dateutil": "python-dateutil",
+    "hydra": "hydra-core",
     "markdown_it": "markdown-it-py",
     "rouge_score": "rouge-score",
     "spellchecker": "pyspellchecker",

@@ -46,7 +46,8 @@ def test_defaults_compose(config: dict[str, Any]) -> None:
 
 COMPANY = {
     ("points", "ood_smollm2"): {"detectors": "calibrated"},
-    ("points", "evidence"): {"detectors": {"needed_chained": {}, "needed_margin": {}}},
+    ("points", "evidence"): {"detectors": "evidence"},
+    ("detectors", "evidence"): {"points": "evidence"},
     ("detectors", "calibrated"): {"tasks": "paper"},
 }
 """What some options want beside them."""
@@ -144,7 +145,7 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
         ),
         (
             {"suites": "tiny_full"},
-            "config key suites is of an earlier version; CHANGELOG.md says what is written instead",
+            "config key suites is of an earlier version; name operating points under points",
         ),
         ({"jugde": "x"}, "unknown config key jugde; did you mean judge?"),
         ({"reader": {"memory": {"n_int": "1"}}}, "did you mean reader.memory.n_init?"),
@@ -576,7 +577,7 @@ def test_a_fault_in_an_options_file_is_said_like_any_other(root: Path, tmp_path:
         "reader.memory.n_local must be a whole number at least 1, not 'few'.",
     }
     (tmp_path / "config" / "reader" / "mine.yaml").write_text("name: [mine\n")
-    with pytest.raises(UserError, match=r"mine\.yaml cannot be read: while parsing"):
+    with pytest.raises(UserError, match="do not compose: while parsing"):
         compose({"reader": "mine"}, tmp_path)
     (tmp_path / "config" / "reader" / "mine.yaml").write_text("name: a\nname: b\n")
     with pytest.raises(UserError, match="the key 'name' comes twice"):

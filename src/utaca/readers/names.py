@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from utaca.data_files import root, shipped
 from utaca.readers import files, public
 from utaca.settings.checks import build_reader
-from utaca.settings.compose import option
 from utaca.settings.machine import gib
 from utaca.settings.schema import Reader
 
@@ -22,8 +23,8 @@ def keys(name: str) -> dict[str, Any]:
     """The config's keys of the reader of that name; none if there is no such reader."""
     if name not in listed():
         return {}
-    values = option(root(), "reader", name)
-    values.pop("options", None)
+    values = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+    values.pop("defaults", None)
     return values | {key: shipped(values[key], root()) for key in ("path", "adapter") if key in values}
 
 

@@ -1,22 +1,25 @@
-"""Composition of the config: the chosen options of ``config/`` together, single keys on top."""
+"""Composition of the config: Hydra puts the chosen options of ``config/`` together, single keys come on top."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from utaca.data_files import read_yaml, shipped
+import yaml
+
+from utaca.data_files import shipped
+from utaca.errors import UserError
 from utaca.settings import runs, schema
 from utaca.settings.checks import ROLES, load
 
 _CORPUS_FILE = (".jsonl", ".parquet")
 CHOICE_KEY = "use"
-_PARTS = ("points", "detectors")
-"""Groups whose options are parts of the config, and not of one key."""
 _WHOLE = ("decode",)
 """What a saved run holds whole, as it holds groups."""
 BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
@@ -142,30 +145,40 @@ def _nested(key: str, value: Any) -> str:
 
 
 def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
-    """The groups and keys of the chosen options, and of the usual ones in all other groups.
-
-    An option may choose ``options`` of groups that come later in ``config/config.yaml``; what the user chose stays.
-    """
-    chosen, plain = _usual(root) | choices, {}
-    for group in chosen:
-        held = option(root, group, chosen[group])
-        chosen.update({key: name for key, name in held.pop("options", {}).items() if key not in choices})
-        plain = _merged(plain, held if group in _PARTS else {group: held}, "")
-    return plain
+    """What Hydra makes of the main config under chosen options."""
+    files = [(path, path.stat()) for path in sorted((root / "config").rglob("*.yaml"))]
+    state = tuple((path, found.st_mtime_ns, found.st_size) for path, found in files)
+    return deepcopy(_composed(root, tuple(choices.items()), state))
 
 
-def option(root: Path, group: str, name: str) -> dict[str, Any]:
-    """What the file of an option holds, on top of the options of its group that it ``extends``."""
-    path = root / "config" / ("endpoint" if group in ROLES else group) / f"{name}.yaml"
-    content, held = read_yaml(path), {}
-    for other in content.pop("extends", []):
-        held = _merged(held, option(root, group, other), "")
-    return _merged(held, content, "")
+@lru_cache(256)
+def _composed(
+    root: Path, choices: tuple[tuple[str, str], ...], state: tuple[tuple[Path, int, int], ...]
+) -> dict[str, Any]:
+    """As :func:`_options`, once for a ``state`` of the files: it is most of what composing takes, and a run and its
+    base, or the configs of a test, differ in keys more often than in options."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    arguments = [f"{f'endpoint@{key}' if key in ROLES else key}={option}" for key, option in choices]
+    try:
+        with initialize_config_dir(str((root / "config").resolve()), version_base="1.3"):
+            composed = hydra_compose("config", overrides=arguments)
+        return OmegaConf.to_container(composed, resolve=True)  # type: ignore[return-value]
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        cause = error.__cause__ or error
+        first = str(cause).strip().splitlines()[0].rstrip(".")
+        raise UserError(f"the files of {root / 'config'} do not compose: {first}.") from error
 
 
 def _usual(root: Path) -> dict[str, str]:
-    """The option of each group that the default run has."""
-    return read_yaml(root / "config" / "config.yaml")
+    """The option of each group that the main config has."""
+    listed = yaml.safe_load((root / "config" / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    pairs = [pair for entry in listed if isinstance(entry, Mapping) for pair in entry.items()]
+    return {str(key).removeprefix("endpoint@"): str(option) for key, option in pairs}
 
 
 def _merged(base: Any, value: Any, path: str) -> Any:
@@ -228,4 +241,11 @@ def _as_reader(base: Any, given: Any, kept: bool, found: list[str]) -> tuple[Any
 
 def _brought(root: Path) -> dict[str, list[str]]:
     """Variants of the detector that each option of the group brings."""
-    return {name: list(option(root, "detectors", name)["detectors"]) for name in groups(root)["detectors"]}
+    files = {path.stem: path for path in sorted((root / "config" / "detectors").glob("*.yaml"))}
+
+    def names(option: str) -> list[str]:
+        held = yaml.safe_load(files[option].read_text(encoding="utf-8")) or {}
+        others = [other for other in held.get("defaults", []) if other in files]
+        return [*(name for other in others for name in names(other)), *held.get("detectors", {})]
+
+    return {option: names(option) for option in files}

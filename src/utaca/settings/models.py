@@ -20,13 +20,20 @@ from utaca.errors import UserError
 T = TypeVar("T")
 MISSING = "???"
 """The default of a key that must be set."""
-_EARLIER = re.compile(
-    r"suites|card|detector_seed|replayed|scale\.replays|generation\.(seeds|paired)|methods\.use|reader\.(training|graphs)"
-    r"|points\..+\.(detector|every|witness|seed)|corpus\.(user_agent|requests_per_second)|tasks\.sets\..+\.sha256"
-    r"|detectors\..+\.(target|width|signal_width|blocks|expansion|(embedding_)?dropout|class_weights|learning_rate"
-    r"|batch_size|evaluate_every)"
-)
-"""Keys that earlier versions had; CHANGELOG.md says what is written instead."""
+_CONSTANTS = "target|width|signal_width|blocks|expansion|(embedding_)?dropout|class_weights|learning_rate|batch_size|evaluate_every"
+INSTEAD = {
+    r"suites": "name operating points under points, as in points={mine: {method: infllm, budget: 8}}, and list under "
+    "decode those that are decoded, as in decode={test: [mine]}",
+    r"points\..+\.(detector|every|witness)": "say under trigger what expands the budget: a detector's variant, "
+    "agreement, agreement.N, every.N or never",
+    r"points\..+\.seed|detector_seed|generation\.seeds": "give points the number of their seeds, or all: seeds",
+    r"generation\.paired|replayed|scale\.replays": "leave it out",
+    rf"detectors\..+\.({_CONSTANTS})": "it is a constant of utaca.detection",
+    r"methods\.use": "list the settings that are others than a method's own, as in methods={h2o: {heavy: 0.25}}",
+    r"corpus\.(user_agent|requests_per_second)": "it is a constant of utaca.biographies.corpora.wikipedia",
+    r"tasks\.sets\..+\.sha256": "leave it out",
+}
+"""What is written in place of keys that earlier versions had, by patterns of these."""
 
 
 def as_number(value: Any) -> Any:
@@ -108,8 +115,9 @@ class Faults(UserError):  # noqa: N818
 
 def unknown_key(path: str, known: Iterable[str]) -> str:
     """The sentence for a key that does not exist, with the nearest one that does."""
-    if _EARLIER.fullmatch(path):
-        return f"config key {path} is of an earlier version; CHANGELOG.md says what is written instead."
+    for pattern, written in INSTEAD.items():
+        if re.fullmatch(pattern, path):
+            return f"config key {path} is of an earlier version; {written}."
     where, _, key = path.rpartition(".")
     names = sorted(known)
     near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
