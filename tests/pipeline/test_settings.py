@@ -580,7 +580,7 @@ def test_a_fault_in_an_options_file_is_said_like_any_other(root: Path, tmp_path:
     with pytest.raises(UserError, match="do not compose: while parsing"):
         compose({"reader": "mine"}, tmp_path)
     (tmp_path / "config" / "reader" / "mine.yaml").write_text("name: a\nname: b\n")
-    with pytest.raises(UserError, match="the key 'name' comes twice"):
+    with pytest.raises(UserError, match="do not compose: while constructing"):
         compose({"reader": "mine"}, tmp_path)
 
 
