@@ -20,7 +20,12 @@ from utaca.errors import UserError
 T = TypeVar("T")
 MISSING = "???"
 """The default of a key that must be set."""
-_CONSTANTS = "target|width|signal_width|blocks|expansion|(embedding_)?dropout|class_weights|learning_rate|batch_size|evaluate_every"
+_CONSTANTS = "|".join(
+    [
+        "target", "width", "signal_width", "blocks", "expansion", "(embedding_)?dropout", "class_weights", "learning_rate",
+        "batch_size", "evaluate_every",
+    ]
+)  # fmt: skip
 INSTEAD = {
     r"suites": "name operating points under points, as in points={mine: {method: infllm, budget: 8}}, and list under "
     "decode those that are decoded, as in decode={test: [mine]}",
