@@ -22,8 +22,8 @@ MISSING = "???"
 """The default of a key that must be set."""
 _CONSTANTS = "|".join(
     [
-        "target", "width", "signal_width", "blocks", "expansion", "(embedding_)?dropout", "class_weights", "learning_rate",
-        "batch_size", "evaluate_every",
+        "target", "width", "signal_width", "blocks", "expansion", "(embedding_)?dropout", "class_weights",
+        "learning_rate", "batch_size", "evaluate_every",
     ]
 )  # fmt: skip
 INSTEAD = {
