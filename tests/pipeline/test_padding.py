@@ -1,4 +1,4 @@
-"""Documents around biographies: length, order, spans, paragraphs used once."""
+"""Documents around biographies: length, order, spans, paragraphs used once; and documents without their evidence."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from utaca.biographies.corpora.embedded import articles
-from utaca.biographies.padding import Padder, counter
+from utaca.biographies.dataset import biographies
+from utaca.biographies.evidence import condition_of, original, variants
+from utaca.biographies.padding import SEPARATOR, Padder, counter
+from utaca.biographies.templates import write
 from utaca.errors import UserError
 from utaca.records import tables
+from utaca.settings.schema import EVIDENCE
 
 ROWS = articles(("Jazz", "Law", "Nile", "DNA"), 0, paragraphs=12)
 PARAGRAPHS = [text for row in ROWS for text in row["text"].split("\n\n")]
@@ -139,22 +143,13 @@ def test_biography_that_fills_the_document_stands_alone(tmp_path: Path) -> None:
     assert tables.rows(tmp_path / "documents.parquet", "documents") == [row]
 
 
-def test_too_short() -> None:
-    with pytest.raises(UserError, match=r"test-0001 has \d+ tokens and does not fit .* of 20; raise scale\.test"):
-        PADDERS[0].document(biography(6, 6), 20, random.Random(0))
-
-
-def test_no_cut_fits() -> None:
-    def coarse(text: str) -> int:
-        return 50 * len(text.split())
-
-    with pytest.raises(UserError, match="within 1 %"):
-        Padder(ROWS, coarse, "embedded").document(biography(1, 1), 775, random.Random(0))
-
-
-def test_corpus_without_paragraphs() -> None:
+def test_no_usable_paragraph_or_too_long_a_biography_or_no_cut() -> None:
     with pytest.raises(UserError, match="no usable paragraph"):
         Padder([{"title": "A", "text": "Short."}], words, "own")
+    with pytest.raises(UserError, match=r"test-0001 has \d+ tokens and does not fit .* of 20; raise scale\.test"):
+        PADDERS[0].document(biography(6, 6), 20, random.Random(0))
+    with pytest.raises(UserError, match="within 1 %"):
+        Padder(ROWS, lambda text: 50 * len(text.split()), "own").document(biography(1, 1), 775, random.Random(0))
 
 
 def test_repeated_paragraphs_of_a_corpus_count_once() -> None:
@@ -210,3 +205,39 @@ def test_two_facts_of_one_value_have_a_place_each() -> None:
     row = stated([("birth place", "Lyon"), ("work place", "Lyon")], ["Born in Lyon.", "Her office is in Lyon."])
     first, second = row["evidence"]
     assert first["end"] < second["start"]
+
+
+# Documents that lost their evidence
+
+DRAWN = {split: list(biographies(split, 8, 3, write, "rules")) for split in ("train", "test")}
+
+
+@pytest.mark.parametrize("split", DRAWN)
+def test_documents_lose_what_states_their_facts_and_nothing_else(split: str) -> None:
+    for at, person in enumerate(DRAWN[split]):
+        row = PADDERS[2].document(person, 3000, random.Random(at))
+        complete, partial, missing = variants(row, EVIDENCE)
+        assert complete == {key: row[key] for key in ("id", "person", "facts", "text")}
+        assert len(missing["text"]) < len(partial["text"]) < len(row["text"])
+        assert [original(one["id"]) for one in (complete, partial, missing)] == [row["id"]] * 3
+        assert [condition_of(one["id"]) for one in (complete, partial, missing)] == list(EVIDENCE)
+        padding = [row["text"][span["start"] : span["end"]] for span in row["spans"] if span["kind"] == "article"]
+        for lost, least in ((partial, -(-len(row["evidence"]) // 2)), (missing, len(row["evidence"]))):
+            assert all(text in lost["text"] for whole in padding for text in whole.split(SEPARATOR))
+            assert "\n\n\n" not in lost["text"]
+            fewer = [one for one in row["evidence"] if lost["text"].count(one["text"]) < row["text"].count(one["text"])]
+            assert len(fewer) >= least
+        again = [one["text"] for one in variants(row, ["missing", "partial"])]
+        assert again == [missing["text"], partial["text"]], "the order of conditions decides nothing"
+
+
+def test_partial_evidence_is_half_of_the_facts_drawn_by_document() -> None:
+    row = PADDERS[2].document(DRAWN["test"][0], 3000, random.Random(0))
+    drawn = set()
+    for number in range(12):
+        (partial,) = variants(row | {"id": f"test-{number:04}"}, ["partial"])
+        before = {one["attribute"]: row["text"][one["start"] - 20 : one["end"]] for one in row["evidence"]}
+        lost = tuple(attribute for attribute, text in before.items() if text not in partial["text"])
+        assert 3 <= len(lost) < 6
+        drawn.add(lost)
+    assert len(drawn) > 4

@@ -171,7 +171,6 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
         ({"reader": {"dtype": "int4"}}, 'reader.dtype is \'int4\' but must be one of "auto", "float32", "bfloat16"'),
         ({"scale": {"test": {"tokens": ["9", "3"]}}}, "scale.test.tokens is [9, 3]"),
         ({"scale": {"train": {"people": "a.jsonl"}}}, "scale.train.people is a.jsonl, but the test split alone"),
-        ({"scale": {"test": {"people": "a.jsonl"}}, "documents": "hard"}, "documents is hard but scale.test.people"),
         ({"scale": {"use": "paper", "test": {"shards": "200"}}}, "scale.test.shards is 200"),
         ({"scale": {"test": {"budgets": []}}}, "scale.test.budgets"),
         (

@@ -74,7 +74,6 @@ rule pad:
         seed=SETTINGS.seed,
         tokens=lambda wildcards: size(wildcards.split).tokens,
         corpus=SETTINGS.corpus.name,
-        documents=IDENTITY["documents"],
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
     script:
         "../scripts/pad.py"

@@ -33,7 +33,7 @@ SHEETS = {
 # What captions say of a run, beside the role that decided.
 CAPTION = {
     "reader": [SETTINGS.reader.name, SETTINGS.reader.path],
-    "corpus": [SETTINGS.corpus.name, SETTINGS.corpus.source, SETTINGS.documents],
+    "corpus": [SETTINGS.corpus.name, SETTINGS.corpus.source],
     "scale": [SETTINGS.scale.name, SETTINGS.scale.bootstrap],
     "seeds": [SETTINGS.seed, SETTINGS.scale.detector_seeds],
 }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     params = snakemake.params
     tokenizer = load_tokenizer(*params.tokenizer)
-    padder = Padder(rows(snakemake.input.corpus, "corpus"), counter(tokenizer), params.corpus, params.documents)
+    padder = Padder(rows(snakemake.input.corpus, "corpus"), counter(tokenizer), params.corpus)
     biographies = rows(snakemake.input.biographies, "biographies")
     documents = []
     for biography in progress(biographies, total=len(biographies), unit="document", description="padding"):

@@ -62,16 +62,6 @@ def _date(rng: random.Random, first_year: int, last_year: int) -> str:
     )
 
 
-def day_of(value: str) -> datetime.date | None:
-    """The day that a drawn date is; None for any other text."""
-    for notation in ("%Y-%m-%d", "%B %d, %Y", "%m/%d/%Y", "%d %b, %Y", "%d %B %Y"):
-        try:
-            return datetime.datetime.strptime(value, notation).date()
-        except ValueError:
-            continue
-    return None
-
-
 def _source(rng: random.Random, locale: str) -> Faker:
     source = faker(locale)
     source.random = rng

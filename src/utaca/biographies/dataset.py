@@ -31,15 +31,6 @@ _ATTRIBUTES: dict[str, tuple[str, ...]] = {
 }
 
 
-def among_fillers(
-    attribute: str, person: str, value: str, rng: random.Random, fillers: tuple[int, int] = _FILLERS_BETWEEN
-) -> list[str]:
-    """Sentences of a biography with one fact: its summary somewhere among simple fillers, their number between two."""
-    sentences = rng.choices(read("biographies/fillers.yaml", Fillers).fillers, k=rng.randint(*fillers))
-    sentences.insert(rng.randint(0, len(sentences)), summary(attribute, person, value))
-    return sentences
-
-
 @dataclass(frozen=True)
 class Draft:
     """What a biography is to state: a person and (attribute, value) pairs."""
@@ -63,8 +54,8 @@ def drafts(split: str, count: int, seed: int) -> Iterator[Draft]:
     attributes = _ATTRIBUTES[split]
     for index, person in enumerate(islice(people(split, seed), count)):
         rng = random.Random(f"{seed}:facts:{split}:{index}")
-        asked = attributes if split == "test" else (attributes[index % len(attributes)],)
-        facts = tuple((attribute, draw_value(attribute, rng, person.locale)) for attribute in asked)
+        stated = attributes if split == "test" else (attributes[index % len(attributes)],)
+        facts = tuple((attribute, draw_value(attribute, rng, person.locale)) for attribute in stated)
         yield Draft(f"{split}-{index:04}", person, facts)
 
 
@@ -88,7 +79,8 @@ def biographies(split: str, count: int, seed: int, write: Write | None = None, w
         else:
             rng = random.Random(f"{seed}:fillers:{split}:{draft.id}")
             ((attribute, value),) = draft.facts
-            sentences = among_fillers(attribute, name, value, rng)
+            sentences = rng.choices(read("biographies/fillers.yaml", Fillers).fillers, k=rng.randint(*_FILLERS_BETWEEN))
+            sentences.insert(rng.randint(0, len(sentences)), summary(attribute, name, value))
         yield {
             "id": draft.id,
             "split": split,

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import random
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
-from utaca.biographies import hard
 from utaca.biographies.corpora.text import paragraphs
-from utaca.biographies.passages import Passage, Piece, dealt, joined
 from utaca.biographies.source import SENTENCE_END
 from utaca.errors import UserError
 from utaca.sizes import FACTS
 
 SEPARATOR = "\n\n"
 TOLERANCE = 0.01
-"""Largest deviation of a document's length from the length asked for."""
+"""Largest deviation of a document's length from the requested length."""
 
 _ATTEMPTS = 60
+_FEWEST_GROUPS, _MOST_GROUPS = 2, 4
 _WORD_END = re.compile(r"\S(?=\s|$)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A paragraph of an article, or sentences of the biography; ``source`` is the article's title or the biography's
+    id."""
+
+    kind: str
+    source: str
+    text: str
+    size: int = 0  # tokens of a paragraph, separator included
 
 
 def counter(tokenizer: Any) -> Callable[[str], int]:
@@ -35,18 +44,11 @@ class Padder:
     """Pads biographies with the prose of a corpus.
 
     ``articles`` are rows of schema ``corpus``, ``count`` gives a text's length in the reader's tokens (see
-    :func:`counter`), ``corpus`` is the name recorded in the documents, ``documents`` the key of the config. A paragraph
-    that occurs twice in the corpus is used once. Paragraphs are counted when first needed and never again. Raises
-    :class:`UserError` for a corpus without usable paragraphs.
+    :func:`counter`), ``corpus`` is the name recorded in the documents. A paragraph that occurs twice in the corpus is
+    used once. Each paragraph is counted at most once. Raises :class:`UserError` for a corpus without usable paragraphs.
     """
 
-    def __init__(
-        self,
-        articles: Sequence[Mapping[str, Any]],
-        count: Callable[[str], int],
-        corpus: str,
-        documents: Literal["paper", "hard"] = "paper",
-    ) -> None:
+    def __init__(self, articles: Sequence[Mapping[str, Any]], count: Callable[[str], int], corpus: str) -> None:
         seen: set[str] = set()
         self._articles: list[tuple[str, list[str]]] = []
         for article in articles:
@@ -62,82 +64,64 @@ class Padder:
         self._sizes: list[list[int] | None] = [None] * len(self._articles)
         self._count = count
         self._corpus = corpus
-        self._hard = documents == "hard"
 
     def document(self, biography: Mapping[str, Any], n_tokens: int, rng: random.Random) -> dict[str, Any]:
         """A row of schema ``documents``: the biography in a text of ``n_tokens`` tokens, to within 1 %.
 
-        The biography's sentences stay whole and in order. With several facts they are dealt into two to four groups
-        at increasing random depths; with one fact they stay together. How hard documents differ is told in
-        :mod:`utaca.biographies.hard`; theirs part a paragraph at a sentence end where a value is to stand. Padding
-        takes articles in random order without replacement, their paragraphs whole and in order; of the last article a
-        run from a random paragraph is taken, and the last paragraph may be cut at a sentence end, else at a word end.
-        No paragraph comes twice before all were used. Raises :class:`UserError` where what is to be told is longer
-        than ``n_tokens`` or leaves too little padding, or where no cut comes within 1 %.
+        The biography's sentences stay whole and in order. Those of several facts are dealt into two to four groups at
+        increasing random depths; those of one fact stay together. Padding takes articles in random order without
+        replacement, their paragraphs whole and in order. Of the last article it takes a run from a random paragraph;
+        the last paragraph may be cut at a sentence end, else at a word end. No paragraph comes twice before all were
+        used. Raises :class:`UserError` if the biography is longer than ``n_tokens``, or if no cut comes within 1 %.
         """
-        threads = hard.threads(biography, rng) if self._hard else [dealt(biography, rng)]
-        told = [text for passage in chain(*threads) for text in (passage.naming, passage.text) if text]
-        size = self._count((SEPARATOR if self._hard else " ").join(told))
+        groups = _dealt(biography, rng)
+        size = self._count(" ".join(groups))
         slack = int(n_tokens * TOLERANCE)
+        # A set of tasks has documents of its own length, and no split.
+        key = f"scale.{biography['split']}.tokens" if biography["split"] in FACTS else "the set's length"
         if size > n_tokens:
-            crowd = f" with its crowd of {hard.CROWD}" if self._hard else ""
-            what = f"biography {biography['id']} has {size} tokens{crowd} and does not fit into a document"
-            raise self._too_short(f"{what} of {n_tokens}", biography["split"])
-        if not self._hard and size >= n_tokens - slack:
-            return self._row(biography, [joined(threads[0])], size)
-        # How far the whole text's count is off the sum of its parts' counts, learnt from the attempt before.
+            raise UserError(
+                f"biography {biography['id']} has {size} tokens and does not fit into a document of {n_tokens}; "
+                f"raise {key}"
+            )
+        if size >= n_tokens - slack:
+            return self._row(biography, _arranged(biography, [" ".join(groups)], [0], []), size)
+        # Tokens of the whole text less the sum of its parts' tokens, learnt from the attempt before.
         surplus = 0
         for _ in range(_ATTEMPTS):
             pieces = self._pieces(n_tokens - size - surplus, slack, rng)
-            padding = sum(piece.size for piece in pieces)
-            if self._hard:
-                if padding < hard.APART:
-                    between = f"{hard.APART} tokens of padding between a name and its value"
-                    raise self._too_short(f"a document of {n_tokens} tokens leaves no {between}", biography["split"])
-                placed = hard.placed(threads, pieces, rng)
-            else:
-                threads = [_fitting(threads[0], len(pieces) + 1)]
-                places = sorted(rng.sample(range(len(pieces) + 1), len(threads[0])))
-                placed = [((place, 0), passage) for place, passage in zip(places, threads[0], strict=True)]
-            row = self._row(biography, _arranged(placed, pieces))
+            groups = _fitting(groups, len(pieces) + 1)
+            places = sorted(rng.sample(range(len(pieces) + 1), len(groups)))
+            row = self._row(biography, _arranged(biography, groups, places, pieces))
             if abs(row["n_tokens"] - n_tokens) <= slack:
                 return row
-            surplus = row["n_tokens"] - size - padding
+            surplus = row["n_tokens"] - size - sum(piece.size for piece in pieces)
         document = f"the document of biography {biography['id']} to {n_tokens} tokens"
-        raise self._too_short(f"no cut brings {document} within 1 %", biography["split"])
+        raise UserError(f"no cut brings {document} within 1 %; raise {key}")
 
-    def _too_short(self, what: str, split: str) -> UserError:
-        keys = f"scale.{split}.tokens" if split in FACTS else "the set's length"
-        return UserError(f"{what}; raise {keys}{' or take documents=paper' if self._hard else ''}")
-
-    def _row(
-        self, biography: Mapping[str, Any], parts: Sequence[Passage | Piece], n_tokens: int | None = None
-    ) -> dict[str, Any]:
-        row = {key: biography[key] for key in ("id", "split", "person", "facts")}
+    def _row(self, biography: Mapping[str, Any], parts: Sequence[Part], n_tokens: int | None = None) -> dict[str, Any]:
         text = SEPARATOR.join(part.text for part in parts)
         spans: list[dict[str, Any]] = []
-        stated: dict[str, dict[str, Any]] = {}
-        end = 0
+        end = -len(SEPARATOR)
         for part in parts:
-            start = end + len(SEPARATOR) if spans else 0
+            start = end + len(SEPARATOR)
             end = start + len(part.text)
+            # Paragraphs of one article that follow one another are one span.
             if (
                 spans
                 and part.kind == "article"
-                and (spans[-1]["kind"], spans[-1]["source"]) == (part.kind, part.source)
+                and spans[-1]["kind"] == "article"
+                and spans[-1]["source"] == part.source
             ):
                 spans[-1]["end"] = end
             else:
                 spans.append({"kind": part.kind, "source": part.source, "start": start, "end": end})
-            for attribute, value, first, last in part.values if part.kind == "biography" else ():
-                place = {"attribute": attribute, "text": value, "start": start + first, "end": start + last}
-                stated.setdefault(attribute, place)
         return {
-            **row,
+            **{key: biography[key] for key in ("id", "split", "person", "facts")},
             "text": text,
             "n_tokens": self._count(text) if n_tokens is None else n_tokens,
             "spans": spans,
-            "evidence": [stated[fact["attribute"]] for fact in row["facts"] if fact["attribute"] in stated],
+            "evidence": _evidence(biography, text, spans),
             "corpus": self._corpus,
         }
 
@@ -150,9 +134,9 @@ class Padder:
             sizes = self._sizes[article] = [self._size(text) for text in self._articles[article][1]]
         return sizes
 
-    def _pieces(self, needed: int, slack: int, rng: random.Random) -> list[Piece]:
+    def _pieces(self, needed: int, slack: int, rng: random.Random) -> list[Part]:
         """Paragraphs of ``needed`` tokens together, at most ``slack`` fewer where a cut allows it."""
-        pieces: list[Piece] = []
+        pieces: list[Part] = []
         order: list[int] = []
         while needed > slack:
             if not order:
@@ -173,11 +157,11 @@ class Padder:
                     if needed > slack:
                         pieces.extend(self._cut(title, text, needed, slack))
                     return pieces
-                pieces.append(Piece(title, text, size))
+                pieces.append(Part("article", title, text, size))
                 needed -= size
         return pieces
 
-    def _cut(self, title: str, text: str, needed: int, slack: int) -> list[Piece]:
+    def _cut(self, title: str, text: str, needed: int, slack: int) -> list[Part]:
         for pattern, least in ((SENTENCE_END, needed - slack), (_WORD_END, 1)):
             ends = [match.end() for match in pattern.finditer(text)]
             low, high = 0, len(ends)
@@ -188,29 +172,56 @@ class Padder:
                 else:
                     high = middle
             if low:
-                piece = Piece(title, text[: ends[low - 1]], self._size(text[: ends[low - 1]]))
+                piece = Part("article", title, text[: ends[low - 1]], self._size(text[: ends[low - 1]]))
                 if piece.size >= least:
                     return [piece]
         return []
 
 
-def _fitting(passages: list[Passage], places: int) -> list[Passage]:
-    """The passages, the last ones joined where there are more than places for them."""
-    kept = min(len(passages), places)
-    return [*passages[: kept - 1], joined(passages[kept - 1 :])]
+def _dealt(biography: Mapping[str, Any], rng: random.Random) -> list[str]:
+    """The biography in two to four groups of whole sentences; in one if it states one fact."""
+    sentences = biography["sentences"]
+    cuts = [0, len(sentences)]
+    if len(biography["facts"]) > 1 and len(sentences) >= _FEWEST_GROUPS:
+        number = rng.randint(_FEWEST_GROUPS, min(_MOST_GROUPS, len(sentences)))
+        cuts[1:1] = sorted(rng.sample(range(1, len(sentences)), number - 1))
+    return [" ".join(sentences[start:end]) for start, end in pairwise(cuts)]
 
 
-def _arranged(told: Iterable[tuple[tuple[int, int], Passage]], pieces: list[Piece]) -> list[Passage | Piece]:
-    """The parts of a document: the pieces with what is told between and within them, see :func:`hard.placed`."""
-    parts: list[Passage | Piece] = []
-    waiting = deque(told)
-    for place, piece in enumerate(pieces):
-        start = 0
-        while waiting and waiting[0][0][0] == place:
-            (_, end), passage = waiting.popleft()
-            if end > start:
-                parts.append(replace(piece, text=piece.text[start:end].strip()))
-                start = end
-            parts.append(passage)
-        parts.append(replace(piece, text=piece.text[start:].strip()) if start else piece)
-    return [*parts, *(passage for _, passage in waiting)]
+def _fitting(groups: list[str], places: int) -> list[str]:
+    """The groups, the last ones joined if there are more groups than places."""
+    kept = min(len(groups), places)
+    return [*groups[: kept - 1], " ".join(groups[kept - 1 :])]
+
+
+def _arranged(
+    biography: Mapping[str, Any], groups: Sequence[str], places: Sequence[int], pieces: Sequence[Part]
+) -> list[Part]:
+    """The parts of a document: the pieces of padding, each group before the piece of its place (ascending)."""
+    parts = list(pieces)
+    for place, text in reversed([*zip(places, groups, strict=True)]):
+        parts.insert(place, Part("biography", biography["id"], text))
+    return parts
+
+
+def _evidence(biography: Mapping[str, Any], text: str, spans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The first place at which the biography states each fact, for facts whose value stands there verbatim.
+
+    Longer values match first, so that "Law" does not match inside the name of a law school; nothing matches inside the
+    person's name. Facts that share a value have a place each, in order; the last of them has all further places.
+    """
+    attributes: dict[str, list[str]] = {}
+    for fact in biography["facts"]:
+        attributes.setdefault(fact["value"], []).append(fact["attribute"])
+    longest = sorted({*attributes, biography["person"]}, key=len, reverse=True)
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(words)}(?!\w)" for words in longest))
+    places: dict[str, dict[str, Any]] = {}
+    for span in spans:
+        if span["kind"] != "biography":
+            continue
+        for match in pattern.finditer(text, span["start"], span["end"]):
+            if names := attributes.get(match[0]):
+                attribute = names.pop(0) if len(names) > 1 else names[0]
+                place = {"attribute": attribute, "text": match[0], "start": match.start(), "end": match.end()}
+                places.setdefault(attribute, place)
+    return [places[fact["attribute"]] for fact in biography["facts"] if fact["attribute"] in places]

@@ -9,9 +9,8 @@ from utaca.settings.machine import chosen_dtype
 
 
 def corpus_in_words(config: schema.Config) -> str:
-    """The padding corpus, said to be synthetic where it is, and how documents are others than the paper's."""
-    synthetic = " (synthetic prose)" if config.corpus.source == "embedded" else ""
-    return f"{config.corpus.name}{synthetic}{', hard documents' if config.documents == 'hard' else ''}"
+    """The padding corpus, marked as synthetic if it is."""
+    return f"{config.corpus.name}{' (synthetic prose)' if config.corpus.source == 'embedded' else ''}"
 
 
 def endpoint_in_words(endpoint: schema.Endpoint) -> str:

@@ -154,11 +154,6 @@ def _people_faults(config: schema.Config) -> Iterator[str]:
     for split in ("train", "validation"):
         if people := getattr(config.scale, split).people:
             yield f"scale.{split}.people is {people}, but the test split alone takes a file; set scale.test.people."
-    if config.scale.test.people and config.documents != "paper":
-        yield (
-            f"documents is {config.documents} but scale.test.people is set, and sentences of a file stay as they are; "
-            "set documents=paper."
-        )
 
 
 def _reader_faults(reader: schema.Reader) -> Iterator[str]:

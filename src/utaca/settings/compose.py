@@ -81,7 +81,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     if not named["run"]:
         names = {key: option for key, option in said.choices.items() if key in BASE_GROUPS}
         alone = not said.keys and not said.whole and said.choices.keys() <= set(BASE_GROUPS)
-        pure = None if alone else _options(root, names) | {"documents": named["documents"]}
+        pure = None if alone else _options(root, names)
         named["run"] = runs.name(named, _usual(root), pure)
         load(named)
     for group, key in (("reader", "path"), ("reader", "adapter"), ("tasks", "path")):

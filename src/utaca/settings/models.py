@@ -37,6 +37,7 @@ INSTEAD = {
     r"methods\.use": "list the settings that are others than a method's own, as in methods={h2o: {heavy: 0.25}}",
     r"corpus\.(user_agent|requests_per_second)": "it is a constant of utaca.biographies.corpora.wikipedia",
     r"tasks\.sets\..+\.sha256": "leave it out",
+    r"documents": "leave it out: documents are the paper's",
 }
 """What is written in place of keys that earlier versions had, by patterns of these."""
 

@@ -24,9 +24,9 @@ from utaca.settings.checks import build, digest, identity
 from utaca.settings.models import Faults
 
 CONFIG = "run.yaml"
-PARTS = ("seed", "scale", "reader", "corpus", "documents", "writer", "labeller", "trajectories", "generation")
+PARTS = ("seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation")
 """Keys of the config that a run's base is made of."""
-_NAMED = ("reader", "corpus", "documents", "writer", "labeller")
+_NAMED = ("reader", "corpus", "writer", "labeller")
 _ADDED = {"scale": ("bootstrap",), "reader": ("methods",)}
 _GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "points", "decode")
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
@@ -52,8 +52,7 @@ def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str,
     hex digits tell where the base is another; None: it is the same.
     """
     parts = [config["scale"]["name"]]
-    usual = {"documents": schema.Config.documents, **usual}
-    labels = {key: config[key] if key == "documents" else config[key]["name"] for key in _NAMED}
+    labels = {key: config[key]["name"] for key in _NAMED}
     parts += [label for key, label in labels.items() if label != usual.get(key)]
     if pure is not None and not _same(config, pure):
         parts.append(digest(base(config))[:6])

@@ -566,12 +566,6 @@ class Config:
     scale: Scale = setting(Scale(), "sizes of a run")
     reader: Reader = setting(Reader(), "the language model that answers")
     corpus: Corpus = setting(Corpus(), "padding prose")
-    documents: Literal["paper", "hard"] = setting(
-        "paper",
-        "how documents tell of their person: in two to four groups of sentences, as the paper's; hard ones have each "
-        "sentence at a depth of its own, people of like names, numbers for names, corrections, and values in other "
-        "forms than the reference",
-    )
     writer: Endpoint = setting(Endpoint(), "endpoint that writes test narratives")
     labeller: Endpoint = setting(Endpoint(), "endpoint that labels factual tokens")
     judge: Endpoint = setting(Endpoint(), "endpoint that scores answers")
