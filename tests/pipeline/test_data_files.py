@@ -127,7 +127,7 @@ def test_a_stage_has_the_texts_that_it_reads_among_its_code() -> None:
     assert read_by("corpus") == prose
     assert read_by("draw_biographies") == {"biographies/values.yaml", "biographies/fillers.yaml"}
     assert read_by("table", "utaca.reporting.tables.generation") == {"paper.yaml"}
-    assert {"biographies/writer.yaml", "biographies/values.yaml"} <= read_by("pad") & read_by("write_biographies")
+    assert {"biographies/writer.yaml", "biographies/values.yaml"} <= read_by("write_biographies")
 
 
 def checkout(folder: Path, named: str, other: str) -> str:
