@@ -21,9 +21,10 @@ import pydantic
 from report import markdown
 
 from utaca.endpoints.client import Request, ask
+from utaca.endpoints.prompts import Prompt
 from utaca.settings.schema import Endpoint
 
-INSTRUCTION = "Reply with a number. " * 100  # as long as the judge's
+PROMPT = Prompt("1", "Reply with a number. " * 100)  # as long as the judge's
 
 
 class Number(pydantic.BaseModel):
@@ -34,11 +35,7 @@ class Number(pydantic.BaseModel):
 
 def run(address: str, items: int, concurrency: int) -> tuple[float, float]:
     """Seconds of ``items`` answers, ``concurrency`` at once, of the wall and of the client's processor."""
-    system = {"role": "system", "content": INSTRUCTION}
-    requests = [
-        Request(str(number), [system, {"role": "user", "content": f"Item {number}"}], Number, "1")
-        for number in range(items)
-    ]
+    requests = [Request(str(number), {"item": number}, PROMPT, Number) for number in range(items)]
     endpoint = Endpoint(name="bench", model="bench", base_url=address, concurrency=concurrency)
     with TemporaryDirectory() as folder:
         started, worked = time.perf_counter(), time.process_time()

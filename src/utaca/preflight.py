@@ -157,11 +157,11 @@ def _tasks(tasks: schema.Tasks, names: Sequence[str]) -> str:
 
 
 def _endpoint(endpoint: schema.Endpoint, role: str) -> str:
-    from utaca.endpoints.preflight import check as check_endpoint
-    from utaca.endpoints.transport import address
+    from utaca.endpoints.server import check as check_endpoint
 
     check_endpoint(endpoint, role)
-    return f"{address(endpoint)} answers as {endpoint.model}"
+    place = endpoint.base_url if endpoint.kind == "remote" else "the embedded reference"
+    return f"{place} answers as {endpoint.model}"
 
 
 def _answers(place: str) -> str:

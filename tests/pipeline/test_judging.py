@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -25,12 +24,6 @@ PERSON = "Ada Lopez"
 ROLE = Role(schema.Endpoint(name="table", kind="reference", model="table"), "unused.sqlite")
 
 
-def task_of(request) -> dict:
-    block = request.messages[-1]["content"].rpartition("```json\n")[2]
-    assert block.endswith("\n```")
-    return json.loads(block.removesuffix("\n```"))
-
-
 @pytest.fixture
 def asked(monkeypatch):
     """Answers every token asked about 1 where it occurs in an answer, 2 in "unknown", else 0; keeps the tasks."""
@@ -39,7 +32,7 @@ def asked(monkeypatch):
     def ask(role, requests, description):
         replies = Answers()
         for request in requests:
-            task = task_of(request)
+            task = request.task
             tasks.append(task)
             if "fail" in task["prediction"]:
                 replies.failures[request.key] = "timeout"
@@ -415,8 +408,9 @@ def test_an_edited_prompt_changes_its_own_requests_alone(monkeypatch, tmp_path):
 
     def ask(role, requests, description):
         shapes = [request.answer.model_json_schema() for request in requests]
-        asked[task_of(requests[0])["task"]] = [
-            identity(role.endpoint, r.messages, shape, r.version) for r, shape in zip(requests, shapes, strict=True)
+        asked[requests[0].task["task"]] = [
+            identity(role.endpoint, r.messages, shape, r.prompt.version)
+            for r, shape in zip(requests, shapes, strict=True)
         ]
         return Answers(failures={request.key: "timeout" for request in requests})
 
@@ -454,7 +448,7 @@ def test_narratives_state_every_fact(monkeypatch):
     def ask(role, requests, description):
         replies = Answers()
         for request in requests:
-            task = task_of(request)
+            task = request.task
             value = task["facts"][0]["value"]
             good = writer.Narrative(sentences=[f" {task['person']} likes {value}. "])
             assert request.check(good) is None

@@ -80,10 +80,9 @@ answer = utaca.generate(memory, "Summarize the university of Maria Olsson.", bud
 files = [m.__file__ for name, m in sys.modules.items() if name.split(".")[0] == "utaca" and m.__file__]
 assert utaca.Detector and utaca.load_detector
 from utaca.biographies.corpora import embedded, topics
-from utaca.biographies import templates
-from utaca.judging.rules import revision
+from utaca.judging.rules import tasks
 assert embedded.articles(topics.paper_articles()[:1], 0, 2)
-assert templates.write("Ann Bell", [("hobby", "Chess")]) and revision()
+assert tasks.answer({"task": "biography", "person": "Ann Bell", "facts": [{"attribute": "hobby", "value": "Chess"}]})
 print(json.dumps({"text": answer.text, "path": reader.settings.path, "files": files}))
 """
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx2
 import pytest
 import torch
 import yaml
 from commands import call, typed
 from conftest import ROOT
 from safetensors.torch import save_file
+from server import chat, serving
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
 
 from utaca import preflight
-from utaca.endpoints import transport
 from utaca.errors import UserError
 from utaca.readers import files
 from utaca.readers.load import check_settings
@@ -34,8 +30,6 @@ from utaca.settings.compose import compose
 from utaca.tasks import metrics
 
 GIB = 2**30
-
-PATIENT = transport._Patient
 
 
 @pytest.fixture(autouse=True)
@@ -52,30 +46,6 @@ def said(settings: schema.Config, *stages: str, **about: Any) -> dict[str, str]:
     """What each check found, faults marked."""
     found = preflight.findings(settings, stages, **about)
     return {each.name: f"! {each.fault}" if each.fault else each.note for each in found}
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Puts a server that lists some models in the place of every endpoint; gives the list of paths asked for."""
-
-    def start(*models: str) -> list[str]:
-        asked: list[str] = []
-
-        async def application(scope: Any, receive: Any, send: Any) -> None:
-            asked.append(scope["path"])
-            await asyncio.sleep(0)
-            answer: dict[str, Any] = {"object": "list", "data": [{"id": name} for name in models]}
-            if scope["path"].endswith("completions"):
-                choice = {"index": 0, "message": {"role": "assistant", "content": "ready"}, "finish_reason": "stop"}
-                answer = {"id": "1", "object": "chat.completion", "created": 0, "model": models[0], "choices": [choice]}
-            headers = [(b"content-type", b"application/json")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
-
-        monkeypatch.setattr(transport, "_Patient", partial(PATIENT, transport=httpx2.ASGITransport(app=application)))
-        return asked
-
-    return start
 
 
 def test_the_shipped_run_lacks_nothing(settings: schema.Config) -> None:
@@ -134,16 +104,17 @@ def test_the_store_of_answers_is_tried_where_endpoints_are_asked(
     assert "cannot be used" in said(replace(settings, answers=str(tmp_path / "a.sqlite")), "scores")["answers"]
 
 
-def test_endpoints_answer_and_list_the_model(settings: schema.Config, serve: Callable[..., list[str]]) -> None:
-    remote = schema.Endpoint(name="m", model="m", base_url="http://fake/v1")
-    asked = serve("m")
-    served = replace(settings, writer=remote, judge=remote)
-    found = said(served, "biographies", "scores")
-    assert found["writer and judge"] == "http://fake/v1 answers as m"
-    assert asked == ["/v1/models", "/v1/chat/completions"], "once for both"
-    serve("other")
-    with pytest.raises(UserError, match=r"^judge: http://fake/v1 does not list model m; it lists other$"):
-        preflight.check(served, {"scores"})
+def test_endpoints_answer_and_list_the_model(settings: schema.Config) -> None:
+    def remote(url: str) -> schema.Config:
+        endpoint = schema.Endpoint(name="m", model="m", base_url=url)
+        return replace(settings, writer=endpoint, judge=endpoint)
+
+    with serving(chat()) as server:
+        notes = said(remote(server.url), "biographies", "scores")
+        assert notes["writer and judge"] == f"{server.url} answers as m"
+        assert [call.path for call in server.calls] == ["/v1/models", "/v1/chat/completions"], "once for both"
+    with serving(chat(models=["other"])) as server:
+        assert "does not list model m; it lists other" in said(remote(server.url), "scores")["judge"]
 
 
 def test_all_faults_of_methods_settings_are_told_at_once(root: Path) -> None:

@@ -4,13 +4,10 @@ import datetime
 import inspect
 import json
 import random
-import threading
-from collections.abc import Iterator
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
-import pydantic
 import pytest
 
 from bench import rules
@@ -18,12 +15,7 @@ from utaca import data_files
 from utaca.biographies import templates
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, Values, draw_value
 from utaca.biographies.people import LOCALES
-from utaca.endpoints import Request, check
-from utaca.errors import UserError
-from utaca.judging.roles import Role
 from utaca.judging.rules import judge, labeller, names
-from utaca.judging.rules.server import server
-from utaca.settings.schema import Endpoint
 
 FACTS = [
     ("birth date", "12/29/1880"),
@@ -33,93 +25,6 @@ FACTS = [
     ("company", "Acme Inc."),
     ("work place", "San Francisco Bay Area"),
 ]
-
-
-class Biography(pydantic.BaseModel):
-    sentences: list[str]
-
-
-class Label(pydantic.BaseModel):
-    index: int
-    label: int
-    reason: str
-
-
-class Labels(pydantic.BaseModel):
-    labels: list[Label]
-
-
-class Score(pydantic.BaseModel):
-    score: float
-    reason: str
-
-
-def reference(**settings: Any) -> Endpoint:
-    return Endpoint(**{"name": "reference", "kind": "reference", "model": "utaca-reference", **settings})
-
-
-def request(key: str, answer: type[pydantic.BaseModel], given: dict[str, Any]) -> Request:
-    text = f"Some prose with braces {{}}.\n\n```json\n{json.dumps(given, ensure_ascii=False)}\n```"
-    return Request(key, [{"role": "system", "content": "Be good."}, {"role": "user", "content": text}], answer, "1")
-
-
-def three_tasks() -> list[Request]:
-    facts = [{"attribute": attribute, "value": value} for attribute, value in FACTS]
-    tokens = [{"index": 4, "text": " Ira"}, {"index": 5, "text": "pua"}, {"index": 6, "text": "11"}]
-    label = {"task": "label", "person": "Inés Novoa", "attribute": "birth place", "answer": "Iraq", "tokens": tokens}
-    label["prediction"] = "The birth place of Inés Novoa is Irapua11."
-    score = {"task": "score", "question": "What is the company of Bo Ek?", "attribute": "company"}
-    score |= {"prediction": "The company of Bo Ek is Google.", "reference": "Google"}
-    return [
-        request("b", Biography, {"task": "biography", "person": "Emma Thompson", "facts": facts}),
-        request("l", Labels, label),
-        request("s", Score, score),
-    ]
-
-
-@pytest.fixture
-def address() -> Iterator[str]:
-    with server("127.0.0.1", 0) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_address[1]}/v1"
-        running.shutdown()
-        thread.join()
-
-
-def test_three_tasks_in_process_and_over_http(tmp_path: Path, address: str) -> None:
-    check(reference(), "judge")
-    near = Role(reference(), tmp_path / "near.sqlite").ask(three_tasks(), "x")
-    assert not near.failures
-    assert [(label.index, label.label) for label in near.values["l"].labels] == [(4, 1), (5, 0), (6, 0)]
-    assert near.values["s"].score == 1.0
-    assert near.usage.completion_tokens > 50
-    remote = reference(kind="remote", base_url=address)
-    check(remote, "judge")
-    far = Role(remote, tmp_path / "far.sqlite").ask(three_tasks(), "x")
-    assert far.values == near.values
-    with pytest.raises(UserError, match="does not list model gpt-oss"):
-        check(reference(kind="remote", base_url=address, model="gpt-oss"), "judge")
-
-
-def test_other_rules_are_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, asked = tmp_path / "a.sqlite", three_tasks()
-    assert Role(reference(), store).ask(asked, "x").usage.requests == 3
-    assert Role(reference(), store).ask(asked, "x").usage.requests == 0
-    monkeypatch.setattr("utaca.judging.roles.revision", lambda: "other")
-    assert Role(reference(), store).ask(asked, "x").usage.requests == 3
-
-
-def test_unknown_task_is_an_ordinary_message(tmp_path: Path) -> None:
-    asked = [request("x", Score, {"task": "poem"}), request("y", Score, {"task": "score"})]
-    answers = Role(reference(max_failed=1.0), tmp_path / "a.sqlite").ask(asked, "x")
-    assert answers.failures == {"x": "shape", "y": "shape"}
-
-
-def test_port_taken_is_one_sentence(address: str) -> None:
-    port = int(address.split(":")[2].partition("/")[0])
-    with pytest.raises(UserError, match=f"--port {port} cannot be listened on"):
-        server("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("person", ["Emma Thompson", "Jens Klaus", "Zoé Chauvet", "Erdal Mälzer", "李 娜"])
@@ -299,17 +204,6 @@ KNOWN_FALSE_PASSES = {
     "Before the war her family lived in Kaunas and after it, for a time, in Tartu, yet for the last thirty years Clara "
     "Weiss, now a widow, has lived in Malmö, in a yellow house not far from the harbour and the old library.",
 }
-
-
-def test_pairs_by_hand_are_many_and_of_every_kind() -> None:
-    kinds = {pair.kind for pair in PAIRS}
-    assert len(PAIRS) >= 300
-    assert len(kinds) >= 30
-    assert {pair.part for pair in PAIRS} == set(rules.PARTS)
-    assert sum(pair.kind == "abstention" for pair in PAIRS) >= 30
-    # Scores of one sort only would reward a judge that always gives that score.
-    assert 0.3 < sum(pair.wanted == 0 for pair in PAIRS) / len(PAIRS) < 0.7
-    assert len({(pair.attribute, pair.prediction, pair.reference) for pair in PAIRS}) == len(PAIRS)
 
 
 @pytest.mark.parametrize(

@@ -13,21 +13,20 @@ import sys
 import time
 from functools import partial
 from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 import yaml
 from commands import typed
 from postgres import GUARDED, PASSWORD, Postgres
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from utaca.endpoints import store as stores
 from utaca.endpoints.store import Store, check, digest, identity
 from utaca.errors import UserError
 from utaca.settings import machine, runs
 from utaca.settings.compose import compose
-from utaca.settings.database import database
+from utaca.settings.database import is_database
 from utaca.settings.schema import Endpoint
 
 SHAPE = {"title": "Colour"}
@@ -35,7 +34,7 @@ FORK = multiprocessing.get_context("fork")
 both = pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
 
 
-def asked(question: str, model: str = "m", version: str = "a-1") -> str:
+def key(question: str, model: str = "m", version: str = "a-1") -> str:
     endpoint = Endpoint(name="fake", model=model, base_url="http://fake/v1")
     return identity(endpoint, [{"role": "user", "content": question}], SHAPE, version)
 
@@ -47,27 +46,15 @@ def asked(question: str, model: str = "m", version: str = "a-1") -> str:
 def test_an_answer_comes_back_as_it_was(place: str) -> None:
     answer = {"n": 1, "text": "naïve 例 \x00 \\u0000 \n'\"", "deep": [None, 1.5, True]}
     with Store(place) as store:
-        assert store.get(digest(asked("\x00?"))) is None
-        store.put(asked("\x00?"), "m", answer, (3, 2**53 - 1), 0.1)
-        store.put(asked("\x00?"), "m", {"n": 2}, (3, 1), 0.1)
+        assert store.get(digest(key("\x00?"))) is None
+        store.put(key("\x00?"), "m", answer, (3, 2**53 - 1), 0.1)
+        store.put(key("\x00?"), "m", {"n": 2}, (3, 1), 0.1)
     with Store(place) as store:
-        assert store.get(digest(asked("\x00?"))) == answer, "the first one stays"
+        assert store.get(digest(key("\x00?"))) == answer, "the first one stays"
         (row,) = store.export()
         assert row["messages"] == [{"role": "user", "content": "\x00?"}]
         assert (row["completion_tokens"], row["seconds"]) == (2**53 - 1, 0.1)
         assert (row["version"], row["schema"]["title"]) == ("a-1", "Colour")
-
-
-@both
-def test_answers_are_exported_as_they_arrived(place: str) -> None:
-    numbers = random.Random(0).sample(range(1200), 1200)
-    with Store(place) as store:
-        for number in numbers[:600]:
-            store.put(asked(str(number)), "m", {"n": number}, (1, 1), 0.1)
-        export = store.export()
-        first = next(export)["answer"]["n"]
-        assert store.get(digest(asked(str(first)))) == {"n": first}, "asked for while they are read"
-        assert [first, *(row["answer"]["n"] for row in export)] == numbers[:600]
 
 
 # Processes that are killed
@@ -77,8 +64,8 @@ def fill(place: str, told: str, name: int, numbers: list[int] | None) -> None:
     """Keep an answer under each number, None: without end; write down each that was kept, and whose it is."""
     with Store(place) as store, open(told, "ab", buffering=0) as file:
         for number in itertools.count() if numbers is None else numbers:
-            store.put(asked(str(number)), "m", {"n": number, "by": name}, (1, 1), 0.1)
-            kept = store.get(digest(asked(str(number))))
+            store.put(key(str(number)), "m", {"n": number, "by": name}, (1, 1), 0.1)
+            kept = store.get(digest(key(str(number))))
             file.write(f"{number} {kept and kept['by']}\n".encode())
 
 
@@ -113,8 +100,8 @@ def check_kept(place: str, folder: Path) -> None:
         assert len(rows) == len({number for number, _ in rows})
         assert set(told(folder)) <= set(rows)
         assert {number for number, _ in rows} >= set(range(100))
-        store.put(asked("-1"), "m", {"n": -1}, (1, 1), 0.1)
-        assert store.get(digest(asked("-1"))) == {"n": -1}
+        store.put(key("-1"), "m", {"n": -1}, (1, 1), 0.1)
+        assert store.get(digest(key("-1"))) == {"n": -1}
 
 
 @both
@@ -147,59 +134,12 @@ def test_the_server_under_eight_writers_is_killed(postgres: Postgres, tmp_path: 
     check_kept(place, tmp_path)
 
 
-def test_a_server_that_stays_away_is_named(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = postgres.make()
-    with Store(place) as store:
-        store.put(asked("a"), "m", {"n": 1}, (1, 1), 0.1)
-        postgres.kill()
-        monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.2)
-        try:
-            with pytest.raises(UserError, match=r"^postgresql://.* can no longer be used .*answers so far are kept$"):
-                store.get(digest(asked("a")))
-            with pytest.raises(UserError, match=r"cannot be used as the answer store .*; start the server"):
-                Store(place)
-        finally:
-            postgres.start()
-        assert store.get(digest(asked("a"))) == {"n": 1}
-
-
-def _open(place: str, together: Barrier) -> None:
-    together.wait()
-    Store(place).__exit__()
-
-
-@both
-def test_eight_open_a_new_store_at_once(place: str) -> None:
-    together = FORK.Barrier(8)
-    openers = [FORK.Process(target=_open, args=(place, together)) for _ in range(8)]
-    for opener in openers:
-        opener.start()
-    for opener in openers:
-        opener.join()
-    assert [opener.exitcode for opener in openers] == [0] * 8
-
-
-def _die(place: str) -> None:
-    Store(place).put(asked("kept"), "m", {"n": 1}, (1, 1), 0.1)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@both
-def test_an_answer_outlives_the_kill_that_follows(place: str) -> None:
-    worker = FORK.Process(target=_die, args=(place,))
-    worker.start()
-    worker.join()
-    assert worker.exitcode == -signal.SIGKILL
-    with Store(place) as store:
-        assert store.get(digest(asked("kept"))) == {"n": 1}
-
-
 # What is no store
 
 
 @both
 def test_a_table_of_another_program_is_refused(place: str) -> None:
-    url = place.replace("postgresql:", "postgresql+psycopg:") if database(place) else f"sqlite:///{place}"
+    url = place.replace("postgresql:", "postgresql+psycopg:") if is_database(place) else f"sqlite:///{place}"
     engine = create_engine(url)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE answers (question TEXT, answer TEXT)"))
@@ -230,16 +170,16 @@ MOUNTS = """\
 """
 
 
-@pytest.mark.parametrize("kind", ["nfs4", "nfs", "cifs", "smb3", "lustre", "gpfs", "beegfs", "fuse.sshfs"])
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "lustre", "fuse.sshfs"])
 def test_a_file_on_a_network_filesystem_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     (tmp_path / "mountinfo").write_text(MOUNTS.format(tmp_path.resolve(), kind))
     monkeypatch.setattr(machine, "filesystem", partial(machine.filesystem, mounts=tmp_path / "mountinfo"))
     (tmp_path / "link").symlink_to(tmp_path / "far")
-    said = (
+    fault = (
         rf"far/a\.sqlite lies on a network file system \({kind}, mounted at .*/far\), .*local disk, or to a PostgreSQL"
     )
     for opening in (Store, check):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=fault):
             opening(str(tmp_path / "far" / "a.sqlite"))
         for folder in ("with blank", "link/results"):
             with pytest.raises(UserError, match=r"network file system"):
@@ -248,16 +188,6 @@ def test_a_file_on_a_network_filesystem_is_refused(tmp_path: Path, monkeypatch: 
     for folder in ("far/near", "hidden", "farther", "."):
         with Store(tmp_path / folder / "a.sqlite") as store:
             store.put("a", "m", {}, (1, 1), 0.1)
-
-
-def test_where_mounts_are_unknown_nothing_is_refused(tmp_path: Path) -> None:
-    assert machine.filesystem(tmp_path, tmp_path / "none") is None
-
-
-def test_this_machines_own_mounts_are_read() -> None:
-    if not Path("/proc/self/mountinfo").is_file():
-        pytest.skip("no /proc/self/mountinfo on this system")
-    assert machine.filesystem(Path("/proc/self/status")) == ("proc", "/proc")
 
 
 # URLs and passwords
@@ -269,11 +199,11 @@ SECRET = "pl4nted"
     "url",
     [
         f"postgresql://ada:{SECRET}@db1/utaca",
-        f"postgresql+psycopg://ada:{SECRET}@db1:5432/utaca",
-        f"POSTGRESQL://ada:{SECRET}@db1/utaca",
+        f"POSTGRESQL+psycopg://ada:{SECRET}@db1:5432/utaca",
         f"postgresql://:{SECRET}@/utaca",
         f"postgresql://ada@db1/utaca?password={SECRET}",
-        f"postgresql://ada@db1/utaca?sslpassword={SECRET}",
+        f"postgresql://ada@db1/utaca?sslmode=require&sslpassword={SECRET}",
+        f"postgresql://ada@db1/utaca?scram_client_key={SECRET}",
         f"postgresql://ada:{SECRET}/x@db1/utaca",
         f"postgresql://ada:1/{SECRET}@db1/utaca",
         f"postgresql://ada:1#{SECRET}@db1/utaca",
@@ -283,52 +213,36 @@ SECRET = "pl4nted"
         f"postgres://ada:{SECRET}@db1/utaca",
         f"mysql://ada:{SECRET}@db1/utaca",
         f"postgresql://ada:{SECRET}@db1",
-        f"postgresql://ada@db1/utaca?scram_client_key={SECRET}",
     ],
 )
 def test_a_url_with_a_password_is_refused_and_not_quoted(url: str) -> None:
-    for refuse in (database, Store, check):
-        with pytest.raises(UserError, match=r"^answers ") as refused:
+    for refuse in (is_database, Store, check):
+        with pytest.raises(UserError, match=r"^answers must be .*PGPASSWORD or into ~/\.pgpass$") as refused:
             refuse(url)
-        fault = refused.value
-        assert SECRET not in str(fault)
-        assert not fault.__cause__
-        assert fault.__suppress_context__ or not fault.__context__, "a traceback would show it"
-    done = typed("answers", "list", "--store", url)
-    assert done.exit_code == 2
-    assert SECRET not in done.output
+        assert SECRET not in str(refused.value)
+        assert not refused.value.__context__, "a traceback would show it"
+    assert SECRET not in typed("answers", "list", "--store", url).output
 
 
-def test_the_config_tells_where_a_password_goes(root: Path) -> None:
-    url = f"postgresql://ada:{SECRET}@db1/utaca"
-    said = (
-        "answers holds a password; leave it out, and put it into the environment variable PGPASSWORD or into ~/.pgpass."
-    )
-    with pytest.raises(UserError) as refused:
-        compose({"answers": url}, root)
-    assert str(refused.value) == said
-    done = typed("preflight", "--config", f"answers={url}")
+def test_files_and_databases_are_told_apart() -> None:
+    for place in ("results/answers.sqlite", "/a:b/c", "answers:old.sqlite", "C:\\answers.sqlite"):
+        assert not is_database(place)
+    for place in (
+        "postgresql+psycopg://a%40b@db1:5433/uta%20ca?sslmode=require&sslkey=/home/ada/key.pem",
+        "postgresql:///utaca?host=/run/postgresql",
+        "postgresql://ada@[::1]:5432/utaca",
+    ):
+        assert is_database(place)
+    done = typed("preflight", "--config", f"answers=postgresql://ada:{SECRET}@db1/utaca")
     assert done.exit_code == 1
-    assert done.stdout == f"fault  config: {said}\n"
-    assert SECRET not in done.stderr
-
-
-def test_urls_are_taken_apart() -> None:
-    for path in ("results/answers.sqlite", "/a:b/c", "answers:old.sqlite", "C:\\answers.sqlite"):
-        assert database(path) is None
-    found = database("postgresql+psycopg://a%40b@db1:5433/uta%20ca?sslmode=require")
-    assert found is not None
-    assert (found.username, found.host, found.port, found.database) == ("a@b", "db1", 5433, "uta ca")
-    assert found.query == {"sslmode": "require"}
-    found = database("postgresql:///utaca?host=/run/postgresql")
-    assert found is not None
-    assert (found.username, found.host, found.port, found.query) == (None, None, None, {"host": "/run/postgresql"})
+    assert "config: answers must be the path of a file, or postgresql://USER@HOST/" in done.output
+    assert SECRET not in done.output
 
 
 def test_a_password_comes_from_the_environment_alone(
     postgres: Postgres, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = database(postgres.make()).database
+    name = make_url(postgres.make()).database
     place = postgres.url(name, GUARDED)
     monkeypatch.delenv("PGPASSWORD", raising=False)
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
@@ -340,11 +254,11 @@ def test_a_password_comes_from_the_environment_alone(
     assert PASSWORD not in str(refused.value)
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     with Store(place) as store:
-        store.put(asked("a"), "m", {"n": 1}, (1, 1), 0.1)
+        store.put(key("a"), "m", {"n": 1}, (1, 1), 0.1)
     monkeypatch.delenv("PGPASSWORD")
     (tmp_path / "pgpass").write_text(f"*:*:*:{GUARDED}:{PASSWORD}\n")
     (tmp_path / "pgpass").chmod(0o600)
-    shown = typed("answers", "list", "--store", place).output + typed("answers", "export", "--store", place).output
+    shown = "".join(typed("answers", name, "--store", place).output for name in ("list", "export"))
     config = compose({"answers": place, "scale": "smoke"}, root)
     runs.write(config, tmp_path / "run.yaml")
     saved = (tmp_path / "run.yaml").read_text()
@@ -364,30 +278,42 @@ def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatc
 
 def test_faults_of_a_server_are_one_sentence_each(postgres: Postgres) -> None:
     latin = postgres.make("ENCODING 'LATIN1' TEMPLATE template0")
-    for place, said in {
+    for place, fault in {
         "postgresql://ada@127.0.0.1:9/utaca": r"Connection refused.*; start the server, or correct the URL$",
         postgres.url("none"): r'database "none" does not exist.*createdb none',
         postgres.url("postgres", "nobody"): r'role "nobody" does not exist.*createuser',
         latin: r"is in encoding LATIN1, .*createdb --encoding=UTF8",
     }.items():
-        with pytest.raises(UserError, match=said) as refused:
+        with pytest.raises(UserError, match=fault) as refused:
             check(place)
         assert "\n" not in str(refused.value)
 
 
 def test_a_user_who_may_make_no_table_is_told(postgres: Postgres) -> None:
     place = postgres.make()
-    name = database(place).database
-    postgres.say("DROP ROLE IF EXISTS guest")
-    postgres.say("CREATE ROLE guest LOGIN")
+    name = make_url(place).database
+    for statement in ("DROP ROLE IF EXISTS guest", "CREATE ROLE guest LOGIN"):
+        postgres.say(statement)
     postgres.say("REVOKE CREATE ON SCHEMA public FROM PUBLIC", name)
     with pytest.raises(UserError, match=r"permission denied for schema public.*GRANT"):
         check(postgres.url(name, "guest"))
     check(place)
     postgres.say("GRANT SELECT, INSERT ON answers TO guest", name)
-    with Store(postgres.url(name, "guest")) as store:
-        store.put(asked("a"), "m", {"n": 1}, (1, 1), 0.1)
-        assert store.get(digest(asked("a"))) == {"n": 1}
+    check(postgres.url(name, "guest"))
+
+
+def test_a_server_that_stays_away_is_named(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = postgres.make()
+    with Store(place) as store:
+        store.put(key("a"), "m", {"n": 1}, (1, 1), 0.1)
+        postgres.kill()
+        monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.2)
+        try:
+            with pytest.raises(UserError, match=r"^postgresql://.* can no longer be used .*answers so far are kept$"):
+                store.get(digest(key("a")))
+        finally:
+            postgres.start()
+        assert store.get(digest(key("a"))) == {"n": 1}
 
 
 def test_a_check_makes_no_file(tmp_path: Path) -> None:
@@ -407,9 +333,9 @@ def filled(place: str, monkeypatch: pytest.MonkeyPatch) -> str:
     with Store(place) as store:
         with monkeypatch.context() as patch:
             patch.setattr(stores.time, "gmtime", lambda: time.struct_time((2025, 1, 1, 0, 0, 0, 2, 1, 0)))
-            store.put(asked("9?", "old"), "old", {"n": 9}, (9, 9), 1.5)
+            store.put(key("9?", "old"), "old", {"n": 9}, (9, 9), 1.5)
         for version, tokens in (("a-1", 10), ("a-2", 20), ("a-2", 30)):
-            store.put(asked(f"{tokens}?", "m", version), "m", {"n": tokens}, (tokens, 1), 0.5)
+            store.put(key(f"{tokens}?", "m", version), "m", {"n": tokens}, (tokens, 1), 0.5)
     return place
 
 
@@ -433,56 +359,42 @@ def test_list_and_export_tell_what_is_kept(filled: str) -> None:
 
 
 @both
-def test_prune_removes_what_it_said(filled: str) -> None:
+def test_prune_removes_what_it_names(filled: str) -> None:
     for dry in (["--dry-run"], []):
-        said = run(filled, "prune", "--before", "2025-06-01", *dry)
-        assert said == f"1 answers {'would be ' if dry else ''}removed from {filled}\n"
-    assert run(filled, "prune", "--model", "m", "--before", "1d").startswith("0 answers removed")
+        output = run(filled, "prune", "--before", "2025-06-01", *dry)
+        assert output == f"1 answers {'would be ' if dry else ''}removed from {filled}\n"
+    before = ["--before", "2025-02-01T00:00+02:00"]
+    assert run(filled, "prune", "--model", "m", *before).startswith("0 answers removed")
     assert run(filled, "prune", "--model", "m").startswith("3 answers removed")
     assert run(filled, "export") == ""
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "fault"),
     [
         (["prune"], "say what to prune"),
+        (["prune", "--before", "yesterday"], "'yesterday' is no date as in 2026-01-31"),
+        (["prune", "--before", "0001-01-01T00:00+14:00"], "is no date as in 2026-01-31"),
         (["list", "--store", "none.sqlite"], "none.sqlite does not exist"),
         (["list", "--store", __file__], "cannot be used as the answer store"),
     ],
 )
-def test_command_line_mistakes_are_one_sentence(filled: str, arguments: list[str], said: str) -> None:
-    store = [] if "--store" in arguments else ["--store", filled]
-    done = typed("answers", *arguments, *store)
+def test_command_line_mistakes_are_one_sentence(filled: str, arguments: list[str], fault: str) -> None:
+    done = typed("answers", *arguments, *([] if "--store" in arguments else ["--store", filled]))
     assert done.exit_code == 2
-    assert said in done.stderr
-
-
-@pytest.mark.parametrize(
-    "date", ["yesterday", "99999999d", "9" * 30 + "d", "999999d", "0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"]
-)
-def test_a_date_that_is_none_is_named(date: str) -> None:
-    assert f"'{date}' is no date as in 2026-01-31" in typed("answers", "prune", "--before", date).stderr
-
-
-@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_a_date_of_long_ago_prunes_nothing(filled: str) -> None:
-    assert run(filled, "prune", "--before", "0500-01-01").startswith("0 answers removed")
+    assert fault in " ".join(done.stderr.split())
 
 
 def test_letters_that_the_terminal_lacks_are_written_as_escapes(tmp_path: Path) -> None:
-    with Store(tmp_path / "a.sqlite") as store:
-        store.put(asked("é 模型 😀", "模型"), "模型", {"text": "é 模型 😀"}, (1, 1), 0.1)
     place = str(tmp_path / "a.sqlite")
-    printed = {}
-    for encoding in ("latin-1", "ascii", "utf-8"):
-        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    with Store(place) as store:
+        store.put(key("é 模型", "模型"), "模型", {"text": "é 模型 😀"}, (1, 1), 0.1)
+    for encoding, name in (("ascii", r"\u6a21\u578b"), ("utf-8", "模型")):
         for command in ("list", "export"):
-            line = [sys.executable, "-m", "utaca.endpoints", "--store", place, command]
-            done = subprocess.run(line, env=environment, capture_output=True, check=True)
-            printed[encoding, command] = done.stdout.decode(encoding)
-    assert r"\u6a21\u578b" in printed["latin-1", "list"]
-    assert "模型" in printed["utf-8", "list"]
-    assert "模型" in printed["utf-8", "export"]
-    for encoding in ("latin-1", "ascii", "utf-8"):
-        assert json.loads(printed[encoding, "export"])["answer"] == {"text": "é 模型 😀"}
+            line = [sys.executable, "-m", "utaca", "answers", command, "--store", place]
+            done = subprocess.run(
+                line, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=True
+            )
+            assert name in done.stdout.decode(encoding)
+        assert json.loads(done.stdout.decode(encoding))["answer"] == {"text": "é 模型 😀"}

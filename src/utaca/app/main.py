@@ -232,7 +232,7 @@ def check_endpoint(
 ) -> None:
     """Check that an endpoint answers as a judge must."""
     from utaca.data_files import root
-    from utaca.endpoints.preflight import check
+    from utaca.endpoints import check
     from utaca.settings.checks import load
     from utaca.settings.compose import compose
 
@@ -272,7 +272,7 @@ def export_answers(
 @answers.command("prune")
 def prune_answers(
     model: Annotated[str | None, typer.Option(help="Those of one model.")] = None,
-    before: Annotated[str | None, typer.Option(metavar="DATE", help="Older ones: 2026-01-31, or days, 30d.")] = None,
+    before: Annotated[str | None, typer.Option(metavar="DATE", help="Older ones: 2026-01-31.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them, and remove nothing.")] = False,
     store: Annotated[str, STORE] = STORED,
 ) -> None:
@@ -306,17 +306,6 @@ def predictions(
         print(f"{journal}: {restore(path, journal):,} answers")
     else:
         raise UserError(f"predictions are saved or restored; write save or restore, not {what!r}")
-
-
-@app.command("serve-rules")
-def serve_rules(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0: a free one.")] = 8000,
-) -> None:
-    """Serve the offline judge over the OpenAI protocol."""
-    from utaca.judging.rules.server import run as run_rules
-
-    run_rules(host, port)
 
 
 def run() -> None:

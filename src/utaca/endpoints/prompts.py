@@ -1,8 +1,8 @@
-"""Instructions of the roles, and how a task is put to an endpoint.
+"""Instructions of the roles, and how they put a task to an endpoint.
 
-A prompt is the text file beside the module that asks (``judging/cas.txt`` beside ``judging/cas.py``): a first line
-``version: <name>``, a blank line, the instruction. Both are part of every request, so an edited prompt is asked anew
-and mixes no old answers in, and other modules' requests stay as they are.
+A prompt is the text file next to the module that asks (``judging/cas.txt`` for ``judging/cas.py``): a first line
+``version: <name>``, a blank line, the instruction. Version and instruction are part of every request: an edited prompt
+is asked anew and mixes no old answers in, and the requests of other modules stay as they are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+Messages = list[dict[str, Any]]
+
 
 @dataclass(frozen=True)
 class Prompt:
@@ -22,7 +24,7 @@ class Prompt:
     version: str
     instruction: str
 
-    def messages(self, task: Mapping[str, Any]) -> list[dict[str, str]]:
+    def messages(self, task: Mapping[str, Any]) -> Messages:
         """Chat messages: the instruction, then ``task`` as the one fenced JSON block that ends the user's message.
 
         Backticks are written as JSON escapes, so text under judgement cannot close the fence.
@@ -36,7 +38,7 @@ class Prompt:
 
 @cache
 def load(module: str) -> Prompt:
-    """The prompt of a module, given by its dotted name."""
+    """The prompt of a module, by its dotted name."""
     package, _, name = module.rpartition(".")
     head, instruction = (files(package) / f"{name}.txt").read_text(encoding="utf-8").split("\n\n", 1)
     return Prompt(head.removeprefix("version: ").strip(), instruction.strip())

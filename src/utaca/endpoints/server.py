@@ -1,7 +1,7 @@
-"""Chat completions of one server, by requests of the form that it takes.
+"""Chat completions of one server: sent again while the server is busy or failing, in the form that it takes.
 
-Servers differ in the parameters that they take. What a refusal names is left out or goes under another name, and the
-request is sent again; what then worked holds for the endpoint until the process ends.
+Servers differ in the parameters that they take. A parameter that a refusal names is left out or goes under another
+name, and the request is sent again.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 import re
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -21,10 +23,22 @@ import pydantic
 
 from utaca.endpoints.reading import Failure
 from utaca.endpoints.store import sampling
-from utaca.endpoints.transport import Pace, certificate, connect, deadline, in_words, shown, stated, unreachable, where
+from utaca.endpoints.transport import (
+    Pace,
+    certificate,
+    connect,
+    refusal,
+    retry_after,
+    shown,
+    unreachable,
+    where,
+)
+from utaca.errors import UserError
 from utaca.settings.schema import Endpoint
 
 _REFUSED = (openai.BadRequestError, openai.UnprocessableEntityError)
+_SENT_AGAIN = (408, 409, 429)
+_LONGEST_BACKOFF = 32
 # Every other request would get the same.
 _GENERAL = (401, 402, 404)
 # What may be sent in place of each parameter, one after the other; "": nothing.
@@ -45,17 +59,18 @@ _VALUE = re.compile(
     r"(?is)(?!.*(unsupported|not supported|deprecated))"
     r".*(too (large|long|high|big|many)|at (most|least)|exceed|maximum|context (length|window)|less than|between|range)"
 )
+_SHOWN_MODELS = 5
+_CHECK_SECONDS = 10.0
 
 Forms = Mapping[str, str]
-"""By parameter the form in which it is sent, where that is not the first of its forms."""
+"""By parameter the form in which it is sent, if that is not the first of its forms."""
 
 _log = logging.getLogger(__name__)
-_learned: dict[tuple[str, str], Forms] = {}
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked in one request: messages, and the answer's strict JSON schema with its name."""
+    """The content of one request: messages, and the answer's strict JSON schema with its name."""
 
     messages: Sequence[Mapping[str, Any]]
     name: str
@@ -69,17 +84,15 @@ def shape(answer: type[pydantic.BaseModel]) -> dict[str, Any]:
 
 
 class Server:
-    """A server within an event loop: its client, how much goes out at once, and what it takes, found out once."""
+    """A server within an event loop: its client, its pace, and the forms of the parameters that it takes."""
 
-    def __init__(self, endpoint: Endpoint, patience_s: float | None = None) -> None:
-        """Arguments and errors are those of :func:`utaca.endpoints.transport.connect`."""
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Make a client; errors are those of :func:`utaca.endpoints.transport.connect`."""
         self.pace = Pace(endpoint.concurrency)
         self._endpoint = endpoint
-        self._client = connect(endpoint, patience_s=patience_s, pace=self.pace)
-        self._forms = _learned.get(self._place, {})
-        self._takes = False  # Whether a request in these forms was answered.
-        self._finding = asyncio.Lock()
-        self._hopeless = False
+        self._client = connect(endpoint)
+        self._forms: Forms = {}
+        self._answers = False  # Whether a request was answered.
 
     async def __aenter__(self) -> Server:
         return self
@@ -87,31 +100,26 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    @property
-    def _place(self) -> tuple[str, str]:
-        return self._endpoint.base_url, self._endpoint.model
-
     async def models(self) -> list[str]:
-        """Names of the models that the server lists; none where it lists none, as not every compatible one does."""
+        """Names of the models that the server lists; none if it lists none, as not every compatible server does."""
         try:
             page = await self._client.models.list()
             return [model.id for model in page.data if isinstance(model.id, str)]
         except (openai.OpenAIError, AttributeError, TypeError, ValueError):
             return []
 
-    async def answer(self, question: Question, late: int = 0) -> dict[str, Any] | Failure:
-        """The completion object that answers a question, which has missed its deadline ``late`` times.
+    async def answer(self, question: Question, n_late: int = 0) -> dict[str, Any] | Failure:
+        """The completion object that answers a question, which has missed its deadline ``n_late`` times.
 
-        One without a parameter that the server refuses names it under "left_out".
+        A completion without a parameter that the server refuses names the parameter under "left_out".
         """
         endpoint = self._endpoint
         try:
-            return await self._ask(question, late)
+            return await self._answer(question, n_late)
         except openai.APIStatusError as fault:
             general = fault.status_code in _GENERAL
-            self._hopeless |= general
-            return Failure(f"http {fault.status_code}", reason=in_words(endpoint, fault), general=general)
-        except openai.APITimeoutError:
+            return Failure(f"http {fault.status_code}", reason=refusal(endpoint, fault), general=general)
+        except TimeoutError:
             reason = f"{where(endpoint)} took longer than timeout_s={endpoint.timeout_s:g} for an answer"
             return Failure("timeout", reason=reason, passing=True)
         except openai.APIConnectionError as fault:
@@ -121,58 +129,48 @@ class Server:
             reason = unreachable(endpoint, fault)
             return Failure("unreachable", reason=reason, general=bool(certificate(fault)))
 
-    async def _ask(self, question: Question, late: int) -> dict[str, Any] | Failure:
-        forms, takes = self._forms, self._takes
-        if takes:
-            try:
-                return await self._send(question, forms, late)
-            except _REFUSED as fault:
-                if self._after(forms, fault) is None:
-                    raise
-        async with self._finding:
-            if self._hopeless:
-                raise asyncio.CancelledError  # before the failure of another request has ended the session
-            if (forms, takes) == (self._forms, self._takes):
-                return await self._find(question, late)
-        return await self._ask(question, late)
+    async def _answer(self, question: Question, n_late: int) -> dict[str, Any] | Failure:
+        """Ask in one form after the other until the server takes all parameters of the request.
 
-    async def _find(self, question: Question, late: int) -> dict[str, Any] | Failure:
-        """Ask in one form after the other until the server takes all that a request carries.
-
-        The last refusal is raised: where it is about the question itself, it persists, and settles nothing.
+        The last refusal is raised: if it is about the question itself, it persists, and settles nothing for others.
         """
-        forms, why = self._forms, ""
+        before = forms = self._forms
+        reason = ""
         while True:
             try:
-                answer = await self._send(question, forms, late)
+                answer = await self._send(question, forms, n_late)
                 break
             except _REFUSED as fault:
+                if before is not self._forms:  # Another request has settled what the server takes.
+                    before = forms = self._forms
+                    continue
                 # Not every server names what it refuses.
-                following = self._after(forms, fault) or (None if self._takes else _next(forms, "response_format"))
+                following = _after(forms, fault.response.text)
+                if following is None and not self._answers:
+                    following = _next(forms, "response_format")
                 if following is None:
                     raise
-                forms, why = following, why or shown(self._endpoint, stated(fault.body))
+                forms, reason = following, reason or shown(self._endpoint, fault.response.text)
         if isinstance(answer, Failure):
             return answer
-        if forms != self._forms:
+        if forms != before and before is self._forms:
             changed = ", ".join(f"{form} in place of {_FORMS[name][0]}" if form else f"no {name}"
                                 for name, form in forms.items())  # fmt: skip
             place = f"endpoint {self._endpoint.name}: {where(self._endpoint)}"
-            _log.warning("%s does not take all parameters (%s): from now on it gets %s", place, why, changed)
-            _learned[self._place] = {name: form for name, form in forms.items() if name != "response_format"}
-        self._forms, self._takes = forms, True
+            _log.warning("%s does not take all parameters (%s): from now on it gets %s", place, reason, changed)
+            self._forms = forms
+        self._answers = True
         return answer
 
-    async def _send(self, question: Question, forms: Forms, late: int) -> dict[str, Any] | Failure:
+    async def _send(self, question: Question, forms: Forms, n_late: int) -> dict[str, Any] | Failure:
         body: dict[str, Any] = {"model": self._endpoint.model, "messages": question.messages}
         body |= {form: value for name, value in sampling(self._endpoint).items() if (form := forms.get(name, name))}
         if form := _form(forms, "response_format"):
             body["response_format"] = {"type": form}
             if form == "json_schema":
                 body["response_format"][form] = {"name": question.name, "strict": True, "schema": question.shape}
-        # Not chat.completions.create: it walks all of the body through its types, which halves the requests a second.
-        options = openai.RequestOptions(timeout=deadline(self._endpoint, late))
-        response = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body, options=options)
+        # Some servers go on with a request whose client has left, so that the same question comes later still.
+        response = await self._post(body, self._endpoint.timeout_s * 2**n_late)
         answer = _completion(response)
         if answer is None:
             kind = response.headers.get("content-type") or "of no type"
@@ -184,24 +182,63 @@ class Server:
         left_out = [name for name, form in forms.items() if not form and name != "response_format"]
         return answer | {"left_out": left_out} if left_out else answer
 
-    def _after(self, forms: Forms, fault: openai.APIStatusError) -> Forms | None:
-        """What to try after a refusal: the parameter that it names in its next form; None where it names none."""
-        text = stated(fault.body)
-        places = {
-            name: match.start()
-            for name in _FORMS
-            if _form(forms, name) and (match := re.search(rf"(?i)\b({_NAMES.get(name, name)})\b", text))
-        }
-        if not places:
-            return None
-        chosen = {name for name in places if getattr(self._endpoint, name, None) != getattr(Endpoint, name, None)}
-        name = min(places, key=lambda name: places[name])
-        # Some servers take but one of them.
-        if places.keys() == {"temperature", "top_p"}:
-            name = "temperature" if chosen == {"top_p"} else "top_p"
-        if (name == "max_tokens" or name in chosen) and _VALUE.match(text):
-            return None
-        return _next(forms, name)
+    async def _post(self, body: dict[str, Any], seconds: float) -> httpx2.Response:
+        """Send a request within a deadline; again after HTTP 408, 409, 429, 5xx and broken connections.
+
+        A pause is as long as the server asks for (Retry-After), else ``backoff_s``, doubled each time, less up to a
+        quarter by chance. The last fault is raised if the pauses would exceed ``patience_s``. openai's own retries give
+        up at a Retry-After above two minutes, and count tries in place of seconds.
+        """
+        endpoint = self._endpoint
+        patience, n_resent = endpoint.patience_s, 0
+        fault: openai.APIError
+        while True:
+            wish = None
+            async with self.pace.turn():
+                sent = time.monotonic()
+                try:
+                    # Over the sending as a whole; a timeout of the transport would start again with every byte.
+                    async with asyncio.timeout(seconds):
+                        # Not chat.completions.create: it walks the body through its types, which costs half the speed.
+                        response = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body)
+                    self.pace.answered()
+                    return response
+                except TimeoutError:
+                    # The server has more in its queue than it answers in time.
+                    self.pace.refused(sent)
+                    raise
+                except openai.APIConnectionError as lost:
+                    if certificate(lost) or isinstance(lost.__cause__, httpx2.DecodingError):
+                        raise
+                    fault = lost
+                except openai.APIStatusError as refused:
+                    if refused.status_code < 500 and refused.status_code not in _SENT_AGAIN:
+                        self.pace.answered()
+                        raise
+                    fault, wish = refused, retry_after(refused.response)
+                    if refused.status_code == 429:
+                        self.pace.refused(sent, wish if wish is not None and wish <= patience else 0.0)
+            # Some servers ask for a pause of 0; at once would be too soon.
+            pause = wish or endpoint.backoff_s * min(2**n_resent, _LONGEST_BACKOFF) * random.uniform(0.75, 1)
+            if pause > patience:
+                raise fault
+            await asyncio.sleep(pause)
+            patience, n_resent = patience - pause, n_resent + 1
+            self.pace.resent += 1
+
+
+def _after(forms: Forms, refused: str) -> Forms | None:
+    """The forms to try after a refusal: the parameter that it names in its next form; None if it names none."""
+    places = {
+        name: match.start()
+        for name in _FORMS
+        if _form(forms, name) and (match := re.search(rf"(?i)\b({_NAMES.get(name, name)})\b", refused))
+    }
+    if not places or _VALUE.match(refused):
+        return None
+    # Some servers take only one of these two.
+    name = "top_p" if places.keys() == {"temperature", "top_p"} else min(places, key=lambda name: places[name])
+    return _next(forms, name)
 
 
 def _form(forms: Forms, name: str) -> str:
@@ -215,7 +252,7 @@ def _next(forms: Forms, name: str) -> Forms | None:
 
 
 def _completion(response: httpx2.Response) -> dict[str, Any] | None:
-    """The completion object of a response; None where its body holds none."""
+    """The completion object of a response; None if its body holds none."""
     try:
         answer = response.json()
         json.dumps(answer, ensure_ascii=False).encode()  # a lone surrogate cannot be kept
@@ -227,3 +264,43 @@ def _completion(response: httpx2.Response) -> dict[str, Any] | None:
         return None
     broken = choices[0].get("finish_reason") == "error" or not isinstance(choices[0].get("message"), dict)
     return None if broken else answer
+
+
+class Ready(pydantic.BaseModel):
+    """The answer that the check asks for; any other will do."""
+
+    ready: bool
+
+
+def check(endpoint: Endpoint, role: str) -> None:
+    """Make sure that an endpoint can serve its role (writer, labeller or judge): key, address, model, one request.
+
+    Raises:
+        UserError: one sentence with the role and the variable, address or model at fault.
+    """
+    if endpoint.kind == "remote":
+        try:
+            asyncio.run(_check(endpoint))
+        except UserError as fault:
+            raise UserError(f"{role}: {fault}") from None
+
+
+async def _check(endpoint: Endpoint) -> None:
+    patience_s = min(_CHECK_SECONDS, endpoint.patience_s)
+    async with Server(replace(endpoint, patience_s=patience_s)) as server:
+        listed = await server.models()
+        # Gateways list patterns, and some servers names with a folder or a tag that need not be asked for.
+        if listed and not any("*" in name or _bare(name) == _bare(endpoint.model) for name in listed):
+            names = ", ".join(sorted(listed)[:_SHOWN_MODELS]) + (", ..." if len(listed) > _SHOWN_MODELS else "")
+            raise UserError(f"{where(endpoint)} does not list model {endpoint.model}; it lists {names}")
+        # In the form of the stages' requests, so that what the server refuses of it comes to light before the run.
+        # Some servers take a format of JSON only if the text speaks of JSON.
+        message = {"role": "user", "content": 'Reply with the JSON object {"ready": true}, and nothing else.'}
+        answer = await server.answer(Question([message], Ready.__name__, shape(Ready)))
+        if isinstance(answer, Failure):
+            raise UserError(answer.reason)
+
+
+def _bare(model: str) -> str:
+    """A model's name without the folder before it and the tag after it."""
+    return model.rpartition("/")[2].partition(":")[0].casefold()

@@ -1,4 +1,4 @@
-"""The answer store: every answer of a model, kept for good and found again by what was asked."""
+"""The answer store: every answer of a model, kept for good and found again by its request."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from sqlalchemy import (
     URL,
@@ -28,6 +29,7 @@ from sqlalchemy import (
     event,
     func,
     inspect,
+    make_url,
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -36,19 +38,15 @@ from sqlalchemy.schema import CreateTable
 
 from utaca.errors import UserError
 from utaca.settings import machine
-from utaca.settings.database import FORM, database
+from utaca.settings.database import FORM, is_database
 from utaca.settings.schema import Endpoint
 
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
-"""How long a busy file, or a server that went away, is waited for."""
-_CONNECT_SECONDS = 10
+"""How long the store waits for a busy file, or for a server that went away."""
 _ROWS_AT_ONCE = 500
-_NETWORK = re.compile(
-    r"(fuse\.)?(afs|beegfs|ceph(-fuse)?|cifs|coda|davfs2|gcsfuse|gfs2|glusterfs|gpfs|juicefs|lustre|mfs|nfs4?|ocfs2|"
-    r"orangefs|panfs|pvfs2|rclone|s3fs|smb\w+|sshfs|wekafs)"
-)
+_NETWORK = re.compile(r"(fuse\.)?(afs|beegfs|ceph|cifs|glusterfs|gpfs|juicefs|lustre|nfs4?|rclone|smb\w+|sshfs|wekafs)")
 # Answers are told apart by their digest; rowid tells their order.
 _ANSWERS = Table(
     "answers",
@@ -67,57 +65,45 @@ _ANSWERS = Table(
 
 def sampling(endpoint: Endpoint) -> dict[str, Any]:
     """The sampling parameters of an endpoint as the request carries them."""
-    parameters = {
-        "temperature": endpoint.temperature,
-        "top_p": endpoint.top_p,
-        "seed": endpoint.seed,
-        "max_tokens": endpoint.max_tokens,
-    }
-    if endpoint.reasoning_effort:
-        parameters["reasoning_effort"] = endpoint.reasoning_effort
-    return parameters
+    parameters = {name: getattr(endpoint, name) for name in ("temperature", "top_p", "seed", "max_tokens")}
+    effort = endpoint.reasoning_effort
+    return parameters | ({"reasoning_effort": effort} if effort else {})
 
 
 def identity(
-    endpoint: Endpoint,
-    messages: Sequence[Mapping[str, Any]],
-    answer_schema: Mapping[str, Any],
-    version: str,
-    revision: str = "",
+    endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], answer_schema: Mapping[str, Any], version: str
 ) -> str:
-    """What identifies a request, as a JSON list: model, messages, sampling, shape of the answer, version of the prompt.
+    """The identity of a request as a JSON list: model, messages, sampling, shape of the answer, version of the prompt.
 
     Address, key and limits are left out, so that an answer is found again when the server moves. So is what the server
     refused of the request, a parameter or the response format: the settings ask a model for the same, refused or not,
-    and a run that finds the refusal only midway, or not at all as all is here, has its answers. An answer without a
-    parameter says so, under "left_out". Another ``revision`` of a model counts as another model.
+    and a run that learns of the refusal only midway has its answers. An answer without a parameter says so, under
+    "left_out".
     """
-    model = f"{endpoint.model}@{revision}" if revision else endpoint.model
-    parts = [model, list(messages), sampling(endpoint), answer_schema, version]
+    parts = [endpoint.model, list(messages), sampling(endpoint), answer_schema, version]
     return json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def digest(request: str) -> str:
-    """The name of a request, given by :func:`identity`, in the store: its SHA-256."""
+    """The name in the store of a request, by its :func:`identity`: its SHA-256."""
     return hashlib.sha256(request.encode()).hexdigest()
 
 
 class Store:
     """Append-only table of raw answers, in an SQLite file or a PostgreSQL database.
 
-    Each answer is committed as it arrives: a killed process loses nothing that it was given, and several processes may
-    read and write at once. A file is in write-ahead mode, and must lie on a file system that all of them see as local;
-    a database may be used from many machines. Where its server goes away, statements wait for it to come back.
+    Each answer is committed as it arrives: a killed process loses no answer, and several processes may read and write
+    at once. A file is in write-ahead mode, and must lie on a file system that is local to all of them; a database may
+    be used from many machines. If its server goes away, statements wait for it to come back.
     """
 
     def __init__(self, place: Path | str) -> None:
-        """``place`` is a file, or the URL of a database; raises :class:`UserError` where it cannot be used."""
-        url = database(str(place))
+        """Open a file, or a database by its URL; raises :class:`UserError` if the place cannot be used."""
         self.place = place
-        self._server = url is not None
+        self._server = is_database(str(place))
         self._opened = False
-        self._engine = _server(url) if url else _file(Path(place))
-        insert = postgresql.insert if url else sqlite.insert
+        self._engine = _server(str(place)) if self._server else _file(Path(place))
+        insert = postgresql.insert if self._server else sqlite.insert
         # The first answer to a request stays.
         self._insert = insert(_ANSWERS).on_conflict_do_nothing(index_elements=["digest"])
         try:
@@ -134,7 +120,7 @@ class Store:
         self._engine.dispose()
 
     def _lay_out(self, connection: Connection) -> None:
-        """Make the table where there is none; a foreign one is refused."""
+        """Make the table if there is none, and refuse another program's."""
         if not self._server:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         elif (encoding := connection.exec_driver_sql("SHOW server_encoding").scalar_one()) != "UTF8":
@@ -145,7 +131,7 @@ class Store:
         try:
             connection.execute(CreateTable(_ANSWERS, if_not_exists=True))
         except DBAPIError:
-            # A server lets but one of several processes make it, and asks for a right to even where it is there.
+            # A server lets only one of several processes make it, and asks for a right to even if it is there.
             if not inspect(connection).has_table(_ANSWERS.name):
                 raise
         columns = {str(column["name"]) for column in inspect(connection).get_columns(_ANSWERS.name)}
@@ -158,13 +144,13 @@ class Store:
     def get(self, key: str) -> dict[str, Any] | None:
         """The raw answer kept under ``key``, the server's completion object, or None."""
         statement = select(_ANSWERS.c.answer).where(_ANSWERS.c.digest == key)
-        kept = self._run(lambda connection: connection.execute(statement).scalar())
-        return None if kept is None else json.loads(kept)
+        answer = self._run(lambda connection: connection.execute(statement).scalar())
+        return None if answer is None else json.loads(answer)
 
     def put(self, request: str, model: str, answer: Mapping[str, Any], tokens: tuple[int, int], seconds: float) -> None:
-        """Keep a model's answer to a request given by :func:`identity`, under its :func:`digest`; the first one stays.
+        """Keep a model's answer to a request, by its :func:`identity`, under its :func:`digest`; the first one stays.
 
-        ``tokens`` are those of prompt and completion, ``seconds`` the time it took.
+        ``tokens`` are those of prompt and completion, ``seconds`` the time of the answer.
         """
         row = {
             "digest": digest(request),
@@ -179,20 +165,20 @@ class Store:
         self._run(lambda connection: connection.execute(self._insert, row))
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """The answers, each as a plain dict with its request and what it cost, in the order of their arrival."""
+        """The answers, each as a plain dict with its request and its cost, in the order of their arrival."""
         statement = select(_ANSWERS).order_by(_ANSWERS.c.rowid).execution_options(yield_per=_ROWS_AT_ONCE)
         # Outside of a transaction PostgreSQL would send all of them at once.
         engine = self._engine.execution_options(isolation_level="SERIALIZABLE")
         try:
             with engine.connect() as connection:
                 for row in connection.execute(statement).mappings():
-                    _, messages, sampled, shape, version = json.loads(row["request"])
+                    _, messages, parameters, shape, version = json.loads(row["request"])
                     yield {
                         "digest": row["digest"],
                         "model": row["model"],
                         "version": version,
                         "messages": messages,
-                        "sampling": sampled,
+                        "sampling": parameters,
                         "schema": shape,
                         "answer": json.loads(row["answer"]),
                         **{name: row[name] for name in ("prompt_tokens", "completion_tokens", "seconds", "answered")},
@@ -203,21 +189,17 @@ class Store:
     def prune(self, *, model: str | None, before: str | None, dry_run: bool) -> int:
         """Remove the answers of a model, those of before a time (ISO 8601, UTC), or those that are both.
 
-        Returns their number; where ``dry_run`` is set, they stay.
+        Returns their number; if ``dry_run``, they stay.
         """
         chosen = [] if model is None else [_ANSWERS.c.model == model]
         chosen += [] if before is None else [_ANSWERS.c.answered < before]
         if dry_run:
             count = select(func.count()).select_from(_ANSWERS).where(*chosen)
             return self._run(lambda connection: connection.execute(count).scalar_one())
-        removed = self._run(lambda connection: connection.execute(delete(_ANSWERS).where(*chosen)).rowcount)
-        if not self._server:
-            # Servers look after this themselves.
-            self._run(lambda connection: connection.exec_driver_sql("VACUUM"))
-        return removed
+        return self._run(lambda connection: connection.execute(delete(_ANSWERS).where(*chosen)).rowcount)
 
     def _run(self, work: Callable[[Connection], T]) -> T:
-        """Do one statement, which may be done twice; again where the place is busy or gone, until patience ends."""
+        """Do one statement, which may be done twice; again while the place is busy or gone, until patience ends."""
         deadline, pause = time.monotonic() + PATIENCE_SECONDS, 0.05
         while True:
             try:
@@ -258,30 +240,32 @@ def _file(path: Path) -> Engine:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise UserError(f"{path} cannot be used as the answer store ({fault}); move it away or free it") from fault
-    engine = create_engine(
-        URL.create("sqlite", database=str(path.absolute())),
-        isolation_level="AUTOCOMMIT",
-        hide_parameters=True,
-        connect_args={"timeout": PATIENCE_SECONDS},
-    )
+    url = URL.create("sqlite", database=str(path.absolute()))
+    timeout = {"timeout": PATIENCE_SECONDS}
+    engine = create_engine(url, isolation_level="AUTOCOMMIT", hide_parameters=True, connect_args=timeout)
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = NORMAL"))
     return engine
 
 
-def _server(url: URL) -> Engine:
-    options = {"connect_timeout": str(_CONNECT_SECONDS), "application_name": "utaca", **url.query}
+def _server(place: str) -> Engine:
+    url = make_url(place)
+    # SQLAlchemy takes the database as it is written.
+    url = url.set(
+        drivername="postgresql+psycopg",
+        database=unquote(url.database or ""),
+        query={"connect_timeout": "10", "application_name": "utaca", **url.query},
+    )
     try:
-        return create_engine(
-            url.set(drivername="postgresql+psycopg", query=options), isolation_level="AUTOCOMMIT", hide_parameters=True
-        )
+        return create_engine(url, isolation_level="AUTOCOMMIT", hide_parameters=True)
     except ImportError as fault:
         raise UserError(
-            f"{url} needs the driver psycopg ({fault}), which the extra postgres brings: pip install 'utaca[postgres]'"
+            f"{place} needs the driver psycopg ({fault}), which the extra postgres brings: pip install "
+            "'utaca[postgres]'"
         ) from fault
 
 
 def _check_local(path: Path) -> None:
-    """Raise :class:`UserError` where ``path`` is on a network file system: SQLite's write-ahead mode breaks there."""
+    """Raise :class:`UserError` if ``path`` is on a network file system, on which SQLite's write-ahead mode breaks."""
     kind, point = machine.filesystem(path) or ("", "")
     if _NETWORK.fullmatch(kind):
         raise UserError(
@@ -291,11 +275,11 @@ def _check_local(path: Path) -> None:
 
 
 def check(place: str) -> str:
-    """Make sure that the store can be used, before a run depends on it; returns what was found.
+    """Make sure that the store can be used, before a run depends on it; returns the store in words.
 
     Raises :class:`UserError`. A file that is not there yet is not made.
     """
-    if not database(place) and not Path(place).exists():
+    if not is_database(place) and not Path(place).exists():
         _check_local(Path(place))
         folder = next(path for path in Path(place).absolute().parents if path.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK):

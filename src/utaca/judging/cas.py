@@ -69,7 +69,7 @@ def score(
                 "prediction": prediction,
                 "reference": fact["value"],
             }
-            requests.append(Request(str(len(rows)), prompt.messages(task), Score, prompt.version, _in_range))
+            requests.append(Request(str(len(rows)), task, prompt, Score, _in_range))
             rows.append(
                 {
                     "document": answer["document"],

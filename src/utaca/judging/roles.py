@@ -1,21 +1,25 @@
-"""Who fills a role, writer, labeller or judge: the rules, in this process, or a server."""
+"""The model in a role, writer, labeller or judge: the rules, in this process, or a server."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from utaca.endpoints import client
-from utaca.judging.rules import revision, tasks
+from utaca.endpoints.client import Answers, Request, ask
+from utaca.endpoints.server import shape
+from utaca.endpoints.store import digest, identity
+from utaca.judging.rules import tasks
+from utaca.records.progress import counter
 from utaca.settings.checks import build
 from utaca.settings.schema import Endpoint
 
 
 @dataclass(frozen=True)
 class Role:
-    """An endpoint in its role, and the store of its answers; ``used`` gets rows of schema "usage"."""
+    """An endpoint in its role, and the store of a server's answers; ``used`` gets rows of schema "usage"."""
 
     endpoint: Endpoint
     store: Path | str
@@ -26,9 +30,32 @@ class Role:
         """The role of that name in a plain config."""
         return cls(build(Endpoint, config[name], name), config["answers"])
 
-    def ask(self, requests: Sequence[client.Request], description: str) -> client.Answers:
-        """Ask the endpoint every request, as :func:`utaca.endpoints.client.ask` does."""
-        model = client.InProcess(tasks.complete, revision()) if self.endpoint.kind == "reference" else None
-        answers = client.ask(self.endpoint, requests, store=self.store, description=description, model=model)
+    def ask(self, requests: Sequence[Request], description: str) -> Answers:
+        """Ask the rules or the server every request; errors are those of :func:`utaca.endpoints.client.ask`."""
+        if self.endpoint.kind == "reference":
+            answers = self._by_rules(requests, description)
+        else:
+            answers = ask(self.endpoint, requests, store=self.store, description=description)
         self.used.extend(answers.used)
+        return answers
+
+    def _by_rules(self, requests: Sequence[Request], description: str) -> Answers:
+        """The rules' answers, which are made anew in place of being kept; their tokens are words."""
+        answers = Answers()
+        with counter(total=len(requests), done=0, unit="request", description=description) as bar:
+            for request in requests:
+                messages, answer = request.messages, tasks.answer(request.task)
+                value = request.answer.model_validate(answer)
+                failure = "check" if request.check and request.check(value) else None
+                if failure:
+                    answers.failures[request.key] = failure
+                else:
+                    answers.values[request.key] = value
+                kept = {
+                    "request": digest(identity(self.endpoint, messages, shape(request.answer), request.prompt.version)),
+                    "prompt_tokens": sum(len(message["content"].split()) for message in messages),
+                    "completion_tokens": len(json.dumps(answer, ensure_ascii=False).split()),
+                }
+                answers.used.append({"item": request.key, "failure": failure, "answers": [kept]})
+                bar.update()
         return answers

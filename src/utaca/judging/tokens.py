@@ -90,9 +90,8 @@ def _units(rows: Sequence[dict[str, Any]]) -> list[Unit]:
 
 def question(key: str, module: str, task: Mapping[str, Any], units: Sequence[Unit]) -> Question:
     """A task, its tokens added, under the prompt of the module that asks."""
-    prompt = prompts.load(module)
     task = {**task, "tokens": [{"index": index, "text": unit.text} for index, unit in enumerate(units)]}
-    return Question(Request(key, prompt.messages(task), TokenLabels, prompt.version, _exactly(len(units))), units)
+    return Question(Request(key, task, prompts.load(module), TokenLabels, _exactly(len(units))), units)
 
 
 def _exactly(count: int) -> Callable[[TokenLabels], str | None]:

@@ -46,10 +46,7 @@ def _request(key: str, person: str, facts: Sequence[tuple[str, str]]) -> Request
         "person": person,
         "facts": [{"attribute": attribute, "value": value} for attribute, value in facts],
     }
-    prompt = prompts.load(__name__)
-    return Request(
-        key, prompt.messages(task), Narrative, prompt.version, _states(person, [value for _, value in facts])
-    )
+    return Request(key, task, prompts.load(__name__), Narrative, _states(person, [value for _, value in facts]))
 
 
 def _states(person: str, values: Sequence[str]) -> Callable[[Narrative], str | None]:

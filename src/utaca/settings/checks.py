@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from utaca.errors import UserError
 from utaca.settings import schema
-from utaca.settings.database import database
+from utaca.settings.database import is_database
 from utaca.settings.models import Faults, build, unknown_key
 
 _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP)
@@ -127,7 +127,7 @@ def _answers_faults(answers: str) -> Iterator[str]:
     if not answers:
         yield "answers is empty; name a file, as in results/answers.sqlite."
     try:
-        database(answers)
+        is_database(answers)
     except UserError as fault:
         yield f"{fault}."
 

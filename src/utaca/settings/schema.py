@@ -274,12 +274,6 @@ class Endpoint:
     patience_s: Number = setting(
         300.0, "seconds of such pauses after which a request counts as failed", minimum=0.0, transport=True
     )
-    run_timeout_s: Number = setting(
-        0.0,
-        "deadline of a job's requests together, in each try of the job, seconds; 0: none",
-        minimum=0.0,
-        transport=True,
-    )
     prompt_price: Number = setting(0.0, "price of a million prompt tokens, USD", minimum=0.0, transport=True)
     completion_price: Number = setting(0.0, "price of a million completion tokens, USD", minimum=0.0, transport=True)
     attempts: Whole = setting(
