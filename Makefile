@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: tables smoke snapshot test test-fast slurm lint format docs ship-reader ship-adapter environment oracle
+.PHONY: tables smoke snapshot test test-fast slurm lint format docs ship-reader environment oracle
 .DEFAULT_GOAL := tables
 
 tables: environment
@@ -51,9 +51,6 @@ docs: environment
 # Put what training/Snakefile trained in the place of what is shipped.
 ship-reader:
 	cp results/training/tiny/* data/readers/tiny/
-
-ship-adapter:
-	cp results/training/adapter/* data/readers/smollm2-tuned/
 
 # kvpress, with which the tests compare the methods, wants an older transformers and so lives by itself.
 oracle: environment .venv-oracle/installed

@@ -39,14 +39,6 @@ class Tiny:
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Adapter:
-    """Files of questions that SmolLM2's adapter is tuned on, and of those that are kept out; "" where there is none."""
-
-    squad: str
-    squad_apart: str
-
-
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Settings:
     """Settings of all trainings; ``share`` is that of the steps which are done."""
 
@@ -54,7 +46,6 @@ class Settings:
     corpus: str
     share: float = Field(ge=1e-4, le=1.0)
     tiny: Tiny = Field()
-    adapter: Adapter = Field()
 
     def steps(self, whole: int) -> int:
         """The share of ``whole`` steps, one at least."""

@@ -142,9 +142,9 @@ class Model:
     def memory_bytes(self, work: Work) -> int:
         """Main memory of a job, from above."""
         sizes, item, device, m = self.sizes, self.item, self.device, self.reader.memory
-        # An adapter is merged in float32, and on a CPU a matrix may be copied to float32.
-        weights = self.parameters * (4 if self.reader.adapter else item)
+        weights = self.parameters * item
         if device == "cpu" and item < 4:
+            # A matrix may be copied to float32.
             weights += 4 * self.parameters
         needed = document_bytes(sizes, m, work.length, item, device, chunks(m))
         if device == "cpu":

@@ -452,32 +452,6 @@ def test_every_export_is_there() -> None:
 # What a reader keeps and is
 
 
-def test_a_bias_is_added_to_the_logits_of_the_tokens_it_names() -> None:
-    reader = make_reader()
-    hidden = torch.randn(2, 3, reader.width, generator=torch.Generator().manual_seed(0))
-    plain = reader.logits(hidden)
-    biased = Reader(reader.model, reader.tokenizer, replace(reader.settings, logit_bias={"a": -1.5, "b": 2.0}))
-    difference = biased.logits(hidden) - plain
-    a, b = reader.encode("ab").tolist()
-    torch.testing.assert_close(difference[..., a], torch.full((2, 3), -1.5))
-    torch.testing.assert_close(difference[..., b], torch.full((2, 3), 2.0))
-    difference[..., [a, b]] = 0
-    assert not difference.any()
-
-
-def test_a_bias_names_one_token() -> None:
-    reader = make_reader()
-    with pytest.raises(UserError, match=r"reader\.logit_bias names 'ab', which is 2 tokens to reader 'test'; name one"):
-        Reader(reader.model, reader.tokenizer, replace(reader.settings, logit_bias={"ab": 1.0}))
-
-
-@pytest.mark.parametrize("bias", [float("nan"), float("inf"), -float("inf")])
-def test_a_bias_is_finite(bias: float) -> None:
-    reader = make_reader()
-    with pytest.raises(UserError, match=r"reader\.logit_bias of 'a' is .*; give a finite number"):
-        Reader(reader.model, reader.tokenizer, replace(reader.settings, logit_bias={"a": bias}))
-
-
 TOKENS = some_tokens(50)
 BLOCKS = InfLLM(budget=2)
 METHODS = [
@@ -733,13 +707,6 @@ def test_a_rotation_leaves_the_dimensions_that_do_not_turn(neox: Reader) -> None
     assert torch.equal(turned[..., 4:], x[..., 4:])
     assert not torch.allclose(turned[..., :4], x[..., :4])
     assert torch.allclose(turned.norm(dim=-1), x.norm(dim=-1), atol=1e-5)
-
-
-def test_only_adapters_and_the_projects_own_trainings_know_the_names_of_modules() -> None:
-    named = re.compile(r"model\.model\b|lm_head|o_proj|embed_tokens|rotary_emb\b")
-    for path in (ROOT / "src" / "utaca").rglob("*.py"):
-        if path.name != "families.py" and path.parts[-2] not in ("tiny", "smollm2"):
-            assert not named.search(path.read_text(encoding="utf-8")), path
 
 
 def test_unknown_families_are_refused(folder: Path, tmp_path: Path) -> None:

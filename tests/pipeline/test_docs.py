@@ -313,7 +313,7 @@ def plan_of(command: argparse.Namespace) -> Any:
 def known(plan: Any) -> set[str]:
     """Files and targets of a run."""
     files = run_files(plan) | {f"{plan.OUT}/{name}" for name in ("run.yaml", "manifest.json", "tasks")}
-    files |= {f"results/training/{name}" for name in ("tiny", "validation", "adapter", "llmlingua_classifier")}
+    files |= {f"results/training/{name}" for name in ("tiny", "validation", "llmlingua_classifier")}
     return files | TARGETS.keys()
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from training.smollm2.examples import APART, squad
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.readers.tokenizer import load_tokenizer
@@ -537,25 +536,6 @@ def test_prompts_of_the_files_at_hand(length, shared, made, prompts):
                 if evidence in ("", "missing"):
                     assert given.count(paragraph) == (not evidence)
         assert tokens(prompts, found[0]) > 0.9 * length
-
-
-def test_squad_of_tests_of_calibration_and_of_training_share_no_paragraph(shared, made):
-    file = "squad_dev_v2_cs224n.json"
-    assert sorted(TEST + CALIBRATION) == sorted(APART)
-    test = whole(made, QA1(), shared, file, articles=TEST, pool=TEST_POOL)
-    calibration = whole(made, QA1(), shared, file, articles=CALIBRATION)
-    trained = squad(shared / file, shared / "xquad_en.json")
-    paragraphs = {plain(paragraph["context"]) for article in trained for paragraph in article["paragraphs"]}
-    assert len(test) > 600
-    assert len(calibration) > 100
-    assert len(paragraphs) > 300
-    assert not test & paragraphs
-    assert not calibration & paragraphs
-    assert not test & calibration
-    asked = {row["question"] for article in trained for paragraph in article["paragraphs"] for row in paragraph["qas"]}
-    for articles in (TEST, CALIBRATION):
-        found = made(QA1(), shared / file, length=2048, articles=articles)
-        assert not {example.query for example in found} & asked
 
 
 def test_hotpotqa_of_tests_and_of_calibration_share_no_question_and_one_paragraph(shared, made):

@@ -45,7 +45,7 @@ def test_defaults_compose(config: dict[str, Any]) -> None:
 
 
 COMPANY = {
-    ("points", "ood_smollm2"): {"detectors": "calibrated"},
+    ("points", "ood_public"): {"detectors": "calibrated"},
     ("points", "evidence"): {"detectors": "evidence"},
     ("detectors", "evidence"): {"points": "evidence"},
     ("detectors", "calibrated"): {"tasks": "paper"},
@@ -249,10 +249,7 @@ def test_mistakes_are_one_sentence(root: Path, overrides: dict[str, Any], said: 
         ("run: 2026-11-01", "run must be a text, but is 2026-11-01, which YAML takes for a date"),
         ("reader: {use: no}", "reader=False is unknown"),
         ("reader: {use: tiny, name: null}", "reader.name must be a text, but is None, which YAML takes for nothing"),
-        (
-            "reader: {use: tiny, logit_bias: {no: 2.0}}",
-            "logit_bias has the key False, which YAML takes for true",
-        ),
+        ("reader: {use: tiny, methods: {no: {a: 1}}}", "methods has the key False, which YAML takes for true"),
         ('reader: {use: tiny, name: x, path: "a\\ud83d"}', "reader.path holds 'a\\ud83d', which is no text"),
     ],
 )
@@ -731,9 +728,9 @@ def test_closures_are_the_real_import_graph(root: Path, monkeypatch: pytest.Monk
         listed = set(closure(Path("workflow/scripts") / f"{stem}.py", Path("src")))
         assert set(loaded) <= listed, stem
         beyond = {path for path in listed - set(loaded) if path.endswith(".py")}
-        # the reference endpoint, with its writer, what merges adapters, and the tokenizer of a model that was fetched,
-        # with what reads its files, are loaded where they are needed
-        readers = ("lora", "tokenizer", "files", "gguf", "public", "families")
+        # the reference endpoint, with its writer, and the tokenizer of a model that was fetched, with what reads its
+        # files, are loaded where they are needed
+        readers = ("tokenizer", "files", "gguf", "public", "families")
         told = ("biographies/__init__.py", "biographies/templates.py")
         lazy = ("reference/", *told, *(f"readers/{name}.py" for name in readers), "sizes.py", "layout.py")
         named = tuple(f"src/utaca/{name}" for name in lazy)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import random
 import re
-from collections import Counter
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import ROOT
 
-from training.narratives import wordings
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
 from utaca.biographies.handwritten import biographies, handwritten
@@ -30,7 +26,6 @@ from utaca.tasks.biographies import Biographies, abstains, found
 from utaca.tasks.task import Example
 
 BIOGRAPHIES = ROOT / "data" / "biographies" / "handwritten.jsonl"
-WORDINGS_OF_TUNING = ROOT / "data" / "readers" / "smollm2-tuned"
 
 
 @pytest.fixture(scope="module")
@@ -51,53 +46,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # The biographies
-
-
-def test_biographies_are_enough_and_state_what_they_say(rows: list[dict]) -> None:
-    assert len(rows) >= 60
-    assert len({row["person"] for row in rows}) == len(rows)
-    assert sum(len(row["facts"]) for row in rows) >= 360
-    for row in rows:
-        stated = [fact["attribute"] for fact in row["facts"]]
-        assert row["person"] in row["text"]
-        assert all(fact["value"] in row["text"] for fact in row["facts"])
-        assert len(set(stated)) == len(stated)
-        assert len(row["absent"]) >= 2
-        assert not set(row["absent"]) & set(stated)
-
-
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-
-
-def _tokens(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
-
-
-def _trained() -> list[str]:
-    """Every sentence of every wording that a reader of the project is trained on."""
-    files = [WORDINGS_OF_TUNING / name for name in ("passages.jsonl", "sentences.jsonl")]
-    lines = chain.from_iterable(file.read_text(encoding="utf-8").splitlines() for file in files)
-    texts = [*(json.loads(line)["text"] for line in lines), *chain.from_iterable(wordings().facts.values())]
-    return [sentence for text in texts for sentence in _SENTENCE_END.split(text)]
-
-
-def test_no_sentence_that_states_a_fact_is_near_a_wording_of_any_training(rows: list[dict]) -> None:
-    """Of all sentences four, of five to seven words and without a fact, are as near as 0.60 to 0.62."""
-    trained = [_tokens(sentence) for sentence in _trained()]
-    assert len(trained) > 2000
-    matcher, nearest = difflib.SequenceMatcher(autojunk=False), 0.0
-    stated = [(row, sentence) for row in rows for sentence in _SENTENCE_END.split(row["text"])]
-    for sentence in (s for row, s in stated if any(fact["value"] in s for fact in row["facts"])):
-        tokens = _tokens(sentence)
-        matcher.set_seq2(tokens)
-        counted = Counter(tokens)
-        for other in trained:
-            # An upper bound first: most pairs share few words in any order.
-            most = 2 * (counted & Counter(other)).total() / (len(tokens) + len(other))
-            if most > nearest:
-                matcher.set_seq1(other)
-                nearest = max(nearest, matcher.ratio())
-    assert 0.2 < nearest < 0.6
 
 
 ROW = {"id": "x1", "person": "Ann Lee", "text": "Ann Lee came from Cork.", "absent": ["hobby"]}

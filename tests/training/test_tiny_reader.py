@@ -10,7 +10,7 @@ import torch
 from small import make_reader, some_tokens
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from training.settings import Adapter, Settings, Tiny
+from training.settings import Settings, Tiny
 from training.tiny import training
 from training.tiny.examples import ALL_ATTRIBUTES, SINK, Batch, Examples, Shape
 from training.tiny.reading import ReadingBatch
@@ -205,7 +205,7 @@ def test_examples_go_on_from_a_recorded_state(tokenizer) -> None:
 def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, monkeypatch) -> None:
     memory = Memory(n_init=4, n_local=32, block_size=8, prefill_chunk=32, prefill_budget=0, representatives="mean")
     tiny = Tiny("cpu", 32, 2, 2, 1, 48, 400, memory)
-    settings = Settings(0, "", 1.0, tiny, Adapter("", ""))
+    settings = Settings(0, "", 1.0, tiny)
     shapes = (Shape(2, 100, 100, 1, (1, 2), full=True), Shape(1, 128, 100, 1, (1, 2)))
     schedule = (Stage(4, shapes[:1]), Stage(4, shapes, forced=0.5, budgets=(1, 2), restart=0.5))
     options = {"schedule": schedule, "checkpoint_every": 3}

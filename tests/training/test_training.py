@@ -16,7 +16,7 @@ from training.settings import load
 from training.tiny.training import SCHEDULE
 from utaca.errors import UserError
 
-TRAININGS = ("tiny", "validation", "adapter", "llmlingua_classifier")
+TRAININGS = ("tiny", "validation", "llmlingua_classifier")
 
 
 def train(folder: Path, *arguments: str) -> str:
@@ -68,7 +68,6 @@ def test_the_reader_and_the_classifier_are_trained_by_their_rules(checkout: Path
         ({"share": 2}, "share is 2 but must be a number"),
         ({"corpus": 2020}, "corpus must be a text"),
         ({"seeds": 1}, "unknown config key seeds; did you mean seed?"),
-        ({"adapter": {"squad": None}}, "adapter.squad must be a text"),
     ],
     ids=str,
 )

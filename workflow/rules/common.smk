@@ -55,13 +55,11 @@ def model_files(folder):
 
 
 def reader_files():
-    """The reader's weights, config and tokenizer, where it is here or a job fetches it, and its adapter's files."""
-    path, adapter = SETTINGS.reader.path, SETTINGS.reader.adapter
+    """The reader's weights, config and tokenizer, if they are local or a job fetches them."""
+    path = SETTINGS.reader.path
     if gguf.is_gguf(path):
-        weights = [path] if Path(path).is_file() or public.is_made(path) else []
-    else:
-        weights = model_files(path)
-    return [*weights, *(model_files(adapter) if adapter else [])]
+        return [path] if Path(path).is_file() or public.is_made(path) else []
+    return model_files(path)
 
 
 READER_FILES = reader_files()

@@ -287,27 +287,6 @@ def prune_answers(
         print(f"{number} answers {'would be ' if dry_run else ''}removed from {answers.place}")
 
 
-@app.command()
-def predictions(
-    what: Annotated[str, typer.Argument(metavar="save|restore")],
-    run: Annotated[str, typer.Argument(help="The run's name, as in results/RUN.")],
-) -> None:
-    """Save or restore a run's answers to benchmarks.
-
-    They are saved in data/predictions.
-    """
-    from utaca.tasks.predictions import FOLDER, restore
-    from utaca.tasks.predictions import save as saved
-
-    journal, path = Path("results") / run / "journal" / "tasks", FOLDER / f"{run}.parquet"
-    if what == "save":
-        print(f"{path}: {saved(journal, path):,} answers")
-    elif what == "restore":
-        print(f"{journal}: {restore(path, journal):,} answers")
-    else:
-        raise UserError(f"predictions are saved or restored; write save or restore, not {what!r}")
-
-
 def run() -> None:
     """The entry point."""
     app(prog_name="utaca")

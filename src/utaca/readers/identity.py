@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -34,22 +33,17 @@ def shape_of(model: PreTrainedModel) -> Shape:
     )
 
 
-def sampled(rows: int) -> range:
-    """The rows of a weight that count."""
-    return range(0, rows, max(1, rows // 2))
-
-
-def _rows(_name: str, weight: Tensor) -> Tensor:
+def _rows(weight: Tensor) -> Tensor:
+    """First, middle and last rows of a weight."""
     flat = weight.reshape(-1, weight.shape[-1])
-    return flat[:: sampled(len(flat)).step]
+    return flat[:: max(1, len(flat) // 2)]
 
 
-def identity_of(model: PreTrainedModel, rows: Callable[[str, Tensor], Tensor] = _rows) -> str:
-    """16 hex digits that name model and weights, wherever they lie and in whatever type they are computed with.
+def identity_of(model: PreTrainedModel) -> str:
+    """Return 16 hex digits that name model and weights, independent of their folder and compute type.
 
-    Of every weight a few rows count, rounded to bfloat16: enough to tell any training from another, and no more than
-    some megabytes of a large model. ``rows`` gives them by a weight's name; they are the model's own unless it says
-    otherwise.
+    Three rows of every weight count, rounded to bfloat16: enough to tell any training from another, and no more than
+    some megabytes of a large model.
     """
     config = model.config
     sizes = {
@@ -60,6 +54,6 @@ def identity_of(model: PreTrainedModel, rows: Callable[[str, Tensor], Tensor] = 
     }
     digest = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
     with torch.no_grad():
-        some = [rows(name, weight).to(torch.bfloat16).flatten() for name, weight in model.named_parameters()]
+        some = [_rows(weight).to(torch.bfloat16).flatten() for weight in model.parameters()]
     digest.update(torch.cat(some).cpu().view(torch.int16).numpy().tobytes())
     return digest.hexdigest()[:16]

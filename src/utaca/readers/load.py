@@ -58,7 +58,6 @@ class Reader:
         self.rotary = Rotary(model)
         self.prompts = Prompts(tokenizer)
         self.before, self.after = self.prompts.before, self.prompts.after
-        self._biased, self._bias = _biases(self.prompts, settings, self.device)
         self._embeddings: dict[str, Tensor] = {}
         for site, module in self._parts.sites.items():
             module.register_forward_hook(partial(self._keep, site))
@@ -154,14 +153,8 @@ class Reader:
         return self._parts.norm(hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Float32 logits [..., V] of hidden states [..., D]: margins of bfloat16 logits would be quantised.
-
-        ``reader.logit_bias`` is in them.
-        """
-        found = self._product(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], -1)
-        return (
-            found.index_add_(-1, self._biased, self._bias.expand(*found.shape[:-1], -1)) if len(self._bias) else found
-        )
+        """Float32 logits [..., V] of hidden states [..., D]: margins of bfloat16 logits would be quantised."""
+        return self._product(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], -1)
 
     def _product(self, hidden: Tensor) -> Tensor:
         """Float32 products [N, V] of hidden states [N, D] and the output matrix."""
@@ -219,26 +212,6 @@ def _ids(document: object) -> Tensor:
     return ids.long()
 
 
-def _biases(prompts: Prompts, settings: ReaderSettings, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids and biases of the tokens that ``reader.logit_bias`` names.
-
-    Raises :class:`UserError` for a text of several tokens, and for a bias that is not finite.
-    """
-    ids = []
-    for text, bias in settings.logit_bias.items():
-        if not math.isfinite(bias):
-            raise UserError(f"reader.logit_bias of {text!r} is {bias}; give a finite number, as -100 for never")
-        tokens = prompts.text(text)
-        if len(tokens) != 1:
-            raise UserError(
-                f"reader.logit_bias names {text!r}, which is {len(tokens)} tokens to reader {settings.name!r}; name one"
-            )
-        ids += tokens
-    return torch.tensor(ids, dtype=torch.long, device=device), torch.tensor(
-        list(settings.logit_bias.values()), dtype=torch.float32, device=device
-    )
-
-
 def check_settings(settings: ReaderSettings) -> None:
     """Raise :class:`UserError` where a reader cannot be loaded here whatever its model is."""
     if settings.device == "cuda" and not torch.cuda.is_available():
@@ -249,10 +222,6 @@ def check_settings(settings: ReaderSettings) -> None:
             "Slurm gave this job a GPU, but torch sees no CUDA device; install a torch for CUDA (docs/install.md), or "
             "set reader.device=cpu"
         )
-    if settings.adapter:
-        from utaca.readers import lora
-
-        lora.check_files(settings.adapter)
 
 
 def check(settings: ReaderSettings) -> None:
@@ -288,14 +257,9 @@ def _checked(settings: ReaderSettings) -> PreTrainedTokenizerBase:
             tokenizer = load_tokenizer(path, settings.revision)
             prompts = Prompts(tokenizer)
             check_tokenizer(where, tokenizer, prompts, config.vocab_size)
-        _biases(prompts, settings, torch.device("cpu"))
         with gguf.made_anew(settings.path):
             if (stored := files.stored_weights(settings)) is not None:
                 check_stored(where, model, stored)
-        if settings.adapter:
-            from utaca.readers import lora
-
-            lora.check(settings.adapter, path, model)
     return tokenizer
 
 
@@ -404,8 +368,7 @@ def load(settings: ReaderSettings) -> Reader:
         model, about = AutoModelForCausalLM.from_pretrained(
             path,
             revision=settings.revision or None,
-            # An adapter is merged without rounding in between.
-            dtype=torch.float32 if settings.adapter else dtype,
+            dtype=dtype,
             attn_implementation=ATTENTION,
             use_safetensors=True,
             trust_remote_code=False,
@@ -414,13 +377,6 @@ def load(settings: ReaderSettings) -> Reader:
         _ends(model.generation_config.eos_token_id)
     # A hub model's files may have come just now.
     check_names(where, about["missing_keys"], about["unexpected_keys"], {})
-    if settings.adapter:
-        from utaca.readers import lora
-
-        model = lora.merged(model, settings.adapter, path)
-        # The frequencies of rotary embedding, which are no parameters, stay in float32.
-        for parameter in model.parameters():
-            parameter.data = parameter.data.to(dtype)
     model = model.to(settings.device).eval().requires_grad_(False)
     check_numbers(where, model)
     return Reader(model, tokenizer, settings)

@@ -25,7 +25,7 @@ def keys(name: str) -> dict[str, Any]:
         return {}
     values = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
     values.pop("defaults", None)
-    return values | {key: shipped(values[key], root()) for key in ("path", "adapter") if key in values}
+    return values | {"path": shipped(values["path"], root())}
 
 
 def settings(name: str) -> Reader:

@@ -84,7 +84,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         pure = None if alone else _options(root, names)
         named["run"] = runs.name(named, _usual(root), pure)
         load(named)
-    for group, key in (("reader", "path"), ("reader", "adapter"), ("tasks", "path")):
+    for group, key in (("reader", "path"), ("tasks", "path")):
         named[group][key] = shipped(named[group][key], root.absolute())
     return named
 

@@ -146,15 +146,13 @@ def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> d
 
 def _model(reader: Mapping[str, Any]) -> dict[str, Any]:
     """A folder's files by their digests, or a hub model's commit where its files are here, else its revision."""
-    adapter = reader["adapter"]
-    merged = {"adapter": {"path": adapter, "files": _digests(Path(adapter))}} if adapter else {}
     folder = Path(reader["path"])
     if folder.is_dir():
-        return {"path": reader["path"], "files": _digests(folder), **merged}
+        return {"path": reader["path"], "files": _digests(folder)}
     if folder.is_file():
-        return {"path": reader["path"], "files": {folder.name: sha256(folder)}, **merged}
+        return {"path": reader["path"], "files": {folder.name: sha256(folder)}}
     revision = hub_commit(reader["path"], reader["revision"]) or reader["revision"]
-    return {"path": reader["path"], "revision": revision, **merged}
+    return {"path": reader["path"], "revision": revision}
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -201,9 +201,6 @@ class Reader:
     name: str = setting(MISSING, "name used in result paths")
     path: str = setting(MISSING, "Hugging Face id or local folder")
     revision: Text = setting("", "revision on the hub; empty: default branch")
-    adapter: Text = setting(
-        "", "folder of a LoRA adapter (peft) that is merged into the weights when they are loaded; empty: none"
-    )
     dtype: Literal["auto", "float32", "bfloat16"] = setting(
         "auto",
         "compute type: float32, bfloat16, or auto: bfloat16 where the device multiplies it natively (a GPU, or a CPU "
@@ -212,9 +209,6 @@ class Reader:
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "cpu, cuda, or auto: cuda where there is one")
     prompt: Literal["compact", "instruct"] = setting("compact", "wording of the question")
     max_new_tokens: Whole = setting(64, "longest answer about one attribute, in tokens", minimum=1)
-    logit_bias: dict[str, Number] = setting(
-        {}, "added to the logits of tokens, each named by its text, before anything else sees them"
-    )
     memory: Memory = setting(Memory(), "block memory of this reader")
     positions: Whole = setting(
         0,

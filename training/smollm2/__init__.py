@@ -1,1 +1,0 @@
-"""Training of the adapter of SmolLM2-135M-Instruct."""
