@@ -69,9 +69,6 @@ NAVIGATION = {
     ],
     "Results": [
         "docs/plan",
-        "docs/plan_trigger",
-        "docs/plan_policy",
-        "docs/plan_long",
         "docs/paper",
         "docs/results",
         "docs/default_run",

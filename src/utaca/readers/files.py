@@ -79,7 +79,7 @@ def check_folder(reader: Reader) -> None:
         raise UserError(f"{named} is a folder with a GGUF file; set reader.path={whole}")
     if (folder / "adapter_config.json").is_file():
         raise UserError(
-            f"{named} holds a LoRA adapter (adapter_config.json); merge it into its base model (peft: "
+            f"{named} holds an adapter (adapter_config.json); merge it into its base model (peft: "
             "merge_and_unload) and set reader.path to the merged folder"
         )
     if not (folder / "config.json").is_file():
