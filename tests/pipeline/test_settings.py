@@ -48,6 +48,7 @@ COMPANY = {
     ("points", "ood_public"): {"detectors": "calibrated"},
     ("points", "evidence"): {"detectors": "evidence"},
     ("detectors", "evidence"): {"points": "evidence"},
+    ("detectors", "evidence_frozen"): {"points": "evidence"},
     ("detectors", "calibrated"): {"tasks": "paper"},
 }
 """What some options want beside them."""
