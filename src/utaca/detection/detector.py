@@ -226,6 +226,8 @@ def load(path: str | Path) -> Detector:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["utaca.detector"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        # Files of earlier versions have a target of their threshold, which only a decision that is gone used.
+        about["settings"].pop("target", None)
         reader = Origin(**about["reader"]) if about["reader"] else None
         detector = Detector(build(schema.Detector, about["settings"]), about["input_width"], reader)
         detector.thresholds, detector.facts = about["thresholds"], about["facts"]

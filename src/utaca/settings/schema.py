@@ -329,11 +329,10 @@ class Detector:
         "to judge; 1: each alone (the paper's)",
         minimum=1,
     )
-    decision: Literal["argmax", "youden", "budget"] = setting(
+    decision: Literal["argmax", "youden"] = setting(
         "argmax",
-        "when it distrusts a token: argmax, a failure is likelier than correct (the paper's); or the failures' odds "
-        "pass a threshold chosen on validation: youden, for the best balanced accuracy; budget, for a mean budget of "
-        "16 blocks under K_max 64 and sub.16",
+        "when it distrusts a token: argmax, a failure is likelier than correct (the paper's); youden, the odds of a "
+        "failure pass a threshold chosen on validation for the best balanced accuracy",
     )
     start: Text = setting("", "variant whose weights of the same seed it starts from; empty: random weights")
     taken: Text = setting(

@@ -16,7 +16,7 @@ from utaca.detection.training.layers import Noise
 from utaca.detection.training.losses import cross_entropy, evidential
 from utaca.detection.training.metrics import detection_metrics
 from utaca.detection.training.network import Network
-from utaca.detection.training.verdicts import for_budget, token_logits, vacuity, youden
+from utaca.detection.training.verdicts import token_logits, vacuity, youden
 from utaca.errors import UserError
 from utaca.records import Origin, progress
 from utaca.records.schemas import CORRECT
@@ -162,8 +162,6 @@ def _finished(kept: Kept, seed: int, steps: int, train: Sequences, validation: S
     detector.thresholds["youden"] = youden(distrust(p, "youden").numpy(), label)
     if detector.settings.kind == "evidential":
         detector.thresholds["mass"] = youden(vacuity(logits).numpy(), label)
-    if detector.settings.decision == "budget":
-        detector.thresholds["budget"] = for_budget(distrust(p, "budget").numpy(), validation.position.numpy())
     detector.facts = {
         "seed": seed,
         "steps": steps,
@@ -198,12 +196,9 @@ def _generator(seed: int, purpose: str) -> torch.Generator:
 
 
 def _evaluate(network: Network, validation: Sequences) -> list[dict[str, Any]]:
-    """Validation metrics of each seed, under the decision rule of the settings.
-
-    Of detectors that decide for a mean budget they are those of the paper's rule: the threshold is chosen in the end.
-    """
+    """Validation metrics of each seed, under the decision rule of the settings."""
     p = network.probabilities(network.logits(validation, network.settings.chain))
-    rule = "youden" if network.settings.decision == "youden" else "argmax"
+    rule = network.settings.decision
     names = ["balanced_accuracy", "macc", "recall_n", "recall_p", "auroc", "auprc"]
     found = []
     for score in distrust(p, rule).numpy():

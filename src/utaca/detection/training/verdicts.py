@@ -24,9 +24,6 @@ from utaca.errors import UserError
 from utaca.records import SCHEMAS, atomic_path
 from utaca.records.schemas import CORRECT
 
-MEAN_BUDGET, K_MAX, STEP = 16, 64, 16
-"""What a threshold for a mean budget aims at, in blocks, under the paper's K_max and its policy Sub.16."""
-
 
 class Verdicts(NamedTuple):
     """Decisions on the ``n`` tokens of some sequences, in the order of their flat tensors."""
@@ -185,46 +182,3 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     gain = hits * n_positive - (ends + 1 - hits) * n_negative
     best = ends[len(gain) - 1 - int(gain[::-1].argmax())]
     return float((ranked[best] + ranked[best + 1]) / 2)
-
-
-def for_budget(score: np.ndarray, position: np.ndarray) -> float:
-    """The least threshold on ``score`` [n] under which the mean budget of the sequences is at most MEAN_BUDGET.
-
-    ``position`` [N, T] are the tokens of each sequence in ``score``, n if padded. The threshold is infinite if the
-    mean budget is met only without any expansion.
-
-    Raises:
-        UserError: the mean budget is above MEAN_BUDGET even then.
-    """
-    ranked = np.unique(score.astype(np.float64))
-    candidates = np.r_[(ranked[1:] + ranked[:-1]) / 2, np.inf]
-    low, high = 0, len(candidates) - 1
-    if (least := mean_budget(score > candidates[high], position)) > MEAN_BUDGET:
-        raise UserError(
-            f"a mean budget of {MEAN_BUDGET} blocks is out of reach: without any expansion it is {least:.3g} under "
-            f"sub.{STEP} from K_max {K_MAX}, as the validation answers are short; set another decision of the detector"
-        )
-    # The mean budget falls as the threshold rises: under sub.N, fewer expansions widen no later budget.
-    while low < high:
-        middle = (low + high) // 2
-        if mean_budget(score > candidates[middle], position) <= MEAN_BUDGET:
-            high = middle
-        else:
-            low = middle + 1
-    return float(candidates[low])
-
-
-def mean_budget(distrusted: np.ndarray, position: np.ndarray) -> float:
-    """Mean budget of the accepted tokens, in blocks, if algorithm 1 took the decisions ``distrusted`` [n].
-
-    The tokens themselves stay those of the sequences. The first one of each is decoded under K_MAX; shapes are those
-    of :func:`for_budget`.
-    """
-    padded = np.append(distrusted, False)
-    k, total = np.full(len(position), K_MAX), 0
-    for tokens in position.T:
-        expanded = padded[tokens] & (k < K_MAX)
-        used = np.where(expanded, K_MAX, k)
-        total += int(used[tokens < len(distrusted)].sum())
-        k = np.where(expanded, K_MAX, np.maximum(1, used - STEP))
-    return total / len(distrusted)
