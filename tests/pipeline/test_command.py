@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import CHROMIUM, Browser
+from commands import ENVIRONMENT, call, snakemake, typed
+from configs import planned
+from conftest import ROOT
+from pypdf import PdfReader, PdfWriter
+from typer.main import get_command
 
 import utaca
+from utaca.app import asking, documents
 from utaca.app.answering import BUDGETS, choose
+from utaca.app.cache import bytes_of
+from utaca.app.main import TARGETS, app
 from utaca.readers.load import Reader
 
-DOCUMENT = " ".join(
-    [
-        "Emma Thompson was born on May 3, 1959.",
-        *["The sea was calm and the town slept."] * 120,
-        "Emma Thompson studied at Harvard University.",
-        *["The sea was calm and the town slept."] * 120,
-    ]
+BIRTH, STUDIES = "Emma Thompson was born on May 3, 1959.", "Emma Thompson studied at Harvard University."
+FILLER = "The sea was calm and the town slept. "
+DOCUMENT = (
+    f"Emma Thompson was born on May 3, 1959. {FILLER * 40}Emma Thompson studied at Harvard University. {FILLER * 40}"
 )
 QUESTION = "Summarize the birth date and university of Emma Thompson."
+ANSWER = "The birth date of Emma Thompson is May 3, 1959. The university of Emma Thompson is Harvard University."
+COMMANDS = [(name,) for name in get_command(app).commands] + [("answers", name) for name in ("list", "export", "prune")]
 
 
 @pytest.fixture(scope="module")
 def reader() -> Reader:
-    return utaca.load_reader("tiny")
+    return asking.load("tiny")
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +102,339 @@ def test_a_margin_expands_the_tokens_below_its_threshold(reader: Reader, memory:
 def test_a_bad_choice_is_named_in_a_sentence(reader: Reader, options: dict[str, Any], message: str) -> None:
     with pytest.raises(utaca.UserError, match=message):
         choose(reader, **options)
+
+
+# Documents
+
+
+def pdf(*pages: str) -> bytes:
+    """A PDF with a line of text a page."""
+    numbers = [4 + 2 * place for place in range(len(pages))]
+    kids = " ".join(f"{number} 0 R" for number in numbers)
+    objects = {
+        1: "<< /Type /Catalog /Pages 2 0 R >>",
+        2: f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        3: "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    }
+    for number, line in zip(numbers, pages, strict=True):
+        shown = f"BT /F1 12 Tf 72 720 Td ({line}) Tj ET"
+        objects[number] = (
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {number + 1} 0 R "
+            "/Resources << /Font << /F1 3 0 R >> >> >>"
+        )
+        objects[number + 1] = f"<< /Length {len(shown)} >>\nstream\n{shown}\nendstream"
+    text, places = "%PDF-1.4\n", []
+    for number, body in objects.items():
+        places.append(len(text))
+        text += f"{number} 0 obj\n{body}\nendobj\n"
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    size = len(objects) + 1
+    end = f"trailer << /Size {size} /Root 1 0 R >>\nstartxref\n{len(text)}\n%%EOF\n"
+    return f"{text}xref\n0 {size}\n0000000000 65535 f \n{table}{end}".encode("ascii")
+
+
+HTML = (
+    "<!DOCTYPE html><html><head><title>T</title><style>p{}</style></head><body><h1>Tea &amp; milk</h1><script>no()"
+    "</script><p>One\n  line.</p><ul><li>a<li>b</ul></body></html>"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.txt", b"One\r\ntwo\n", "One\ntwo"),
+        ("a.md", "# Caf\u00e9\n".encode(), "# Caf\u00e9"),
+        ("a", "One".encode("utf-16"), "One"),
+        ("a.html", HTML.encode(), "Tea & milk\n\nOne line.\n\na\nb"),
+        ("b.htm", '<meta charset="latin-1"><p>Caf\u00e9</p>'.encode("latin-1"), "Caf\u00e9"),
+        ("a.pdf", pdf("One page", "and another"), "One page\n\nand another"),
+    ],
+)
+def test_a_document_of_every_kind_is_read(name: str, content: bytes, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert documents.read([tmp_path / name]) == text
+    assert documents.read([tmp_path / name, tmp_path / name]) == f"{text}\n\n{text}"
+
+
+def locked() -> bytes:
+    writer, content = PdfWriter(PdfReader(io.BytesIO(pdf("One")))), io.BytesIO()
+    writer.encrypt("secret", algorithm="RC4-128")
+    writer.write(content)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("none.txt", None, "none.txt does not exist; check its path"),
+        ("https://example.org/a.html", None, "does not exist; download it first"),
+        (".", None, "is a folder; name the files in it"),
+        ("a.docx", b"PK\x03\x04\xff\xfe", "is neither PDF nor text in UTF-8"),
+        ("a.bin", b"a\0b", "is a binary file"),
+        ("a.html", b"<meta charset=klingon>", "is neither PDF nor text in KLINGON"),
+        ("a.txt", b" \n", "holds no text"),
+        ("a.pdf", pdf(""), "which may be a scan: recognise its text first"),
+        ("a.pdf", b"%PDF-1.4 nothing", "is a PDF that cannot be read"),
+        ("a.pdf", locked(), "is locked by a password"),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_named(
+    name: str, content: bytes | None, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path(name).write_bytes(content)
+    done = typed("ask", "--reader", "tiny", "--document", name, "Who?")
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"Error: document {name}")
+    assert fault in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+# Answers
+
+
+@pytest.fixture
+def told(reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with the document in the working directory, an empty cache, and a reader that is loaded already."""
+    monkeypatch.setattr(asking, "load", lambda name: reader)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("document.txt").write_text(DOCUMENT, encoding="utf-8")
+    return Path("document.txt")
+
+
+def ask(*options: str, stdin: str = "") -> Any:
+    """``utaca ask`` of the tiny reader, about document.txt unless the options name another."""
+    files = [] if "--document" in options else ["--document", "document.txt"]
+    return typed("ask", "--reader", "tiny", *files, *options, QUESTION, stdin=stdin)
+
+
+def test_an_answer_is_all_of_standard_output_and_has_no_colour(told: Path) -> None:
+    done = ask("--trigger", "margin")
+    assert done.exit_code == 0
+    assert done.stdout == f"{ANSWER}\n"
+    assert "rolled back" in done.stderr
+    assert "reading: 100%" in done.stderr
+    again = ask("--trigger", "never", "--document", "-", stdin=DOCUMENT)
+    assert again.stdout == f"{ANSWER}\n"
+    assert "Read before" in again.stderr, "the same text in another file"
+    assert "a fixed budget" in again.stderr
+
+
+def test_further_files_come_before_the_question(told: Path) -> None:
+    halves = DOCUMENT[: len(DOCUMENT) // 2], DOCUMENT[len(DOCUMENT) // 2 :]
+    for name, half in zip("ab", halves, strict=True):
+        Path(f"{name}.txt").write_text(half, encoding="utf-8")
+    done = ask("--trigger", "never", "--no-cache", "--document", "a.txt", "b.txt")
+    assert done.stdout == f"{ANSWER}\n"
+    assert not Path("cache").exists()
+
+
+def test_lines_of_json_are_the_tokens_of_generate(told: Path, memory: Any, reader: Reader) -> None:
+    options = {"trigger": "margin.12", "policy": "set.1", "budget": 4}
+    done = ask("--json", *(word for name, value in options.items() for word in (f"--{name}", str(value))))
+    *tokens, totals = map(json.loads, done.stdout.splitlines())
+    expected = utaca.generate(memory, QUESTION, **choose(reader, **options).options)
+    assert [token["id"] for token in tokens] == [token.token for token in expected.trace]
+    assert [token["k"] for token in tokens] == [token.k for token in expected.trace]
+    assert [bool(token["rejected"]) for token in tokens] == [token.rolled_back for token in expected.trace]
+    assert totals["text"] == "".join(token["text"] for token in tokens) == expected.text
+    assert totals["rollbacks"] == expected.rollbacks > 0
+    assert totals["mean_selected_tokens"] == pytest.approx(expected.mean_selected_tokens, abs=0.01)
+    assert (totals["budget"], totals["policy"], totals["trigger"]) == (4, "set.1", "margin.12")
+    assert totals["finish"] == "eos"
+    assert json.loads(ask("--json", "--max-new-tokens", "2").stdout.splitlines()[-1])["finish"] == "length"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_tokens_are_shaded_where_the_terminal_can(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert asking.colours(Terminal())
+    assert not asking.colours(io.StringIO())
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert not asking.colours(Terminal())
+    out = Terminal()
+    tokens = utaca.generate(memory, QUESTION, budget=8, policy=utaca.Sub(2), every=7).trace
+    tokens[1].text = "\x1b[2J"
+    list(asking.shaded(out, 8)(tokens))
+    assert out.getvalue().startswith("\x1b[38;5;16;48;5;75mThe\x1b[0m"), "K_max is the darkest"
+    assert "\x1b[4m" in out.getvalue() or ";4m" in out.getvalue(), "a rollback is underlined"
+    assert "\x1b[2J" not in out.getvalue(), "an answer does not steer the terminal"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; on Debian: apt-get install chromium")
+def test_the_page_of_an_answer_opens(told: Path, tmp_path: Path) -> None:
+    done = ask("--trigger", "margin", "--save", "trace.html")
+    assert done.exit_code == 0, done.stderr
+    with Browser(tmp_path) as browser:
+        browser.open(tmp_path / "trace.html")
+        browser.wait(lambda: browser.run("!!document.querySelector('.token.here')"))
+        assert QUESTION in browser.text("#about-document")
+        assert "K_max=8, sub.2, margin" in browser.text("#lanes")
+        assert browser.text(".lane .answer").startswith("The\n birth\n date")
+        assert browser.run("document.getElementById('where').hidden")
+        assert not browser.complaints
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["--budget", "0"], "--budget"),
+        (["--trigger", "oracle"], "there is no trigger 'oracle' for reader tiny"),
+        (["--policy", "sub"], "update policy 'sub' is not understood"),
+        (["--cache-size", "much"], "size 'much' is not understood"),
+        (["--cache", "document.txt"], "the cache document.txt cannot be made"),
+        (["--save", "none/trace.html"], "--save none/trace.html is no file in a folder that exists"),
+        (["--document", "-", "--document", "-"], "standard input is read once"),
+    ],
+)
+def test_a_bad_option_is_named_in_a_sentence(told: Path, options: list[str], fault: str) -> None:
+    done = ask(*options)
+    assert done.exit_code == 2
+    assert fault in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_reader_that_is_none_and_an_empty_question_are_named(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    document = str(ROOT / "README.md")
+    done = typed("ask", "--reader", "no/reader", "--document", document, "Who?")
+    assert done.exit_code == 2
+    assert "is neither a local folder nor available from the hub" in done.stderr
+    assert "the question is empty" in typed("ask", "--reader", "tiny", "--document", document, " ").stderr
+
+
+# The cache
+
+
+def entries(folder: str = "kept") -> list[Path]:
+    return sorted(Path(folder).glob("*"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def test_a_document_is_found_again_until_it_is_damaged(told: Path) -> None:
+    options = ["--cache", "kept", "--trigger", "never", "--max-new-tokens", "3"]
+    first, again = ask(*options), ask(*options)
+    assert "Read before" not in first.stderr
+    assert "Read before" in again.stderr
+    assert first.stdout == again.stdout
+    (entry,) = entries()
+    whole = entry.read_bytes()
+    for damaged in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1])):
+        entry.write_bytes(damaged)
+        done = ask(*options)
+        assert "is damaged; it is read anew" in done.stderr
+        assert done.stdout == first.stdout
+        assert entries() == [entry]
+    assert entry.stat().st_size == len(whole)
+
+
+def test_the_entry_that_was_not_used_for_longest_leaves(told: Path) -> None:
+    options = ["--cache", "kept", "--trigger", "never", "--max-new-tokens", "1"]
+
+    def read(name: str, size: str = "1GiB") -> bool:
+        Path("document.txt").write_text(f"{name} {DOCUMENT}", encoding="utf-8")
+        time.sleep(0.02)
+        return "Read before" in ask(*options, "--cache-size", size).stderr
+
+    assert not read("a")
+    room = str(int(2.5 * entries()[0].stat().st_size))
+    assert not read("b", room)
+    assert read("a", room)
+    assert not read("c", room)
+    assert len(entries()) == 2
+    assert read("a", room)
+    assert not read("b", room), "it had left for c"
+    before = entries()
+    done = ask(*options, "--cache-size", "1000", "--document", "-", stdin=f"d {DOCUMENT}")
+    assert "for which the cache has no room; it is not kept" in done.stderr
+    assert entries() == before
+
+
+@pytest.mark.parametrize(("size", "number"), [("8GiB", 2**33), ("500M", 500 * 2**20), ("0", 0), ("1.5 kb", 1536)])
+def test_sizes_are_read(size: str, number: int) -> None:
+    assert bytes_of(size) == number
+
+
+# The command as a whole
+
+
+def test_help_is_a_screen_and_light() -> None:
+    code = "import sys; from utaca.app.main import run\ntry: run()\nfinally: print('torch' in sys.modules)"
+    done = call(ROOT, sys.executable, "-c", code, "--help")
+    assert done.stdout.endswith("False\n")
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24
+    assert not any(line.endswith("...") for line in lines[1:]), "a command's sentence is cut"
+    assert all(name in done.stdout for name, *_ in COMMANDS)
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_a_command_says_how_it_is_used(names: tuple[str, ...]) -> None:
+    done = typed(*names, "--help")
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"Usage: utaca {' '.join(names)} ")
+
+
+def test_the_version_is_the_packages() -> None:
+    assert typed("--version").stdout == "utaca 0.1.0\n"
+
+
+def start(*arguments: str, **pipes: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "utaca", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE, **pipes)
+
+
+def test_an_interrupt_ends_quietly() -> None:
+    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with start("ask", "--reader", "tiny", "--document", "-", "Who?", **pipe) as process:
+        # More than a pipe holds: once it is written, the command waits for the rest of its document.
+        process.stdin.write(FILLER * 5000)
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert complaint.strip() == ""
+
+
+def test_a_broken_pipe_ends_quietly() -> None:
+    with start("fetch", stdout=subprocess.PIPE) as process:
+        process.stdout.close()
+        complaint = process.stderr.read()
+    assert complaint == ""
+
+
+def test_tables_are_made_in_a_checkout(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = call(checkout, sys.executable, "-m", "utaca", "tables", "-n", "--config", "scale=smoke")
+    assert done.returncode == 0, done.stdout
+    assert "decode_trajectories" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    done = typed("tables")
+    assert done.exit_code == 2
+    assert "change to the folder that holds its Snakefile" in done.stderr
+
+
+def test_an_endpoint_that_cannot_be_reached_is_named() -> None:
+    done = typed("check-endpoint", "--base-url", "http://127.0.0.1:9/v1")
+    assert done.exit_code == 2
+    assert "http://127.0.0.1:9/v1 cannot be reached" in done.stderr
+    assert typed("check-endpoint", "reference").stdout == "reference: model utaca-reference answers.\n"
+
+
+def test_targets_are_those_of_the_workflow(checkout: Path) -> None:
+    done = snakemake(checkout, "--list-target-rules", "--quiet")
+    assert done.returncode == 0, done.stdout
+    rules, plan = done.stdout.split(), planned(ROOT)
+    assert {"biographies", "generations", "tasks", "traces"} <= set(rules) & set(TARGETS)
+    assert next(iter(TARGETS)) == "results/tables"
+    for target in TARGETS:
+        assert target in rules or target.format(run=plan.SETTINGS.run, table="test") in plan.RESULTS, target

@@ -70,11 +70,8 @@ def ask(question: Question) -> None:
         print(flush=True)
         tell(_in_words(generation, choice))
     if question.page:
-        from utaca.reporting.traces import answer_page
-
-        html = answer_page(text, question.text, generation, reader, totals)
         try:
-            question.page.write_text(html, encoding="ascii")
+            question.page.write_text(page(question, text, reader, generation, choice), encoding="ascii")
         except OSError as error:
             raise UserError(f"{question.page} cannot be written to ({error.strerror}); give another --save") from error
         tell(f"Token by token: {question.page}")
@@ -103,6 +100,37 @@ def _read(reader: Reader, text: str, question: Question) -> tuple[BlockMemory, b
     if question.cache is None:
         return prefill(reader, text, description="reading"), False
     return Cache(question.cache, question.cache_size, tell).read(reader, text)
+
+
+def page(question: Question, text: str, reader: Reader, generation: Generation, choice: Choice) -> str:
+    """The answer in the trace viewer."""
+    from utaca.generation.points import trace_rows
+    from utaca.reporting.traces import answer_page, encoder
+
+    names = ", ".join(Path(file).name if file != documents.STDIN else "standard input" for file in question.files)
+    most = choice.options["budget"]
+    kind = "agreement" if choice.trigger.startswith("agreement") else "no_detector"
+    if choice.policy is None:
+        method, label = "infllm", f"InfLLM K={most}"
+    else:
+        method = "utaca" if "detector" in choice.options else kind
+        label = f"K_max={most}, {choice.policy}, {choice.trigger}"
+    encoded = encoder(reader.tokenizer)(text)
+    answer = {
+        "document": names,
+        "point": label,
+        "method": method,
+        "budget": most,
+        "policy": choice.policy or "",
+        "question": question.text,
+        "n_context": len(encoded.offsets),
+        "n_generated": len(generation.trace),
+        "selected": generation.mean_selected_tokens,
+        "rollbacks": generation.rollbacks,
+        "finish": generation.finish,
+    }
+    about = f"Reader {reader.settings.name}."
+    return answer_page(names, about, text, answer, [*trace_rows(names, generation)], encoded, reader.settings.memory)
 
 
 def answered(memory: BlockMemory, question: str, choice: Choice) -> Iterator[Token]:

@@ -289,4 +289,11 @@ def prune_answers(
 
 def run() -> None:
     """The entry point."""
-    app(prog_name="utaca")
+    try:
+        app(prog_name="utaca")
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Who read it has seen enough; Python would complain of that as it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -265,7 +265,7 @@ def packed(generation: Generation, point: Operating, **about: Any) -> pa.Table:
         "effective_rollbacks": generation.effective_rollbacks,
         "decode_seconds": generation.seconds,
     }
-    trace = list(_trace_rows(about["document"], generation)) or [None]
+    trace = list(trace_rows(about["document"], generation)) or [None]
     return pa.table(
         {
             "answer": pa.array([answer] * len(trace), pa.struct(SCHEMAS["answers"])),
@@ -305,7 +305,8 @@ _OF_A_PASS = ("token", "k", "margin", "logprob", "top_tokens", "top_logits")
 """What a trace has of the accepted pass and of the one that was tried first."""
 
 
-def _trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]]:
+def trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]]:
+    """The rows of schema "traces" of an answer, without the name of its point."""
     retrieved = [token for token in generation.trace if token.selected is not None]
     selected, scores = (on_host([getattr(token, name) for token in retrieved]) for name in ("selected", "scores"))
     by_token = {id(token): pair for token, *pair in zip(retrieved, selected, scores, strict=True)}

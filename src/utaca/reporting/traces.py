@@ -104,7 +104,7 @@ def page(
     size = 0
     for name in split.most_different():
         text = encode(split.documents[name]["text"])
-        made = _document(split, name, steps.of(name), text, config)
+        made = _document(split, name, steps.of(name), text, config.reader.memory)
         block = _pack(made)
         size += len(block)
         if packed and size > max_bytes:
@@ -147,6 +147,42 @@ def page(
                     "packed": packed.get(name),
                 }
                 for name in split.ordered()
+            ],
+        },
+    )
+
+
+def answer_page(
+    title: str, about: str, document: str, answer: Row, steps: Sequence[Row], text: Text, memory: schema.Memory
+) -> str:
+    """The viewer of one answer about any document, which nobody judged, as HTML.
+
+    ``answer`` is a row of schema "answers", ``steps`` are rows of schema "traces", ``text`` is the document in the
+    tokens of the reader, whose block memory is ``memory``.
+    """
+    name, label = answer["document"], answer["point"]
+    about_document = {"text": document, "person": title, "facts": [], "spans": []}
+    split = _Split("", {name: about_document}, {label: answer}, {}, {(name, label): answer}, {}, pd.DataFrame(), {}, {})
+    family = palette.family(answer["method"])
+    return fill(
+        __package__,
+        "traces.html",
+        {
+            "title": title,
+            "about": about,
+            "colours": {family: palette.MARKS[family].color},
+            "points": [
+                {"label": label, "also": [], "name": label, "setting": label, "family": family, "section": "answers"}
+            ],
+            "where": None,
+            "labelled": False,
+            "documents": [
+                {
+                    "id": name,
+                    "person": title,
+                    "difference": None,
+                    "packed": _pack(_document(split, name, {label: steps}, text, memory)),
+                }
             ],
         },
     )
@@ -323,9 +359,9 @@ def _pack(content: Any) -> str:
 
 
 def _document(
-    split: _Split, name: str, steps: Mapping[str, Sequence[Row]], text: Text, config: schema.Config
+    split: _Split, name: str, steps: Mapping[str, Sequence[Row]], text: Text, memory: schema.Memory
 ) -> dict[str, Any]:
-    document, memory = split.documents[name], config.reader.memory
+    document = split.documents[name]
     n_blocks = max(0, (len(text.offsets) - memory.n_init) // memory.block_size)
     starts = [start for start, _ in text.offsets]
     told = [span for span in document["spans"] if span["kind"] == "biography"]
