@@ -263,7 +263,7 @@ def test_tokens_are_shaded_where_the_terminal_can(memory: Any, monkeypatch: pyte
             patch.setenv(name, value)
             assert not asking.colours(Terminal())
     out = Terminal()
-    tokens = utaca.generate(memory, QUESTION, budget=8, policy=utaca.Sub(2), every=7).trace
+    tokens = utaca.generate(memory, QUESTION, budget=8, policy=utaca.Sub(2), trigger=utaca.Every(7)).trace
     tokens[1].text = "\x1b[2J"
     list(asking.shaded(out, 8)(tokens))
     assert out.getvalue().startswith("\x1b[38;5;16;48;5;75mThe\x1b[0m"), "K_max is the darkest"

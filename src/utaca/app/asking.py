@@ -15,6 +15,7 @@ import utaca
 from utaca.app import documents
 from utaca.app.answering import Choice, choose
 from utaca.app.cache import Cache, tell
+from utaca.decoding.triggers import Agreement, Every
 from utaca.errors import UserError
 from utaca.memory.branch import BlockMemory
 from utaca.memory.prefill import prefill
@@ -108,12 +109,11 @@ def page(question: Question, text: str, reader: Reader, generation: Generation, 
     from utaca.reporting.traces import answer_page, encoder
 
     names = ", ".join(Path(file).name if file != documents.STDIN else "standard input" for file in question.files)
-    most = choice.options["budget"]
-    kind = "agreement" if choice.trigger.startswith("agreement") else "no_detector"
+    most, kinds = choice.options["budget"], {Agreement: "agreement", Every: "no_detector"}
     if choice.policy is None:
         method, label = "infllm", f"InfLLM K={most}"
     else:
-        method = "utaca" if "detector" in choice.options else kind
+        method = kinds.get(type(choice.options["trigger"]), "utaca")
         label = f"K_max={most}, {choice.policy}, {choice.trigger}"
     encoded = encoder(reader.tokenizer)(text)
     answer = {
