@@ -98,8 +98,14 @@ def test_the_store_is_timed(table: Table) -> None:
     assert all(int(cell.replace(",", "")) > 0 for cell in row[1:])
 
 
+def test_the_server_is_timed_beside_hugging_face(table: Table) -> None:
+    rows = table("serving", "--document", "1500", "--tokens", "4", "--clients", "2", "--rounds", "1")
+    assert [row[0] for row in rows[:3]] == ["the server", "generate, cache kept", "generate, read anew"]
+    assert rows[-1][0] == "an answer by the server"
+
+
 def test_pages_name_the_scripts_that_there_are() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
     named = set(re.findall(r"python (bench/\w+\.py)", text))
-    assert {f"bench/{name}.py" for name in ("engine", "compare", "detectors", "client", "store")} <= named
+    assert {f"bench/{name}.py" for name in ("engine", "compare", "detectors", "client", "store", "serving")} <= named
     assert all((ROOT / name).is_file() for name in named)

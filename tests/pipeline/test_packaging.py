@@ -53,14 +53,15 @@ def imported(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 def test_the_lock_pins_what_is_declared() -> None:
     lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").split()
     pins = {name.lower(): version for name, _, version in (line.partition("==") for line in lines)}
-    for requirement in requirements("pipeline", "postgres", "test", "docs", "gguf", "benchmarks"):
+    for requirement in requirements("pipeline", "serve", "postgres", "test", "docs", "gguf", "benchmarks"):
         assert requirement.specifier, f"{requirement.name} has no range"
         assert requirement.specifier.contains(pins[requirement.name.lower()]), requirement
 
 
 def test_every_import_is_declared() -> None:
     sources = {folder: list((ROOT / folder).rglob("*.py")) for folder in ("src", "workflow", "training")}
-    declared = {requirement.name.lower() for requirement in requirements("pipeline", "llmlingua", "gguf", "benchmarks")}
+    extras = requirements("pipeline", "serve", "llmlingua", "gguf", "benchmarks")
+    declared = {requirement.name.lower() for requirement in extras}
     for folder, paths in sources.items():
         # The package needs nothing of the trainings.
         known = declared | {"training"} if folder == "training" else declared

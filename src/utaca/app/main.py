@@ -18,9 +18,9 @@ What is wrong in what a user gives is said in one sentence, and the exit status 
     $ utaca ask --reader qwen25_coder_1_5b --document report.docx "Who was absent?"
     Error: document report.docx is neither PDF nor text in UTF-8; save it as UTF-8 text, HTML or PDF
 
-``utaca serve`` answers programs over the OpenAI protocol. ``fetch``, ``preflight``, ``tables``, ``check-endpoint`` and
-``answers`` belong to readers and runs; each says more with ``--help``. Nothing heavy is imported before a command needs
-it.
+``utaca serve`` answers programs over the OpenAI protocol (:mod:`utaca.app.serving`). ``fetch``, ``preflight``,
+``tables``, ``check-endpoint`` and ``answers`` belong to readers and runs; each says more with ``--help``. Nothing heavy
+is imported before a command needs it.
 """
 
 from __future__ import annotations
@@ -139,6 +139,42 @@ def ask(
     choice = {"budget": budget, "policy": policy, "trigger": trigger, "max_new_tokens": max_new_tokens}
     folder = None if no_cache else cache or default_folder()
     asking.ask(asking.Question(reader, [*document, *files], question, choice, json, save, folder, bytes_of(cache_size)))
+
+
+@app.command()
+def serve(
+    reader: Annotated[str, READER],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all of them.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0: a free one.")] = 8000,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The most that documents take.  [default: half of what is free]")
+    ] = None,
+    parallel: Annotated[int, typer.Option(help="Answers at once.", min=1)] = 16,
+    budget: Annotated[int | None, BUDGET] = None,
+    policy: Annotated[str | None, POLICY] = None,
+    trigger: Annotated[str | None, TRIGGER] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="The longest answer if a request names none.", min=1)] = 512,
+    name: Annotated[str | None, typer.Option(help="What clients call the model.  [default: the reader's name]")] = None,
+    api_key: Annotated[
+        str,
+        typer.Option(metavar="KEY", envvar="UTACA_API_KEY", help="What clients must show; better set as a variable."),
+    ] = "",
+) -> None:
+    """Serve a reader over the OpenAI protocol, with a page."""
+    from utaca.app.cache import bytes_of
+
+    try:
+        from utaca.app.serving.protocol import Defaults
+        from utaca.app.serving.server import Settings
+        from utaca.app.serving.server import serve as run_server
+    except ModuleNotFoundError as error:
+        raise UserError(f"utaca serve needs {error.name}; install it: pip install 'utaca[serve]'") from None
+    import utaca
+
+    loaded = utaca.load_reader(reader)
+    defaults = Defaults(budget, policy, trigger, max_new_tokens)
+    room = None if memory is None else bytes_of(memory)
+    run_server(loaded, Settings(name or loaded.settings.name, host, port, room, parallel, api_key, defaults))
 
 
 @app.command()

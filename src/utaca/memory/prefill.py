@@ -105,6 +105,7 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
     return memory
 
 
+@torch.inference_mode()
 def begun(reader: Reader, tokens: Tensor, clipped: bool = True) -> BlockMemory:
     """The memory of a document's ``tokens`` [N], none of which was read yet; raises as :func:`prefill`."""
     m = replace(reader.settings.memory)

@@ -1,0 +1,23 @@
+"""``utaca serve``: a reader behind the OpenAI protocol, for every client that speaks it.
+
+What a user types, and what comes back::
+
+    $ utaca serve --reader qwen25_coder_1_5b --port 8000
+    qwen25_coder_1_5b answers at http://127.0.0.1:8000/v1, and asks at http://127.0.0.1:8000; Ctrl+C ends it.
+
+    $ curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' -d '{
+        "model": "qwen25_coder_1_5b",
+        "messages": [{"role": "system", "content": "...a long report..."},
+                     {"role": "user", "content": "Who chaired the meeting?"}]}'
+    {"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "Ada Holm."},
+     "finish_reason": "stop", "utaca": {"mean_selected_tokens": 73.1, "attended_keys": 640.2, "rollbacks": 3}}],
+     "usage": {"prompt_tokens": 18231, "prompt_tokens_details": {"cached_tokens": 0}, ...}}
+
+The second question about the report does not read it again: ``cached_tokens`` is then 18204. A request that cannot be
+answered gets one sentence, and the server goes on::
+
+    {"error": {"message": "role: Input should be 'system', 'developer', 'user' or 'assistant'", ...}}
+
+A request passes through four files: :mod:`protocol` makes an order of its body, :mod:`worker` has its document read
+(:mod:`memories`) and its answer decoded with those of others, and :mod:`server` sends what comes of it.
+"""

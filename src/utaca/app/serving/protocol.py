@@ -1,0 +1,322 @@
+"""What requests of the OpenAI protocol ask for.
+
+The prompt of an order is a document, which goes into block memory, and a question, which is what follows it:
+
+* The system message and earlier messages are the document. The last message, a user's, is split at its last blank
+  line: what stands before it belongs to the document, the rest is the question. If its content is several text parts,
+  the last part is the question.
+* A plain prompt, text or token ids, is split at its last blank line too.
+* If nothing stands before a question, its last token alone is the question.
+
+Where the split falls changes no token of the prompt, only what is read as a document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from secrets import randbits
+from typing import Any, Literal
+
+import pydantic
+
+from utaca.app.answering import FIXED, choose
+from utaca.decoding.loop import TOP
+from utaca.decoding.sampling import Sampling
+from utaca.errors import UserError
+from utaca.readers.load import Reader
+from utaca.readers.prompts import SEPARATOR
+from utaca.records.texts import whole_characters
+
+# Parameters that change an answer and are not supported, each with the values that change nothing.
+_UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    **{"n": (1,), "best_of": (1,), "logit_bias": ({},), "frequency_penalty": (0,), "presence_penalty": (0,)},
+    **{"tools": ([],), "tool_choice": ("none", "auto"), "functions": ([],), "function_call": ("none", "auto")},
+    **{"response_format": ({"type": "text"},), "suffix": ("",), "modalities": (["text"],), "audio": ()},
+}
+
+
+Places = Sequence[tuple[int, int, int]]
+"""Of each token the message that it lies in, and where in its text the token begins and ends; (-1, 0, 0) in none."""
+
+
+class Fault(Exception):  # noqa: N818
+    """An error as OpenAI has it: a sentence, an HTTP status, and which parameter is wrong."""
+
+    def __init__(self, message: str, status: int = 400, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.param = status, code, param
+
+    @property
+    def body(self) -> dict[str, Any]:
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+
+class _Model(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True, extra="ignore")
+
+
+class _Part(_Model):
+    type: Literal["text"]
+    text: str
+
+
+class _Message(_Model):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[_Part]
+
+    @property
+    def parts(self) -> list[str]:
+        return [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+
+
+class _Utaca(_Model):
+    """How the answer is decoded; what is left out is the server's default."""
+
+    model_config = pydantic.ConfigDict(strict=True, extra="forbid")
+    budget: int | None = None
+    policy: str | None = None
+    trigger: str | None = None
+    trace: bool = False
+
+
+class _StreamOptions(_Model):
+    include_usage: bool = False
+
+
+class _Request(_Model):
+    model_config = pydantic.ConfigDict(strict=True, extra="allow")
+    model: str
+    stream: bool = False
+    stream_options: _StreamOptions | None = None
+    max_tokens: int | None = pydantic.Field(None, ge=1)
+    temperature: float | None = pydantic.Field(None, ge=0, le=2)
+    top_p: float | None = pydantic.Field(None, gt=0, le=1)
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    utaca: _Utaca = _Utaca()
+
+
+class _Chat(_Request):
+    messages: list[_Message] = pydantic.Field(min_length=1)
+    max_completion_tokens: int | None = pydantic.Field(None, ge=1)
+    logprobs: bool | None = None
+    top_logprobs: int | None = pydantic.Field(None, ge=0, le=TOP)
+
+
+class _Completion(_Request):
+    prompt: str | list[str] | list[int] | list[list[int]] = pydantic.Field(min_length=1)
+    logprobs: int | None = pydantic.Field(None, ge=0, le=TOP)
+    echo: bool | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """One answer to be made: token ids of the ``document`` and of the ``question``, which follows it.
+
+    ``options`` are fields of :class:`utaca.decoding.loop.Decoding`. The answer ends before any of ``stop``.
+    ``logprobs`` is the number of best tokens that are sent with each token, None for no log-probabilities. ``echo`` is
+    text that is sent before the answer. ``places`` are those of the document's tokens, if a ``trace`` is sent.
+    """
+
+    document: tuple[int, ...]
+    question: tuple[int, ...]
+    options: Mapping[str, Any]
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    echo: str = ""
+    trace: bool = False
+    places: Places = ()
+
+
+@dataclass(frozen=True)
+class Orders:
+    """The orders of a request, one a prompt."""
+
+    model: str
+    chat: bool
+    stream: bool
+    usage: bool
+    orders: list[Order]
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What the user who started the server chose for requests that choose nothing."""
+
+    budget: int | None = None
+    policy: str | None = None
+    trigger: str | None = None
+    max_new_tokens: int = 512
+
+
+def parse(reader: Reader, name: str, defaults: Defaults, body: bytes, *, chat: bool) -> Orders:
+    """The orders of a request's body; raises :class:`Fault` for one that cannot be carried out."""
+    try:
+        request = (_Chat if chat else _Completion).model_validate_json(body)
+    except pydantic.ValidationError as error:
+        raise _fault(error) from None
+    for field, neutral in _UNSUPPORTED.items():
+        value = (request.model_extra or {}).get(field)
+        if value is not None and value not in neutral:
+            raise Fault(f"{field} is not supported by this server; leave it out", param=field)
+    if request.model != name:
+        raise Fault(f"there is no model {request.model!r}; this server has {name!r}", 404, "model_not_found", "model")
+    try:
+        if chat:
+            prompts = [_conversation(reader, request.messages, placed=request.utaca.trace)]
+            best = (request.top_logprobs or 0) if request.logprobs else None
+        else:
+            prompts = [_plain(reader, prompt) for prompt in _prompts(request.prompt)]
+            best = request.logprobs
+        orders = [_order(reader, defaults, request, best, *prompt) for prompt in prompts]
+    except UserError as error:
+        raise Fault(str(error)) from None
+    usage = request.stream_options is not None and request.stream_options.include_usage
+    return Orders(request.model, chat, request.stream, usage, orders)
+
+
+def _fault(error: pydantic.ValidationError) -> Fault:
+    """The first of the faults of a body, in a sentence."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    if first["type"] == "json_invalid":
+        return Fault(f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}", code="invalid_json")
+    place = ".".join(str(part) for part in first["loc"])
+    return Fault(f"{place or 'the body'}: {first['msg']}", param=place or None)
+
+
+def _prompts(prompt: Any) -> list[str | list[int]]:
+    """The prompts that the protocol's four kinds of ``prompt`` are."""
+    return prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
+
+
+def _order(
+    reader: Reader,
+    defaults: Defaults,
+    request: Any,
+    best: int | None,
+    tokens: Sequence[int],
+    n_document: int,
+    places: Places = (),
+) -> Order:
+    chosen, question = request.utaca, tuple(tokens[n_document:])
+    if chosen.trigger and chosen.trigger.endswith(".safetensors") and chosen.trigger != defaults.trigger:
+        raise Fault("utaca.trigger names a file, which requests may not; name a shipped trigger", param="utaca.trigger")
+    room = reader.positions - len(question)
+    longest = getattr(request, "max_completion_tokens", None) or request.max_tokens
+    if room < (longest or 1):
+        raise Fault(
+            f"a question of {len(question)} tokens and an answer of {longest or 1} are beyond the {reader.positions} "
+            f"positions of reader {reader.settings.name}; lower max_tokens, or put a blank line before the question: "
+            "what stands before it is read as a document",
+            code="context_length_exceeded",
+        )
+    options = dict(
+        choose(
+            reader,
+            budget=defaults.budget if chosen.budget is None else chosen.budget,
+            policy=chosen.policy or (defaults.policy if chosen.trigger != FIXED else None),
+            trigger=chosen.trigger or defaults.trigger,
+            max_new_tokens=longest or min(defaults.max_new_tokens, room),
+        ).options
+    )
+    if request.temperature:
+        seed = randbits(31) if request.seed is None else request.seed
+        options["sampling"] = Sampling(request.temperature, request.top_p or 1.0, seed)
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    echo = ""
+    if getattr(request, "echo", None):
+        if best is not None:
+            raise Fault("log-probabilities of the prompt are not supported; leave out echo or logprobs", param="echo")
+        echo = reader.tokenizer.decode(tokens)
+    document, ends = tuple(tokens[:n_document]), tuple(filter(None, stop))
+    return Order(document, question, options, ends, best, echo, chosen.trace, places)
+
+
+def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool) -> tuple[list[int], int, Places]:
+    """Tokens of a conversation, how many of them are the document, and, if ``placed``, their places."""
+    if messages[-1].role != "user":
+        raise Fault("the last message must be the user's; end messages with one of role user", param="messages")
+    roles = ["system" if message.role == "developer" else message.role for message in messages]
+    texts = [SEPARATOR.join(message.parts) for message in messages]
+    rendered, starts = reader.prompts.conversation(list(zip(roles, texts, strict=True)))
+    if len(messages[-1].parts) > 1:
+        line = len(texts[-1]) - len(messages[-1].parts[-1]) - len(SEPARATOR)
+    else:
+        line = texts[-1].rstrip().rfind(SEPARATOR)
+    if line > 0:
+        cut = starts[-1] + line
+    elif len(messages) > 1:
+        cut = starts[-2] + len(texts[-2])
+    else:
+        cut = 0
+    tokens, offsets = reader.prompts.with_offsets(rendered[:cut] if cut else rendered)
+    count = len(tokens) if cut else len(tokens) - 1
+    if cut:
+        tokens = tokens + reader.prompts.behind_text(rendered[cut:])
+    return tokens, count, _places(offsets[:count], starts, [len(text) for text in texts]) if placed else ()
+
+
+def _places(offsets: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int]) -> Places:
+    """Places of tokens, from where tokens, and messages of some lengths, lie in the rendered conversation."""
+    places, number = [], 0
+    for first, end in offsets:
+        while number + 1 < len(starts) and first >= starts[number + 1]:
+            number += 1
+        first, end = first - starts[number], end - starts[number]
+        places.append((number, first, end) if 0 <= first < end <= lengths[number] else (-1, 0, 0))
+    return places
+
+
+def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]:
+    """Tokens of a plain prompt, in which control tokens count, and how many of them are the document.
+
+    The last blank line is one before what the chat template writes behind a user's text, if the prompt ends so.
+    """
+    if isinstance(prompt, str):
+        begun = bool(reader.tokenizer.bos_token) and prompt.startswith(reader.tokenizer.bos_token)
+        prompt = reader.tokenizer(whole_characters(prompt), add_special_tokens=not begun)["input_ids"]
+    tokens = reader.document(prompt).tolist()
+    if len(tokens) < 2:
+        raise UserError("the prompt must have at least two tokens; write more")
+    pieces = reader.tokenizer.batch_decode([[token] for token in tokens], clean_up_tokenization_spaces=False)
+    text = "".join(pieces).rstrip().removesuffix(reader.after.rstrip()).rstrip()
+    line = text.rfind(SEPARATOR)
+    ends = accumulate(map(len, pieces))
+    count = next(number for number, end in enumerate(ends) if end > line) if line > 0 else 0
+    return tokens, count or len(tokens) - 1
+
+
+@dataclass
+class Text:
+    """The text of an answer, as far as no stop text can begin in it; ``ended`` once one has been written."""
+
+    stop: Sequence[str] = ()
+    ended: bool = False
+    _held: str = ""
+
+    def add(self, piece: str) -> str:
+        """The text that may be sent now that ``piece`` was generated."""
+        self._held += piece
+        places = [place for stop in self.stop if (place := self._held.find(stop)) >= 0]
+        if places:
+            self.ended = True
+            return self._send(min(places))
+        held = max((_overlap(self._held, stop) for stop in self.stop), default=0)
+        return self._send(len(self._held) - held)
+
+    def rest(self) -> str:
+        """What was held back, once the answer has ended."""
+        return "" if self.ended else self._send(len(self._held))
+
+    def _send(self, length: int) -> str:
+        sent, self._held = self._held[:length], self._held[length:]
+        return sent
+
+
+def _overlap(text: str, stop: str) -> int:
+    """The longest end of ``text`` that ``stop`` begins with."""
+    longest = min(len(text), len(stop) - 1)
+    return next((size for size in range(longest, 0, -1) if stop.startswith(text[-size:])), 0)

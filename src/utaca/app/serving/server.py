@@ -1,0 +1,223 @@
+"""The server: routes, errors, metrics, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from utaca import pages
+from utaca.app.answering import choose
+from utaca.app.serving.answers import Answer, Metrics
+from utaca.app.serving.protocol import Defaults, Fault, parse
+from utaca.app.serving.worker import Worker
+from utaca.errors import UserError
+from utaca.readers.load import Reader
+from utaca.settings.machine import free_memory
+
+BODY = 32 << 20
+"""Bytes of the longest body."""
+GRACE_S = 10.0
+"""Seconds that answers under way have to end when the server is told to stop."""
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+_POLICY = (
+    "default-src 'none'; script-src 'sha256-{script}'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a server is started with. ``room`` is how many bytes documents may take; None: half of what is free."""
+
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    room: int | None = None
+    parallel: int = 16
+    api_key: str = ""
+    defaults: Defaults = Defaults()
+
+
+class Service:
+    """The routes of a reader's server."""
+
+    def __init__(self, reader: Reader, settings: Settings, worker: Worker) -> None:
+        self.reader, self.settings, self.worker = reader, settings, worker
+        self.metrics, self.started = Metrics(worker), int(time.time())
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/", self.page),
+            Route("/health", self.health),
+            Route("/metrics", self.show_metrics),
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name:path}", self.models),
+            Route("/v1/chat/completions", partial(self.complete, chat=True), methods=["POST"]),
+            Route("/v1/completions", partial(self.complete, chat=False), methods=["POST"]),
+        ]
+        # A page of another site that a browser shows may not ask a server on loopback by a name of its choice.
+        hosts = [host.strip("[]") for host in LOOPBACK] if self.settings.host in LOOPBACK else ["*"]
+        return Starlette(
+            routes=routes,
+            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
+            exception_handlers={Fault: self.fault, HTTPException: self.fault, Exception: self.fault},
+        )
+
+    async def fault(self, request: Request, error: Exception) -> Response:
+        """An error in OpenAI's shape."""
+        if isinstance(error, HTTPException):
+            error = Fault(f"{request.method} {request.url.path}: {error.detail}", error.status_code)
+        elif not isinstance(error, Fault):
+            error = Fault(f"the request failed ({type(error).__name__}); the server's log says more", 500, "failed")
+        self.metrics.requests.labels(request.url.path if error.status != 404 else "", error.status).inc()
+        headers = {"Retry-After": "1"} if error.status == 503 else {}
+        return JSONResponse(error.body, error.status, headers)
+
+    async def page(self, _request: Request) -> Response:
+        choice = await run_in_threadpool(self._chosen)
+        content = {"model": self.settings.name, "budget": choice.options["budget"], "trigger": choice.trigger}
+        html = pages.fill("utaca.app.serving", "page.html", content | {"note": choice.note})
+        script = html.partition("script-src 'sha256-")[2].partition("'")[0]
+        return HTMLResponse(html, headers={"Content-Security-Policy": _POLICY.format(script=script)})
+
+    def _chosen(self) -> Any:
+        default = self.settings.defaults
+        return choose(self.reader, budget=default.budget, policy=default.policy, trigger=default.trigger)
+
+    async def health(self, _request: Request) -> Response:
+        alive = self.worker.is_alive()
+        return JSONResponse({"status": "ok" if alive else "ended"}, 200 if alive else 503)
+
+    async def show_metrics(self, _request: Request) -> Response:
+        return PlainTextResponse(generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def models(self, request: Request) -> Response:
+        self._authorise(request)
+        name = self.settings.name
+        model = {"id": name, "object": "model", "created": self.started, "owned_by": "utaca"}
+        wanted = request.path_params.get("name")
+        if wanted is None:
+            return JSONResponse({"object": "list", "data": [model]})
+        if wanted != name:
+            raise Fault(f"there is no model {wanted!r}; this server has {name!r}", 404, "model_not_found")
+        return JSONResponse(model)
+
+    def _authorise(self, request: Request) -> None:
+        key, shown = self.settings.api_key, request.headers.get("authorization", "")
+        if key and not hmac.compare_digest(shown.encode(), f"Bearer {key}".encode()):
+            raise Fault("the API key is missing or wrong; send Authorization: Bearer KEY", 401, "invalid_api_key")
+
+    async def complete(self, request: Request, *, chat: bool) -> Response:
+        """Answer a request for completions."""
+        self._authorise(request)
+        body = await _body(request)
+        defaults, name = self.settings.defaults, self.settings.name
+        orders = await run_in_threadpool(parse, self.reader, name, defaults, body, chat=chat)
+        answer = Answer(self.reader, self.worker, self.metrics, orders)
+        self.metrics.requests.labels(request.url.path, 200).inc()
+        if orders.stream:
+            headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+            return StreamingResponse(answer.stream(), media_type="text/event-stream", headers=headers)
+        whole, gone = asyncio.ensure_future(answer.whole()), asyncio.ensure_future(request.receive())
+        try:
+            await asyncio.wait([whole, gone], return_when=asyncio.FIRST_COMPLETED)
+            return JSONResponse(await whole) if whole.done() else Response(status_code=499)
+        finally:
+            whole.cancel()
+            gone.cancel()
+
+
+async def _body(request: Request) -> bytes:
+    """The body of a request that says to be JSON, BODY bytes at most."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Fault(f"the body is of type {kind or 'unknown'}; send it with Content-Type: application/json")
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > BODY:
+                raise Fault(f"the body is longer than {BODY >> 20} MiB; shorten the document", 413, "body_too_large")
+    except ClientDisconnect:
+        raise Fault("the client left", 499) from None
+    return bytes(body)
+
+
+class Server(uvicorn.Server):
+    """A server that ends on SIGTERM and SIGINT: it takes no more, answers under way end or are told, status 0."""
+
+    def __init__(self, reader: Reader, settings: Settings) -> None:
+        room = settings.room if settings.room is not None else _half_of_free(reader)
+        self.worker = Worker(reader, room, settings.parallel)
+        self.settings, self.address = settings, ""
+        app = Service(reader, settings, self.worker).app()
+        config = uvicorn.Config(
+            app, settings.host, settings.port, log_level="warning", access_log=False, lifespan="off", ws="none"
+        )
+        super().__init__(config)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, self.end)
+        yield
+
+    def end(self) -> None:
+        """Stop taking connections, and give answers under way a while to end."""
+        self.worker.close(GRACE_S)
+        self.should_exit = True
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if not self.should_exit:
+            self.worker.start()
+            host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
+            self.address = f"http://{host}:{self.servers[0].sockets[0].getsockname()[1]}"
+            print(f"{self.settings.name} answers at {self.address}/v1; Ctrl+C ends it.", flush=True)
+
+
+def _half_of_free(reader: Reader) -> int:
+    device = reader.device
+    if device.type == "cuda" and reader.settings.memory.storage == "device":
+        return torch.cuda.mem_get_info(device)[0] // 2
+    return (free_memory() or 8 << 30) // 2
+
+
+def serve(reader: Reader, settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises :class:`UserError` for defaults that no answer can have, and for an
+    address that cannot be listened on."""
+    default = settings.defaults
+    choice = choose(reader, budget=default.budget, policy=default.policy, trigger=default.trigger)
+    logging.basicConfig(format="%(message)s")
+    if choice.note:
+        print(choice.note, flush=True)
+    server = Server(reader, settings)
+    try:
+        server.run()
+    except SystemExit:
+        raise UserError(
+            f"{settings.host}:{settings.port} cannot be listened on; name another address or port (--host, --port)"
+        ) from None
+    server.worker.join()

@@ -1,0 +1,319 @@
+"""``utaca serve``: the OpenAI protocol over a reader, its errors, and what is reused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+import torch
+from serving import DOCUMENT, QUESTION, SEA, chat, connect, post, serving, wait
+from small import make_reader
+
+import utaca
+from utaca.app.serving import server as servers
+from utaca.app.serving.memories import Memories, key_of
+from utaca.app.serving.protocol import Text
+from utaca.app.serving.server import Server
+from utaca.readers.load import Reader
+from utaca.settings.schema import Memory
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return utaca.load_reader("tiny")
+
+
+@pytest.fixture(scope="module")
+def server(reader: Reader) -> Iterator[Server]:
+    with serving(reader) as running:
+        yield running
+
+
+def client(server: Server) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.address}/v1", api_key="-", max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def expected(reader: Reader) -> Any:
+    """What the engine answers without a server."""
+    return utaca.generate(utaca.prefill(reader, DOCUMENT), QUESTION, budget=8, max_new_tokens=512)
+
+
+def test_an_answer_is_the_engines(server: Server, expected: Any) -> None:
+    status, answer = post(server, chat())
+    assert status == 200, answer
+    choice = answer["choices"][0]
+    assert choice["message"] == {"role": "assistant", "content": expected.text}
+    assert choice["finish_reason"] == "stop"
+    assert choice["utaca"] == {
+        "mean_selected_tokens": pytest.approx(expected.mean_selected_tokens, abs=0.01),
+        "attended_keys": pytest.approx(expected.mean_attended_tokens, abs=0.01),
+        "rollbacks": 0,
+    }
+    assert answer["usage"]["completion_tokens"] == len(expected.trace)
+
+
+def test_a_prompt_may_be_text_or_tokens(server: Server, reader: Reader, expected: Any) -> None:
+    prompt = f"{reader.before}{DOCUMENT}\n\n{QUESTION}{reader.after}"
+    tokens = reader.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    for each in (prompt, tokens, [prompt, prompt], [tokens]):
+        status, answer = post(server, {"model": "tiny", "prompt": each}, "/v1/completions")
+        assert status == 200, answer
+        assert {choice["text"] for choice in answer["choices"]} == {expected.text}
+        assert [choice["index"] for choice in answer["choices"]] == list(range(len(answer["choices"])))
+    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached == len(reader.document(DOCUMENT))
+    status, answer = post(server, {"model": "tiny", "prompt": prompt, "echo": True}, "/v1/completions")
+    assert answer["choices"][0]["text"] == prompt + expected.text
+
+
+def test_a_stream_says_the_same(server: Server, expected: Any) -> None:
+    stream = client(server).chat.completions.create(
+        **chat(), stream=True, stream_options={"include_usage": True}, logprobs=True, top_logprobs=2
+    )
+    *chunks, last = list(stream)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == expected.text
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices[0].finish_reason] == ["stop"]
+    assert last.usage.completion_tokens == len(expected.trace)
+    tokens = [token for chunk in chunks if chunk.choices[0].logprobs for token in chunk.choices[0].logprobs.content]
+    assert [token.logprob for token in tokens] == pytest.approx([token.logprob for token in expected.trace], abs=1e-3)
+    for token in tokens:
+        assert token.top_logprobs[0].logprob == pytest.approx(token.logprob, abs=1e-6)
+        assert token.top_logprobs[1].logprob <= token.top_logprobs[0].logprob
+
+
+def test_a_request_chooses_how_it_is_decoded_and_sees_the_tokens(server: Server) -> None:
+    choice = post(server, chat(utaca={"trigger": "every.3", "policy": "set.1", "budget": 4, "trace": True}))[1][
+        "choices"
+    ][0]
+    trace = choice["utaca"]["trace"]
+    assert "".join(token["text"] for token in trace) == choice["message"]["content"]
+    assert {token["budget"] for token in trace} == {1, 4}
+    assert choice["utaca"]["rollbacks"] == sum(token["rolled_back"] is not None for token in trace) > 0
+    message, start, end = choice["utaca"]["places"][next(iter(trace[0]["blocks"]))]
+    assert message == 0
+    assert 0 <= start < end <= len(DOCUMENT)
+
+
+def test_an_answer_ends_where_it_is_told_to(server: Server, expected: Any) -> None:
+    head, found, _ = expected.text.partition("University")
+    choice = post(server, chat(stop=["xyz", found]))[1]["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (head, "stop")
+    choice = post(server, chat(max_completion_tokens=3))[1]["choices"][0]
+    assert choice["finish_reason"] == "length"
+    assert expected.text.startswith(choice["message"]["content"])
+
+
+def test_a_seed_draws_the_same_again(server: Server) -> None:
+    texts = [
+        post(server, chat(temperature=2, seed=seed, max_tokens=8))[1]["choices"][0]["message"]["content"]
+        for seed in (1, 1, 2)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_stop_texts_are_seen_across_pieces() -> None:
+    text = Text(("END", "NEVER"))
+    assert [text.add(piece) for piece in ("a E", "N", "T", " EN", "D b")] == ["a ", "", "ENT", " ", ""]
+    assert text.ended
+    assert text.rest() == ""
+    text = Text(("END",))
+    assert text.add("the E") + text.rest() == "the E"
+
+
+def test_a_conversation_goes_on_from_what_was_read(server: Server, reader: Reader) -> None:
+    document = DOCUMENT.replace("Emma", "Ada")
+    messages = [{"role": "system", "content": document}, {"role": "user", "content": QUESTION.replace("Emma", "Ada")}]
+    first = post(server, {"model": "tiny", "messages": messages})[1]
+    assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    messages += [first["choices"][0]["message"], {"role": "user", "content": QUESTION.replace("Emma", "Ada")}]
+    second = post(server, {"model": "tiny", "messages": messages})[1]
+    chunk, read = reader.settings.memory.prefill_chunk, first["usage"]["prompt_tokens"]
+    cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached % chunk == 0
+    assert read - 2 * chunk < cached < read
+    with serving(reader) as fresh:
+        anew = post(fresh, {"model": "tiny", "messages": messages})[1]
+    assert anew["choices"][0]["message"] == second["choices"][0]["message"]
+
+
+def test_what_goes_on_is_what_reading_anew_would_make() -> None:
+    settings = Memory(n_init=8, n_local=48, prefill_chunk=32, prefill_budget=2, n_representatives=2)
+    small = make_reader(memory=settings)
+    small.model.double()
+    tokens = torch.randint(1, 96, (330,), generator=torch.Generator().manual_seed(0)).tolist()
+    memories = Memories(small, 1 << 30)
+    entry, passes, start = memories.begin([*tokens[:250], 5, 6, 7])
+    assert (start, list(passes)[-1]) == (0, 253)
+    memories.keep(b"", entry)
+    entry, passes, start = memories.begin(tokens)
+    assert start == 224
+    assert list(passes)[-1] == 330
+    anew = utaca.prefill(small, tokens)
+    for layer, store in enumerate(anew.stores):
+        torch.testing.assert_close(entry.memory.stores[layer].tokens, store.tokens)
+        torch.testing.assert_close(entry.memory.representatives[layer], anew.representatives[layer])
+        torch.testing.assert_close(entry.memory.given[layer], anew.given[layer])
+
+
+def test_the_document_that_was_used_last_longest_ago_leaves() -> None:
+    small = make_reader(memory=Memory(n_init=8, n_local=48, prefill_chunk=32, prefill_budget=0))
+    texts = [[number] * 200 for number in (1, 2, 3)]
+    memories = Memories(small, Memories(small, 0)._size(200) * 2)
+    for text in texts[:2]:
+        entry, passes, _ = memories.begin(text)
+        assert list(passes)[-1] == 200
+        memories.keep(key_of(text), entry)
+    first, second, third = map(key_of, texts)
+    memories.get(first).users = memories.get(second).users = 1
+    assert memories.begin(texts[2]) is None
+    memories.get(first).users = memories.get(second).users = 0
+    assert memories.get(first)
+    memories.keep(third, memories.begin(texts[2])[0])
+    assert memories.get(first)
+    assert not memories.get(second)
+    assert memories.fault(200) == ""
+    assert "--memory" in memories.fault(4000)
+
+
+BAD = [
+    (b"{", 400, "not JSON"),
+    (b"[]", 400, "an object"),
+    ({"model": "tiny"}, 400, "messages"),
+    (chat(model="gpt-4"), 404, "no model 'gpt-4'"),
+    (chat(n=2), 400, "n is not supported"),
+    (chat(tools=[{"type": "function"}]), 400, "tools is not supported"),
+    (chat(response_format={"type": "json_object"}), 400, "response_format"),
+    (chat(messages=[{"role": "tool", "content": "x"}]), 400, "role"),
+    (chat(messages=[{"role": "assistant", "content": "x"}]), 400, "must be the user's"),
+    (chat(messages=[{"role": "user", "content": [{"type": "image_url"}]}]), 400, "content"),
+    (chat(messages=[]), 400, "messages"),
+    (chat(max_tokens=0), 400, "max_tokens"),
+    (chat(max_tokens=5000), 400, "1280 positions"),
+    (chat(document=SEA * 9000), 400, "--memory"),
+    (chat(temperature=-1), 400, "temperature"),
+    (chat(utaca={"budget": 0}), 400, "budget"),
+    (chat(utaca={"policy": "half"}), 400, "half"),
+    (chat(utaca={"trigger": "luck"}), 400, "luck"),
+    (chat(utaca={"trigger": "/etc/passwd.safetensors"}), 400, "names a file"),
+    (chat(utaca={"colour": "red"}), 400, "colour"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "words"), BAD)
+def test_what_cannot_be_answered_is_a_sentence(server: Server, body: Any, status: int, words: str) -> None:
+    answer = post(server, body)
+    assert answer[0] == status, answer
+    assert words in answer[1]["error"]["message"]
+    assert answer[1]["error"]["type"] == "invalid_request_error"
+    assert "\n" not in answer[1]["error"]["message"]
+
+
+def test_other_mistakes_are_sentences_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "BODY", 1000)
+    status, answer = post(server, chat())
+    assert (status, answer["error"]["code"]) == (413, "body_too_large")
+    assert post(server, chat("short"), headers={"Content-Type": "text/plain"})[0] == 400
+    assert post(server, {}, "/v1/embeddings")[0] == 404
+    assert post(server, {"model": "tiny", "prompt": [1, 5000]}, "/v1/completions")[0] == 400
+    assert post(server, {"model": "tiny", "prompt": "a b", "echo": True, "logprobs": 1}, "/v1/completions")[0] == 400
+    connection = connect(server)
+    connection.request("GET", "/", headers={"Host": "attacker.example"})
+    assert connection.getresponse().status == 400
+
+
+def test_a_short_prompt_works(server: Server) -> None:
+    status, answer = post(server, chat(messages=[{"role": "user", "content": "Hello"}], max_tokens=4))
+    assert status == 200, answer
+    assert answer["usage"]["completion_tokens"] <= 4
+
+
+def test_the_api_key_is_asked_for(reader: Reader) -> None:
+    with serving(reader, api_key="secret") as locked:
+        status, answer = post(locked, chat())
+        assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
+        with pytest.raises(openai.AuthenticationError):
+            client(locked).models.list()
+        assert client(locked).with_options(api_key="secret").models.list().data[0].id == "tiny"
+
+
+def test_an_answer_that_nobody_waits_for_stops(server: Server) -> None:
+    connection = connect(server)
+    body = json.dumps(chat(stream=True, max_tokens=1000, temperature=2, seed=3))
+    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    assert connection.getresponse().read(10)
+    wait(lambda: server.worker.answering == 1)
+    connection.sock.shutdown(socket.SHUT_RDWR)
+    connection.close()
+    wait(lambda: server.worker.answering == 0, 10)
+    assert post(server, chat(max_tokens=2))[0] == 200
+
+
+def test_answers_at_once_are_not_mixed_up(server: Server) -> None:
+    names = ["Emma", "Ada", "Maria", "Olga"]
+    alone, together = {}, {}
+
+    def ask(name: str, answers: dict[str, str]) -> None:
+        body = chat(DOCUMENT.replace("Emma", name), QUESTION.replace("Emma", name))
+        answers[name] = post(server, body)[1]["choices"][0]["message"]["content"]
+
+    for name in names:
+        ask(name, alone)
+    threads = [threading.Thread(target=ask, args=(name, together)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == alone
+    assert all(name in text for name, text in alone.items())
+
+
+def test_metrics_count(server: Server) -> None:
+    post(server, chat(max_tokens=2))
+    connection = connect(server)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    for name in ("utaca_generated_tokens_total", "utaca_cached_tokens_total", "utaca_documents "):
+        line = next(line for line in text.splitlines() if line.startswith(name))
+        assert float(line.split()[-1]) > 0
+
+
+ENDING = """
+import utaca
+from utaca.app.serving import server
+server.GRACE_S = {grace}
+server.serve(utaca.load_reader("tiny"), server.Settings("tiny", port=0))
+"""
+
+
+@pytest.mark.parametrize("grace", [0, 60])
+def test_the_server_ends_on_sigterm(grace: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDING.format(grace=grace)], stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    try:
+        address = next(line for line in process.stdout if "answers at" in line).split("answers at ")[1].split("/v1")[0]
+        connection = connect(type("At", (), {"address": address})())
+        body = json.dumps(chat(stream=True, max_tokens=300 if grace == 0 else 20, temperature=2, seed=3))
+        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        seen = b""
+        while b'"content": "' not in seen.replace(b'"content": ""', b""):
+            seen += response.readline()
+        process.send_signal(signal.SIGTERM)
+        rest = response.read().decode()
+        assert ("shutting_down" in rest) == (grace == 0)
+        assert rest.rstrip().endswith("[DONE]") == (grace == 60)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
