@@ -156,17 +156,18 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
 
 
 def test_a_columns_meaning_is_its_tooltip(tmp_path, config):
-    columns = ["method", "cas_*_pct", "+mine"]
+    columns = ["method", "cas_pct", "+mine"]
     other = {"mine": {"title": "Mine", "meaning": "What is mine & <yours>."}}
-    entry = Entry("test", "Test", "module", "generation", [], "C.", columns=columns, other=other)
-    header = ["Method", "CAS % at 512", "Unheard of"]
+    entry = Entry("test", "Test", "module", "generation", [], "C.", columns=columns, columns_here=other)
+    header = ["Method", "CAS %", "Unheard of"]
     whole = ([*header, "Mine"], [["a", "1", "2", "3"]], "")
     (tmp_path / "test.md").write_text(render.markdown("Test", "C.", header, [["a", "1", "2"]], whole=whole), "utf-8")
     html = report.page([tmp_path / "test.md"], {}, config, tmp_path, registry={"test": entry})
     heads = re.findall(r"<th([^>]*)>([^<]*)</th>", html)
     told = {name: (re.findall('title="([^"]*)"', about) or [""])[0] for about, name in heads}
     assert told == {
-        "Method": "How the context is managed.", "CAS % at 512": "CAS at so many nominal tokens.", "Unheard of": "",
+        "Method": "How the context is managed.", "Unheard of": "",
+        "CAS %": "Conceptual accuracy by the judge; failed judgements left out.",
         "Mine": "What is mine &amp; &lt;yours&gt;.",
     }  # fmt: skip
 

@@ -254,7 +254,7 @@ def test_one_document_tells_nothing(tmp_path, config) -> None:
 
 def test_failed_judgements_are_told(tmp_path, config) -> None:
     files = made(tmp_path, [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.5)], failed=2)
-    assert " 8 judgements failed and are left out." in judged(files, config).caption
+    assert " 8 judgements failed." in judged(files, config).caption
 
 
 def test_the_figure_shows_every_row_and_the_zero(tmp_path, config, monkeypatch) -> None:

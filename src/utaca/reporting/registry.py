@@ -1,18 +1,13 @@
-"""Every table and figure of a run, as the modules of the folder ``tables`` declare them.
-
-A table is a function under :func:`table`, or a figure one under :func:`figure`. Its docstring is what people read: a
-title, a caption, and paragraphs of notes that stand where all columns do; words in braces are filled in. Declarations
-are read from the source, so that a plan of a run imports none of these modules.
-"""
+"""Every table and figure of a run, as ``tables.yaml`` beside this module declares them."""
 
 from __future__ import annotations
 
-import ast
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
+
+import yaml
 
 from utaca.settings import schema
 
@@ -72,45 +67,13 @@ WHEN = {
 """Conditions by the names that declarations have for them."""
 
 
-def table(
-    *,
-    theme: str = "",
-    files: str = "",
-    columns: str = "",
-    role: str = "",
-    when: str = "always",
-    name: str = "",
-    title: str = "",
-    other: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Callable[[Callable], Callable]:
-    """Declare a table; its function gets the files by name and the config, and returns the frame (:func:`framed`).
-
-    ``theme`` is a part of the report, ``files`` are names of the workflow's (``made_from``), ``when`` is one of
-    :data:`WHEN`; the caption of a table with a ``role`` says what the run is, with the endpoint of that role.
-    ``columns`` name columns of the frame in the order shown (``columns.yaml``); "+": folded away until all are shown.
-    ``other`` are fields of a column that are different here, or a column of this table alone.
-
-    A second declaration above the first one makes another table by the same function, which then gets its ``name``
-    too; whatever it leaves out is the first one's.
-    """
-    return lambda function: function
-
-
-def figure(*, theme: str, files: str, when: str = "always") -> Callable[[Callable], Callable]:
-    """Declare a figure; its function gets a table's frame, read from its file, the folder to draw into and the config.
-
-    The arguments are those of :func:`table`.
-    """
-    return lambda function: function
-
-
 @dataclass(frozen=True)
 class Entry:
-    """A table or figure as declared."""
+    """A table or figure as declared; its fields are described in ``tables.yaml``."""
 
     name: str
     title: str
-    module: str
+    maker: str
     theme: str
     files: list[str]
     caption: str
@@ -118,38 +81,29 @@ class Entry:
     when: str = "always"
     role: str = ""
     columns: list[str] = field(default_factory=list)
+    columns_here: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: str = ""
-    other: dict[str, dict[str, Any]] = field(default_factory=dict)
-    function: str = ""
+
+    @property
+    def module(self) -> str:
+        """The module that makes it, below :mod:`utaca.reporting`."""
+        return f"tables.{self.maker.partition('.')[0]}"
+
+    @property
+    def function(self) -> str:
+        return self.maker.partition(".")[2]
 
     def holds(self, config: schema.Config) -> bool:
         """Whether a config makes it."""
         return WHEN[self.when].holds(config)
 
 
-def declared(module: str, source: str) -> Iterator[Entry]:
-    """The tables and figures of a module, from its ``source``."""
-    for node in ast.parse(source).body:
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        calls = [call for call in reversed(node.decorator_list) if isinstance(call, ast.Call)]
-        calls = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in ENDINGS]
-        first: dict[str, Any] = {}
-        for call in calls:
-            options = {one.arg: ast.literal_eval(one.value) for one in call.keywords}
-            first = first or options
-            title, caption, *notes = inspect.cleandoc(ast.get_docstring(node) or "").split("\n\n")
-            about = {"name": node.name, "title": title.removesuffix(".")} | first | options
-            about |= {key: about[key].split() for key in ("files", "columns") if key in about}
-            texts = {"caption": " ".join(caption.split()), "notes": "\n".join(" ".join(one.split()) for one in notes)}
-            yield Entry(module=module, kind=call.func.id, function=node.name, **texts, **about)
-
-
 def _entries() -> dict[str, Entry]:
-    modules = sorted((files(__package__) / "tables").iterdir(), key=lambda path: path.name)
-    sources = {path.name[:-3]: path.read_text("utf-8") for path in modules if path.name.endswith(".py")}
-    entries = [entry for name, source in sources.items() for entry in declared(f"tables.{name}", source)]
-    return {entry.name: entry for entry in entries}
+    entries = {}
+    for name, about in yaml.safe_load((files(__package__) / "tables.yaml").read_text(encoding="utf-8")).items():
+        lists = {key: about[key].split() for key in ("files", "columns") if key in about}
+        entries[name] = Entry(name=name, **about | lists)
+    return entries
 
 
 ENTRIES = _entries()

@@ -81,7 +81,7 @@ def columns_of(entry: Entry) -> dict[str, Column]:
     """The columns that an entry declares, by name."""
     names = {declared.removeprefix("+"): declared.startswith("+") for declared in entry.columns}
     return {
-        name: replace(columns().get(name, Column(name)), folded=folded, **entry.other.get(name, {}))
+        name: replace(columns().get(name, Column(name)), folded=folded, **entry.columns_here.get(name, {}))
         for name, folded in names.items()
     }
 

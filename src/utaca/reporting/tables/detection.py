@@ -18,7 +18,7 @@ from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT
 from utaca.reporting import paper, statistics
 from utaca.reporting.points import points_shown
-from utaca.reporting.registry import Files, table
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate, Row, spread
 from utaca.reporting.table import NAN, NOT_RUN, framed
 from utaca.settings import schema
@@ -34,7 +34,6 @@ DETECTORS = {
 """The paper's rows; others go by the name of their variant."""
 COMPARED = {"auroc": ("auroc", 1), "balanced_accuracy": ("balanced_accuracy_pct", 100)}
 """Metrics by which detectors are held against each other: their columns and factors."""
-_VALUES = "Values: the tokens of values alone, without those of the template that every answer has."
 _PERCENT = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
 _PLAIN = ("auroc", "auprc", "ece")
 
@@ -117,27 +116,8 @@ def loaded(files: Files) -> Detections:
     return load(path)
 
 
-@table(
-    theme="detection",
-    files="detections detected_from",
-    role="labeller",
-    columns="""detector macc_pct recall_n_pct recall_p_pct +balanced_accuracy_pct auroc +auprc +f1_n_pct +ece
-        +share_uncertain_pct value_auroc +value_balanced_accuracy_pct +value_recall_n_pct +value_recall_p_pct
-        +n_value_tokens +auroc_difference +auroc_p_holm +balanced_accuracy_pct_difference
-        +balanced_accuracy_pct_p_holm +n_tokens +n_documents +n_failed_labels paper_macc_pct paper_recall_n_pct
-        paper_recall_p_pct""",
-    other={"detector": {"cell": "ran"}},
-)
 def detection(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Uncertainty detection.
-
-    Token-level uncertainty detection on the fixed compact-budget traces of the test split; hallucinated and unknown
-    tokens are uncertain (N), correct ones certain (P); mAcc is accuracy over tokens; thresholds were fixed on
-    validation, by balanced accuracy (baselines, evidential, thresholded); figures are means over seeds. {values}
-
-    ECE is of p_N, in ten bins, ± its standard deviation over seeds. Minus row: {main}'s figure minus the row's, paired
-    by document; p is adjusted by Holm over the rows of the column.
-    """
+    """Figures of every detector and baseline on the test split's trajectories."""
     data = loaded(files)
     draws = Draws.of(len(data.documents), config, "detection")
     results = {name: figures(data, name, draws) for name in data.names}
@@ -154,23 +134,11 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
         rows.append(row | paper.beside(paper.Detection, paper.tables().detection.get(name)))
     for column, _ in COMPARED.values():
         statistics.adjust(rows, f"{column}_p")
-    return framed(rows, len(data.documents), data.seeds, main=title(config.detector), values=_VALUES)
+    return framed(rows, len(data.documents), data.seeds, main=title(config.detector))
 
 
-@table(
-    theme="detection",
-    files="detections detected_from test_answers test_scores",
-    role="labeller",
-    columns="""margin embedding lstm +detector macc_pct +recall_n_pct +recall_p_pct +balanced_accuracy_pct auroc
-        value_auroc +value_balanced_accuracy_pct +value_recall_n_pct +value_recall_p_pct +n_value_tokens mtokens
-        cas_pct +generation_seeds paper_macc_pct paper_cas_pct""",
-)
 def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Component ablation.
-
-    Component ablation of the detector on the fixed compact-budget traces of the test split, all else as in {main};
-    figures are means over seeds. {values} {trigger}
-    """
+    """Figures of the detector with some of its components, and CAS of the answers that it triggers."""
     data, main = loaded(files), config.detectors[config.detector]
     draws = Draws.of(len(data.documents), config, "detection")
     points = points_shown(files, config, "test") if files["test_answers"] else []
@@ -194,7 +162,7 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     trigger = ""
     if key:
         trigger = f"mTokens and CAS: as the trigger of K_max={key[1]}, {key[2].capitalize()}, where it was run as one."
-    words = {"main": title(config.detector), "trigger": trigger, "values": _VALUES}
+    words = {"main": title(config.detector), "trigger": trigger}
     return framed(rows, len(data.documents), data.seeds, **words)
 
 

@@ -7,26 +7,14 @@ from collections import Counter
 import pandas as pd
 
 from utaca.records import read
-from utaca.reporting.registry import Files, table
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Row
 from utaca.reporting.table import framed
 from utaca.settings import schema
 
 
-@table(
-    theme="judging",
-    files="writer_usage labeller_usage judge_usage",
-    columns="""role endpoint n_items n_answers +n_asked_again n_failed failures +prompt_tokens completion_tokens
-        cost_usd""",
-)
 def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Endpoints.
-
-    What the endpoints of run {run} were needed for. An item is a biography, a stated fact to label or an attribute to
-    score; items that ask the same share an answer. Asked again: answers sent for because the one before could not be
-    used. Answers count the same whether they were sent for or found in the answer store; the cost is theirs, at the
-    prices in the config (0: none given).
-    """
+    """Use and cost of each endpoint."""
     rows: list[Row] = []
     for name, paths in files.items():
         role = name.removesuffix("_usage")

@@ -15,7 +15,6 @@ from matplotlib.ticker import ScalarFormatter
 
 from utaca.records import atomic_path
 from utaca.reporting import palette
-from utaca.reporting.registry import figure
 from utaca.reporting.render import bracketed
 from utaca.reporting.words import corpus_in_words
 from utaca.settings import schema
@@ -69,13 +68,8 @@ def bars(rows: pd.DataFrame | Mapping[str, Any], column: str) -> np.ndarray:
     return np.maximum([value - low, high - value], 0)
 
 
-@figure(theme="generation", files="curve_table", when="on_test")
 def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
-    """CAS over selected tokens.
-
-    CAS over selected tokens; the legend has K or K_max of a line's points from left to right. Bars are 95 % intervals
-    of points by themselves: differences are surer.
-    """
+    """Draw CAS over selected tokens, a curve a method, policy and detector."""
     with drawing(directory, "curves", (6.4, 4.6)) as (canvas, paths):
         axes = canvas.subplots()
         for (name, look), line in _curves(points):
@@ -119,14 +113,8 @@ def _curves(points: pd.DataFrame) -> Iterator[tuple[tuple[str, dict[str, object]
             yield (name, look | ({"markerfacecolor": palette.WHITE} if number else {})), line
 
 
-@figure(theme="generation", files="verdict_table", when="on_test")
 def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
-    """CAS less InfLLM's at equal tokens.
-
-    CAS less InfLLM's at equal tokens, paired by document. Diamonds are means over a detector's points, bars 95 %
-    bootstrap intervals. Open: held against InfLLM at other numbers of tokens. One point over another: above what the
-    other gains.
-    """
+    """Draw the verdict's gains and their intervals, a line a row."""
     rows = verdict.to_dict("records")
     height = 1.3 + 0.27 * max(len(rows), 1) + 0.1 * sum(bool(row["over"]) for row in rows)
     with drawing(directory, "differences", (6.4, height)) as (canvas, paths):

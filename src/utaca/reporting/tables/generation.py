@@ -19,63 +19,14 @@ from utaca.reporting.points import (
     points_shown,
     setting_in_words,
 )
-from utaca.reporting.registry import Files, table
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate, Row, spread
 from utaca.reporting.table import NAN, framed
 from utaca.settings import schema
 
-_BEYOND = (
-    "Beyond no detector: the CAS gain less that of the point which has the same K_max and policy, no detector, and the "
-    "nearest number of rollbacks: what the choice of tokens is worth, beyond their number and a question read under "
-    "K_max."
-)
-_TEXTS = {
-    "units": (
-        "mTokens is the mean of tokens selected by retrieval a generated token, in the accepted pass; CAS is the "
-        "judge's conceptual accuracy over attributes, failed judgements left out."
-    ),
-    "compared": (
-        "CAS gain: to InfLLM's CAS at equal mTokens, interpolated in log2 mTokens and clipped to the measured range; "
-        "CAS difference: to the InfLLM point nearest in mTokens; both paired by document. Gap closed: CAS gain as a "
-        "share of token agreement's at the same K_max and policy; undefined where that gains nothing, without interval "
-        "where it gains nothing in more than 5% of the resamples. Token agreement expands exactly where the token "
-        "would be another, which it learns from both passes of every token; it imitates K_max and bounds neither CAS "
-        "nor tokens."
-    ),
-    "passes": (
-        "Attended: all keys attended in the accepted pass. With all passes: those counted too whose token was not "
-        "accepted. String match is token F1. A rollback is effective where the expanded pass had other blocks than the "
-        "compact one."
-    ),
-}
 
-
-@table(name="sweep", title="Generation, sweep of budgets", when="sweep")
-@table(
-    name="validation",
-    title="Generation, validation set",
-    files="validation_answers validation_scores",
-    when="on_validation",
-)
-@table(
-    name="test",
-    theme="generation",
-    files="test_answers test_scores",
-    when="on_test",
-    role="judge",
-    columns="""method setting mtokens attended seconds_per_token cas_pct paper_mtokens paper_cas_pct gain_pct note
-        +gain_p_holm +infllm_cas_pct +gap_closed_pct beyond_pct no_detector +nearest_infllm +difference_pct
-        +n_documents +seeds +mtokens_with_tentative +string_match_pct +rollbacks_pct +effective_rollbacks_pct
-        +n_failed_judgements""",
-    other={"mtokens": {"interval": False}},
-)
 def generation(files: Files, config: schema.Config, name: str = "test") -> pd.DataFrame:
-    """Generation, long-context test set.
-
-    Generation on the {split} split. {units}
-
-    {compared} {beyond} {passes}
-    """
+    """Quality over selected tokens of every point, against InfLLM and token agreement."""
     # ``difference_pct`` is to the nearest InfLLM point, ``gain_pct`` to InfLLM at equal mTokens; all intervals come
     # from resampling documents, and detector seeds, for all points at once.
     split, more = "validation" if name == "validation" else "test", ["sweep"] if name == "sweep" else []
@@ -88,9 +39,8 @@ def generation(files: Files, config: schema.Config, name: str = "test") -> pd.Da
         printed = reported[reader].get(point.key) if point.in_paper else None
         row = _row(point, draws, config) | compared
         rows.append(row | paper.beside(paper.Generation, printed))
-    beyond = _BEYOND if any(row["no_detector"] for row in rows) else ""
-    words = {"split": "validation" if split == "validation" else "long-context test", "beyond": beyond} | _TEXTS
-    return framed(rows, len(points[0].documents), reader=reader, **words)
+    shown = "validation" if split == "validation" else "long-context test"
+    return framed(rows, len(points[0].documents), reader=reader, split=shown)
 
 
 def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
@@ -171,20 +121,8 @@ def _against_infllm(
 # Quality, latency, memory
 
 
-@table(
-    theme="generation",
-    files="test_answers test_scores",
-    when="on_test",
-    role="judge",
-    columns="""method setting +n_documents cas_pct +n_failed_judgements mtokens end_to_end_s +prefill_s
-        +seconds_per_token peak_gib +paper_cas_pct +paper_mtokens paper_end_to_end_s paper_peak_gib""",
-)
 def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Quality, latency, memory.
-
-    Quality, latency and memory on the long-context test split. E2E is prefill and decoding of a document; the operating
-    points share one prefill a document; times depend on the machine.
-    """
+    """Quality, latency and memory of every point."""
     points = points_shown(files, config, "test")
     reported = paper.tables().tradeoff
     reader = paper.reference_reader(reported, config.reader.name)

@@ -12,7 +12,7 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.points import CAS, MTOKENS, Point, difference, is_main, points, setting_in_words
-from utaca.reporting.registry import Files, table
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate, Row, spread
 from utaca.reporting.table import NAN, NOT_RUN, framed
 from utaca.settings import schema
@@ -20,41 +20,9 @@ from utaca.settings import schema
 if TYPE_CHECKING:
     from utaca.methods.bases.method import Method
 
-_FAILURES = (
-    "An answer that the machine's memory did not suffice for, or that went in a circle until its end, is scored as it "
-    "is, nothing left out."
-)
 
-
-@table(
-    theme="methods",
-    files="test_answers test_scores method_answers method_scores",
-    when="methods",
-    role="judge",
-    columns="""method setting +n_documents +prefill +read_pct +n_memory +n_incoherent mtokens attended
-        seconds_per_token cas_pct +cas_whole_pct +difference_pct +difference_p_holm +nearest_utaca +prefill_s
-        +peak_gib paper_mtokens paper_cas_pct""",
-    other={
-        "difference_pct": {
-            "title": "CAS difference to UT-ACA",
-            "meaning": "CAS less that of the UT-ACA point nearest in mTokens; paired by document.",
-        },
-        "paper_cas_pct": {"cell": "dagger"},
-    },
-)
 def methods(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Context-management methods.
-
-    Context-management methods on the long-context test split, under the settings of their sources and the paper's
-    budgets but for those that column Setting names. mTokens is the nominal budget a generated token. {failures}
-    †: the paper leaves such samples out. {remarks}
-
-    Attended are the keys really attended to, the mean over layers and heads. Document read: methods with true positions
-    read documents cut in the middle to the reader's positions, question and answer counted in. UT-ACA on another method
-    has that method's budgets, in tokens, and the detector trained on block memory. Difference: to the UT-ACA point
-    nearest in mTokens, paired by document; its p is adjusted by Holm over the table. Failures are counted over the
-    answers of every detector seed. CAS without failures leaves these answers out, as the paper does in its dagger rows.
-    """
+    """Quality and cost of context-management methods, and their differences to UT-ACA."""
     from utaca.methods import METHODS as KINDS
 
     others, blocks = others_and_blocks(files, config)
@@ -103,7 +71,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     statistics.adjust(rows, "difference_p")
     absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
     remarks = " ".join([*_classifier(config), *absent])
-    return framed(rows, len(compared[0].documents), reader=reader, remarks=remarks, failures=_FAILURES)
+    return framed(rows, len(compared[0].documents), reader=reader, remarks=remarks)
 
 
 def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[Point], list[Point]]:

@@ -22,7 +22,7 @@ from utaca.judging.sheets import (
 from utaca.records import read, rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
 from utaca.reporting import statistics
-from utaca.reporting.registry import Files, table
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import ByDocument, Estimate, Row, kappa, spread
 from utaca.reporting.table import NAN, framed
 from utaca.settings import schema
@@ -39,22 +39,8 @@ PAPER_POINT, PAPER = "utaca-K96-sub16", {"cas": 74.6, "human": 76.6, "string_mat
 # Labels
 
 
-@table(
-    theme="judging",
-    files="train_uncorrected validation_uncorrected test_uncorrected labels label_sheet",
-    role="labeller",
-    columns="""split n_tokens hallucinated_pct correct_pct unknown_pct value_hallucinated_pct value_unknown_pct
-        +n_template +n_endpoint +n_person n_failed n_reviewed +n_changed +n_compared agreement_pct +kappa""",
-)
 def labels(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Labels and their verification.
-
-    Token labels and who decided them: the answer's template, the labeller, or a person who changed them{reviewed}.
-    Values: shares of the tokens that the template does not decide. Agreement and Cohen's kappa compare labeller and
-    person on the tokens that the labeller decided, in reviewed answers that chance drew; answers reviewed because their
-    labels were in doubt only count as reviewed and changed; the person saw the labeller's label in both. The paper
-    verified its labels by hand and reports no figure on that.
-    """
+    """Shares of labels by split, and the agreement of labeller and person."""
     sheet = next((read_corrections(Path(path)) for path in files["label_sheet"]), None)
     pairs = {
         split: matched_labels(read(files[f"{split}_uncorrected"], "labels"), split, sheet or []) for split in SPLITS
@@ -120,23 +106,8 @@ def _labels_row(
 # Scores
 
 
-@table(
-    theme="judging",
-    files="judged score_sheet",
-    when="judged",
-    role="judge",
-    columns="""point +n_documents n_scored cas_pct human_pct string_match_pct difference_pct +distance_pct correlation
-        +n_failed_judgements +paper_cas_pct paper_human_pct +paper_string_match_pct""",
-    other={"difference_pct": {"title": "Difference", "meaning": "CAS less the person's score."}},
-)
 def human(files: Files, config: schema.Config) -> pd.DataFrame:
-    """CAS beside human scores.
-
-    Conceptual accuracy by the judge (CAS) and by a person{scored}, and string match, of the same answers of the test
-    split; attributes whose judgement failed are left out. Difference is CAS minus the person's score, distance the mean
-    of its absolute value, r Pearson's correlation over attributes. The paper's are means over 30 samples of UT-ACA
-    K_max=96, Sub.16.
-    """
+    """Means of CAS, human scores and string match by point."""
     judged = rows(list(files["judged"]), "scores")
     sheet = next((read_scores(Path(path)) for path in files["score_sheet"]), None)
     columns = ["suite", "point", "document", "cas", "string_match", "human"]

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from utaca.records import read
-from utaca.reporting.registry import Files, table
+from utaca.reporting.registry import Files
 from utaca.reporting.table import framed
 from utaca.settings import schema
 
@@ -66,20 +66,8 @@ def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tup
     return int(once), int(generated)
 
 
-@table(
-    theme="resources",
-    files="""documents trajectories validation_answers validation_scores test_answers test_scores validation_traces
-        test_traces detections writer_usage labeller_usage judge_usage""",
-    columns="stage n_jobs wall_s +longest_s cpu_s peak_gib tokens_read tokens_generated +n_requests",
-)
 def resources(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Time, memory, tokens by stage.
-
-    What each stage of run {run} took on this machine. Wall and CPU seconds are sums over a stage's jobs, several of
-    which may have run at once; peak memory is the largest job's, sampled every 30 s. Tokens read are prefilled, once a
-    document; generated tokens include those of passes that were not accepted. Tables and figures are those that were
-    made before this one.
-    """
+    """Time, memory, tokens and requests by stage."""
     root = Path("results") / config.run / "benchmarks"
     parts = [pd.DataFrame(columns=["stage", "job", *_MEASURED])]
     for path in sorted(root.rglob("*.tsv")):

@@ -29,7 +29,7 @@ from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import check_source, read, rows
 from utaca.reporting import statistics
-from utaca.reporting.registry import Files, table
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import ByDocument, Row
 from utaca.reporting.table import NAN, framed
 from utaca.settings import schema
@@ -226,26 +226,8 @@ def _selected(path: str | Path, wanted: Sequence[int], length: int) -> Iterator[
 # The table
 
 
-@table(
-    theme="generation",
-    files="test_documents test_answers test_scores test_traces tokenizer",
-    when="fixed",
-    role="judge",
-    columns="""point n_facts best_layer recall_pct mean_recall_pct any_recall_pct chance_pct cas_recalled_pct
-        cas_missed_pct +n_recalled +n_missed +n_asked +n_no_evidence +n_not_said +n_in_view +n_failed_judgements""",
-)
 def retrieval(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Recall of the gold block.
-
-    Whether retrieval finds the block that states a fact, on the test split. A layer recalls a fact where the step that
-    begins its value in the answer retrieves there a block that holds tokens of the value in the document, or a block
-    beside one. The best layer, counted from 1, is the one that recalls most of these same facts; by chance: as many
-    blocks drawn at random. CAS is the judge's, of the facts that the best layer recalled and of those that it did not.
-
-    Left out of recall are facts of which it is not known where the document states them, facts that the answer has no
-    sentence on, and facts in view anyway: a whole statement of the value is among the initial tokens or in the window.
-    A point with an adaptive budget counts with the blocks of the accepted pass.
-    """
+    """Recall of the gold block by point, and CAS given recall."""
     return recall(facts(files, prompts(config), config), config)
 
 

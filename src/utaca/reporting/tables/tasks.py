@@ -14,18 +14,12 @@ from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.points import RATIOS, Point, of_answers, of_config, pooled, setting_in_words, totals
-from utaca.reporting.registry import Files, table
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate, Row, spread
 from utaca.reporting.table import NAN, framed
 from utaca.reporting.tables.detection import Detections, loaded, measured
 from utaca.settings import schema
 from utaca.tasks.registry import TASKS
-
-_SCORE = (
-    "Score is the task's official one, the mean over rows. mTokens is the nominal budget a generated token, in the "
-    "accepted pass; of full attention and without a document, all tokens. Intervals are drawn over what rows share: "
-    "paragraphs, meetings, books."
-)
 
 
 @dataclass(frozen=True)
@@ -119,51 +113,16 @@ def groups(sets: Sequence[Asked]) -> list[Group]:
     return found
 
 
-@table(
-    theme="methods",
-    files="task_examples task_answers task_scores",
-    when="ood",
-    role="labeller",
-    columns="""set source method setting mtokens score paper_mtokens paper_score +difference +metric +n_rows
-        +n_documents +tokens +read_pct +n_failed +attended +rollbacks_pct +answered +seconds_per_token""",
-)
 def ood(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Benchmarks of other domains.
-
-    Benchmarks of other domains, detectors trained on biographies. {score} {absent}
-
-    Rows are official where the files have as many rows as the benchmark's own; protocol: its prompts, lengths and score
-    on other questions of its kind, which no reader of the project was trained on. Read: methods with true positions
-    read documents cut in the middle to the reader's positions. Failed: answers that memory did not suffice for, scored
-    0. QA-8k and the like are the mean of RULER's two tasks, for which the paper gives one figure. It names the budgets,
-    and no policy but in the calibration.
-    """
+    """Scores of every point on every set of a benchmark."""
     sets = asked(files, config)
     rows = [_row(group, identity, config) for group in groups(sets) for identity in group.points]
     absent = [f"{row['method']} was not run on {row['set']}: {row['lacks']}." for row in rows if row["lacks"]]
-    return framed(rows, _documents(sets), absent=" ".join(absent), score=_SCORE)
+    return framed(rows, _documents(sets), absent=" ".join(absent))
 
 
-@table(
-    theme="methods",
-    files="task_examples task_answers task_scores detections detected_from",
-    when="calibrated",
-    role="labeller",
-    columns="""set setting detector mtokens score gain balanced_accuracy_pct paper_mtokens paper_score +learned_from
-        +source +n_rows +rollbacks_pct""",
-    other={
-        "balanced_accuracy_pct": {
-            "title": "Balanced accuracy on biographies %",
-            "meaning": "The mean of both recalls on the test split's biographies: what the detector forgot.",
-        }
-    },
-)
 def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Calibration on benchmarks.
-
-    Detectors that go on learning from answers to a benchmark's own questions, beside the one that they start from;
-    gain: its score to that one's. {score}
-    """
+    """Scores of calibrated detectors beside those of the detectors that they start from."""
     sets, verdicts = asked(files, config), loaded(files)
     started = {name: settings.start or config.detector for name, settings in config.detectors.items() if settings.sets}
     kept = {name: _balanced(name, verdicts, config) for name in {*started, *started.values()}}
@@ -184,7 +143,7 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
             row["learned_from"] = ", ".join(_sources(config.detectors[detector]))
             printed = paper.tables().calibration.get(group.name, {}).get(key)
             rows.append(row | paper.beside(paper.Score, printed and printed[detector in started]))
-    return framed(rows, _documents(sets), score=_SCORE)
+    return framed(rows, _documents(sets), absent="")
 
 
 def _balanced(name: str, verdicts: Detections, config: schema.Config) -> Estimate:
@@ -236,23 +195,11 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
     return row
 
 
-@table(
-    theme="methods",
-    files="task_examples task_answers task_scores",
-    when="bars",
-    columns="set point minus score bar verdict +n_rows",
-)
 def bars(files: Files, config: schema.Config) -> pd.DataFrame:
-    """What the reader is held to.
-
-    What the reader's scores are held to, as reader.bars says, of the sets that were asked. {score}
-
-    Less: the point whose score is taken off, over the same documents. A bar is met where the score, not its interval,
-    reaches it.
-    """
+    """Scores of the reader beside the bars that the config sets."""
     sets = {one.name: Group(one.name, [one]) for one in asked(files, config)}
     rows = [_held(sets[bar.set], bar, config) for bar in config.reader.bars if bar.set in sets]
-    return framed(rows, score=_SCORE)
+    return framed(rows, absent="")
 
 
 def _held(group: Group, bar: schema.Bar, config: schema.Config) -> Row:

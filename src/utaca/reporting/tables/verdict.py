@@ -30,7 +30,7 @@ from utaca.reporting.points import (
     points_shown,
     setting_in_words,
 )
-from utaca.reporting.registry import Files, table
+from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate, Row, spread
 from utaca.reporting.table import NAN, framed
 from utaca.reporting.tables.generation import Gain, gain
@@ -59,22 +59,8 @@ def outcome(estimate: Estimate, n_documents: int) -> Outcome:
     return "does worse than" if high < 0 else "is not told apart from"
 
 
-@table(
-    theme="generation",
-    files="test_answers test_scores",
-    when="on_test",
-    role="judge",
-    columns="name mtokens cas_pct infllm_cas_pct gain_pct claim gain_p note",
-)
 def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
-    """UT-ACA against InfLLM at equal tokens.
-
-    CAS less InfLLM's at the tokens that a point selects itself: InfLLM's is interpolated in log2 mTokens between its
-    points and clipped to their range. One point over another: what it gains on InfLLM less what the other does. A mean
-    is that of the points within InfLLM's range, of all where none is. Documents are paired. Claim: what the plan calls
-    the comparison; p, two-sided, of planned ones alone, by Holm of the secondary. {failed} judgements failed and are
-    left out.
-    """
+    """Gains of UT-ACA's points on InfLLM at equal tokens, with a sentence on the deciding one."""
     points = points_shown(files, config, "test")
     n, fixed = len(points[0].documents), sorted((p for p in points if p.key[0] == "infllm"), key=lambda p: p.key[1])
     groups: list[list[Row]] = []
