@@ -19,9 +19,10 @@ from conftest import ROOT
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from snakemake.cli import parse_config
+from typer.main import get_command
 
 from bench import rules
-from utaca.app.main import TARGETS
+from utaca.app.main import TARGETS, app
 from utaca.errors import UserError
 from utaca.reporting.points import label_in_words
 from utaca.settings import runs, schema
@@ -300,6 +301,19 @@ def spoken(page: Path) -> Iterator[list[str]]:
                     continue
                 pending = ""
                 yield [word for n, word in enumerate(words) if n or not re.match(r"[A-Z_]+=", word)]
+
+
+@pytest.mark.parametrize("page", PRESENT, **IDS)
+def test_subcommands_and_their_options_are_there(page: Path) -> None:
+    for words in spoken(page):
+        if words[:1] != ["utaca"] or words[1:2] == ["over"]:  # a comparison of methods
+            continue
+        command: Any = get_command(app)
+        for word in words[1:]:
+            if hasattr(command, "commands") and not word.startswith("-"):
+                command = command.commands[word]
+            elif word.startswith("--") and not command.context_settings.get("ignore_unknown_options"):
+                assert word in {"--help", *(name for each in command.params for name in each.opts)}, words
 
 
 def plan_of(command: argparse.Namespace) -> Any:
