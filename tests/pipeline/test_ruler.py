@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +24,6 @@ OFFICIAL = (
     "Answer the question based on the given documents. Only give me the answer and do not output any other words."
     "\n\nQuestion: {query}"
 )
-TEST = ["Normans", "Computational_complexity_theory", "Huguenot"]
-CALIBRATION = ["Yuan_dynasty", "Immune_system", "Packet_switching"]
-TEST_POOL = ["xquad_en.json", "squad_test_contexts_v2_cs224n.json"]
 EVERYTHING = 10**7
 """A length that holds every document."""
 
@@ -38,15 +34,6 @@ Squad = Mapping[str, Sequence[tuple[str, Sequence[tuple[str, Sequence[str]]]]]]
 @pytest.fixture(scope="module")
 def prompts() -> Prompts:
     return Prompts(load_tokenizer(str(Path(__file__).parents[2] / "data" / "readers" / "tiny"), ""))
-
-
-@pytest.fixture(scope="module")
-def shared() -> Path:
-    """A folder with files of SQuAD's, XQuAD's and HotpotQA's questions."""
-    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[3] / "shared" / "data")) / "qa"
-    if not all((folder / name).is_file() for name in ("xquad_en.json", "hotpotqa_dev_distractor_50.jsonl")):
-        pytest.skip("needs files of SQuAD and HotpotQA; UTACA_DATA names the folder that has them in qa")
-    return folder
 
 
 @pytest.fixture
@@ -147,10 +134,6 @@ def tokens(prompts: Prompts, example: Example) -> int:
     return len(prompts.document(example.text)) + len(prompts.question(example.question)) + len(
         prompts.text(" Answer:")
     ) + 32  # fmt: skip
-
-
-def plain(text: str) -> str:
-    return " ".join(text.split())
 
 
 # Prompts
@@ -269,12 +252,6 @@ def test_both_layouts_of_hotpotqa_are_one(tmp_path, made):
     assert (first.id, first.document, first.references) == ("q0", "q0", ("Painter 0",))
 
 
-def test_answers_of_all_annotators_in_order_and_answerable_questions_alone(tmp_path, made):
-    asked = [("Which?", ["b", "a", "b"]), ("What?", []), ("Who?", ["a"])]
-    file = squad_file(tmp_path / "squad.json", {"Letters": [("a and b", asked)]})
-    assert [example.references for example in made(QA1(), file, length=EVERYTHING)] == [("b", "a"), ("a",)]
-
-
 def test_pool_distracts_without_what_the_questions_file_has(tmp_path, made):
     file = squad_file(tmp_path / "squad.json", {"Mills": numbered(2), "Unasked": [("Not for this set.", [])]})
     pool = [
@@ -297,17 +274,6 @@ def test_pool_distracts_without_what_the_questions_file_has(tmp_path, made):
     assert "New\nNew text." in titled
 
 
-def test_pool_is_found_by_its_name_and_must_be_of_a_known_layout(tmp_path, prompts):
-    file = squad_file(tmp_path / "squad.json", {"Mills": numbered(1)})
-    pool = squad_file(tmp_path / "a.json", {"New": [("New text.", [])]})
-    settings = TaskSet(task="qa_1", length=EVERYTHING, pool=["RULER/a.json"])
-    (found,) = QA1().examples(settings, {"questions": file, "RULER/a.json": pool}, prompts)
-    assert "New text." in documents(found)
-    write(pool, [{"title": "A", "body": "B"}])
-    with pytest.raises(UserError, match=r"a\.json, row 1, has no text under 'text'"):
-        QA1().examples(settings, {"questions": file, "RULER/a.json": pool}, prompts)
-
-
 def test_articles_in_their_order_and_no_other_paragraph(tmp_path, made):
     articles = {"A": numbered(2), "B": numbered(2, 200), "C": numbered(2, 300)}
     file = squad_file(tmp_path / "squad.json", articles)
@@ -328,9 +294,6 @@ def test_settings_that_cannot_be(settings, said, tmp_path, made):
     file = squad_file(tmp_path / "squad.json", {"Mills": numbered(2)})
     with pytest.raises(UserError, match=said):
         made(QA1(), file, length=EVERYTHING, **settings)
-
-
-def test_articles_are_not_for_hotpotqa(tmp_path, made):
     with pytest.raises(UserError, match="articles are qa_1's"):
         made(QA2(), write(tmp_path / "a.json", hotpot_rows()), length=EVERYTHING, articles=["A"])
 
@@ -342,23 +305,16 @@ PARAGRAPH = {"context": "A text.", "qas": [{"id": "x", "question": "?", "answers
     ("task", "rows", "said"),
     [
         (QA1(), {"data": [{"title": "A"}]}, ", row 1, has no list of objects under 'paragraphs'"),
-        (QA1(), {"data": [{"paragraphs": []}]}, ", row 1, has no text under 'title'"),
-        (QA1(), {"data": [{"title": "A", "paragraphs": [{"context": 5}]}]}, ", row 1, has no text under 'context'"),
         (QA1(), {"data": [{"title": "A", "paragraphs": [{"context": "x"}]}]},
          ", article A, paragraph 1, has no list of objects under 'qas'"),
         (QA1(), {"data": [{"title": "A", "paragraphs": [PARAGRAPH, PARAGRAPH]}]}, " has two questions of one id"),
         (QA1(), {"data": []}, " has 0 questions"),
         (QA1(), {"data": [{"title": "A", "paragraphs": [{"context": "x", "qas": [
             {"id": "y", "question": "?", "is_impossible": False, "answers": []}]}]}]}, ", question y, has no answer"),
-        (QA1(), {"data": [{"title": "A", "paragraphs": [{"context": "x", "qas": [
-            {"id": "y", "question": "?", "answers": [{"text": ""}]}]}]}]}, ", question y, has no text under 'text'"),
         (QA1(), {"data": 3}, " is no list of rows"),
-        (QA1(), hotpot_rows(1), ", row 1, has no list of objects under 'paragraphs'"),
         (QA2(), [{**hotpot_rows(1)[0], "answer": " "}], ", row 1, has no text under 'answer'"),
         (QA2(), [hotpot_rows(1)[0], {"question": "?"}], ", row 2, has no titled paragraphs under 'context'"),
-        (QA2(), [{**hotpot_rows(1)[0], "context": ["abc"]}], ", row 1, has no titled paragraphs under 'context'"),
         (QA2(), [{**hotpot_rows(1)[0], "supporting_facts": 1}], ", row 1, has no titles under 'supporting_facts'"),
-        (QA2(), [{**hotpot_rows(1)[0], "question": None}], ", row 1, has no text under 'question'"),
     ],
 )  # fmt: skip
 def test_files_of_another_layout(task, rows, said, tmp_path, made):
@@ -380,24 +336,6 @@ def test_paragraphs_of_one_title_all_stand_in_the_prompt(
     assert whole.count("Door 0\nA door. Painter 0 painted it.") == 1
     assert whole.count("Door 0\nAnother door stands in Leeds.") == 1
     assert not any(document.startswith("Door 0\n") for document in missing)
-
-
-def test_a_mark_at_the_start_and_halves_of_characters_are_read(
-    tmp_path: Path, made: Callable[..., list[Example]]
-) -> None:
-    rows = hotpot_rows(2)
-    rows[0]["context"][0][1] = ["House \ud83d here."]
-    for name, content in (("a.json", json.dumps(rows)), ("b.jsonl", "\n".join(map(json.dumps, rows)))):
-        (tmp_path / name).write_text("\ufeff" + content, encoding="utf-8")
-        found = made(QA2(), tmp_path / name, length=EVERYTHING)
-        assert "House 0\nHouse \ufffd here." in documents(found[0])
-
-
-def test_lines_that_are_no_json(tmp_path, made):
-    file = tmp_path / "bad.jsonl"
-    file.write_text(json.dumps(hotpot_rows(1)[0]) + '\n{"question\n')
-    with pytest.raises(UserError, match=r"bad\.jsonl, line 2, is not JSON"):
-        made(QA2(), file, length=EVERYTHING)
 
 
 def test_official_by_the_number_of_answerable_questions_and_articles(tmp_path, monkeypatch):
@@ -485,12 +423,8 @@ def test_partial_evidence_of_squad_ends_before_the_answer(paragraph, answers, le
     [
         ("Norway", ["No"], 100),
         (" the FRANCE of old", ["Spain", "france"], 100),
-        ("", ["France"], 0),
-        ("Fran ce", ["France"], 0),
         ("The U.S.", ["US"], 0),
-        ("well known", ["well-known"], 0),
         ("a\tb", ["a\nb"], 100),
-        ("a\x00b", ["ab"], 0),
         ("\x01 France \x1f", ["France"], 100),
         ("France", [" France"], 0),
         ("the France", ["a France", "e France"], 100),
@@ -498,54 +432,3 @@ def test_partial_evidence_of_squad_ends_before_the_answer(paragraph, answers, le
 )
 def test_score_is_the_official_substring_test(prediction, references, score):
     assert QA1().score(prediction, references) == QA2().score(prediction, references) == score
-
-
-# The files at hand
-
-
-def whole(made: Callable[..., list[Example]], task: Task, shared: Path, file: str, **settings: Any) -> set[str]:
-    """Every document of a set, white space aside."""
-    pool = [str(shared / name) for name in settings.pop("pool", [])]
-    (example,) = made(task, shared / file, length=EVERYTHING, examples=1, pool=pool, **settings)
-    return set(map(plain, documents(example)))
-
-
-@pytest.mark.parametrize("length", [4096, 8192])
-def test_prompts_of_the_files_at_hand(length, shared, made, prompts):
-    squads = json.loads((shared / "squad_dev_v2_cs224n.json").read_text())["data"]
-    gold = {row["id"]: paragraph["context"]
-            for article in squads for paragraph in article["paragraphs"] for row in paragraph["qas"]}  # fmt: skip
-    supported = {}
-    for row in map(json.loads, (shared / "hotpotqa_dev_distractor_50.jsonl").read_text().splitlines()):
-        supported[row["index"]] = [f"{t}\n{text}" for t, text in row["context"] if t in row["supporting_titles"]]
-    squad_pool = [str(shared / name) for name in TEST_POOL]
-    sets = [
-        (QA1(), "squad_dev_v2_cs224n.json", {"articles": TEST, "pool": squad_pool}),
-        (QA2(), "hotpotqa_dev_distractor_50.jsonl",
-         {"pool": [str(shared / "hotpotqa_dev500_paragraph_pool.jsonl")]}),
-    ]  # fmt: skip
-    for task, file, settings in sets:
-        found = made(task, shared / file, length=length, examples=15, evidence=list(EVIDENCE), **settings)
-        assert len(found) == 45
-        for example in found:
-            given = documents(example)
-            assert tokens(prompts, example) <= length
-            assert len(set(given)) == len(given)
-            name, _, evidence = example.id.partition("/")
-            for paragraph in [gold[name]] if isinstance(task, QA1) else supported[name]:
-                if evidence in ("", "missing"):
-                    assert given.count(paragraph) == (not evidence)
-        assert tokens(prompts, found[0]) > 0.9 * length
-
-
-def test_hotpotqa_of_tests_and_of_calibration_share_no_question_and_one_paragraph(shared, made):
-    dev, train = (
-        [json.loads(line) for line in (shared / f"hotpotqa_{name}.jsonl").read_text().splitlines()]
-        for name in ("dev_distractor_50", "train_distractor_200")
-    )
-    assert not {plain(row["question"]) for row in dev} & {plain(row["question"]) for row in train}
-    supporting = [{title for row in rows for title in row["supporting_titles"]} for rows in (dev, train)]
-    assert not supporting[0] & supporting[1]
-    test = whole(made, QA2(), shared, "hotpotqa_dev_distractor_50.jsonl")
-    calibration = whole(made, QA2(), shared, "hotpotqa_train_distractor_200.jsonl")
-    assert len(test & calibration) == 1

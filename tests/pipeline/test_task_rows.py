@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -59,22 +58,6 @@ def ask(tmp_path: Path, prompts: Prompts) -> Callable[..., list[Example]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "benchmark", "new_tokens", "metric", "rows"),
-    [
-        ("longbook_sum_eng", "InfiniteBench", 1200, "rougeLsum", 103),
-        ("longbook_qa_eng", "InfiniteBench", 40, "F1", 351),
-        ("narrativeqa", "LongBench", 128, "F1", 200),
-        ("qmsum", "LongBench", 512, "ROUGE-L (rouge)", 200),
-        ("meetings", "QMSum", 512, "ROUGE-L (rouge)", 281),
-    ],
-)
-def test_protocols(name: str, benchmark: str, new_tokens: int, metric: str, rows: int) -> None:
-    task = TASKS[name]
-    assert (task.benchmark, task.new_tokens, task.metric, task.rows) == (benchmark, new_tokens, metric, rows)
-    assert (task.name, task.prefix, list(task.files)) == (name, "", ["rows"])
-
-
-@pytest.mark.parametrize(
     ("name", "wanted"),
     [
         ("longbook_sum_eng", "Summarize the book below.\n\nCall me {input}.\nSome {years} ago.\n\nSummary:"),
@@ -122,21 +105,6 @@ def test_rows_keep_their_names_and_answers_and_share_books(ask: Callable[..., li
     assert [first.id] == [example.id for example in ask("longbook_qa_eng", [BOOK, other], examples=1)]
 
 
-@pytest.mark.parametrize(
-    ("name", "prediction", "wanted"),
-    [
-        ("longbook_sum_eng", "the cats sat", 400 / 7),
-        ("longbook_qa_eng", "The cats sat", 80),
-        ("narrativeqa", "The cats sat", 80),
-        ("qmsum", "the cats sat", 400 / 7),
-        ("qmsum", "The Cats Sat", 0),
-        ("meetings", "The Cats Sat", 0),
-    ],
-)
-def test_scores_are_those_of_each_metric(name: str, prediction: str, wanted: float) -> None:
-    assert TASKS[name]().score(prediction, ("x", "a cats sat down")) == pytest.approx(wanted, abs=1e-5)
-
-
 @pytest.mark.parametrize("name", list(ROWS))
 def test_cut_is_the_official_one(ask: Callable[..., list[Example]], prompts: Prompts, name: str) -> None:
     draw, tokenizer = random.Random(name), AutoTokenizer.from_pretrained(TINY)
@@ -165,29 +133,19 @@ def test_a_prompt_without_room_for_its_question_is_refused(ask: Callable[..., li
         ask("narrativeqa", [STORY | {"context": "tale " * 100}], length=20)
 
 
-def without(record: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != key}
-
-
 @pytest.mark.parametrize(
     ("name", "rows", "said"),
     [
         ("longbook_qa_eng", [BOOK, "{not json"], r"rows\.jsonl, line 2, is not JSON \(.*docs/benchmarks\.md"),
-        ("longbook_qa_eng", [json.dumps([BOOK])], r"line 1, is not a JSON object"),
         ("longbook_qa_eng", [], r"rows\.jsonl has no rows"),
-        ("longbook_qa_eng", [BOOK, "", without(BOOK, "context")], r"line 3, has no text under 'context'"),
+        ("longbook_qa_eng", [BOOK, "", BOOK | {"context": None}], r"line 3, has no text under 'context'"),
         ("longbook_qa_eng", [BOOK | {"input": " "}], r"line 1, has no text under 'input'"),
-        ("longbook_qa_eng", [without(BOOK, "id")], r"line 1, has no text under 'id'"),
+        ("longbook_qa_eng", [BOOK | {"id": None}], r"line 1, has no text under 'id'"),
         ("longbook_qa_eng", [BOOK | {"answer": []}], r"line 1, has no answer under 'answer'"),
-        ("longbook_qa_eng", [BOOK | {"answer": ["", " "]}], r"line 1, has no answer under 'answer'"),
         ("longbook_qa_eng", [BOOK | {"answer": [1]}], r"line 1, has no list of texts under 'answer'"),
         ("longbook_qa_eng", [BOOK, BOOK], r"calls 2 rows '7'; give each a 'id'"),
-        ("narrativeqa", [BOOK], r"line 1, has no text under '_id'"),
-        ("narrativeqa", [without(STORY, "answers")], r"line 1, has no list of texts under 'answers'"),
         ("meetings", [STORY], r"line 1, has no list of objects under 'meeting_transcripts'"),
         ("meetings", [MEETING | {"meeting_transcripts": []}], r"line 1, has nothing under 'meeting_transcripts'"),
-        ("meetings", [MEETING | {"meeting_transcripts": [{"content": "x"}]}], r"line 1, has no text under 'speaker'"),
-        ("meetings", [MEETING | {"general_query_list": ["x"]}], r"no list of objects under 'general_query_list'"),
         ("meetings", [MEETING | {"general_query_list": [{"query": "x", "answer": ""}]}], r"no text under 'answer'"),
     ],
 )
@@ -198,14 +156,6 @@ def test_other_layouts_are_named(
         ask(name, rows)
 
 
-def test_a_file_of_another_encoding_is_named(tmp_path: Path, prompts: Prompts) -> None:
-    (tmp_path / "rows.jsonl").write_bytes(json.dumps(STORY | {"context": "é"}, ensure_ascii=False).encode("latin-1"))
-    settings = TaskSet("qmsum", files={"rows": "rows.jsonl"})
-    task = task_of(settings)
-    with pytest.raises(UserError, match=r"rows\.jsonl is not UTF-8 text"):
-        task.examples(settings, files_of(settings, str(tmp_path)), prompts)
-
-
 def test_a_mark_at_the_start_and_halves_of_characters_are_read(tmp_path: Path, prompts: Prompts) -> None:
     row = json.dumps(STORY | {"context": "A mill \ud83d stood\u2028there."}, ensure_ascii=False)
     (tmp_path / "rows.jsonl").write_text("\ufeff" + row.replace("\ud83d", "\\ud83d") + "\r\n", encoding="utf-8")
@@ -214,7 +164,11 @@ def test_a_mark_at_the_start_and_halves_of_characters_are_read(tmp_path: Path, p
     assert "A mill \ufffd stood\u2028there." in found.text
 
 
-def test_more_rows_than_there_are(ask: Callable[..., list[Example]]) -> None:
+def test_too_few_rows_and_the_number_of_official_ones(ask: Callable[..., list[Example]], tmp_path: Path) -> None:
+    story = tmp_path / "story.jsonl"
+    for count in (200, 201):
+        story.write_text((json.dumps(STORY) + "\n") * count)
+        assert TASKS["narrativeqa"]().is_official({"rows": story}) is (count == 200)
     for name, row in (("qmsum", STORY), ("meetings", MEETING)):
         with pytest.raises(UserError, match=r"has [12] rows, and the set's examples=3 asks for more; ask for fewer"):
             ask(name, [row], examples=3)
@@ -228,18 +182,6 @@ def test_a_metric_without_its_package_is_refused_before_work(
         with pytest.raises(UserError, match=r'pip install "utaca\[benchmarks\]"'):
             ask(name, ["not read"])
     assert ask("narrativeqa", [STORY])
-
-
-@pytest.mark.parametrize("name", list(ROWS))
-def test_official_files_have_as_many_rows(tmp_path: Path, name: str) -> None:
-    task, path = TASKS[name](), tmp_path / "rows.jsonl"
-    line = json.dumps(ROWS[name]) + "\n"
-    count = task.rows if name != "meetings" else 140
-    path.write_text(line * count)
-    assert task.is_official({"rows": path}) is (name != "meetings")
-    single = json.dumps(MEETING | {"general_query_list": []}) + "\n"
-    path.write_text(line * count + (single if name == "meetings" else line))
-    assert task.is_official({"rows": path}) is (name == "meetings")
 
 
 def meeting(queries: int) -> dict[str, Any]:
@@ -258,22 +200,6 @@ def test_fewer_queries_are_spread_over_the_meetings(ask: Callable[..., list[Exam
     assert names(4) == ["1-1", "1-2", "2-1", "3-1"]
     assert names(5) == ["1-1", "1-2", "2-1", "3-1", "3-2"]
     assert [example.document for example in ask("meetings", rows)] == ["1", "1", "1", "2", "3", "3"]
-
-
-def test_the_real_meetings(prompts: Prompts) -> None:
-    folder = Path(os.environ.get("UTACA_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    path = folder / "meetings" / "qmsum_test.jsonl"
-    if not path.is_file():
-        pytest.skip("needs QMSum's test file; UTACA_DATA names the folder that has it as meetings/qmsum_test.jsonl")
-    settings = TaskSet("meetings", files={"rows": "meetings/qmsum_test.jsonl"})
-    task = task_of(settings)
-    files = files_of(settings, str(folder))
-    found = task.examples(settings, files, prompts)
-    assert (len(found), len({example.document for example in found})) == (281, 35)
-    assert len({example.text for example in found}) == 35
-    assert task.is_official(files)
-    settings.examples = 35
-    assert len({example.document for example in task.examples(settings, files, prompts)}) == 35
 
 
 def test_every_task_is_registered() -> None:
