@@ -79,7 +79,7 @@ def run_files(plan: Any) -> set[str]:
     """Every file of a run as planned, those that its tables are made from among them."""
     each = ("biographies", "documents")
     files = {f"{plan.OUT}/{stage}/{split}.parquet" for stage in each for split in plan.SPLITS}
-    files |= {f"{plan.OUT}/corpus.parquet", plan.BASELINES, plan.REPORT}
+    files |= {f"{plan.OUT}/corpus.parquet", plan.REPORT}
     files |= {*plan.RESULTS, *plan.LINKS.values(), *plan.judged("validation", "test"), *plan.task_outputs("scores")}
     files |= {path for split in plan.SPLITS for path in plan.shards(plan.TRAJECTORIES, split)}
     files |= {path for paths in plan.DETECTORS.values() for path in paths}

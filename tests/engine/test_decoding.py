@@ -224,29 +224,6 @@ def test_retrieval_signal_is_the_entropy_of_all_far_blocks() -> None:
     assert diffuseness(scores[:, :1], 1, 1.0).tolist() == [0.0]
 
 
-def test_gap_is_the_lead_of_the_best_far_block_and_entropy_that_of_ten_logits() -> None:
-    tokens, reader = some_tokens(140), make_reader()
-    memory = prefill(reader, tokens[:139])
-    captures = {"gap": SIGNALS["gap"].capture}
-    step = Branch(memory, 1, captures=captures).step(tokens[139:], 2)
-    everything = Branch(memory, 1).step(tokens[139:], 10**6)
-    heads, width = 4, 16
-    # The queries of the first layer do not depend on the budget, those of the others do.
-    best, second, *_ = sorted((everything.scores[0] / (heads * width**0.5)).softmax(0).tolist(), reverse=True)
-    assert step.captured["gap"][0].item() == pytest.approx(best - second, abs=1e-6)
-    assert step.captured["gap"].shape == (3,)
-    # Blocks that are not far score -inf and have no part in it; one far block leads none.
-    scores = torch.tensor([[1.0, 2.0, 3.0, -torch.inf]])
-    gap = SIGNALS["gap"].capture
-    torch.testing.assert_close(gap(scores, torch.tensor([3]), 1.0), gap(scores[:, :3], 3, 1.0))
-    assert gap(scores[:, :1], 1, 1.0).tolist() == [0.0]
-    assert gap(torch.tensor([[1.0, -torch.inf]]), torch.tensor([1]), 1.0).tolist() == [0.0]
-    logits = torch.tensor([2.0, 1.0, *[-1.0] * 8])
-    shares = [math.exp(x) / sum(map(math.exp, logits.tolist())) for x in logits.tolist()]
-    entropy = SIGNALS["entropy"].value(Seen(logits, step.hidden[0], None))
-    assert entropy.item() == pytest.approx(-sum(p * math.log(p) for p in shares))
-
-
 def test_every_token_is_tried_under_the_expanded_budget_too(memory, monkeypatch) -> None:
     plain = generate(memory, "Who?", budget=1, max_new_tokens=10).trace
     seen = []

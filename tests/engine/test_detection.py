@@ -33,9 +33,7 @@ from utaca.detection.training.network import Network
 from utaca.detection.training.training import train
 from utaca.detection.training.verdicts import (
     detections,
-    fit_heuristics,
-    load_heuristics,
-    save_heuristics,
+    heuristics,
     token_logits,
     vacuity,
     verdicts,
@@ -608,7 +606,7 @@ def test_one_sided_data_is_refused(splits, only, message):
     with pytest.raises(UserError, match=f"the validation split has no token {message}"):
         alone(SMALL, (splits[0], one_sided), steps=1, seed=0)
     with pytest.raises(UserError, match=r"scale\.validation"):
-        fit_heuristics(one_sided)
+        heuristics(one_sided, one_sided)
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
@@ -717,16 +715,9 @@ def test_foreign_files_are_refused(tmp_path):
         load(tmp_path)
     with pytest.raises(UserError, match="is loaded from a file, not from None; give its path"):
         load(None)
-    with pytest.raises(UserError, match="does not exist"):
-        load_heuristics(tmp_path / "none")
     (tmp_path / "text").write_text("[1]")
     with pytest.raises(UserError, match="not a detector"):
         load(tmp_path / "text")
-    with pytest.raises(UserError, match="no thresholds"):
-        load_heuristics(tmp_path / "text")
-    (tmp_path / "text").write_text('{"x": {"statistic": "x", "threshold": 1, "validation": {}}}')
-    with pytest.raises(UserError, match="unknown statistic x"):
-        load_heuristics(tmp_path / "text")
 
 
 @pytest.mark.parametrize("changes", [{}, {"kind": "evidential", "classes": 2, "decision": "youden"}])
@@ -770,22 +761,16 @@ def test_read_outs_and_their_thresholds(splits):
 # Thresholds
 
 
-def test_heuristics_end_to_end(splits, tmp_path):
-    heuristics = fit_heuristics(splits[1])
-    save_heuristics(tmp_path / "model.json", heuristics)
-    assert load_heuristics(tmp_path / "model.json") == heuristics
-    assert list(heuristics) == ["top10_std", "logit_margin"]
-    data = splits[1]
-    for name, value in [
-        ("top10_std", np.array([np.std(row.astype(np.float64)) for row in data.top10])),
-        ("logit_margin", data.signals[:-1, 0].numpy()),
-    ]:
-        table = detections(heuristics[name].verdicts(data), data, name, 0)
+def test_baselines_have_the_best_threshold_of_validation(splits):
+    train, validation = splits
+    for name, decided in heuristics(validation, train).items():
+        value = {"top10_std": lambda top10: top10.std(1), "logit_margin": lambda top10: top10[:, 0] - top10[:, 1]}[name]
+        threshold = youden(-value(validation.top10.astype(np.float64)), validation.labels)
+        table = detections(decided, train, name, 0)
         assert table["p_correct"].null_count == table.num_rows
-        np.testing.assert_array_equal(table["uncertain"].to_numpy(), value < heuristics[name].threshold)
-        np.testing.assert_allclose(table["score"].to_numpy(), -value, rtol=1e-5, atol=1e-6)
-        again = detection_metrics(table["uncertain"].to_numpy(), data.labels, -value)
-        assert again == pytest.approx(heuristics[name].validation)
+        score = table["score"].to_numpy()
+        np.testing.assert_allclose(score, -value(train.top10), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(table["uncertain"].to_numpy(), score > threshold)
 
 
 tokens = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=25)

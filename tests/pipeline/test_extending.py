@@ -325,7 +325,7 @@ def test_a_signal_is_measured_by_its_own_hook(signal: None) -> None:
         far = [token.selected.shape[1] for token in found.trace]
         assert min(far) == 5 if length == 300 else {0, 1, 2} <= set(far)
         for token in found.trace:
-            assert set(token.signals) == {"entropy", "gap", "margin", "retrieval", "lead"}
+            assert set(token.signals) == {"margin", "retrieval", "lead"}
             assert token.signals["lead"] == pytest.approx(lead(token.scores, reader), rel=1e-4, abs=1e-6)
         assert any(token.signals["lead"] > 0.01 for token in found.trace)
 
@@ -374,7 +374,7 @@ def test_a_signal_is_one_file(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", INSTALLED], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     names = done.stdout.split()
-    assert names[:5] == ["entropy", "gap", "lead", "margin", "retrieval"]
+    assert names[:3] == ["lead", "margin", "retrieval"]
     assert names.count("lead") == 3
     for script in ("decode_trajectories.py", "generate.py"):
         assert str(file) in closure(ROOT / "workflow" / "scripts" / script, tmp_path), script

@@ -84,13 +84,13 @@ def test_option_and_keys_together(root: Path) -> None:
     composed = compose({"judge": {"use": "gpt_oss_120b", "base_url": "http://gpu7:1/v1", "seed": "3"}}, root)
     assert (composed["judge"]["base_url"], composed["judge"]["seed"]) == ("http://gpu7:1/v1", 3)
     typed = compose(
-        {"detectors": {"utaca": {"lstm": "false", "chain": "1", "signals": ["entropy"]}}, "seed": "5"}, root
+        {"detectors": {"utaca": {"lstm": "false", "chain": "1", "signals": ["retrieval"]}}, "seed": "5"}, root
     )
     utaca = typed["detectors"]["utaca"]
     assert (utaca["lstm"], utaca["chain"], utaca["signals"], utaca["site"], typed["seed"]) == (
         False,
         1,
-        ["entropy"],
+        ["retrieval"],
         "attention",
         5,
     )

@@ -136,7 +136,6 @@ def judged(*splits, kinds=KINDS):
 TRAJECTORIES = f"{OUT}/trajectories/{{split}}/part-{{shard}}.parquet"
 # Labels as the labeller gave them.
 UNCORRECTED = f"{LABELS}/uncorrected/{{split}}/part-{{shard}}.parquet"
-BASELINES = f"{OUT}/detectors/baselines/model.json"
 SEED = f"{OUT}/detectors/{{variant}}/seed{{n}}/{{file}}"
 SEEDS = range(SETTINGS.scale.detector_seeds)
 
@@ -334,7 +333,8 @@ def made_from(table):
             *shards(TRAJECTORIES, "test"),
             f"{LABELS}/test.parquet",
             *sum(DETECTORS.values(), []),
-            BASELINES,
+            *shards(TRAJECTORIES, "validation"),
+            f"{LABELS}/validation.parquet",
         ],
         "task_examples": task_outputs("examples"),
         "task_answers": task_outputs("answers"),
@@ -366,7 +366,7 @@ STAGES = {
     "documents": expand(f"{OUT}/documents/{{split}}.parquet", split=SPLITS),
     "trajectories": [shards(TRAJECTORIES, split) for split in SPLITS],
     "labels": expand(f"{LABELS}/{{split}}.parquet", split=SPLITS),
-    "detectors": [*DETECTORS.values(), BASELINES],
+    "detectors": list(DETECTORS.values()),
     "detections": [f"{OUT}/detections/test.parquet"],
     "generations": [generations("answers", split, kind) for split, kind in POINTS],
     "scores": judged("validation", "test"),

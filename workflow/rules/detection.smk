@@ -1,4 +1,4 @@
-"""Detectors, their baselines, and the verdicts of all of them on test and validation trajectories."""
+"""Detectors, and the verdicts of all of them and of the logit baselines on test and validation trajectories."""
 
 
 rule train_detector:
@@ -22,31 +22,14 @@ rule train_detector:
         "../scripts/train_detector.py"
 
 
-rule fit_baselines:
-    input:
-        validation=shards(TRAJECTORIES, "validation"),
-        validation_labels=f"{LABELS}/validation.parquet",
-    output:
-        BASELINES,
-    log:
-        f"{LOGS}/fit_baselines.log",
-    benchmark:
-        f"{MEASURED}/fit_baselines.tsv"
-    threads: 1
-    resources:
-        **learns("validation"),
-    params:
-        code=CODE["fit_baselines"],
-    script:
-        "../scripts/fit_baselines.py"
-
-
 rule detect:
     input:
         trajectories=lambda wildcards: shards(TRAJECTORIES, wildcards.split),
         labels=f"{LABELS}/{{split}}.parquet",
         detectors=list(DETECTORS.values()),
-        baselines=rules.fit_baselines.output,
+        # Thresholds of the logit baselines are chosen on it.
+        validation=shards(TRAJECTORIES, "validation"),
+        validation_labels=f"{LABELS}/validation.parquet",
     output:
         f"{OUT}/detections/{{split}}.parquet",
     log:

@@ -8,7 +8,7 @@ import torch
 
 from utaca.detection.detector import load
 from utaca.detection.training.data import Sequences, columns, sequences
-from utaca.detection.training.verdicts import detections, load_heuristics, verdicts
+from utaca.detection.training.verdicts import detections, heuristics, verdicts
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, reader_of, write
 from utaca.settings import schema
@@ -18,20 +18,19 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 
-def traces(settings: schema.Detector) -> Sequences:
-    """The split as a detector is shown it, judged by the labeller whatever it learned from."""
-    table = read(files.trajectories, "trajectories", columns(settings))
-    return sequences(table, read(files.labels, "labels"), replace(settings, label="judged"))
+def traces(settings: schema.Detector, trajectories: list[str], labels: str) -> Sequences:
+    """A split as a detector is shown it, judged by the labeller whatever the detector learned from."""
+    table = read(trajectories, "trajectories", columns(settings))
+    return sequences(table, read(labels, "labels"), replace(settings, label="judged"))
 
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params, files = snakemake.params, snakemake.input
-    plain = traces(schema.Detector(embedding=False))
-    tables = [
-        detections(heuristic.verdicts(plain), plain, name, 0)
-        for name, heuristic in load_heuristics(files.baselines[0]).items()
-    ]
+    split, logits = (files.trajectories, files.labels), schema.Detector(embedding=False)
+    plain = traces(logits, *split)
+    baselines = heuristics(traces(logits, files.validation, files.validation_labels), plain)
+    tables = [detections(decided, plain, name, 0) for name, decided in baselines.items()]
     reader = reader_of(files.trajectories)
     seeds = len(files.detectors) // len(params.variants)
     for place, variant in enumerate(params.variants):
@@ -40,13 +39,13 @@ with stage_log(snakemake.log[0]):
         if variant in params.taken:
             for detector, path in zip(detectors, paths, strict=True):
                 detector.check_taken(build(schema.Detector, params.taken[variant]), reader, path)
-        shown = traces(detectors[0].settings)
+        shown = traces(detectors[0].settings, *split)
         for seed, detector in enumerate(detectors):
-            for readout, said in verdicts(detector, shown).items():
+            for readout, decided in verdicts(detector, shown).items():
                 # Compared with the baselines under their rule is the main variant alone.
                 if readout != "youden" or variant == params.main:
                     name = f"{variant}_{readout}" if readout else variant
-                    tables.append(detections(said, shown, name, seed))
-    made_from = [*files.trajectories, files.labels, *files.detectors, *files.baselines]
+                    tables.append(detections(decided, shown, name, seed))
+    made_from = [*files.trajectories, files.labels, *files.detectors, *files.validation, files.validation_labels]
     config = digest(dict(params.items()))
     write(snakemake.output[0], "detections", pa.concat_tables(tables), config=config, made_from=made_from)

@@ -26,7 +26,7 @@ _USAGE = {"write_biographies": "writer_usage", "label": "labeller_usage", "score
 # In the order of the pipeline; others follow.
 _STAGES = (
     "draw_biographies", "write_biographies", "corpus", "pad", "decode_trajectories", "label", "correct_labels",
-    "train_detector", "fit_baselines", "detect", "generate", "label_traces", "score",
+    "train_detector", "detect", "generate", "label_traces", "score",
 )  # fmt: skip
 
 
