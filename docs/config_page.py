@@ -109,7 +109,7 @@ def _inner(hint: Any) -> tuple[Any, str]:
 def _type(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return type(get_args(hint)[0]).__name__
-    return f"list of {get_args(hint)[0].__name__}" if get_origin(hint) is list else hint.__name__
+    return f"list of {_type(get_args(hint)[0])}" if get_origin(hint) is list else hint.__name__
 
 
 def _default(about: FieldInfo) -> str:
@@ -118,6 +118,8 @@ def _default(about: FieldInfo) -> str:
 
 
 def _allowed(hint: Any, about: FieldInfo) -> str:
+    if get_origin(hint) is list:
+        return _allowed(get_args(hint)[0], about)
     if get_origin(hint) is Literal:
         return ", ".join("empty" if choice == "" else f"`{choice}`" for choice in get_args(hint))
     bounds = bounds_of(about)

@@ -16,7 +16,7 @@ from utaca.errors import UserError
 from utaca.readers import files, gguf, public
 from utaca.settings import machine, schema
 from utaca.settings.machine import check_room, free_disk, gib
-from utaca.sizes import FACTS, Sizes, disk_bytes
+from utaca.sizes import FACTS, Sizes
 
 NOT_IN_A_DRY_RUN = (
     "A dry run does not check weights, settings of methods, memory, endpoints or disk; `utaca preflight`, given the "
@@ -34,6 +34,8 @@ _OF_RULES = {
 }  # fmt: skip
 """By the rules that make them; those of sets of tasks have a wildcard for it."""
 _DECODING = {"trajectories", "generations", "methods", "tasks"}
+# Rough sizes on disk: a token of a document as text, one of an answer with its trace, a number of an embedding.
+_TEXT_BYTES, _ANSWER_BYTES, _EMBEDDING_BYTES = 5, 200, 4
 _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge"}
 
 
@@ -195,7 +197,9 @@ def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:
     from utaca.readers.load import check_settings
 
     reader = reader if here else replace(reader, device="auto")
-    if (awaited := _awaited(reader)) is not None:
+    # A job of the run fetches the file of a reader of the catalogue.
+    expected = public.is_made(reader.path) and not Path(reader.path).is_file()
+    if expected and (awaited := public.entry(reader.path)) is not None:
         check_settings(reader)
         public.check_fetch(Path(reader.path), awaited)
         public.check_index(awaited)
@@ -209,11 +213,6 @@ def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:
     if found:
         return f"{reader.path}, {gib(_size(found))} of weights in the cache"
     return f"{reader.path}, {gib(_to_fetch(reader))} of weights to be fetched"
-
-
-def _awaited(reader: schema.Reader) -> public.File | None:
-    """What the catalogue says of a reader whose file a job of the run itself fetches first."""
-    return public.entry(reader.path) if public.is_made(reader.path) and not Path(reader.path).is_file() else None
 
 
 def _to_fetch(reader: schema.Reader) -> int:
@@ -282,14 +281,14 @@ def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[st
 def _disk(settings: schema.Config, stages: Collection[str]) -> str:
     """A rough need of the biographies' splits against what is free in ``results``; of weights, if they are fetched."""
     reader = settings.reader
-    sizes = {split: getattr(settings.scale, split) for split in FACTS}
-    size = disk_bytes(sum(split.biographies * split.tokens[-1] for split in sizes.values()))
+    splits = {split: getattr(settings.scale, split) for split in FACTS}
+    size = _TEXT_BYTES * sum(split.biographies * split.tokens[-1] for split in splits.values())
     if stages & _DECODING:
         points = [(split, len(settings.decoded(section))) for section, split in schema.SECTIONS.items()]
-        answers = sum(sizes[split].biographies * FACTS[split] * number for split, number in points)
-        trajectories = sum(split.trajectories * FACTS[name] for name, split in sizes.items())
-        embedding = _sizes(reader).hidden * len(settings.trajectories.sites)
-        size += disk_bytes(0, answers * reader.max_new_tokens, trajectories * reader.max_new_tokens, embedding)
+        answers = sum(splits[split].biographies * FACTS[split] * number for split, number in points)
+        trajectories = sum(split.trajectories * FACTS[name] for name, split in splits.items())
+        embedding = _EMBEDDING_BYTES * _sizes(reader).hidden * len(settings.trajectories.sites)
+        size += reader.max_new_tokens * (answers * _ANSWER_BYTES + trajectories * (_ANSWER_BYTES + embedding))
     check_room(Path("results"), size, "results take about", "free some, or run where there is more")
     if stages & _DECODING and not Path(reader.path).is_dir() and not files.weights(reader):
         from huggingface_hub.constants import HF_HUB_CACHE

@@ -30,8 +30,6 @@ _FLOPS, _BYTES = {"cpu": 20e9, "cuda": 50e12}, {"cpu": 1e9, "cuda": 0.5e12}
 _LAYER_S = 1e-3
 """Seconds that a layer of a pass takes however small it is."""
 _START_MIN = 15
-# Rough sizes on disk: a token of a document as text, one of an answer with its trace, a number of an embedding.
-_TEXT_BYTES, _ANSWER_BYTES, _EMBEDDING_BYTES = 5, 200, 4
 
 
 @dataclass(frozen=True)
@@ -168,12 +166,3 @@ def shown_bytes(tokens: int, width: int) -> int:
     """Main memory of a job that learns from the embeddings of ``tokens`` of trajectories at one site, ``width`` numbers
     each: of two bytes as they are read, of four as they are learned from."""
     return _PROCESS["cpu"] + int(_SLACK * tokens * width * 6)
-
-
-def disk_bytes(text: int, answers: int = 0, trajectories: int = 0, width: int = 0) -> int:
-    """Rough bytes on disk of tokens of documents, of answers and of trajectories.
-
-    An answer has its trace; a trajectory has that, and embeddings of ``width`` numbers in all beside each token.
-    """
-    answers += trajectories
-    return text * _TEXT_BYTES + answers * _ANSWER_BYTES + trajectories * width * _EMBEDDING_BYTES

@@ -17,11 +17,9 @@ from types import ModuleType
 import pytest
 import torch
 import yaml
-from brute_methods import Loop, turned
 from configs import planned
 from conftest import ROOT
-from small import full_attention, in_float64, make_reader, some_tokens
-from test_methods import steps
+from small import make_reader, some_tokens
 from test_readers import NEOX
 from torch import Tensor
 
@@ -42,7 +40,6 @@ from utaca.settings.modules import closure
 from utaca.tasks.asking import ask, scores
 from utaca.tasks.registry import TASKS, files_of, task_of
 from utaca.tasks.task import Example, Task
-from utaca.trace import Generation
 
 QUESTION = "Who is it?"
 
@@ -69,10 +66,6 @@ def detector_of(reader: Reader, seed: int, **settings: object) -> Detector:
     return Detector(schema.Detector(**settings), reader.width).eval()
 
 
-def accepted(found: Generation) -> list[tuple[int, int, bool]]:
-    return [(token.token, token.k, token.rolled_back) for token in found.trace]
-
-
 # A method
 
 
@@ -81,102 +74,6 @@ def method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type:
     module = imported("A method", tmp_path / "agreed.py", monkeypatch)
     monkeypatch.setitem(METHODS, "agreed", module.Agreed)
     return module.Agreed
-
-
-class Agreeing:
-    """The example's rule once more, in float64, query by query and head by head: the tokens behind a prompt."""
-
-    def __init__(self, reader: Reader, document: Tensor) -> None:
-        self.loop = Loop(reader)
-        prompt = torch.cat((document, reader.encode_question(QUESTION)))
-        self.loop.run(prompt[:-1], self.loop.full)
-        self.last = prompt[-1:]
-
-    def run(self, budget: int) -> Tensor:
-        """Logits [V] behind the last token, which attends to at most so many keys; :meth:`undo` takes it back."""
-        return self.loop.run(self.last, lambda *given: self._look(budget, *given))[-1]
-
-    def undo(self) -> None:
-        for passed in (*self.loop.keys, *self.loop.values):
-            passed.pop()
-
-    def _look(self, budget: int, layer: int, at: int, queries: Tensor) -> Tensor:
-        loop, worth = self.loop, [0.0] * at
-        for head in range(loop.heads):
-            (query,) = turned(queries[0, head], [at])
-            for token in range(at):
-                (key,) = turned(loop.keys[layer][token][loop.group(head)], [token])
-                worth[token] += float(query @ key)
-        chosen = sorted(range(at), key=lambda token: -worth[token])[: budget - 1]
-        return loop.over(layer, at, queries, lambda *_: [*chosen, at])
-
-
-def test_a_method_with_a_budget_of_everything_is_full_attention(method: type) -> None:
-    reader, tokens = make_reader(), some_tokens(130)
-    answers = Answers(reader, tokens)
-    found, full = (answers.answer(build(*given), QUESTION, 12) for given in [("agreed", {"budget": 999}), ("full", {})])
-    assert [t.token for t in found.generation.trace] == [t.token for t in full.generation.trace]
-    assert [t.attended for t in found.generation.trace] == [t.attended for t in full.generation.trace]
-    in_float64(reader, rotary=False)
-    logits, attended = steps(build("agreed", {"budget": 999}), reader, tokens[:100], tokens[100:110], tokens[110:])
-    assert (logits - full_attention(reader, tokens)[109:]).abs().max() < 2e-6
-    assert attended == list(range(110, 131))
-
-
-@pytest.mark.parametrize(("kind", "budget"), [("llama", 1), ("llama-wide", 7), ("qwen2-wide", 30), ("llama", 70)])
-def test_a_methods_answer_equals_a_loop(method: type, kind: str, budget: int) -> None:
-    reader, document = make_reader(kind, seed=budget), some_tokens(60, seed=budget)
-    answer = Answers(reader, document).answer(build("agreed", {"budget": budget}), QUESTION, 8)
-    loop = Agreeing(reader, document)
-    n = len(document) + len(reader.encode_question(QUESTION))
-    assert len(answer.generation.trace) > 1
-    for number, token in enumerate(answer.generation.trace):
-        expected = loop.run(budget)
-        assert token.token == expected.argmax()
-        assert token.top_logits == pytest.approx(expected.topk(10).values.tolist(), abs=2e-4)
-        assert token.attended == token.k == min(budget, n + number)
-        loop.last = torch.tensor([token.token])
-    assert (answer.n_context, answer.dropped) == (60, 0)
-    assert answer.generation.mean_selected_tokens == answer.generation.mean_attended_tokens
-    with pytest.raises(UserError, match="method agreed: budget must be at least 1"):
-        build("agreed", {"budget": 0})
-
-
-@pytest.mark.parametrize("kind", ["", "agreement"])
-def test_utaca_and_token_agreement_on_a_method_are_algorithm_1(method: type, kind: str) -> None:
-    reader, document, k_max, step = make_reader(), some_tokens(60), 40, 15
-    adaptive = build("utaca", {"base": build("agreed", {}), "budget": k_max, "policy": f"sub.{step}", "trigger": kind})
-    detector = None if kind else detector_of(reader, 3, embedding=False)
-    found = Answers(reader, document).answer(adaptive, QUESTION, 16, detector).generation
-    loop, k, expected, seen = Agreeing(reader, document), k_max, [], detector and detector.initial_state(1)
-
-    def tried(budget: int) -> tuple[int, object, object]:
-        """The token under a budget, what the detector says of it and its state after it."""
-        best = loop.run(budget).topk(2)
-        margin = (best.values[0] - best.values[1]).float().reshape(1, 1)
-        gdm, after = detector.step(margin, torch.zeros(1, reader.width), seen) if detector else (None, None)
-        return int(best.indices[0]), gdm, after
-
-    for _ in found.trace:
-        token, gdm, after = tried(k)
-        other = token
-        if k < k_max and kind:
-            loop.undo()
-            other, _, _ = tried(k_max)
-            loop.undo()
-            tried(k)
-        distrusted = detector.distrusts(gdm) if detector else token != other
-        expanded = bool(k < k_max and distrusted)
-        if expanded:
-            loop.undo()
-            token, _, after = tried(k_max)
-            k = k_max
-        expected.append((token, k, expanded))
-        loop.last, seen, k = torch.tensor([token]), after, k if expanded else max(1, k - step)
-    assert accepted(found) == expected
-    assert 0 < found.rollbacks < len(found.trace)
-    assert found.effective_rollbacks == found.rollbacks
-    assert found.mean_selected_tokens == sum(k for _, k, _ in expected) / len(expected)
 
 
 def test_a_method_is_an_operating_point_once_its_file_is_there(method: type, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,27 +151,6 @@ def test_a_policy_chooses_by_margin_and_gdm(memory: BlockMemory, policy: utaca.P
     assert [token.token for token in replayed.trace] == [token.token for token in found.trace]
 
 
-def test_a_policy_serves_other_methods_and_token_agreement(policy: utaca.Policy, method: type) -> None:
-    reading = method().read(make_reader(), some_tokens(100), 60)
-    found = utaca.generate(reading, QUESTION, budget=64, policy=policy, trigger=utaca.Agreement(), max_new_tokens=30)
-    k, kept = 64, 0
-    for token in found.trace:
-        assert (token.tentative or token).k == k
-        assert not token.rolled_back or token.k == 64
-        k = token.k if token.rolled_back or token.margin < 1.0 else max(1, k // 4)
-        kept += not token.rolled_back and 1 < k == token.k < 64
-    assert kept
-    assert 0 < found.rollbacks < len(found.trace)
-
-
-def test_a_policy_must_say_how_budgets_go_on(memory: BlockMemory) -> None:
-    class Nothing(utaca.Policy):
-        pass
-
-    with pytest.raises(TypeError, match="Nothing must have a method update"):
-        utaca.generate(memory, QUESTION, budget=4, policy=Nothing(), trigger=utaca.Agreement())
-
-
 # A trigger
 
 
@@ -328,32 +204,6 @@ def test_a_signal_is_measured_by_its_own_hook(signal: None) -> None:
             assert set(token.signals) == {"margin", "retrieval", "lead"}
             assert token.signals["lead"] == pytest.approx(lead(token.scores, reader), rel=1e-4, abs=1e-6)
         assert any(token.signals["lead"] > 0.01 for token in found.trace)
-
-
-def test_a_signal_without_retrieval_is_what_the_file_says(signal: None) -> None:
-    answer = Answers(make_reader(), some_tokens(60)).answer(build("full", {}), QUESTION, 3, measured=True)
-    assert [token.signals["lead"] for token in answer.generation.trace] == [0.0] * 3
-
-
-def test_a_detector_looks_at_a_signal(signal: None, memory: BlockMemory) -> None:
-    reader = memory.reader
-    detector = detector_of(reader, 0, signals=["margin", "lead"], embedding=False)
-    options = {"policy": utaca.Sub(4), "trigger": utaca.Detected(detector), "max_new_tokens": 25}
-    found = utaca.generate(memory, QUESTION, budget=12, **options)
-    state = detector.initial_state(1)
-    for token in found.trace:
-        assert set(token.signals) == {"margin", "lead"}
-        judged = []
-        for one in (token.tentative or token, token):
-            # Under a budget of one block, the scores are not kept of which the figure is made.
-            if one.k > 1:
-                assert one.signals["lead"] == pytest.approx(lead(one.scores, reader), rel=1e-3, abs=1e-6)
-            signals = torch.tensor([[one.margin, one.signals["lead"]]])
-            judged.append(detector.step(signals, torch.zeros(1, reader.width), state))
-        assert token.gdm == pytest.approx(judged[0][0][0].tolist(), abs=1e-5)
-        # The rejected pass leaves no trace in the detector.
-        state = judged[1][1]
-    assert 0 < found.rollbacks < len(found.trace)
 
 
 INSTALLED = """
@@ -449,16 +299,6 @@ def test_a_task_asks_by_its_template(task: type[Task], benchmarks: Path) -> None
     assert not task().is_official({"rows": file})
     file.write_text("\n".join(json.dumps(FIELDS[0] | {"_id": str(n)}) for n in range(150)), encoding="utf-8")
     assert task().is_official({"rows": file})
-
-
-def test_a_task_is_cut_in_the_middle(task: type[Task], benchmarks: Path) -> None:
-    whole, part = (asked(benchmarks, length=length)[2] for length in (0, 120))
-    assert part.question == whole.question
-    prompt = f"{whole.text}\n\n{whole.question}"
-    offsets = tiny().prompts.with_offsets(prompt)[1]
-    assert len(offsets) > 120
-    kept = prompt[: offsets[59][1]] + prompt[offsets[-60][0] :]
-    assert f"{part.text}\n\n{part.question}" == kept
 
 
 def test_a_task_is_asked_once_config_names_it(task: type[Task], benchmarks: Path) -> None:

@@ -14,7 +14,6 @@ from commands import call, snakemake, typed
 from conftest import ROOT, copy_checkout
 
 from utaca.errors import UserError
-from utaca.records.logs import stage_log
 from utaca.settings import runs
 from utaca.settings.compose import compose
 from utaca.settings.machine import check_paths
@@ -112,13 +111,6 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: py
         runs.claim(compose({"scale": "smoke"}, ROOT), tmp_path)
 
 
-def test_a_full_disk_ends_a_stage_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended, stage_log(tmp_path / "stage.log"):
-        raise OSError(errno.ENOSPC, "No space left on device", "results/a.parquet")
-    assert ended.value.code == 1
-    assert capsys.readouterr().err == "Error: results/a.parquet: No space left on device; free some and run again\n"
-
-
 def test_a_corpus_is_found_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "articles").mkdir()
@@ -126,8 +118,3 @@ def test_a_corpus_is_found_by_its_name_alone(tmp_path: Path, monkeypatch: pytest
         assert compose({"corpus": path}, ROOT)["corpus"]["path"] == path
     with pytest.raises(UserError, match=r"corpus is one of .*, or the path of your own"):
         compose({"corpus": "artikles"}, ROOT)
-
-
-def test_a_name_that_no_file_can_bear_is_told() -> None:
-    with pytest.raises(UserError, match="run has 300 letters but is used in file names; use at most 100"):
-        compose({"run": "x" * 300}, ROOT)

@@ -14,7 +14,6 @@ from utaca import preflight
 from utaca.errors import UserError
 from utaca.reporting.registry import ENTRIES, WHEN, Entry
 from utaca.reporting.table import CELLS, columns, columns_of
-from utaca.settings.command import read, runs_here
 from utaca.settings.modules import closure, code
 from utaca.sizes import Model, Sizes
 
@@ -31,11 +30,6 @@ def test_everything_of_a_run_lies_in_its_folder(plan: Any) -> None:
     assert f"results/tables/{plan.SETTINGS.run}.html" == plan.REPORT
 
 
-def test_two_runs_share_no_file(root: Path, plan: Any) -> None:
-    other = planned(root, seed=1)
-    assert run_files(plan) & run_files(other) == {*plan.TOKENIZER_FILES}
-
-
 def test_every_point_is_decoded_once_by_its_kind(root: Path) -> None:
     plan = planned(root, points="methods")
     for split in ("validation", "test"):
@@ -49,12 +43,6 @@ def test_every_point_is_decoded_once_by_its_kind(root: Path) -> None:
     assert set(plan.POINTS) == {("validation", "blocks"), ("test", "methods"), ("test", "blocks")}
     assert set(plan.methods_of(others)) == {point.base or point.method for point in others}
     assert plan.methods_of(blocks) == {}
-
-
-def test_a_point_of_several_sections_is_decoded_once(root: Path) -> None:
-    points = {"mine": {"method": "infllm", "budget": 2}}
-    plan = planned(root, points=points, decode={"test": ["mine"], "sweep": ["mine"], "methods": ["mine"]})
-    assert [point.label for point in plan.POINTS["test", "blocks"]].count("mine") == 1
 
 
 def test_points_with_a_detector_name_its_file(root: Path) -> None:
@@ -153,16 +141,6 @@ def test_a_taken_detector_is_where_it_is_taken_from(root: Path) -> None:
     assert plan.TAKEN.keys() == {"other"}
 
 
-def test_what_a_command_line_says_beside_its_targets() -> None:
-    line = ["snakemake", "--cores", "2", "results/tables", "--config", "scale=smoke"]
-    said = read(line)
-    assert (list(said.targets), said.dryrun, said.touch, runs_here(said)) == (["results/tables"], False, False, True)
-    assert read([*line, "-n"]).dryrun
-    assert read([*line, "--touch"]).touch
-    assert not runs_here(read([*line, "--workflow-profile", "slurm"])), "a cluster's nodes have another memory"
-    assert runs_here(read([*line, "--workflow-profile", "default"]))
-
-
 # What jobs ask of a cluster
 
 
@@ -253,19 +231,3 @@ def test_a_set_without_its_file_is_refused_where_it_is_needed(asking: Any) -> No
     path.parent.mkdir(parents=True)
     path.touch()
     assert asking.task_files("a") == [str(path)]
-
-
-def test_a_classifier_of_llmlingua2_is_an_input_once_it_is_trained(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    plan = planned(root, points="methods_tiny")
-    folder = Path(plan.SETTINGS.settings_of("llmlingua2")["model"])
-    assert folder == Path("results/training/llmlingua_classifier")
-    assert plan.classifier("methods") == []
-    folder.mkdir(parents=True)
-    (folder / "model.safetensors").touch()
-    assert plan.classifier("methods") == [str(folder / "model.safetensors")]
-    assert str(folder / "model.safetensors") in planned(root, points="methods_tiny").INPUTS
-    assert plan.classifier("blocks") == []
-    assert str(folder / "model.safetensors") not in planned(root).INPUTS

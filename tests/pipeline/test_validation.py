@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 from commands import snakemake
 
-from training.narratives import narrative
-from training.tiny.validation import ATTRIBUTES, LONGEST, SPLIT, Drawn
+from training.tiny.validation import ATTRIBUTES, SPLIT, Drawn
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.text import paragraphs
 from utaca.biographies.corpora.topics import paper_articles
@@ -74,36 +72,6 @@ def test_absent_facts_are_absent_for_the_person_and_present_for_another(reader: 
             assert attribute not in known[row["person"]]
             assert any(attribute in own for person, own in known.items() if person != row["person"])
     assert natural
-
-
-def test_summary_sentences_go_round_all_attributes_and_people_share_them(material: Drawn) -> None:
-    asked = [(row["text"], fact["attribute"]) for row in material.rows("summary", 300) for fact in row["facts"]]
-    assert {attribute for _, attribute in asked} == set(ATTRIBUTES)
-    assert len(set(asked)) < 0.7 * len(asked)
-
-
-def test_natural_prose_is_not_worded_as_in_training(material: Drawn) -> None:
-    """The same facts told by the training's wordings share hardly a sentence with the documents."""
-    rng, same, told = random.Random(0), 0, 0
-    for row in material.rows("natural", 120):
-        facts = [(fact["attribute"], fact["value"]) for fact in row["facts"]]
-        for sentence in narrative(row["person"], facts, rng):
-            told += 1
-            same += any(value in sentence for _, value in facts) and sentence in row["text"]
-    assert told > 100
-    assert same / told < 0.02
-
-
-def test_documents_keep_their_length(material: Drawn, reader: Reader) -> None:
-    for kind in Drawn.KINDS:
-        assert all(len(reader.encode_document(row["text"])) <= LONGEST for row in material.rows(kind, 60))
-
-
-def test_a_larger_file_starts_with_a_smaller_one(reader: Reader, material: Drawn) -> None:
-    for kind in Drawn.KINDS:
-        small, large = material.rows(kind, 12), make_material(reader).rows(kind, 30)
-        assert small == large[: len(small)]
-        assert sum(len(row["facts"]) + len(row["absent"]) for row in small) >= 12
 
 
 def test_files_are_made_by_their_rule_and_asked_by_the_task(checkout: Path, reader: Reader) -> None:

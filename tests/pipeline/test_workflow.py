@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 import pytest
 from commands import BIN, ENVIRONMENT, call, snakemake
 from configs import planned as plan_of
-from configs import run_files
 from conftest import ROOT, copy_checkout
 from server import Call, Reply, Server, chat, completion, serving
 
@@ -73,11 +72,6 @@ def test_format(checkout: Path, command: list[str]) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_lock_names_versions_alone() -> None:
-    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in lines)
-
-
 # Dry runs
 
 
@@ -116,13 +110,6 @@ def test_every_table_is_made_from_files_that_the_run_makes(checkout: Path) -> No
     plan = plan_of(ROOT, points="llama_variants", detectors="paper")
     assert {f"{plan.ENTRIES[name].kind} {name}" for name in plan.TABLES} <= set(jobs)
     assert {"table sweep"} <= set(jobs)
-
-
-def test_what_a_run_leaves_is_what_its_tables_are_made_from(checkout: Path) -> None:
-    done = snakemake(checkout, "--quiet", "host", "-n")
-    outputs = re.findall(r"^    output: (.*)$", done.stdout, re.MULTILINE)
-    made = {path for line in outputs for path in line.split(", ") if path.startswith("results/")}
-    assert {path for path in run_files(PLAN) if path.startswith("results/")} <= made
 
 
 def test_a_set_is_padded_with_the_corpus_where_it_has_a_length(checkout: Path) -> None:
@@ -333,38 +320,6 @@ def test_a_run_of_another_base_does_not_overwrite(finished: Path) -> None:
     assert "seed" in line
     assert "run=" in line
     assert "report" in planned(finished, "results/tables", "--config", "scale=smoke", "seed=1"), "a run of its own"
-
-
-def test_a_target_that_the_config_does_not_make_is_told_how(finished: Path) -> None:
-    done = snakemake(finished, "-n", "results/smoke/tables/seeds.md", "--config", "scale=smoke")
-    assert done.returncode == 1
-    assert "results/smoke/tables/seeds.md needs points in decode.seeds" in done.stdout
-    assert "points=tiny_full" in done.stdout
-    done = snakemake(finished, "-n", "results/smoke/tables/test.md")
-    assert done.returncode == 1
-    assert "add --configfile results/smoke/run.yaml" in done.stdout
-
-
-def test_every_job_has_its_log(finished: Path) -> None:
-    logs = sorted(path.relative_to(finished).as_posix() for path in finished.glob("logs/**/*.log"))
-    assert {"logs/smoke/train_detector/utaca.log", "logs/smoke/generate/test-blocks-1.log"} <= set(logs)
-    assert "answers, test" in (finished / "logs/smoke/generate/test-blocks-0.log").read_text(encoding="utf-8")
-
-
-def test_nothing_to_do_after_a_run(finished: Path) -> None:
-    assert smoke(finished) == {}
-
-
-def test_a_lost_measurement_repeats_nothing(finished: Path) -> None:
-    folder = finished / "results" / "smoke" / "benchmarks"
-    assert {"draw_biographies", "train_detector", "generate", "score", "table"} <= {p.name for p in folder.iterdir()}
-    for path in [*folder.rglob("*.tsv")]:
-        path.rename(path.with_suffix(".aside"))
-    try:
-        assert smoke(finished) == {}
-    finally:
-        for path in [*folder.rglob("*.aside")]:
-            path.rename(path.with_suffix(".tsv"))
 
 
 def test_the_report_links_what_is_there(finished: Path) -> None:

@@ -11,7 +11,7 @@ from utaca.records import write
 from utaca.reporting.table import Table
 from utaca.reporting.tables import detection, tasks
 from utaca.settings import schema
-from utaca.settings.checks import identity, load, validate
+from utaca.settings.checks import identity, load
 from utaca.settings.compose import compose
 from utaca.settings.schema import NOT_RUN, Operating, TaskSet
 from utaca.tasks import asking
@@ -227,4 +227,4 @@ def test_another_bar_decodes_nothing_anew(root) -> None:
 def test_an_impossible_bar_is_named(root, bar: dict[str, object], said: str) -> None:
     plain = compose({}, root)
     with pytest.raises(UserError, match=said):
-        validate({**plain, "reader": {**plain["reader"], "bars": [{"set": "biographies", "limit": 50, **bar}]}})
+        load({**plain, "reader": {**plain["reader"], "bars": [{"set": "biographies", "limit": 50, **bar}]}})

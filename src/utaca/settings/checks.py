@@ -16,15 +16,14 @@ from urllib.parse import urlsplit
 from utaca.errors import UserError
 from utaca.settings import schema
 from utaca.settings.database import is_database
-from utaca.settings.models import Faults, build, unknown_key
+from utaca.settings.models import build, refuse, unknown_key
 
 _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP)
 """Sections of ``decode`` whose tables show points in block memory alone."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+# A file's name holds 255 bytes, its ending among them.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,99}")
 # In ASCII, as a host of other letters is sent.
 _ADDRESS = re.compile(r"(?i)https?://([\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII)
-_LONGEST = 100
-"""Letters of a name; a file's name holds 255 bytes, its ending and those of its parts among them."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ROLES = ("writer", "labeller", "judge")
 EMBEDDED = "utaca-reference"
@@ -33,20 +32,13 @@ SHARED_FOLDERS = ("tables", "corpus", "training")
 """What lies in ``results`` beside the runs, and so can be no run's name."""
 
 
-def validate(config: Mapping[str, Any]) -> None:
-    """Check a plain config dict; raises :class:`UserError` naming every faulty key and what is allowed."""
-    load(config)
+def load(config: Mapping[str, Any]) -> schema.Config:
+    """The typed config from a plain dict; raises :class:`UserError` naming every faulty key and what is allowed.
 
-
-def load(config: Mapping[str, Any], detectors: Mapping[str, list[str]] | None = None) -> schema.Config:
-    """The typed config from a plain dict, checked as :func:`validate` does.
-
-    ``detectors`` holds the variants that each option of the group brings, for the mend of points that need others.
-    What keys say of each other is checked once each of them is sound by itself.
+    Keys are compared with each other once each of them is sound by itself.
     """
     typed = build(schema.Config, config)
-    if found := list(_config_faults(typed, detectors or {})):
-        raise Faults(found)
+    refuse(_config_faults(typed))
     return typed
 
 
@@ -77,21 +69,18 @@ def digest(settings: Any) -> str:
 
 
 def build_reader(data: Mapping[str, Any]) -> schema.Reader:
-    """A reader's settings from a plain dict; raises :class:`UserError` as :func:`build` does, and where they do not fit
-    together."""
+    """A reader's settings from a plain dict; raises :class:`UserError` as :func:`load` does."""
     reader = build(schema.Reader, data, "reader")
-    if found := list(_reader_faults(reader)):
-        raise Faults(found)
+    refuse(_reader_faults(reader))
     return reader
 
 
 def check_detector(detector: schema.Detector, path: str) -> None:
-    """Raise :class:`UserError` where the settings of a detector contradict each other."""
-    if found := list(_detector_faults(detector, path)):
-        raise Faults(found)
+    """Raise :class:`UserError` if the settings of a detector contradict each other."""
+    refuse(_detector_faults(detector, path))
 
 
-def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> Iterator[str]:
+def _config_faults(config: schema.Config) -> Iterator[str]:
     if config.run:
         yield from _name_faults(config.run, "run")
     if config.run in SHARED_FOLDERS:
@@ -115,28 +104,24 @@ def _config_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> I
         yield from _window_faults(config)
         yield from _trajectories_faults(config)
     yield from _detectors_faults(config)
-    yield from _points_faults(config, brought)
+    for name, point in config.points.items():
+        yield from _name_faults(name, f"points.{name}")
+        yield from _point_faults(point, f"points.{name}", config)
     if not (unnamed := list(_decode_faults(config))):
         # What follows asks for the points that are decoded.
-        unnamed = list(_plan_faults(config))
+        unnamed = [*_trigger_faults(config), *_plan_faults(config)]
     yield from unnamed
-    yield from _answers_faults(config.answers)
-
-
-def _answers_faults(answers: str) -> Iterator[str]:
-    if not answers:
+    if not config.answers:
         yield "answers is empty; name a file, as in results/answers.sqlite."
     try:
-        is_database(answers)
+        is_database(config.answers)
     except UserError as fault:
         yield f"{fault}."
 
 
 def _name_faults(value: str, path: str) -> Iterator[str]:
     if not _NAME.fullmatch(value):
-        yield f"{path} is {value!r} but is used in file names; use letters, digits, '-', '_' and '.' alone."
-    if len(value) > _LONGEST:
-        yield f"{path} has {len(value)} letters but is used in file names; use at most {_LONGEST}."
+        yield f"{path} is {value!r} but is used in file names; use letters, digits, '-', '_' and '.', at most 100."
 
 
 def _split_faults(split: schema.SplitSize, path: str) -> Iterator[str]:
@@ -146,8 +131,8 @@ def _split_faults(split: schema.SplitSize, path: str) -> Iterator[str]:
         yield f"{path}.shards is {split.shards} but must be at most {path}.biographies, which is {split.biographies}."
     if not split.budgets or min(split.budgets) < 1 or sorted(set(split.budgets)) != split.budgets:
         yield f"{path}.budgets is {split.budgets} but must be ascending, distinct, and at least 1 each."
-    if not split.evidence or len(set(split.evidence) & set(schema.EVIDENCE)) < len(split.evidence):
-        yield f"{path}.evidence is {split.evidence} but must name some of {', '.join(schema.EVIDENCE)}, each once."
+    if not split.evidence:
+        yield f"{path}.evidence is empty; name some of {', '.join(schema.EVIDENCE)}."
 
 
 def _people_faults(config: schema.Config) -> Iterator[str]:
@@ -177,27 +162,15 @@ def _reader_faults(reader: schema.Reader) -> Iterator[str]:
         )
 
 
-def _window(memory: schema.Memory) -> int:
-    """Tokens of the shortest document with a block outside of the window.
-
-    A shorter one is read whole under every budget, and teaches nothing about budgets.
-    """
-    return memory.n_init + memory.n_local + memory.block_size
-
-
 def _window_faults(config: schema.Config) -> Iterator[str]:
-    least = _window(config.reader.memory)
-    short = {
-        split: size.tokens[0]
-        for split in ("train", "validation", "test")
-        if (size := getattr(config.scale, split)).tokens[0] < least
-    }
-    if short:
-        starts = [f"scale.{split}.tokens starts at {shortest}" for split, shortest in short.items()]
+    """Documents without a block outside of the window, which would be read whole under every budget."""
+    memory = config.reader.memory
+    least = memory.n_init + memory.n_local + memory.block_size
+    splits = ("train", "validation", "test")
+    if short := [f"scale.{split}.tokens" for split in splits if getattr(config.scale, split).tokens[0] < least]:
         yield (
-            f"{' and '.join(starts)}, but the window of reader {config.reader.name} holds documents below {least} "
-            f"tokens whole, whatever the budget; start {'it' if len(short) == 1 else 'them'} at {least} or more "
-            "(scale=paper does), or lower reader.memory.n_local."
+            f"the window of reader {config.reader.name} holds documents below {least} tokens whole, whatever the "
+            f"budget; start {' and '.join(short)} there or above (scale=paper does), or lower reader.memory.n_local."
         )
 
 
@@ -260,8 +233,6 @@ def _detector_faults(detector: schema.Detector, path: str) -> Iterator[str]:
         yield f"{path}.signals is empty and {path}.embedding is false; give it at least one input."
     if unknown := [name for name in detector.signals if name not in schema.SIGNALS]:
         yield f"{path}.signals names {unknown[0]!r}; signals are {', '.join(schema.SIGNALS)}."
-    if len(set(detector.signals)) != len(detector.signals):
-        yield f"{path}.signals is {detector.signals} but must name each signal once."
     if detector.classes != 2 and (detector.kind == "evidential" or detector.label == "needed"):
         key = f"kind {detector.kind}" if detector.kind == "evidential" else f"label {detector.label}"
         yield f"{path}.classes is {detector.classes} but {key} knows two classes; set it to 2."
@@ -273,10 +244,6 @@ def _detector_faults(detector: schema.Detector, path: str) -> Iterator[str]:
 
 def _trajectories_faults(config: schema.Config) -> Iterator[str]:
     recorded = config.trajectories
-    if unknown := [site for site in recorded.sites if site not in schema.SITES]:
-        yield f"trajectories.sites names {unknown[0]!r}; sites are {', '.join(schema.SITES)}."
-    if len(set(recorded.sites)) != len(recorded.sites):
-        yield f"trajectories.sites is {recorded.sites} but must name each site once."
     widest = max(max(getattr(config.scale, split).budgets) for split in ("train", "validation", "test"))
     if 0 < recorded.expanded <= widest:
         yield f"trajectories.expanded is {recorded.expanded} but must be above the budgets, which go up to {widest}."
@@ -296,9 +263,11 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
             yield f"{path} has the name of a trigger that is no detector; give it another."
         yield from _detector_faults(detector, path)
         if detector.taken:
-            yield from _taken_faults(detector, path)
+            for key in ("start", "sets", "mixed"):
+                if value := getattr(detector, key):
+                    yield f"{path}.{key} is {value!r}, but {path}.taken says that it is not trained; remove one."
             continue
-        if detector.embedding and detector.site not in recorded.sites and set(recorded.sites) <= set(schema.SITES):
+        if detector.embedding and detector.site not in recorded.sites:
             yield f"{path}.site is {detector.site}, but trajectories.sites is {recorded.sites}; add it there."
         if detector.label == "needed" and not recorded.expanded:
             yield (
@@ -315,12 +284,6 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
                 yield f"{path}.sets names {own!r}, but tasks.sets.{own}.budgets is empty; give it compact budgets."
 
 
-def _taken_faults(detector: schema.Detector, path: str) -> Iterator[str]:
-    for key in ("start", "sets", "mixed"):
-        if value := getattr(detector, key):
-            yield f"{path}.{key} is {value!r} but says how it is trained, and {path}.taken that it is not; remove one."
-
-
 def _start_faults(detector: schema.Detector, path: str, config: schema.Config) -> Iterator[str]:
     first = config.detectors.get(detector.start)
     if first is None or first is detector:
@@ -333,13 +296,6 @@ def _start_faults(detector: schema.Detector, path: str, config: schema.Config) -
             f"{path}.{key} is {getattr(detector, key)} but must be {getattr(first, key)}, as in the variant that it "
             f"starts from, {detector.start}."
         )
-
-
-def _points_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> Iterator[str]:
-    for name, point in config.points.items():
-        yield from _name_faults(name, f"points.{name}")
-        yield from _point_faults(point, f"points.{name}", config)
-    yield from _untrained_faults(config, brought)
 
 
 def _decode_faults(config: schema.Config) -> Iterator[str]:
@@ -379,22 +335,18 @@ def _plan_faults(config: schema.Config) -> Iterator[str]:
             yield f"plan compares {one.label} with itself; name another point after 'over'."
 
 
-def _untrained_faults(config: schema.Config, brought: Mapping[str, list[str]]) -> Iterator[str]:
-    """Detectors that points name and nothing trains, all of them together: one option may bring them."""
+def _trigger_faults(config: schema.Config) -> Iterator[str]:
+    """Detectors of points that are decoded, which nothing trains; each once."""
     wanted: dict[str, str] = {}
-    for name, point in config.points.items():
-        if point.detector and point.detector not in config.detectors and any(name in x for x in config.decode.values()):
-            wanted.setdefault(point.detector, f"points.{name}")
-    if not wanted:
-        return
-    where, first = next(iter(wanted.values())), next(iter(wanted))
-    option = next((option for option, names in brought.items() if wanted.keys() <= set(names)), None)
-    more = f" (and {len(wanted) - 1} more are missing: {', '.join(list(wanted)[1:])})" if len(wanted) > 1 else ""
-    mend = f"add --config detectors={option}, which brings what is missing" if option else "define it under detectors"
-    yield (
-        f"{where}.trigger is {first!r} but must be one of {', '.join(config.detectors)}, or agreement, agreement.N, "
-        f"every.N or never{more}; {mend}."
-    )
+    for name in (name for names in config.decode.values() for name in names):
+        wanted.setdefault(config.points[name].detector, name)
+    missing = {detector: name for detector, name in wanted.items() if detector not in ("", *config.detectors)}
+    if missing:
+        triggers = " and ".join(f"points.{name}.trigger is {detector!r}" for detector, name in missing.items())
+        yield (
+            f"{triggers} but must be one of {', '.join(config.detectors)}, or agreement, agreement.N, every.N or "
+            "never; define it under detectors, or choose an option of detectors that has it."
+        )
 
 
 def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iterator[str]:

@@ -77,11 +77,10 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         found += error.faults
     if found:
         raise models.Faults(found)
-    named = asdict(load(plain, _brought(root)))
+    named = asdict(load(plain))
     if not named["run"]:
-        names = {key: option for key, option in said.choices.items() if key in BASE_GROUPS}
-        alone = not said.keys and not said.whole and said.choices.keys() <= set(BASE_GROUPS)
-        pure = None if alone else _options(root, names)
+        chosen = {key: option for key, option in said.choices.items() if key in BASE_GROUPS}
+        pure = _options(root, chosen)
         named["run"] = runs.name(named, _usual(root), pure)
         load(named)
     for group, key in (("reader", "path"), ("tasks", "path")):
@@ -237,15 +236,3 @@ def _as_reader(base: Any, given: Any, kept: bool, found: list[str]) -> tuple[Any
         )
         return base, given
     return (base if kept else {}), given
-
-
-def _brought(root: Path) -> dict[str, list[str]]:
-    """Variants of the detector that each option of the group brings."""
-    files = {path.stem: path for path in sorted((root / "config" / "detectors").glob("*.yaml"))}
-
-    def names(option: str) -> list[str]:
-        held = yaml.safe_load(files[option].read_text(encoding="utf-8")) or {}
-        others = [other for other in held.get("defaults", []) if other in files]
-        return [*(name for other in others for name in names(other)), *held.get("detectors", {})]
-
-    return {option: names(option) for option in files}

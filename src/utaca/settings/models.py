@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 import pydantic
 import pydantic.dataclasses
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from utaca.errors import UserError
 
@@ -57,6 +58,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _distinct(values: list[Any]) -> list[Any]:
+    if len(set(values)) < len(values):
+        raise PydanticCustomError("distinct", "a name comes twice")
+    return values
+
+
+Distinct = pydantic.AfterValidator(_distinct)
+"""Of a list: each name once."""
 Plain = Annotated[Any, pydantic.BeforeValidator(_plain)]
 """Any value; numbers that came as texts are numbers."""
 Whole = Annotated[int, pydantic.BeforeValidator(as_number)]
@@ -119,6 +128,12 @@ class Faults(UserError):  # noqa: N818
         super().__init__("\n- ".join([f"the config has {len(self.faults)} faults:"] * several + self.faults))
 
 
+def refuse(sentences: Iterable[str]) -> None:
+    """Raise :class:`Faults` if there are any."""
+    if faults := list(sentences):
+        raise Faults(faults)
+
+
 def unknown_key(path: str, known: Iterable[str]) -> str:
     """The sentence for a key that does not exist, with the nearest one that does."""
     for pattern, written in INSTEAD.items():
@@ -138,8 +153,7 @@ def join(where: str, name: str) -> str:
 def refuse_misread(config: Mapping[str, Any]) -> None:
     """Raise :class:`Faults` for every key that YAML took for something else than a text, and for every text with half
     of a character, as JSON may have it, which no file can keep."""
-    if found := list(_misread(config, "")):
-        raise Faults(found)
+    refuse(_misread(config, ""))
 
 
 def _misread(value: Any, path: str) -> Iterator[str]:
@@ -227,12 +241,13 @@ def _sentence(kind: type, fault: Any, where: str) -> str:
         elif get_args(owner):
             hint = get_args(owner)[1 if get_origin(owner) is dict else 0]
         path = f"{path}[{part}]" if isinstance(part, int) else join(path, part)
-    allowed, found = describe(hint, bounds), fault["input"]
-    path = path or "the config"
+    allowed, found, path = describe(hint, bounds), fault["input"], path or "the config"
     if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return unknown_key(path, getattr(owner, "__pydantic_fields__", ()))
     if hidden:
         return f"{path} must be {allowed}."
+    if fault["type"] == "distinct":
+        return f"{path} is {found} but must name each once."
     if fault["type"] in ("literal_error", "greater_than_equal", "less_than_equal"):
         return f"{path} is {found!r} but must be {allowed}."
     if hint is str and not isinstance(found, Mapping | list):

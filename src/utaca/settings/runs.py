@@ -45,16 +45,16 @@ def base(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str, Any] | None) -> str:
+def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str, Any]) -> str:
     """The name of a run that was given none, as in ``quick``, ``paper-llama31_8b`` or ``quick-3fa92c``.
 
-    ``usual`` has the main config's option of each group, ``pure`` the config of the chosen options alone, of which six
-    hex digits tell where the base is another; None: it is the same.
+    ``usual`` has the default run's option of each group, ``pure`` the config of the chosen options alone; six hex
+    digits tell the base from that of ``pure`` if they differ.
     """
     parts = [config["scale"]["name"]]
     labels = {key: config[key]["name"] for key in _NAMED}
     parts += [label for key, label in labels.items() if label != usual.get(key)]
-    if pure is not None and not _same(config, pure):
+    if not _same(config, pure):
         parts.append(digest(base(config))[:6])
     return "-".join(parts)
 

@@ -12,13 +12,14 @@ from copy import deepcopy
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from utaca.settings.models import MISSING, Number, Plain, Whole, as_number, keys
+from utaca.settings.models import MISSING, Distinct, Number, Plain, Whole, as_number, keys
 
-SITES = ("attention", "mlp", "residual")
+Site = Literal["attention", "mlp", "residual"]
+SITES = get_args(Site)
 """Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
 
 SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detection" / "signals").glob("[!_]*.py")))
@@ -95,7 +96,8 @@ def setting(
     return Field(default, **about)
 
 
-EVIDENCE = ("complete", "partial", "missing")
+Evidence = Literal["complete", "partial", "missing"]
+EVIDENCE = get_args(Evidence)
 """How much a document, or a benchmark's prompt, holds of what answers its question: all, half of it, nothing."""
 
 
@@ -107,7 +109,7 @@ class SplitSize:
     tokens: list[Whole] = setting(MISSING, "shortest and longest document, in the reader's tokens")
     shards: Whole = setting(1, "parts that the documents are decoded in", minimum=1)
     budgets: list[Whole] = setting(MISSING, "compact budgets (blocks) under which trajectories are decoded")
-    evidence: list[str] = setting(
+    evidence: Annotated[list[Evidence], Distinct] = setting(
         ["complete"],
         "what is left of the sentences that state the facts asked for, a trajectory each: complete, partial (half of "
         "the facts, or of the only one), missing; operating points are decoded under complete evidence alone",
@@ -288,7 +290,7 @@ POLICY = r"(set|sub)\.([1-9]\d*)(\.prop)?"
 class Trajectories:
     """What is recorded of the compact-budget answers that detectors learn from and are measured on."""
 
-    sites: list[str] = setting(
+    sites: Annotated[list[Site], Distinct] = setting(
         ["attention"],
         "where in the last layer embeddings are read: attention (output of its sub-layer), mlp, residual (stream); "
         "those that the detectors use, or more",
@@ -317,11 +319,9 @@ class Detector:
         "what it learns to tell: the labeller's classes, or, without any judge, which tokens change under the expanded "
         "budget (classes 2, trajectories.expanded above 0)",
     )
-    signals: list[str] = setting(["margin"], "signals that it looks at: margin (of logits), retrieval")
+    signals: Annotated[list[str], Distinct] = setting(["margin"], f"signals that it looks at: {', '.join(SIGNALS)}")
     embedding: bool = setting(True, "use the semantic embedding")
-    site: Literal["attention", "mlp", "residual"] = setting(
-        "attention", "where in the last layer the embedding is read"
-    )
+    site: Site = setting("attention", "where in the last layer the embedding is read")
     lstm: bool = setting(True, "accumulate over steps with an LSTM")
     chain: Whole = setting(
         1,
@@ -483,7 +483,7 @@ class TaskSet:
         "RULER: questions drawn from all that there are, and documents of each sample shuffled in its own way, where "
         "the official generator takes the first questions and shuffles all samples alike",
     )
-    evidence: list[str] = setting(
+    evidence: Annotated[list[Evidence], Distinct] = setting(
         ["complete"],
         "RULER: what is left of the paragraphs that answer a question, one prompt each: complete, partial (half of "
         "them, or of the sentences of a single one), missing; biographies: attributes that they state are asked for "
