@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -105,8 +106,8 @@ def test_a_request_chooses_how_it_is_decoded_and_sees_the_tokens(server: Server)
 
 
 def test_an_answer_ends_where_it_is_told_to(server: Server, expected: Any) -> None:
-    head, found, _ = expected.text.partition("University")
-    choice = post(server, chat(stop=["xyz", found]))[1]["choices"][0]
+    head, stop, _ = expected.text.partition("University")
+    choice = post(server, chat(stop=["xyz", stop]))[1]["choices"][0]
     assert (choice["message"]["content"], choice["finish_reason"]) == (head, "stop")
     choice = post(server, chat(max_completion_tokens=3))[1]["choices"][0]
     assert choice["finish_reason"] == "length"
@@ -231,6 +232,20 @@ def test_other_mistakes_are_sentences_too(server: Server, monkeypatch: pytest.Mo
     assert connection.getresponse().status == 400
 
 
+def test_a_pass_that_fails_ends_one_answer_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, faults = server.worker._batch.step, [MemoryError("secret")]
+    monkeypatch.setattr(server.worker._batch, "step", lambda: _raise(faults.pop()) if faults else step())
+    status, answer = post(server, chat(max_tokens=2))
+    assert (status, answer["error"]["type"]) == (500, "server_error")
+    assert "MemoryError" in answer["error"]["message"]
+    assert "secret" not in answer["error"]["message"]
+    assert post(server, chat(max_tokens=2))[0] == 200
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
 def test_a_short_prompt_works(server: Server) -> None:
     status, answer = post(server, chat(messages=[{"role": "user", "content": "Hello"}], max_tokens=4))
     assert status == 200, answer
@@ -287,33 +302,32 @@ def test_metrics_count(server: Server) -> None:
         assert float(line.split()[-1]) > 0
 
 
-ENDING = """
+AT_ONCE = """
 import utaca
 from utaca.app.serving import server
-server.GRACE_S = {grace}
+server.GRACE_S = 0
 server.serve(utaca.load_reader("tiny"), server.Settings("tiny", port=0))
 """
+SERVE = ["-m", "utaca", "serve", "--reader", "tiny", "--port", "0", "--memory", "200MiB"]
 
 
-@pytest.mark.parametrize("grace", [0, 60])
-def test_the_server_ends_on_sigterm(grace: int) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", ENDING.format(grace=grace)], stdout=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("command", "tokens", "ending"), [(SERVE, 20, "[DONE]"), (["-c", AT_ONCE], 300, "shutting_down")]
+)
+def test_the_server_ends_on_sigterm(command: list[str], tokens: int, ending: str) -> None:
+    """Answers under way end, or are told that they cannot; status 0."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment)
     try:
-        address = next(line for line in process.stdout if "answers at" in line).split("answers at ")[1].split("/v1")[0]
-        connection = connect(type("At", (), {"address": address})())
-        body = json.dumps(chat(stream=True, max_tokens=300 if grace == 0 else 20, temperature=2, seed=3))
+        line = next(line for line in process.stdout if "answers at" in line)
+        connection = http.client.HTTPConnection(line.partition("http://")[2].partition("/")[0], timeout=120)
+        body = json.dumps(chat(stream=True, max_tokens=tokens, temperature=2, seed=3))
         connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
         response = connection.getresponse()
-        seen = b""
-        while b'"content": "' not in seen.replace(b'"content": ""', b""):
-            seen += response.readline()
+        while b'"delta": {"content"' not in response.readline():
+            pass
         process.send_signal(signal.SIGTERM)
-        rest = response.read().decode()
-        assert ("shutting_down" in rest) == (grace == 0)
-        assert rest.rstrip().endswith("[DONE]") == (grace == 60)
+        assert ending in response.read().decode().splitlines()[-2]
         assert process.wait(60) == 0
     finally:
         process.kill()

@@ -3,7 +3,7 @@
 What a user types, and what comes back::
 
     $ utaca serve --reader qwen25_coder_1_5b --port 8000
-    qwen25_coder_1_5b answers at http://127.0.0.1:8000/v1, and asks at http://127.0.0.1:8000; Ctrl+C ends it.
+    qwen25_coder_1_5b answers at http://127.0.0.1:8000/v1, with a page at http://127.0.0.1:8000; Ctrl+C ends it.
 
     $ curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' -d '{
         "model": "qwen25_coder_1_5b",
@@ -16,8 +16,9 @@ What a user types, and what comes back::
 The second question about the report does not read it again: ``cached_tokens`` is then 18204. A request that cannot be
 answered gets one sentence, and the server goes on::
 
-    {"error": {"message": "role: Input should be 'system', 'developer', 'user' or 'assistant'", ...}}
+    {"error": {"message": "messages.0.role: Input should be 'system', 'developer', 'user' or 'assistant'", ...}}
 
-A request passes through four files: :mod:`protocol` makes an order of its body, :mod:`worker` has its document read
-(:mod:`memories`) and its answer decoded with those of others, and :mod:`server` sends what comes of it.
+A request passes through five files: ``protocol`` makes orders of its body, ``worker`` has the documents read
+(``memories``) and the answers decoded together with those of others, ``answers`` makes what is sent of it, ``server``
+has the routes.
 """

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -73,20 +72,18 @@ class Memories:
 
         None if answers under way need the room. Raises :class:`UserError` as :func:`utaca.prefill`.
         """
-        ids, size = self._reader.document(tokens), self._size(len(tokens))
-        start, key = max(
-            ((self._shared(ids, entry), key) for key, entry in self._entries.items()),
-            default=(0, b""),
-            key=itemgetter(0),
-        )
-        source = self._entries[key] if start else None
-        if source:
-            self._entries.move_to_end(key)
-        for other, entry in list(self._entries.items()):
-            if self.size + size > self._room and not entry.users:
-                del self._entries[other]
-        if self.size + size > self._room:
+        size = self._size(len(tokens))
+        if sum(entry.size for entry in self._entries.values() if entry.users) + size > self._room:
             return None
+        ids, start, source = self._reader.document(tokens), 0, None
+        for entry in self._entries.values():
+            if (shared := self._shared(ids, entry)) > start:
+                start, source = shared, entry
+        # The source leaves last: it is copied.
+        unused = [key for key, entry in self._entries.items() if not entry.users]
+        for key in sorted(unused, key=lambda key: self._entries[key] is source):
+            if self.size + size > self._room:
+                del self._entries[key]
         if source:
             memory = in_turn(resumed)(source.memory, ids, start, source.mass[start])
             entry = Entry(memory, size, {at: mass for at, mass in source.mass.items() if at <= start})

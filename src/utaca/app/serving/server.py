@@ -40,10 +40,6 @@ BODY = 32 << 20
 GRACE_S = 10.0
 """Seconds that answers under way have to end when the server is told to stop."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
-_POLICY = (
-    "default-src 'none'; script-src 'sha256-{script}'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 
 
 @dataclass(frozen=True)
@@ -60,11 +56,14 @@ class Settings:
 
 
 class Service:
-    """The routes of a reader's server."""
+    """The routes of a reader's server. Raises :class:`UserError` for defaults that no answer can have."""
 
     def __init__(self, reader: Reader, settings: Settings, worker: Worker) -> None:
         self.reader, self.settings, self.worker = reader, settings, worker
-        self.metrics, self.started = Metrics(worker), int(time.time())
+        self.metrics, self.started, default = Metrics(worker), int(time.time()), settings.defaults
+        self.choice = choose(reader, budget=default.budget, policy=default.policy, trigger=default.trigger)
+        shown = {"budget": self.choice.options["budget"], "trigger": self.choice.trigger, "note": self.choice.note}
+        self.html = pages.fill("utaca.app.serving", "page.html", {"model": settings.name} | shown)
 
     def app(self) -> Starlette:
         routes = [
@@ -77,7 +76,7 @@ class Service:
             Route("/v1/completions", partial(self.complete, chat=False), methods=["POST"]),
         ]
         # A page of another site that a browser shows may not ask a server on loopback by a name of its choice.
-        hosts = [host.strip("[]") for host in LOOPBACK] if self.settings.host in LOOPBACK else ["*"]
+        hosts = LOOPBACK if self.settings.host in LOOPBACK else ["*"]
         return Starlette(
             routes=routes,
             middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
@@ -95,15 +94,8 @@ class Service:
         return JSONResponse(error.body, error.status, headers)
 
     async def page(self, _request: Request) -> Response:
-        choice = await run_in_threadpool(self._chosen)
-        content = {"model": self.settings.name, "budget": choice.options["budget"], "trigger": choice.trigger}
-        html = pages.fill("utaca.app.serving", "page.html", content | {"note": choice.note})
-        script = html.partition("script-src 'sha256-")[2].partition("'")[0]
-        return HTMLResponse(html, headers={"Content-Security-Policy": _POLICY.format(script=script)})
-
-    def _chosen(self) -> Any:
-        default = self.settings.defaults
-        return choose(self.reader, budget=default.budget, policy=default.policy, trigger=default.trigger)
+        # The rest of the policy stands in the page.
+        return HTMLResponse(self.html, headers={"Content-Security-Policy": "frame-ancestors 'none'"})
 
     async def health(self, _request: Request) -> Response:
         alive = self.worker.is_alive()
@@ -171,9 +163,15 @@ class Server(uvicorn.Server):
         room = settings.room if settings.room is not None else _half_of_free(reader)
         self.worker = Worker(reader, room, settings.parallel)
         self.settings, self.address = settings, ""
-        app = Service(reader, settings, self.worker).app()
+        self.service = Service(reader, settings, self.worker)
         config = uvicorn.Config(
-            app, settings.host, settings.port, log_level="warning", access_log=False, lifespan="off", ws="none"
+            self.service.app(),
+            settings.host,
+            settings.port,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            ws="none",
         )
         super().__init__(config)
 
@@ -185,8 +183,8 @@ class Server(uvicorn.Server):
         yield
 
     def end(self) -> None:
-        """Stop taking connections, and give answers under way a while to end."""
-        self.worker.close(GRACE_S)
+        """Stop taking connections, and give answers under way a while to end; none if this is the second call."""
+        self.worker.close(0 if self.should_exit else GRACE_S)
         self.should_exit = True
 
     async def startup(self, sockets: Any = None) -> None:
@@ -195,7 +193,10 @@ class Server(uvicorn.Server):
             self.worker.start()
             host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
             self.address = f"http://{host}:{self.servers[0].sockets[0].getsockname()[1]}"
-            print(f"{self.settings.name} answers at {self.address}/v1; Ctrl+C ends it.", flush=True)
+            print(
+                f"{self.settings.name} answers at {self.address}/v1, with a page at {self.address}; Ctrl+C ends it.",
+                flush=True,
+            )
 
 
 def _half_of_free(reader: Reader) -> int:
@@ -208,12 +209,10 @@ def _half_of_free(reader: Reader) -> int:
 def serve(reader: Reader, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises :class:`UserError` for defaults that no answer can have, and for an
     address that cannot be listened on."""
-    default = settings.defaults
-    choice = choose(reader, budget=default.budget, policy=default.policy, trigger=default.trigger)
     logging.basicConfig(format="%(message)s")
-    if choice.note:
-        print(choice.note, flush=True)
     server = Server(reader, settings)
+    if note := server.service.choice.note:
+        print(note, flush=True)
     try:
         server.run()
     except SystemExit:

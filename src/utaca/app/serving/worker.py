@@ -21,7 +21,7 @@ from utaca.decoding.loop import Batch, Decoding, OpenAnswer
 from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.settings.machine import return_freed_memory
-from utaca.trace import Generation, Token
+from utaca.trace import Generation, NotFiniteError, Token
 
 WAITING = 256
 """Orders that may wait; more are turned away."""
@@ -241,8 +241,8 @@ def _ending() -> Fault:
 
 
 def _fault(error: Exception) -> Fault:
-    """What a client is told of an error: a user's mistake in its words, another one in the log alone."""
+    """The sentence that a client gets for an error: a user's mistake in its words; details of others are logged."""
     if isinstance(error, UserError):
-        return Fault(str(error))
+        return Fault(str(error), 500 if isinstance(error, NotFiniteError) else 400)
     _log.error("an answer failed", exc_info=error)
     return Fault(f"the answer failed ({type(error).__name__}); the server's log says more", 500, "failed")
