@@ -291,7 +291,7 @@ def test_a_task_asks_by_its_template(task: type[Task], benchmarks: Path) -> None
     assert [(row.id, row.references) for row in found] == [(row["_id"], tuple(row["answers"])) for row in FIELDS]
     assert found[0].document == found[1].document != found[2].document
     assert found[:2] == asked(benchmarks, examples=2)
-    answers = [{"document": row.id, "suite": "fields", "point": "full", "text": "the old mill"} for row in found]
+    answers = [{"document": row.id, "split": "fields", "point": "full", "text": "the old mill"} for row in found]
     given = [asdict(row) for row in found]
     assert [row["score"] for row in scores(task(), given, answers)] == [0, pytest.approx(200 / 3), 0]
     assert {(row.longest, row.prefix) for row in ask(task(), given)} == {(64, "")}

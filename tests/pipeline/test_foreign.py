@@ -103,7 +103,7 @@ def test_foreign_server_serves_every_role(server: Server, tmp_path: Path) -> Non
     """Each request comes back with an answer of the model, and what it cannot do counts as its failure."""
     role = Role(endpoint(server), tmp_path / "a.sqlite")
     check(role.endpoint, "judge")
-    answer = {"document": "d0", "suite": "s", "point": "p", "text": "".join(PIECES)}
+    answer = {"document": "d0", "split": "s", "point": "p", "text": "".join(PIECES)}
     (judged,) = cas.score([answer], [DOCUMENT], role)
     rows = [
         {"document": "d0", "budget": 1, "step": i, "token": 7, "text": text, "finish": "eos" if text == "." else ""}
@@ -126,7 +126,7 @@ def test_foreign_server_serves_every_role(server: Server, tmp_path: Path) -> Non
 
 
 def test_foreign_server_that_is_late_is_called_slow(server: Server, tmp_path: Path) -> None:
-    answer = {"document": "d0", "suite": "s", "point": "p", "text": "".join(PIECES)}
+    answer = {"document": "d0", "split": "s", "point": "p", "text": "".join(PIECES)}
     late = Role(endpoint(server, timeout_s=0.05, max_failed=0.0), tmp_path / "a.sqlite")
     with pytest.raises(UserError, match=r"1 of 1 .* \(1 timeout\).*the server is too slow for its timeout_s=0.05"):
         cas.score([answer], [DOCUMENT], late)

@@ -375,7 +375,7 @@ def test_scores_keep_failures(asked):
     answers = [
         {
             "document": "d0",
-            "suite": "test",
+            "split": "test",
             "point": "p",
             "text": "The hobby of Ada Lopez is Chess. The major of Ada Lopez is fail.",
         }
@@ -429,7 +429,7 @@ def test_an_edited_prompt_changes_its_own_requests_alone(monkeypatch, tmp_path):
             writer.write_narratives([("b", PERSON, [("hobby", "Chess")])], ROLE)
         labels.label(pa.Table.from_pylist(trajectory([f"The hobby of {PERSON} is", " Chess", "."])), [own], ROLE)
         answers.label_answers(pa.Table.from_pylist(trajectory(["France"])), FREE, ROLE)
-        cas.score([{"document": "d0", "suite": "s", "point": "p", "text": "Chess"}], [own], ROLE)
+        cas.score([{"document": "d0", "split": "s", "point": "p", "text": "Chess"}], [own], ROLE)
         return dict(asked)
 
     before = requests()

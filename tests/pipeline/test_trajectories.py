@@ -71,7 +71,7 @@ def decoded(
 ) -> Decoded:
     """What :func:`decode_points` gives of the test split, by the methods that points have under these settings."""
     return decode_points(
-        reader, asked, points, methods_of(points, settings), detectors or {}, journal, suite="test", **how
+        reader, asked, points, methods_of(points, settings), detectors or {}, journal, split="test", **how
     )
 
 
@@ -210,7 +210,7 @@ def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
         for row in answers.to_pylist():
             trace = [t for t in traces.to_pylist() if t["document"] == row["document"]]
             assert {t["point"] for t in trace} == {label}
-            assert (row["suite"], row["point"]) == ("test", label)
+            assert (row["split"], row["point"]) == ("test", label)
             assert (row["detector"], row["seed"]) == (detector, seed)
             assert row["n_generated"] == len(trace)
             assert row["selected"] == pytest.approx(sum(t["k"] for t in trace) * 8 / len(trace))

@@ -167,7 +167,7 @@ def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:
     ]
     found = decoded_by_methods(reader, documents, four, settings, Journal(tmp_path, "x"))
     frame = pd.concat([table.to_pandas() for table in found.answers.values()])
-    assert set(zip(frame["suite"], frame["point"], frame["budget"], strict=True)) == {
+    assert set(zip(frame["split"], frame["point"], frame["budget"], strict=True)) == {
         ("test", "window", 0), ("test", "full", 0), ("test", "window-40", 40), ("test", "window-60", 60),
     }  # fmt: skip
     texts = frame.set_index(["point", "document"])["text"]

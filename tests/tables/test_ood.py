@@ -56,7 +56,7 @@ def files(folder, lacks: str = "", official: bool = False) -> tasks.Files:
             one = {"id": f"{name}/{row}", "document": f"doc{row // SHARED}", "text": "t", "question": "q"}
             examples.append(one | {"references": ["r"], "query": "q", "official": official})
         for of in POINTS:
-            about = {"suite": name, "point": of.label}
+            about = {"split": name, "point": of.label}
             for row in range(ROWS):
                 finish = NOT_RUN + lacks if lacks and of.method == "infllm" else "memory" if row == 0 else "eos"
                 answers.append(
@@ -140,7 +140,7 @@ def test_calibration_stands_beside_what_it_started_from(tmp_path, monkeypatch) -
         name: [detection.Run(flagged, flagged.astype(float), None)]
         for name, flagged in (("utaca", right), ("calibrated", half))
     }
-    verdicts = detection.Detections(tuple("abcd"), document, label, label == 0, None, runs)
+    verdicts = detection.Detections(tuple("abcd"), document, label, label == 0, runs)
     monkeypatch.setattr(tasks, "loaded", lambda _: verdicts)
     frame = tasks.calibration(files(tmp_path), config())
     assert list(frame["detector"]) == ["utaca", "calibrated"] * 4
@@ -168,10 +168,10 @@ def test_rows_of_one_document_are_learned_from_or_held_out_together() -> None:
 
 def test_every_answer_has_a_score_also_where_nothing_was_answered() -> None:
     examples = [{"id": "a", "document": "d", "references": ["Oslo", "Kristiania"]}]
-    answers = [{"document": "a", "suite": "s", "point": text, "text": text} for text in ("in OSLO.", "Bergen", "")]
+    answers = [{"document": "a", "split": "s", "point": text, "text": text} for text in ("in OSLO.", "Bergen", "")]
     found = list(asking.scores(TASKS["qa_1"](), examples, answers))
     assert [row["score"] for row in found] == [100, 0, 0]
-    assert {(row["example"], row["document"], row["suite"]) for row in found} == {("a", "d", "s")}
+    assert {(row["example"], row["document"], row["split"]) for row in found} == {("a", "d", "s")}
     assert [row["point"] for row in found] == [answer["point"] for answer in answers]
 
 

@@ -273,7 +273,7 @@ def test_resources_are_summed_by_stage(tmp_path, config, monkeypatch):
 
 def test_tokens_of_a_suite_are_read_once_a_document(tmp_path):
     common = {
-        "suite": "test", "method": "utaca", "budget": 4, "policy": "sub.1", "question": "?", "text": "",
+        "split": "test", "method": "utaca", "budget": 4, "policy": "sub.1", "question": "?", "text": "",
         "finish": "eos", "selected": 1.0, "attended": 1.0, "selected_with_tentative": 1.0,
         "attended_with_tentative": 1.0, "prefill_seconds": 0.0, "decode_seconds": 0.0, "peak_bytes": 1,
     }  # fmt: skip
@@ -286,9 +286,9 @@ def test_tokens_of_a_suite_are_read_once_a_document(tmp_path):
                 for d in documents
             ]
             # A point of two suites is decoded once.
-            for suite in ("test", "again"):
-                path = tmp_path / f"{suite}-{point}-{shard}.parquet"
-                write(path, "answers", [row | {"suite": suite} for row in rows])
+            for split in ("test", "again"):
+                path = tmp_path / f"{split}-{point}-{shard}.parquet"
+                write(path, "answers", [row | {"split": split} for row in rows])
     assert resources.answered(sorted(tmp_path.glob("*.parquet")), []) == (100 + 100 + 101, 6 * 13)
 
 
@@ -301,9 +301,9 @@ def test_passes_that_were_not_accepted_are_counted(tmp_path):
     answers, traces = [], []
     triggers = {"agreement": "", "agreement-witness3": "witness 3", "utaca": "utaca"}
     for point, detector in triggers.items():
-        for suite in ("test", "again"):
+        for split in ("test", "again"):
             about = {"point": point, "method": point.partition("-")[0], "detector": detector}
-            answers.append(answer | {"suite": suite} | about)
+            answers.append(answer | {"split": split} | about)
             for step, (k, back) in enumerate(tokens):
                 row = dict.fromkeys(SCHEMAS["traces"].names) | {"document": "d0", "point": point, "step": step}
                 traces.append(row | {"k": k, "rolled_back": back})

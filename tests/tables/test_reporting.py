@@ -48,7 +48,7 @@ def results(tmp_path):
             selected = 16.0 * budget / (1 if method == "infllm" else 1.5)
             answers[d % 2].append(
                 {
-                    "document": f"d{d}", "suite": "test", "point": f"p{place}", "method": method, "budget": budget,
+                    "document": f"d{d}", "split": "test", "point": f"p{place}", "method": method, "budget": budget,
                     "policy": policy, "detector": "utaca" if policy else "", "seed": 0 if policy else None,
                     "question": "?", "text": "", "n_context": 900, "dropped": 100, "n_generated": n, "finish": "eos",
                     "selected": selected if n else None, "attended": selected + 288,
@@ -62,7 +62,7 @@ def results(tmp_path):
                 cas = None if failed else float(rng.random() < 0.4 + 0.1 * place)
                 scores.append(
                     {
-                        "document": f"d{d}", "suite": "test", "point": f"p{place}", "attribute": attribute,
+                        "document": f"d{d}", "split": "test", "point": f"p{place}", "attribute": attribute,
                         "prediction": "x", "reference": "y", "cas": cas, "string_match": 0.25, "reason": "",
                         "failure": "timeout" if failed else None,
                     }

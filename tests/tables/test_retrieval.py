@@ -77,12 +77,12 @@ def files(
     lengths = lengths or {one["id"]: len(reader.document(one["text"])) for one in documents}
     about = {one.label: one for one in POINTS}
     answers = [
-        {"document": name, "suite": "test", "point": label, "method": about[label].method, "question": QUESTION,
+        {"document": name, "split": "test", "point": label, "method": about[label].method, "question": QUESTION,
          "budget": about[label].budget, "text": "".join(texts), "n_context": lengths[name]}
         for (label, name), (texts, _) in given.items()
     ]  # fmt: skip
     scores = [
-        {"document": name, "suite": "test", "point": label, "attribute": attribute, "cas": value}
+        {"document": name, "split": "test", "point": label, "attribute": attribute, "cas": value}
         for (label, name, attribute), value in cas.items()
     ]
     steps = [

@@ -85,7 +85,7 @@ def files(
     keys = [(d, name, *settings) for name in names for settings in POINTS for d in documents]
     answers = [
         {
-            "document": d["id"], "suite": "test", "point": f"{name}{budget}", "method": method, "budget": budget,
+            "document": d["id"], "split": "test", "point": f"{name}{budget}", "method": method, "budget": budget,
             "policy": policy, "question": question, "text": "", "n_context": len(words(d["text"]).offsets),
             "n_generated": 4, "finish": "eos", "selected": 12.0, "attended": 1.0, "selected_with_tentative": 1.0,
             "attended_with_tentative": 1.0, "rollbacks": 1, "prefill_seconds": 0.0, "decode_seconds": 0.0,
@@ -94,7 +94,7 @@ def files(
     ]  # fmt: skip
     scores = [
         {
-            "document": d["id"], "suite": "test", "point": f"{name}{budget}", "attribute": "hobby",
+            "document": d["id"], "split": "test", "point": f"{name}{budget}", "attribute": "hobby",
             "prediction": "Golf", "reference": "Chess", "cas": (cas or {}).get((d["id"], f"{name}{budget}"), 0.75),
             "string_match": 0.0, "reason": reason, "failure": None,
         } for d, name, _, budget, _ in keys
@@ -110,7 +110,7 @@ def verdicts(folder: Path, name: str, found: dict[int, tuple[bool, int | None]])
     """The argument ``labels`` of :func:`page`: tokens of the second point, uncertain or not, and their labels."""
     rows = [
         {
-            "document": name, "suite": "test", "point": "p5", "budget": 5, "policy": "sub.2", "detector": "utaca",
+            "document": name, "split": "test", "point": "p5", "budget": 5, "policy": "sub.2", "detector": "utaca",
             "seed": 0, "step": step, "token": 1, "text": "", "k": 1, "uncertain": uncertain, "replaced": False,
             "label": label, "source": "endpoint", "reason": f"because {step}", "p_hallucinated": 0.1, "p_correct": 0.8,
             "p_unknown": 0.1,

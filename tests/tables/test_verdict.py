@@ -46,7 +46,7 @@ def made(folder: Path, given: list[tuple[str, int, str, str, float, float]], n: 
         ) | dict.fromkeys(["rollbacks", "effective_rollbacks", "peak_bytes", "n_context", "dropped"], 1)
         answered = [
             common
-            | {"document": f"d{d:02}", "suite": "test", "point": name, "method": of.decoder, "budget": of.budget}
+            | {"document": f"d{d:02}", "split": "test", "point": name, "method": of.decoder, "budget": of.budget}
             | {"policy": of.policy, "detector": detector, "question": "?"}
             | {"seed": 0 if of.detected else None, "text": "", "n_generated": 10, "finish": "eos"}
             | {"prefill_seconds": 1.0, "decode_seconds": 1.0}
@@ -56,7 +56,7 @@ def made(folder: Path, given: list[tuple[str, int, str, str, float, float]], n: 
         for place, (d, attribute) in enumerate(itertools.product(range(n), ATTRIBUTES)):
             lost = place < failed
             judged.append(
-                {"document": f"d{d:02}", "suite": "test", "point": name, "attribute": attribute, "prediction": "x"}
+                {"document": f"d{d:02}", "split": "test", "point": name, "attribute": attribute, "prediction": "x"}
                 | {"reference": "y", "cas": None if lost else float(shares[place] < mean), "string_match": 0.5}
                 | {"reason": "", "failure": "timeout" if lost else None}
             )

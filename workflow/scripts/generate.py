@@ -49,7 +49,7 @@ with stage_log(snakemake.log[0]):
         methods,
         detectors,
         journal,
-        suite=wildcards.split,
+        split=wildcards.split,
         together=params.together,
         kept=kept,
     )

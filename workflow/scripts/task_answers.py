@@ -37,7 +37,7 @@ with stage_log(snakemake.log[0]):
     how = {"reader": params.reader, "together": params.together}
     journal = Journal(params.journal, fingerprint(digest(how), files.reader))
     task = snakemake.wildcards.task
-    found = decode_points(reader, asked, points, methods, detectors, journal, suite=task, together=params.together)
+    found = decode_points(reader, asked, points, methods, detectors, journal, split=task, together=params.together)
     config = digest({key: value for key, value in params.items() if key not in ("points", "methods", "triggers")})
     made_from = [files.examples, *files.detectors]
     write(output.answers, "answers", pa.concat_tables(found.answers.values()), config=config, made_from=made_from)

@@ -59,14 +59,14 @@ def decode_points(
     detectors: Mapping[str, PointDetector],
     journal: Journal,
     *,
-    suite: str,
+    split: str,
     together: bool = False,
     kept: Kept | None = None,
 ) -> Decoded:
     """Answers and traces of every point.
 
     ``methods`` holds the method of every point by label, ``detectors`` the detector of every point that has one,
-    ``suite`` what the files call the split or the set of tasks. Methods that can share a reading of the document follow
+    ``split`` the split or set of tasks. Methods that can share a reading of the document follow
     each other, and so do questions about one document that stand side by side. ``together`` decodes points in block
     memory side by side (:func:`utaca.generation.answers.answer_together`), and journals them as one. Documents that an
     earlier stage has ``kept`` are not read again.
@@ -79,10 +79,10 @@ def decode_points(
     order = sorted(points, key=lambda point: readings.index(methods[point.label].base.reading))
     found: dict[str, list[Answered]] = {point.label: [] for point in points}
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
-    bar = counter(total=len(documents), done=0, unit="document", description=f"answers, {suite}")
+    bar = counter(total=len(documents), done=0, unit="document", description=f"answers, {split}")
     for group in side_by_side(documents, len(points) if together else 0):
         questions = [
-            [_Question(one, answers, journal, suite) for one in document]
+            [_Question(one, answers, journal, split) for one in document]
             for document in group
             for answers in [Answers(reader, document[0].text, kept)]
         ]
@@ -136,13 +136,13 @@ class Answered:
 class _Question:
     """Answers to a question, journaled; its document is read for the first one that is not journaled yet."""
 
-    def __init__(self, asked: Asked, answers: Answers, journal: Journal, suite: str) -> None:
+    def __init__(self, asked: Asked, answers: Answers, journal: Journal, split: str) -> None:
         self.asked, self.answers = asked, answers
-        self.journal, self.suite, self.what = journal, suite, f"{asked.document}/{digest(asked)}"
+        self.journal, self.split, self.what = journal, split, f"{asked.document}/{digest(asked)}"
         self.together: dict[str, pa.Table] = {}
 
     def answer(self, point: Operating, method: Method | Adaptive, detector: PointDetector | None) -> Answered:
-        about: dict[str, str | int] = {"suite": self.suite, "point": point.label, "budget": point.budget}
+        about: dict[str, str | int] = {"split": self.split, "point": point.label, "budget": point.budget}
         if detector is not None:
             about |= {"detector": detector.variant, "seed": detector.seed}
         elif point.beside:
@@ -275,7 +275,7 @@ def packed(generation: Generation, point: Operating, **about: Any) -> pa.Table:
 
 
 def unpacked(pair: pa.Table, about: Mapping[str, str | int]) -> Answered:
-    """What :func:`packed` holds, in the place where it is used: its suite, its point, its detector."""
+    """What :func:`packed` holds, in the place where it is used: its split, point and detector."""
     answer = pa.table(pair["answer"][:1].combine_chunks().flatten(), SCHEMAS["answers"])
     trace = pa.table(pair["trace"].drop_null().combine_chunks().flatten(), SCHEMAS["traces"])
     answer = with_columns(answer, **({"detector": ""} | about))

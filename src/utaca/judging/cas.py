@@ -73,7 +73,7 @@ def score(
             rows.append(
                 {
                     "document": answer["document"],
-                    "suite": answer["suite"],
+                    "split": answer["split"],
                     "point": answer["point"],
                     "attribute": fact["attribute"],
                     "prediction": prediction,

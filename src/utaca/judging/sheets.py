@@ -21,7 +21,7 @@ from utaca.records import SCHEMAS
 from utaca.records.texts import opened
 
 LABEL_COLUMNS = ("split", "document", "budget", "step", "text", "label", "sample", "human", "annotator")
-SCORE_COLUMNS = ("document", "suite", "point", "attribute", "prediction", "reference", "human", "annotator")
+SCORE_COLUMNS = ("document", "split", "point", "attribute", "prediction", "reference", "human", "annotator")
 SPLITS = ("train", "validation", "test")
 # Why the review page showed an answer: a check doubts its labels, or chance drew it.
 DOUBTFUL, RANDOM = "doubtful", "random"
@@ -60,7 +60,7 @@ class HumanScore:
 
     where: str
     document: str
-    suite: str
+    split: str
     point: str
     attribute: str
     prediction: str
@@ -70,7 +70,7 @@ class HumanScore:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        return self.document, self.suite, self.point, self.attribute
+        return self.document, self.split, self.point, self.attribute
 
 
 Entry = TypeVar("Entry", Correction, HumanScore)
@@ -122,11 +122,11 @@ def matched_scores(scores: Iterable[Mapping[str, Any]], sheet: Iterable[HumanSco
 
     Raises :class:`UserError` where a row names no judged attribute, or saw another prediction or reference.
     """
-    judged = {(row["document"], row["suite"], row["point"], row["attribute"]): dict(row) for row in scores}
+    judged = {(row["document"], row["split"], row["point"], row["attribute"]): dict(row) for row in scores}
     pairs = []
     for score in sheet:
         row = judged.get(score.key)
-        what = f"the {score.attribute} of document {score.document!r} under {score.suite}/{score.point}"
+        what = f"the {score.attribute} of document {score.document!r} under {score.split}/{score.point}"
         pairs.append((score, _same(score, row, ("prediction", "reference"), what)))
     return pairs
 

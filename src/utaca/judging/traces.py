@@ -81,7 +81,7 @@ def label_traces(
         if len(trace) != answer["n_generated"]:
             raise UserError(
                 f"the trace of document {name!r} at operating point {answer['point']} has {len(trace)} tokens, its "
-                f"answer {answer['n_generated']}; decode the suite again"
+                f"answer {answer['n_generated']}; decode it again"
             )
         if name not in by_id:
             raise UserError(f"document {name!r} has answers but is not in the documents file; make both again")
@@ -112,7 +112,7 @@ def label_traces(
 
 def _row(answer: Row, step: Row, piece: str, replaced: bool) -> dict[str, Any]:
     return {
-        **{name: answer[name] for name in ("document", "suite", "point", "budget", "policy", "detector", "seed")},
+        **{name: answer[name] for name in ("document", "split", "point", "budget", "policy", "detector", "seed")},
         **{name: step[name] for name in ("step", "p_hallucinated", "p_correct", "p_unknown")},
         "token": step["tentative_token"],
         "text": piece,

@@ -244,8 +244,8 @@ def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Co
         raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
     found: list[Point] = []
     documents: tuple[str, ...] = ()
-    for (suite, name), own in answered.groupby(["suite", "point"], sort=False):
-        judged = scored[(scored["suite"] == suite) & (scored["point"] == name)]
+    for (split, name), own in answered.groupby(["split", "point"], sort=False):
+        judged = scored[(scored["split"] == split) & (scored["point"] == name)]
         for path in judged["path"].unique():
             check_source(path, list(own["path"].unique()))
         own = own.sort_values("document", kind="stable")
@@ -258,9 +258,9 @@ def points(answers: Sequence[str | Path], scores: Sequence[str | Path], only: Co
         if documents != answering:
             raise UserError(f"operating point {name} answers other documents than the first; decode them again")
         found.append(of_answers(own, documents, _sums(own, judged)))
-    known = set(zip(answered["suite"], answered["point"], strict=True))
-    for suite, name in zip(scored["suite"], scored["point"], strict=True):
-        if (suite, name) not in known:
+    known = set(zip(answered["split"], answered["point"], strict=True))
+    for split, name in zip(scored["split"], scored["point"], strict=True):
+        if (split, name) not in known:
             raise UserError(f"operating point {name} has scores but no answers; decode them again")
     return pooled(found)
 

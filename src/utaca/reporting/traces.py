@@ -43,7 +43,7 @@ from utaca.settings import schema
 MAX_BYTES = 16 * 2**20
 
 # The scores of blocks would be as much again as all that is shown.
-_COLUMNS = [name for name in SCHEMAS["traces"].names if name not in ("suite", "scores")]
+_COLUMNS = [name for name in SCHEMAS["traces"].names if name not in ("split", "scores")]
 
 # Points of two names may be one: the same detector of the same seed gives the same answers.
 _POINT = ["method", "budget", "policy", "detector", "seed"]

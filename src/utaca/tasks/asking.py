@@ -41,7 +41,7 @@ def scores(
         yield {
             "example": row["id"],
             "document": row["document"],
-            "suite": answer["suite"],
+            "split": answer["split"],
             "point": answer["point"],
             "score": task.score(answer["text"], row["references"]),
         }

@@ -110,13 +110,13 @@ def human(files: Files, config: schema.Config) -> pd.DataFrame:
     """Means of CAS, human scores and string match by point."""
     judged = rows(list(files["judged"]), "scores")
     sheet = next((read_scores(Path(path)) for path in files["score_sheet"]), None)
-    columns = ["suite", "point", "document", "cas", "string_match", "human"]
+    columns = ["split", "point", "document", "cas", "string_match", "human"]
     pairs = [row | {"human": score.human} for score, row in matched_scores(judged, sheet or [])]
     scored = pd.DataFrame(pairs, columns=columns).astype(dict.fromkeys(columns[3:], float))
-    points = list(dict.fromkeys((row["suite"], row["point"]) for row in judged)) if sheet is not None else []
+    points = list(dict.fromkeys((row["split"], row["point"]) for row in judged)) if sheet is not None else []
     of_points = [
-        _human_row(suite, point, scored[(scored["suite"] == suite) & (scored["point"] == point)], config)
-        for suite, point in points
+        _human_row(split, point, scored[(scored["split"] == split) & (scored["point"] == point)], config)
+        for split, point in points
     ]
     frame = pd.DataFrame([*of_points, _human_row(ALL, ALL, scored, config)])
     frame.insert(0, "sheet", sheet is not None)
@@ -125,10 +125,10 @@ def human(files: Files, config: schema.Config) -> pd.DataFrame:
     return framed(frame, n_documents, f"config seed {config.seed}", scored=remark)
 
 
-def _human_row(suite: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
+def _human_row(split: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
     judged_rows = scored[scored["cas"].notna()]
     documents = sorted(judged_rows["document"].unique())
-    row: Row = {"suite": suite, "point": point, "n_documents": len(documents), "n_scored": len(judged_rows)}
+    row: Row = {"split": split, "point": point, "n_documents": len(documents), "n_scored": len(judged_rows)}
     row["n_failed_judgements"] = len(scored) - len(judged_rows)
     judge, person, strings = (judged_rows[name].to_numpy() for name in ("cas", "human", "string_match"))
     counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "human")

@@ -52,7 +52,7 @@ def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tup
     another budget, rolled back or not.
     """
     point = ["document", "method", "budget", "policy", "detector", "seed"]
-    data = read(answers, "answers", [*point, "suite", "point", "n_context", "n_generated", "rollbacks"]).to_pandas()
+    data = read(answers, "answers", [*point, "split", "point", "n_context", "n_generated", "rollbacks"]).to_pandas()
     data = data.drop_duplicates(point)
     once = data.drop_duplicates("document")["n_context"].sum()
     generated = data["n_generated"].sum() + data["rollbacks"].sum()

@@ -50,11 +50,11 @@ def asked(files: Files, config: schema.Config) -> list[Asked]:
         examples, answers, scores = (read(path, kind).to_pandas() for path, kind in zip(paths, kinds, strict=True))
         check_source(paths[2], [paths[1]])
         table = answers.rename(columns={"document": "example"}).merge(
-            scores, on=["example", "suite", "point"], validate="one_to_one"
+            scores, on=["example", "split", "point"], validate="one_to_one"
         )
         if len(table) != len(answers) or set(table["example"]) != set(examples["id"]):
             raise UserError(f"the answers of {name} are not those of its rows; answer them again")
-        points = pooled(_point(own) for _, own in table.groupby(["suite", "point"], sort=False))
+        points = pooled(_point(own) for _, own in table.groupby(["split", "point"], sort=False))
         settings, official = config.tasks.sets[name], bool(examples["official"].all())
         whole = table[table["n_context"] > 0]
         tokens = (whole["n_context"] + whole["dropped"]).groupby(whole["example"]).max().mean()
