@@ -140,13 +140,16 @@ def test_points_are_decoded_under_as_many_seeds_as_wanted(root: Path, seeds: str
         ),
         ({"jugde": "x"}, "unknown config key jugde; did you mean judge?"),
         ({"reader": {"memory": {"n_int": "1"}}}, "did you mean reader.memory.n_init?"),
-        ({"judge": {"base_url": "http://gpu7:8/v1"}}, "'judge={use: gpt_oss_120b, base_url: http://gpu7:8/v1}'"),
-        ({"judge": {"base_url": "http://me:pass@gpu7/v1"}}, "base_url: http://HOST:8000/v1}'"),
+        (
+            {"judge": {"base_url": "http://gpu7:8/v1"}},
+            "judge.name is reference, which is the embedded endpoint's; name the server and its model, as in --config "
+            "'judge={name: NAME, model: MODEL, base_url: URL}' or 'judge={use: gpt_oss_120b, base_url: URL}'",
+        ),
         ({"judge": {"kind": "reference", "base_url": "http://gpu7:8/v1"}}, "but judge.kind is reference"),
         ({"judge": {"model": "m"}}, "judge.model is 'm' but judge.kind is reference"),
         ({"judge": {"use": "gpt_oss_120b", "model": "m"}}, "another than that of gpt_oss_120b; name it too"),
         ({"reader": {"path": "org/m"}}, "--config 'reader={name: NAME, path: org/m}'"),
-        ({"reader.memory.n_local": 3}, "write --config 'reader={memory: {n_local: 3}}'"),
+        ({"reader.memory.n_local": 3}, "write --config 'reader={KEY: VALUE, ...}'"),
         ({"points": "llama_variants"}, "choose an option of detectors that has it"),
         ({"methods": {"h3o": {}}}, "did you mean methods.h2o?"),
         ({"methods": {"h2o": "0.25"}}, "methods.h2o must be a mapping of keys to values, not '0.25'"),
@@ -514,7 +517,7 @@ def test_all_faults_are_said_at_once(root: Path) -> None:
             "scale.bootstrap must be a whole number at least 100, not 'many'.",
             "scale.test.shards is 0 but must be a whole number at least 1.",
             'detectors.mine.site is \'nose\' but must be one of "attention", "mlp", "residual".',
-            "config key judge.base_url is dotted; write --config 'judge={base_url: http://x/v1}'.",
+            "config key judge.base_url is dotted; write --config 'judge={KEY: VALUE, ...}'.",
         ]
     )
     crossed = {"detector": "mine", "decode": {"test": ["mine"]}, "trajectories": {"expanded": "2"}}

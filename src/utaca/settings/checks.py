@@ -102,7 +102,9 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
     if not unsound:
         # What follows compares with these sizes.
         yield from _window_faults(config)
-        yield from _trajectories_faults(config)
+        widest = max(max(split.budgets) for _, split in splits)
+        if 0 < (expanded := config.trajectories.expanded) <= widest:
+            yield f"trajectories.expanded is {expanded} but must be above the budgets, which go up to {widest}."
     yield from _detectors_faults(config)
     for name, point in config.points.items():
         yield from _name_faults(name, f"points.{name}")
@@ -209,7 +211,11 @@ def _endpoint_faults(endpoint: schema.Endpoint, role: str) -> Iterator[str]:
     if remote and (fault := address_fault(endpoint.base_url)):
         yield f"{role}.base_url {fault}."
     if remote and endpoint.name == "reference":
-        yield f"{role}.name is reference, which is the embedded endpoint's; name the server's model."
+        yield (
+            f"{role}.name is reference, which is the embedded endpoint's; name the server and its model, as in "
+            f"--config '{role}={{name: NAME, model: MODEL, base_url: URL}}' or "
+            f"'{role}={{use: gpt_oss_120b, base_url: URL}}'."
+        )
     if not remote and endpoint.base_url:
         yield (
             f"{role}.base_url is set but {role}.kind is reference, which is called in process; set {role}.kind=remote, "
@@ -240,13 +246,6 @@ def _detector_faults(detector: schema.Detector, path: str) -> Iterator[str]:
         yield f"{path}.chain is {detector.chain} but without an LSTM answers have no length; set it to 1."
     if detector.mixed and not detector.sets:
         yield f"{path}.mixed is true but {path}.sets is empty; name the sets of tasks that it learns from beside."
-
-
-def _trajectories_faults(config: schema.Config) -> Iterator[str]:
-    recorded = config.trajectories
-    widest = max(max(getattr(config.scale, split).budgets) for split in ("train", "validation", "test"))
-    if 0 < recorded.expanded <= widest:
-        yield f"trajectories.expanded is {recorded.expanded} but must be above the budgets, which go up to {widest}."
 
 
 def _detectors_faults(config: schema.Config) -> Iterator[str]:

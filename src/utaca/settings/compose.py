@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
@@ -15,7 +14,7 @@ import yaml
 
 from utaca.data_files import shipped
 from utaca.errors import UserError
-from utaca.settings import runs, schema
+from utaca.settings import models, runs, schema
 from utaca.settings.checks import ROLES, load
 
 _CORPUS_FILE = (".jsonl", ".parquet")
@@ -26,22 +25,17 @@ BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
 """Groups that tell runs apart; the others add to a run."""
 
 
-_CONFIG_FILES = ("runs", "experiments")
-
-
 def groups(root: Path) -> dict[str, list[str]]:
     """Options of every config group, by the name under which the command line knows the group.
 
-    ``runs`` and ``experiments`` are none: their files are config files themselves.
+    Other folders, ``runs`` and ``experiments``, hold config files.
     """
-    found = {}
-    folders = [path for path in (root / "config").iterdir() if path.is_dir() and path.name not in _CONFIG_FILES]
-    for folder in sorted(folders):
-        options = sorted(path.stem for path in folder.glob("*.yaml"))
-        for name in ROLES if folder.name == "endpoint" else (folder.name,):
-            if options and name in {f.name for f in fields(schema.Config)}:
-                found[name] = options
-    return found
+    keys = {key.name for key in fields(schema.Config)}
+    options = {}
+    for folder in sorted(path for path in (root / "config").iterdir() if path.is_dir()):
+        for name in keys.intersection(ROLES if folder.name == "endpoint" else (folder.name,)):
+            options[name] = sorted(path.stem for path in folder.glob("*.yaml"))
+    return options
 
 
 def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
@@ -54,8 +48,6 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     options still go on top of it. ``root`` is the folder that holds ``config/``. Raises :class:`UserError` naming all
     faulty keys.
     """
-    from utaca.settings import models
-
     models.refuse_misread(overrides)
     said = _read(overrides, groups(root))
     found = said.faults
@@ -102,7 +94,8 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Sa
     said = _Said()
     for key, value in overrides.items():
         if "." in key:
-            said.faults.append(f"config key {key} is dotted; write --config '{_nested(key, value)}'.")
+            group = key.partition(".")[0]
+            said.faults.append(f"config key {key} is dotted; write --config '{group}={{KEY: VALUE, ...}}'.")
         elif key not in (*options, *_WHOLE):
             said.keys[key] = value
         elif isinstance(value, Mapping):
@@ -137,25 +130,14 @@ def _choose(said: _Said, key: str, chosen: Any, options: Mapping[str, list[str]]
         said.faults.append(f"{key}={chosen} is unknown; {key} is one of {allowed}.")
 
 
-def _nested(key: str, value: Any) -> str:
-    """``judge={base_url: x}`` from ``judge.base_url`` and ``x``."""
-    first, *parts = key.split(".")
-    return f"{first}={{{': {'.join(parts)}: {value}{'}' * len(parts)}"
-
-
 def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
     """What Hydra makes of the main config under chosen options."""
-    files = [(path, path.stat()) for path in sorted((root / "config").rglob("*.yaml"))]
-    state = tuple((path, found.st_mtime_ns, found.st_size) for path, found in files)
-    return deepcopy(_composed(root, tuple(choices.items()), state))
+    return deepcopy(_composed(root, tuple(choices.items())))
 
 
 @lru_cache(256)
-def _composed(
-    root: Path, choices: tuple[tuple[str, str], ...], state: tuple[tuple[Path, int, int], ...]
-) -> dict[str, Any]:
-    """As :func:`_options`, once for a ``state`` of the files: it is most of what composing takes, and a run and its
-    base, or the configs of a test, differ in keys more often than in options."""
+def _composed(root: Path, choices: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """As :func:`_options`, kept: a run and its base differ in keys more often than in options."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
@@ -195,25 +177,12 @@ def _as_endpoint(role: str, base: Any, given: Any, found: list[str]) -> Any:
     was_remote = base.get("kind", "remote") == "remote"
     if url and not was_remote:
         given.setdefault("kind", "remote")
-    if given.get("kind") == "remote" and not was_remote and not {"name", "model"} <= given.keys():
-        shown = _shown_url(url)
-        found.append(
-            f"{role}.base_url makes {role} remote, but which model the server has is not said; write "
-            f"--config '{role}={{use: gpt_oss_120b, base_url: {shown}}}', or for another model "
-            f"'{role}={{name: NAME, model: MODEL, base_url: {shown}}}'."
-        )
-        return {name: value for name, value in given.items() if name != "kind"}
     if was_remote and "name" not in given and given.get("model", base.get("model")) != base.get("model"):
         found.append(
             f"{role}.model is {given['model']!r}, another than that of {base.get('name')}; name it too, as in --config "
             f"'{role}={{..., model: {given['model']}, name: NAME}}'."
         )
     return given
-
-
-def _shown_url(url: Any) -> str:
-    # one with a user, a password or a query is not repeated
-    return str(url) if url and not re.search("[@?#]", str(url)) else "http://HOST:8000/v1"
 
 
 def _names_an_option(value: Any) -> bool:

@@ -155,10 +155,9 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/
     return max(0, min(free)) if free else None
 
 
-def total_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes of main memory that the machine has; None where unknown."""
-    found = re.search(r"^MemTotal:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE) if meminfo.is_file() else None
-    return int(found[1]) * 1024 if found else None
+def total_memory() -> int:
+    """Bytes of main memory that the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def free_gpu_memory() -> int | None:
