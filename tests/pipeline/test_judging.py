@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -12,7 +11,7 @@ from utaca.endpoints import prompts
 from utaca.endpoints.client import Answers
 from utaca.endpoints.store import identity
 from utaca.errors import UserError
-from utaca.judging import answers, cas, labels, tokens, writer
+from utaca.judging import answers, cas, labels, writer
 from utaca.judging.alignment import align
 from utaca.judging.roles import Role
 from utaca.judging.rules import judge
@@ -25,39 +24,30 @@ ROLE = Role(schema.Endpoint(name="table", kind="reference", model="table"), "unu
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """Answers every token asked about 1 where it occurs in an answer, 2 in "unknown", else 0; keeps the tasks."""
-    tasks: list[dict] = []
+def tasks(monkeypatch):
+    """Labels every token 1 if it occurs in an answer, 2 in "unknown", else 0; keeps the tasks."""
+    seen: list[dict] = []
+
+    def answered(task):
+        if task["task"] == "score":
+            return cas.Score(score=float(task["prediction"] == task["reference"]), reason="table")
+        right = task.get("answer") or " or ".join(task["answers"])
+        found = [2 if "unknown" in task["prediction"] else int(t["text"].strip(" .") in right) for t in task["tokens"]]
+        return labels.TokenLabels(labels=[{"index": i, "label": x, "reason": "table"} for i, x in enumerate(found)])
 
     def ask(role, requests, description):
         replies = Answers()
         for request in requests:
-            task = request.task
-            tasks.append(task)
-            if "fail" in task["prediction"]:
+            seen.append(request.task)
+            if "fail" in request.task["prediction"]:
                 replies.failures[request.key] = "timeout"
-                continue
-            if task["task"] == "score":
-                value = cas.Score(score=float(task["prediction"] == task["reference"]), reason="table")
             else:
-                refused = "unknown" in task["prediction"]
-                right = task.get("answer") or " or ".join(task["answers"])
-                value = tokens.TokenLabels(
-                    labels=[
-                        {
-                            "index": t["index"],
-                            "label": 2 if refused else int(t["text"].strip(" .") in right),
-                            "reason": "table",
-                        }
-                        for t in task["tokens"]
-                    ]
-                )
-            assert request.check(value) is None
-            replies.values[request.key] = value
+                replies.values[request.key] = answered(request.task)
+                assert request.check(replies.values[request.key]) is None
         return replies
 
     monkeypatch.setattr(Role, "ask", ask)
-    return tasks
+    return seen
 
 
 def document(*facts: tuple[str, str]) -> dict:
@@ -66,17 +56,9 @@ def document(*facts: tuple[str, str]) -> dict:
 
 def trajectory(pieces: list[str], finish: str = "eos", budget: int = 1) -> list[dict]:
     pieces = [*pieces, ""] if finish == "eos" else pieces
-    return [
-        {
-            "document": "d0",
-            "budget": budget,
-            "step": i,
-            "token": 7,
-            "text": text,
-            "finish": "" if i < len(pieces) - 1 else finish,
-        }
-        for i, text in enumerate(pieces)
-    ]
+    row = {"document": "d0", "budget": budget, "token": 7, "finish": ""}
+    rows = [row | {"step": step, "text": text} for step, text in enumerate(pieces)]
+    return [*rows[:-1], rows[-1] | {"finish": finish}]
 
 
 def labelled(pieces: list[str], *facts: tuple[str, str], finish: str = "eos") -> tuple[list, list]:
@@ -86,52 +68,45 @@ def labelled(pieces: list[str], *facts: tuple[str, str], finish: str = "eos") ->
     return table.column("label").to_pylist(), table.column("source").to_pylist()
 
 
-HOBBY = ["The", " hobby", " of", " Ada", " Lopez", " is"]
-
-
-def test_template_and_value_tokens(asked):
-    got, source = labelled([*HOBBY, " Rock", " climbing", "."], ("hobby", "Rock climbing"))
-    assert got == [1] * 10
-    assert source == ["template"] * 6 + ["endpoint"] * 2 + ["template"] * 2
-    assert [t["text"] for t in asked[0]["tokens"]] == [" Rock", " climbing"]
-    assert (asked[0]["answer"], asked[0]["attribute"], asked[0]["person"]) == ("Rock climbing", "hobby", PERSON)
-
-
-def test_token_that_straddles_the_value_is_factual(asked):
-    _, source = labelled([*HOBBY[:-1], " is C", "hess", "5."], ("hobby", "Chess5"))
-    assert source == ["template"] * 5 + ["endpoint"] * 3 + ["template"]
-    assert asked[0]["prediction"] == "The hobby of Ada Lopez is Chess5."
-
-
-def test_wrong_value_and_abstention(asked):
-    assert labelled([*HOBBY, " Golf", "."], ("hobby", "Chess"))[0] == [1] * 6 + [0, 1, 1]
-    assert labelled([*HOBBY, " unknown", "."], ("hobby", "Chess"))[0] == [1] * 6 + [2, 1, 1]
-
-
-def test_wrong_person_is_zero_from_where_the_name_strays(asked):
-    got, _ = labelled(["The", " hobby", " of", " Ada", " Gomez", " is", " Chess", "."], ("hobby", "Chess"))
-    assert got == [1, 1, 1, 1, 0, 1, 1, 1, 1]
-    got, _ = labelled(["The", " hobby", " of", " Ada", " is", " Chess", "."], ("hobby", "Chess"))
-    assert got == [1, 1, 1, 1, 0, 1, 1, 1]
-
-
-def test_wrong_attribute(asked):
-    got, _ = labelled(["The", " major", " of", " Ada", " Lopez", " is", " Chess", "."], ("hobby", "Chess"))
-    assert got == [1, 0, 1, 1, 1, 1, 1, 1, 1]
-
-
-def test_answer_without_pattern_is_factual_throughout(asked):
-    got, source = labelled(["I", " like", " Chess"], ("hobby", "Chess"), ("major", "Law"))
-    assert source == ["endpoint"] * 3 + ["template"]
-    assert got == [0, 0, 1, 0]
-    assert asked[0]["attribute"] == "hobby"
-
-
-SIX = [("company", "Acme Inc."), ("major", "Law"), ("work place", "Oslo")]
-
-
 def sentence(attribute: str, value: str) -> list[str]:
     return ["The", f" {attribute}", " of", " Ada", " Lopez", " is", f" {value}", "."]
+
+
+HOBBY, CHESS = ["The", " hobby", " of", " Ada", " Lopez", " is"], ("hobby", "Chess")
+SIX = [("company", "Acme Inc."), ("major", "Law"), ("work place", "Oslo")]
+# Pieces, facts, how the answer ends; labels, and where the labeller's tokens stand.
+LABELLED = {
+    "right": ([*HOBBY, " Rock", " climbing", "."], [("hobby", "Rock climbing")], "eos", [1] * 10, {6, 7}),
+    "a straddling token": ([*HOBBY[:-1], " is C", "hess", "5."], [("hobby", "Chess5")], "eos", [1] * 5 + [0, 1, 1, 1], {5, 6, 7}),
+    "wrong": ([*HOBBY, " Golf", "."], [CHESS], "eos", [1] * 6 + [0, 1, 1], {6}),
+    "an abstention": ([*HOBBY, " unknown", "."], [CHESS], "eos", [1] * 6 + [2, 1, 1], {6}),
+    "a failure": ([*HOBBY, " fail", "."], [CHESS], "eos", [1] * 6 + [None, 1, 1], set()),
+    "a stray name": (["The", " hobby", " of", " Ada", " Gomez", " is", " Chess", "."], [CHESS], "eos",
+                     [1, 1, 1, 1, 0, 1, 1, 1, 1], {6}),
+    "a short name": (["The", " hobby", " of", " Ada", " is", " Chess", "."], [CHESS], "eos",
+                     [1, 1, 1, 1, 0, 1, 1, 1], {5}),
+    "another attribute": (sentence("major", "Chess"), [CHESS], "eos", [1, 0, 1, 1, 1, 1, 1, 1, 1], {6}),
+    "no pattern": (["I", " like", " Chess"], [CHESS, ("major", "Law")], "eos", [0, 0, 1, 0], {0, 1, 2}),
+    "a sentence skipped": ([*sentence("company", "Acme Inc."), " The", *sentence("work place", "Oslo")[1:]], SIX, "eos",
+                           [1] * 9 + [0, 1, 1, 1, 1, 1, 1, 0], {6, 14}),
+    "a sentence too many": ([*sentence(*CHESS), " The", *sentence("major", "Law")[1:]], [CHESS], "eos",
+                            [1] * 8 + [0] * 8 + [1], {6}),
+    "cut in the attribute": (["The", " hob"], [CHESS], "length", [1, 1], set()),
+    "cut in the name": (HOBBY[:5], [CHESS], "length", [1] * 5, set()),
+    "cut in the next": ([*sentence("company", "Acme Inc."), " The", " maj"], SIX, "length", [1] * 10, {6}),
+    "another verb": (["The", " hobby", " of", " Ada", " was", " Chess", "."], [CHESS], "eos",
+                     [1, 1, 1, 1, 0, 1, 1, 0], {4, 5, 6}),
+    "tokens without text": ([*HOBBY, " ", "", "", "é", "", "."], [("hobby", "é")], "eos", [1] * 13, {7, 8, 9}),
+    "nothing": ([], [CHESS], "eos", [0], set()),
+    "no text": ([""], [CHESS], "length", [0], set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pieces", "facts", "finish", "expected", "by_labeller"), LABELLED.values(), ids=LABELLED)
+def test_labels_of_pattern_sentences(tasks, pieces, facts, finish, expected, by_labeller):
+    found, sources = labelled(pieces, *facts, finish=finish)
+    assert {place for place, source in enumerate(sources) if source == "endpoint"} == by_labeller
+    assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -177,63 +152,19 @@ def test_text_outside_the_pattern_goes_with_the_attribute_that_it_states(answer:
     assert wrong == ("major" if answer.startswith("*") else "")
 
 
-def test_several_sentences_with_full_stops_in_values(asked):
+def test_several_sentences_with_full_stops_in_values(tasks):
     second, third = sentence("major", "Law. B.A")[1:], sentence("work place", "Oslo")[1:]
     got, _ = labelled([*sentence("company", "Acme Inc."), " The", *second, " The", *third], *SIX)
-    assert [t["prediction"] for t in asked] == [
+    assert [t["prediction"] for t in tasks] == [
         "The company of Ada Lopez is Acme Inc.",
         "The major of Ada Lopez is Law. B.A",
         "The work place of Ada Lopez is Oslo",
     ]
-    assert [t["attribute"] for t in asked] == ["company", "major", "work place"]
+    assert [t["attribute"] for t in tasks] == ["company", "major", "work place"]
     assert got[-1] == 1
 
 
-def test_skipped_sentence_costs_its_attribute_once(asked):
-    got, _ = labelled([*sentence("company", "Acme Inc."), " The", *sentence("work place", "Oslo")[1:]], *SIX)
-    assert got[8:] == [1, 0, 1, 1, 1, 1, 1, 1, 0]
-    assert asked[-1]["attribute"] == "work place"
-
-
-def test_sentence_too_many_is_wrong(asked):
-    got, source = labelled([*sentence("hobby", "Chess"), " The", *sentence("major", "Law")[1:]], ("hobby", "Chess"))
-    assert got == [1] * 8 + [0] * 8 + [1]
-    assert source.count("endpoint") == 1
-
-
-def test_cut_answers(asked):
-    assert labelled(["The", " hob"], ("hobby", "Chess"), finish="length")[0] == [1, 1]
-    assert labelled(HOBBY[:5], ("hobby", "Chess"), finish="length")[0] == [1] * 5
-    got, source = labelled([*sentence("company", "Acme Inc."), " The", " maj"], *SIX, finish="length")
-    assert got == [1] * 10
-    assert source.count("endpoint") == 1
-    assert labelled(["The", " hobby", " of", " Ada", " was", " Chess", "."], ("hobby", "Chess"))[0] == [
-        1,
-        1,
-        1,
-        1,
-        0,
-        1,
-        1,
-        0,
-    ]
-
-
-def test_tokens_without_text_share_the_next_character(asked):
-    got, source = labelled([*HOBBY, " ", "", "", "é", "", "."], ("hobby", "é"))
-    assert source == ["template"] * 7 + ["endpoint"] * 3 + ["template"] * 3
-    assert got == [1] * 13
-    assert labelled([], ("hobby", "é"))[0] == [0]
-    assert labelled([""], ("hobby", "é"), finish="length")[0] == [0]
-
-
-def test_failed_labels_stay_null(asked):
-    got, source = labelled([*HOBBY, " fail", "."], ("hobby", "Chess"))
-    assert got == [1] * 6 + [None, 1, 1]
-    assert source[6] == "failed"
-
-
-def test_every_token_of_every_trajectory_is_kept(asked):
+def test_every_token_of_every_trajectory_is_kept(tasks):
     rows = trajectory([*HOBBY, " Chess", "."], budget=2) + trajectory(["Chess"], budget=1)
     table = labels.label(pa.Table.from_pylist(rows[::-1]), [document(("hobby", "Chess"))], ROLE)
     assert sorted(zip(*(table.column(c).to_pylist() for c in ("budget", "step")), strict=True)) == sorted(
@@ -243,21 +174,11 @@ def test_every_token_of_every_trajectory_is_kept(asked):
         labels.label(pa.Table.from_pylist(rows), [], ROLE)
 
 
-def test_a_document_that_lost_its_evidence_is_labelled_by_its_facts(asked):
+def test_a_document_that_lost_its_evidence_is_labelled_by_its_facts(tasks):
     rows = [token | {"document": "d0/missing"} for token in trajectory([*HOBBY, " Chess", "."])]
     table = labels.label(pa.Table.from_pylist(rows), [document(("hobby", "Chess"))], ROLE)
     assert set(table["document"].to_pylist()) == {"d0/missing"}
     assert table["label"].to_pylist() == labelled([*HOBBY, " Chess", "."], ("hobby", "Chess"))[0]
-
-
-def test_labeller_answer_is_checked():
-    check = tokens._exactly(2)
-    one = {"index": 0, "label": 1, "reason": ""}
-    assert "labelled [0]" in check(tokens.TokenLabels(labels=[one]))
-    assert check(tokens.TokenLabels(labels=[one, one]))
-    assert check(tokens.TokenLabels(labels=[{**one, "index": 1}, one])) is None
-    with pytest.raises(ValueError, match="label"):
-        tokens.TokenLabels(labels=[{**one, "label": 3}])
 
 
 FREE = {"d0": ("Where is Normandy?", ("France", "the French Republic"))}
@@ -270,11 +191,11 @@ def labelled_freely(pieces: list[str], finish: str = "eos") -> tuple[list, list]
     return table.column("label").to_pylist(), table.column("source").to_pylist()
 
 
-def test_all_text_of_a_free_answer_is_sent(asked):
+def test_all_text_of_a_free_answer_is_sent(tasks):
     got, source = labelled_freely([" In", " Rome", ",", "", " France", "."])
     assert got == [0, 0, 0, 1, 1, 1, 1]
     assert source == ["endpoint"] * 6 + ["template"]
-    (task,) = asked
+    (task,) = tasks
     sent = [{"index": i, "text": text} for i, text in enumerate([" In", " Rome", ",", " France", "."])]
     assert task == {
         "task": "label_answer",
@@ -286,19 +207,15 @@ def test_all_text_of_a_free_answer_is_sent(asked):
     assert labelled_freely([" unknown"], finish="length") == ([2], ["endpoint"])
 
 
-def test_free_answers_without_text_are_wrong_and_not_sent(asked):
+def test_free_answers_without_text_are_wrong_and_not_sent(tasks):
     for pieces, finish in (([], "eos"), (["", " \n"], "eos"), ([""], "length")):
         got, source = labelled_freely(pieces, finish)
         assert set(got) == {0}
         assert set(source) == {"template"}
-    assert not asked
+    assert not tasks
 
 
-def test_failed_labels_of_free_answers_stay_null(asked):
-    assert labelled_freely([" fail", " now"]) == ([None, None, 1], ["failed", "failed", "template"])
-
-
-def test_free_answers_need_their_question(asked):
+def test_free_answers_need_their_question(tasks):
     rows = pa.Table.from_pylist(trajectory(["France"]))
     for questions in ({}, {"d0": ("Where?", ())}):
         with pytest.raises(UserError, match="'d0' was decoded but has no reference answer"):
@@ -371,7 +288,7 @@ def test_a_sentence_that_corrects_another_counts():
     assert cas.extract(answer, "hobby", PERSON) == "Go"
 
 
-def test_scores_keep_failures(asked):
+def test_scores_keep_failures(tasks):
     answers = [
         {
             "document": "d0",
@@ -402,65 +319,29 @@ def test_prompts_cannot_be_closed_by_the_text_under_judgement():
         assert content.count("```") == 2
 
 
-def test_an_edited_prompt_changes_its_own_requests_alone(monkeypatch, tmp_path):
-    asked = {}
-    files = {}
+def test_an_edited_prompt_changes_its_requests() -> None:
+    task, prompt = {"prediction": "Go"}, prompts.load(cas.__name__)
+    endpoint = schema.Endpoint(name="m", model="m")
 
-    def ask(role, requests, description):
-        shapes = [request.answer.model_json_schema() for request in requests]
-        asked[requests[0].task["task"]] = [
-            identity(role.endpoint, r.messages, shape, r.prompt.version)
-            for r, shape in zip(requests, shapes, strict=True)
-        ]
-        return Answers(failures={request.key: "timeout" for request in requests})
+    def name(prompt: prompts.Prompt) -> str:
+        return identity(endpoint, prompt.messages(task), {}, prompt.version)
 
-    monkeypatch.setattr(Role, "ask", ask)
-    for name, module in {"biography": writer, "label": labels, "label_answer": answers, "score": cas}.items():
-        source = Path(module.__file__).with_suffix(".txt")
-        files[name] = tmp_path / module.__package__ / source.name
-        files[name].parent.mkdir(exist_ok=True)
-        shutil.copyfile(source, files[name])
-    monkeypatch.setattr(prompts, "files", lambda package: tmp_path / package)
-    monkeypatch.setattr(prompts, "load", prompts.load.__wrapped__)
-
-    def requests():
-        own = document(("hobby", "Chess"))
-        with pytest.raises(UserError):
-            writer.write_narratives([("b", PERSON, [("hobby", "Chess")])], ROLE)
-        labels.label(pa.Table.from_pylist(trajectory([f"The hobby of {PERSON} is", " Chess", "."])), [own], ROLE)
-        answers.label_answers(pa.Table.from_pylist(trajectory(["France"])), FREE, ROLE)
-        cas.score([{"document": "d0", "split": "s", "point": "p", "text": "Chess"}], [own], ROLE)
-        return dict(asked)
-
-    before = requests()
-    assert before.keys() == files.keys()
-    assert all(before.values())
-    for name, file in files.items():
-        kept = file.read_text(encoding="utf-8")
-        for edited in (kept.replace("version: ", "version: new-"), f"{kept} Be kind."):
-            file.write_text(edited, encoding="utf-8")
-            after = requests()
-            assert {other for other in after if after[other] != before[other]} == {name}
-        file.write_text(kept, encoding="utf-8")
+    others = (replace(prompt, version="score-2"), replace(prompt, instruction="Be kind."))
+    assert len({name(prompt), *map(name, others)}) == 3
 
 
 def test_narratives_state_every_fact(monkeypatch):
     def ask(role, requests, description):
-        replies = Answers()
-        for request in requests:
-            task = request.task
-            value = task["facts"][0]["value"]
-            good = writer.Narrative(sentences=[f" {task['person']} likes {value}. "])
-            assert request.check(good) is None
-            assert value in request.check(writer.Narrative(sentences=[task["person"]]))
-            assert request.check(writer.Narrative(sentences=[*good.sentences, " "]))
-            replies.values[request.key] = good
-            if value == "fail":
-                replies.failures[request.key] = "check"
-        return replies
+        (request,) = requests
+        (fact,) = request.task["facts"]
+        good = writer.Narrative(sentences=[f" {request.task['person']} likes {fact['value']}. "])
+        assert request.check(good) is None
+        assert fact["value"] in request.check(writer.Narrative(sentences=[request.task["person"]]))
+        assert request.check(writer.Narrative(sentences=[*good.sentences, " "]))
+        return Answers(failures={"b": "check"}) if fact["value"] == "fail" else Answers(values={"b": good})
 
     monkeypatch.setattr(Role, "ask", ask)
-    assert writer.write_narratives([("b", PERSON, [("hobby", "Chess")])], ROLE) == {"b": ["Ada Lopez likes Chess."]}
+    assert writer.write_narratives([("b", PERSON, [CHESS])], ROLE) == {"b": ["Ada Lopez likes Chess."]}
     with pytest.raises(UserError, match="1 of 1"):
         writer.write_narratives([("b", PERSON, [("hobby", "fail")])], ROLE)
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from utaca.judging.review.labels import page
+from utaca.judging.review import label_page
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, rows
@@ -18,6 +18,6 @@ with stage_log(snakemake.log[0]):
         split: rows(path, "documents", ["id", "person", "facts", "text", "spans"])
         for split, path in zip(labels, snakemake.input.documents, strict=True)
     }
-    html = page(labels, documents, f"{run_in_words(load(snakemake.config), 'labeller')}.")
+    html = label_page(labels, documents, f"{run_in_words(load(snakemake.config), 'labeller')}.")
     with atomic_path(snakemake.output[0]) as scratch:
         scratch.write_text(html, encoding="ascii")

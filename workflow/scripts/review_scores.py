@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from utaca.judging.review.scores import page
+from utaca.judging.review import score_page
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows
@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     scores = rows(snakemake.input.scores, "scores")
     documents = rows(snakemake.input.documents, "documents", ["id", "person", "facts", "text", "spans"])
-    html = page(scores, documents, f"{run_in_words(load(snakemake.config), 'judge')}.")
+    html = score_page(scores, documents, f"{run_in_words(load(snakemake.config), 'judge')}.")
     with atomic_path(snakemake.output[0]) as scratch:
         scratch.write_text(html, encoding="ascii")

@@ -29,11 +29,11 @@ def _in_range(answer: Score) -> str | None:
 
 
 def extract(answer: str, attribute: str, person: str) -> str:
-    """What an answer says of one attribute: the value of its first pattern sentence about that attribute and person.
+    """The part of an answer about one attribute: the value of its first pattern sentence about attribute and person.
 
     Remarks after the value are left out (an explanation, a source, another speaker's turn, a list), but not what takes
-    it back. An answer without such a sentence gives those that state the attribute in free words, and where none does
-    it is returned whole, without surrounding space: the judge then decides what it says.
+    the value back. An answer without such a sentence gives its sentences that state the attribute in free words, and
+    without any the whole answer, without surrounding space, for the judge to decide.
     """
     if sentence := about(answer, attribute, person):
         return without_remarks(answer[sentence.value_start : sentence.end].strip(), value=True)
@@ -41,17 +41,14 @@ def extract(answer: str, attribute: str, person: str) -> str:
 
 
 def score(
-    answers: Iterable[Mapping[str, Any]],
-    documents: Iterable[Mapping[str, Any]],
-    judge: Role,
+    answers: Iterable[Mapping[str, Any]], documents: Iterable[Mapping[str, Any]], judge: Role
 ) -> list[dict[str, Any]]:
     """Judge answers: a row of schema "scores" for each answer and fact that its document asks for, in their order.
 
-    ``cas`` is null where the request failed, ``failure`` then holds the kind of failure, and is null otherwise.
-    Raises :class:`UserError` where an answer's document is missing.
+    If the request failed, ``cas`` is null and ``failure`` holds the kind of failure. Raises :class:`UserError` if an
+    answer's document is missing.
     """
     by_id = {document["id"]: document for document in documents}
-    prompt = prompts.load(__name__)
     rows: list[dict[str, Any]] = []
     requests: list[Request] = []
     for answer in answers:
@@ -61,32 +58,18 @@ def score(
                 f"document {answer['document']!r} was answered but is not in the documents file; make both again"
             )
         for fact in document["facts"]:
-            prediction = extract(answer["text"], fact["attribute"], document["person"])
-            task = {
-                "task": "score",
-                "question": f"What is the {fact['attribute']} of {document['person']}?",
-                "attribute": fact["attribute"],
-                "prediction": prediction,
-                "reference": fact["value"],
-            }
-            requests.append(Request(str(len(rows)), task, prompt, Score, _in_range))
-            rows.append(
-                {
-                    "document": answer["document"],
-                    "split": answer["split"],
-                    "point": answer["point"],
-                    "attribute": fact["attribute"],
-                    "prediction": prediction,
-                    "reference": fact["value"],
-                    "cas": None,
-                    "string_match": string_match(prediction, fact["value"]),
-                    "reason": "",
-                    "failure": None,
-                }
-            )
+            attribute, reference = fact["attribute"], fact["value"]
+            prediction = extract(answer["text"], attribute, document["person"])
+            judged = {"attribute": attribute, "prediction": prediction, "reference": reference}
+            question = f"What is the {attribute} of {document['person']}?"
+            task = {"task": "score", "question": question} | judged
+            requests.append(Request(str(len(rows)), task, prompts.load(__name__), Score, _in_range))
+            row = {name: answer[name] for name in ("document", "split", "point")} | judged
+            match = string_match(prediction, reference)
+            rows.append(row | {"cas": None, "string_match": match, "reason": "", "failure": None})
     replies = judge.ask(requests, "scores")
     for key, kind in replies.failures.items():
         rows[int(key)]["failure"] = kind
-    for key, answer in replies.values.items():
-        rows[int(key)].update(cas=answer.score, reason=answer.reason)
+    for key, reply in replies.values.items():
+        rows[int(key)].update(cas=reply.score, reason=reply.reason)
     return rows

@@ -1,24 +1,69 @@
 """Three-way token labels of trajectories (paper, appendix "Uncertainty Label Construction and Verification").
 
 An answer should be the sentences ``The {attribute} of {person} is {value}.`` in the order asked. It is aligned
-with that pattern (:mod:`utaca.judging.alignment`): tokens of the pattern are labelled here, tokens of the values by the
-labeller endpoint, which compares them with the reference value and nothing else.
+with that pattern (:mod:`utaca.judging.alignment`): tokens of the pattern are labelled by the alignment, tokens of the
+values by the labeller endpoint, which compares the values with the reference and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 
 from utaca.biographies.evidence import original
+from utaca.endpoints import prompts
+from utaca.endpoints.client import Request
 from utaca.errors import UserError
-from utaca.judging import tokens
 from utaca.judging.alignment import Part, align
 from utaca.judging.roles import Role
-from utaca.judging.tokens import Unit, settle
+from utaca.records import SCHEMAS
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE
+
+Token = dict[str, Any]
+Answers = dict[tuple[str, int], list[Token]]
+"""The tokens of each (document, budget), by step."""
+
+
+class TokenLabel(BaseModel):
+    """One token's label as the labeller gives it."""
+
+    model_config = ConfigDict(extra="forbid")
+    index: int
+    label: Literal[0, 1, 2]
+    reason: str
+
+
+class TokenLabels(BaseModel):
+    """The labeller's answer."""
+
+    model_config = ConfigDict(extra="forbid")
+    labels: list[TokenLabel]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Tokens that share a label: one with text and those without text before it; offsets in the answer."""
+
+    tokens: tuple[Token, ...]
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    def settle(self, label: int | None, source: str, reason: str) -> None:
+        """Label the tokens in place."""
+        for token in self.tokens:
+            token.update(label=label, source=source, reason=reason)
+
+
+Question = tuple[Request, Sequence[Unit]]
+"""A request to the labeller, and the units that it asks for the labels of."""
 
 
 def label(trajectories: pa.Table, documents: Iterable[Mapping[str, Any]], labeller: Role) -> pa.Table:
@@ -30,26 +75,26 @@ def label(trajectories: pa.Table, documents: Iterable[Mapping[str, Any]], labell
     null label, the source "failed" and the kind of failure as reason. Documents and errors are those of
     :func:`label_tokens`.
     """
-    answers = tokens.answers(trajectories)
+    answers = answers_of(trajectories)
     label_tokens(answers, documents, labeller)
-    return tokens.table(answers)
+    return table_of(answers)
 
 
-def label_tokens(answers: tokens.Answers, documents: Iterable[Mapping[str, Any]], labeller: Role) -> None:
+def label_tokens(answers: Answers, documents: Iterable[Mapping[str, Any]], labeller: Role) -> None:
     """Label the tokens of answers in place.
 
     ``documents`` gives person and facts, the facts in the order asked; they hold for a document with less evidence too
-    (:mod:`utaca.biographies.evidence`), so that a right guess is correct. Raises :class:`UserError` where an answer's
+    (:mod:`utaca.biographies.evidence`), so that a right guess is correct. Raises :class:`UserError` if an answer's
     document is missing or has no facts.
     """
     by_id = {document["id"]: document for document in documents}
-    asked: list[tokens.Question] = []
-    for (name, budget), own in answers.items():
+    questions: list[Question] = []
+    for (name, budget), tokens in answers.items():
         document = by_id.get(original(name))
         if document is None or not document["facts"]:
             raise UserError(f"document {name!r} was decoded but has no facts in the documents file; make both again")
         values = {fact["attribute"]: fact["value"] for fact in document["facts"]}
-        for attribute, sentence, units in _label_template(own, document["person"], list(values)):
+        for attribute, sentence, units in _label_template(tokens, document["person"], list(values)):
             task = {
                 "task": "label",
                 "person": document["person"],
@@ -57,32 +102,102 @@ def label_tokens(answers: tokens.Answers, documents: Iterable[Mapping[str, Any]]
                 "answer": values[attribute],
                 "prediction": sentence,
             }
-            asked.append(tokens.question(f"{name}/{budget}/{len(asked)}", __name__, task, units))
-    tokens.ask(asked, labeller)
+            questions.append(question(f"{name}/{budget}/{len(questions)}", __name__, task, units))
+    ask(questions, labeller)
 
 
 def _label_template(
-    own: Sequence[dict[str, Any]], person: str, attributes: Sequence[str]
+    tokens: Sequence[Token], person: str, attributes: Sequence[str]
 ) -> list[tuple[str, str, list[Unit]]]:
     """Label the template tokens of an answer in place.
 
-    Returns its factual parts: attribute, the sentence up to the last factual token, the factual tokens.
+    Returns the factual parts: attribute, the sentence up to the last factual token, the factual tokens.
     """
-    units, end = tokens.parted(own)
+    units, end = units_of(tokens)
     answer = "".join(unit.text for unit in units)
     alignment = align(answer, person, attributes)
     reason = "" if alignment.complete else "ends before all that was asked is answered"
-    settle(end, int(alignment.complete), TEMPLATE, reason)
+    end.settle(int(alignment.complete), TEMPLATE, reason)
     factual: dict[Part, list[Unit]] = {}
     for unit in units:
         part = next((part for part in alignment.parts if unit.start < part.end and part.start < unit.end), None)
         if part is not None:
             factual.setdefault(part, []).append(unit)
         elif not unit.text or any(alignment.wrong[unit.start : unit.end]):
-            settle(unit.rows, HALLUCINATED, TEMPLATE, "strays from the sentence asked for")
+            unit.settle(HALLUCINATED, TEMPLATE, "strays from the sentence asked for")
         else:
-            settle(unit.rows, CORRECT, TEMPLATE, "")
+            unit.settle(CORRECT, TEMPLATE, "")
     return [
-        (part.attribute, answer[min(part.sentence, found[0].start) : found[-1].end], found)
-        for part, found in factual.items()
+        (part.attribute, answer[min(part.sentence, inside[0].start) : inside[-1].end], inside)
+        for part, inside in factual.items()
     ]
+
+
+# For every labelling of tokens
+
+
+def answers_of(table: pa.Table) -> Answers:
+    """The tokens of a table, one dict each, in the order in which (document, budget) first appear."""
+    answers: Answers = {}
+    for token in table.to_pylist():
+        answers.setdefault((token["document"], token["budget"]), []).append(token)
+    for tokens in answers.values():
+        tokens.sort(key=lambda token: token["step"])
+    return answers
+
+
+def table_of(answers: Answers) -> pa.Table:
+    """Labelled tokens as a table of schema "labels"."""
+    fields = SCHEMAS["labels"]
+    rows = [{name: token[name] for name in fields.names} for tokens in answers.values() for token in tokens]
+    return pa.Table.from_pylist(rows, schema=fields)
+
+
+def units_of(tokens: Sequence[Token]) -> tuple[list[Unit], Unit]:
+    """The units of an answer, and one of its end-of-answer token, if it has one."""
+    n_texts = len(tokens) - (tokens[-1]["finish"] == "eos")
+    units: list[Unit] = []
+    waiting: list[Token] = []
+    position = 0
+    for token in tokens[:n_texts]:
+        waiting.append(token)
+        if token["text"]:
+            units.append(Unit(tuple(waiting), token["text"], position))
+            position += len(token["text"])
+            waiting = []
+    if waiting and units:
+        units[-1] = replace(units[-1], tokens=(*units[-1].tokens, *waiting))
+    elif waiting:
+        units.append(Unit(tuple(waiting), "", 0))
+    return units, Unit(tuple(tokens[n_texts:]), "", position)
+
+
+def question(key: str, module: str, task: Mapping[str, Any], units: Sequence[Unit]) -> Question:
+    """A task and its tokens under the prompt of a module."""
+    task = {**task, "tokens": [{"index": index, "text": unit.text} for index, unit in enumerate(units)]}
+    return Request(key, task, prompts.load(module), TokenLabels, _each_once(len(units))), units
+
+
+def _each_once(count: int) -> Callable[[TokenLabels], str | None]:
+    def check(answer: TokenLabels) -> str | None:
+        indices = [one.index for one in answer.labels]
+        if sorted(indices) == list(range(count)):
+            return None
+        return f"must label each index from 0 to {count - 1} once, but labelled {indices}"
+
+    return check
+
+
+def ask(questions: Sequence[Question], labeller: Role) -> None:
+    """Label the units of questions in place, as the labeller answers.
+
+    Tokens whose request failed have a null label, the source "failed" and the kind of failure as reason.
+    """
+    replies = labeller.ask([request for request, _ in questions], "labels")
+    for request, units in questions:
+        if request.key in replies.failures:
+            for unit in units:
+                unit.settle(None, "failed", replies.failures[request.key])
+        else:
+            for one in replies.values[request.key].labels:
+                units[one.index].settle(one.label, "endpoint", one.reason)

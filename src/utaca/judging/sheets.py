@@ -1,16 +1,15 @@
 """Sheets that people fill in on the review pages, checked against the run that they are applied to.
 
 A sheet is CSV as a review page exports it: rows of ``LABEL_COLUMNS`` or ``SCORE_COLUMNS``, in any order, with other
-columns beside them if need be. Each row repeats what the person saw, so that a sheet made for another run is refused
-and never applied to what nobody looked at.
+columns if need be. Each row repeats what the person saw, so that a sheet made for another run is refused.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, NonNegativeInt, StringConstraints, ValidationError
@@ -33,9 +32,10 @@ Annotator = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1
 
 @dataclass(frozen=True)
 class Correction:
-    """A token that a person looked at: the label it had (None where the labeller failed) and the person's.
+    """A token that a person looked at: the label it had (None if the labeller failed) and the person's.
 
-    ``where`` names file and row for messages.
+    ``where`` names file and row for messages. ``KEY`` are the columns that find the token in a split's labels, ``SEEN``
+    those that must be as the person saw them.
     """
 
     where: str
@@ -49,14 +49,13 @@ class Correction:
     human: Label
     annotator: Annotator
 
-    @property
-    def key(self) -> tuple[str, str, int, int]:
-        return self.split, self.document, self.budget, self.step
+    KEY: ClassVar = ("document", "budget", "step")
+    SEEN: ClassVar = ("text", "label")
 
 
 @dataclass(frozen=True)
 class HumanScore:
-    """A person's score in [0, 1] of one attribute of an answer; ``where`` names file and row for messages."""
+    """A person's score in [0, 1] of one attribute of an answer; all else is as for :class:`Correction`."""
 
     where: str
     document: str
@@ -68,9 +67,8 @@ class HumanScore:
     human: Annotated[float, Field(ge=0, le=1)]
     annotator: Annotator
 
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        return self.document, self.split, self.point, self.attribute
+    KEY: ClassVar = ("document", "split", "point", "attribute")
+    SEEN: ClassVar = ("prediction", "reference")
 
 
 Entry = TypeVar("Entry", Correction, HumanScore)
@@ -78,82 +76,16 @@ Entry = TypeVar("Entry", Correction, HumanScore)
 
 def read_corrections(path: Path) -> list[Correction]:
     """The sheet of corrected labels. Raises :class:`UserError` naming the first faulty row, or the missing column."""
-    return _read(path, Correction, LABEL_COLUMNS)
+    return _read(path, Correction, LABEL_COLUMNS, ("split", *Correction.KEY))
 
 
 def read_scores(path: Path) -> list[HumanScore]:
     """The sheet of human scores. Raises :class:`UserError` naming the first faulty row, or the missing column."""
-    return _read(path, HumanScore, SCORE_COLUMNS)
+    return _read(path, HumanScore, SCORE_COLUMNS, HumanScore.KEY)
 
 
-def _read(path: Path, kind: type[Entry], columns: Sequence[str]) -> list[Entry]:
-    found: dict[tuple, Entry] = {}
-    for where, row in _rows(path, columns):
-        try:
-            entry = kind(where=where, **row)
-        except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
-            said = f"{fault['input']!r} in column {fault['loc'][0]} ({fault['msg']})"
-            raise UserError(f"{where} has {said}; correct it, or export the sheet again") from None
-        if entry.key in found:
-            first = found[entry.key].where.rpartition(", ")[2]
-            raise UserError(f"{where} decides again what {first} decided; keep one of the two")
-        found[entry.key] = entry
-    return list(found.values())
-
-
-def matched_labels(labels: pa.Table, split: str, sheet: Iterable[Correction]) -> list[tuple[Correction, Row]]:
-    """The sheet's rows about ``split``, each with its token among the uncorrected ``labels`` of that split.
-
-    Raises :class:`UserError` where a row names no token of them, or saw another text or label.
-    """
-    own = [correction for correction in sheet if correction.split == split]
-    tokens = {(row["document"], row["budget"], row["step"]): row for row in labels.to_pylist()} if own else {}
-    pairs = []
-    for correction in own:
-        row = tokens.get(correction.key[1:])
-        what = f"document {correction.document!r}, budget {correction.budget}, step {correction.step} of split {split}"
-        pairs.append((correction, _same(correction, row, ("text", "label"), what)))
-    return pairs
-
-
-def matched_scores(scores: Iterable[Mapping[str, Any]], sheet: Iterable[HumanScore]) -> list[tuple[HumanScore, Row]]:
-    """The sheet's rows, each with its row of schema "scores".
-
-    Raises :class:`UserError` where a row names no judged attribute, or saw another prediction or reference.
-    """
-    judged = {(row["document"], row["split"], row["point"], row["attribute"]): dict(row) for row in scores}
-    pairs = []
-    for score in sheet:
-        row = judged.get(score.key)
-        what = f"the {score.attribute} of document {score.document!r} under {score.split}/{score.point}"
-        pairs.append((score, _same(score, row, ("prediction", "reference"), what)))
-    return pairs
-
-
-def correct(labels: pa.Table, split: str, sheet: Sequence[Correction]) -> pa.Table:
-    """``labels`` of a split (schema "labels") with the persons' where these differ.
-
-    A changed token has the source "person" and a reason that names the annotator and the label before. Raises
-    :class:`UserError` as :func:`matched_labels` does.
-    """
-    changes = {
-        (row["document"], row["budget"], row["step"]): {
-            "label": correction.human,
-            "source": "person",
-            "reason": f"{correction.annotator}; was {'unlabelled' if correction.label is None else correction.label}",
-        }
-        for correction, row in matched_labels(labels, split, sheet)
-        if correction.human != correction.label
-    }
-    if not changes:
-        return labels
-    rows = [row | changes.get((row["document"], row["budget"], row["step"]), {}) for row in labels.to_pylist()]
-    return pa.Table.from_pylist(rows, schema=SCHEMAS["labels"])
-
-
-def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Name and cells of every row, numbered as spreadsheets do: the header is row 1."""
+def _read(path: Path, kind: type[Entry], columns: Sequence[str], key: Sequence[str]) -> list[Entry]:
+    entries: dict[tuple[Any, ...], Entry] = {}
     try:
         with opened(path, "export it from the review page again, or move it away", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -162,26 +94,70 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, s
                     f"{path} has no column {missing[0]}; it needs {', '.join(columns)}, separated by commas, as the "
                     "review page exports them"
                 )
+            # Rows are numbered as spreadsheets do: the header is row 1.
             for number, row in enumerate(reader, start=2):
-                where = f"{path}, row {number}"
-                if None in row or None in row.values():
-                    raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
-                # The page puts it before texts that a spreadsheet would take for a formula, and before itself.
-                yield where, {name: row[name].removeprefix("'") for name in columns}
+                entry = _entry(f"{path}, row {number}", row, kind, columns)
+                first = entries.setdefault(tuple(getattr(entry, name) for name in key), entry)
+                if first is not entry:
+                    earlier = first.where.rpartition(", ")[2]
+                    raise UserError(f"{entry.where} decides again what {earlier} decided; keep one of the two")
     except csv.Error as error:
         raise UserError(f"{path} is no CSV file ({error}); export it from the review page again") from error
+    return list(entries.values())
 
 
-def _same(entry: Correction | HumanScore, row: Row | None, columns: Sequence[str], what: str) -> Row:
-    """``row``, which must be there and hold what the person saw."""
+def _entry(where: str, row: Mapping[str | None, Any], kind: type[Entry], columns: Sequence[str]) -> Entry:
+    if None in row or None in row.values():
+        raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
+    try:
+        # The page puts an apostrophe before texts that a spreadsheet would take for a formula, and before itself.
+        return kind(where=where, **{name: row[name].removeprefix("'") for name in columns})
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        cell = f"{fault['input']!r} in column {fault['loc'][0]} ({fault['msg']})"
+        raise UserError(f"{where} has {cell}; correct it, or export the sheet again") from None
+
+
+def matched(rows: Iterable[Mapping[str, Any]], sheet: Sequence[Entry]) -> list[tuple[Entry, Row]]:
+    """The entries of a sheet, each with its row among a split's uncorrected labels or a run's scores.
+
+    Raises :class:`UserError` if an entry names none of the rows, or the person saw something else in it.
+    """
     mend = (
         "the sheet was made for another run, or a spreadsheet changed the cell: export it from this run's review page, "
         "and have a spreadsheet take all columns for text, or move it away"
     )
-    if row is None:
-        raise UserError(f"{entry.where}: {what} is not in this run; {mend}")
-    for column in columns:
-        seen = getattr(entry, column)
-        if row[column] != seen:
-            raise UserError(f"{entry.where}: {what} has the {column} {row[column]!r} in this run, not {seen!r}; {mend}")
-    return row
+    key = sheet[0].KEY if sheet else ()
+    by_key = {tuple(row[name] for name in key): dict(row) for row in rows} if sheet else {}
+    pairs = []
+    for entry in sheet:
+        row = by_key.get(tuple(getattr(entry, name) for name in key))
+        what = f"{entry.where}: " + ", ".join(f"{name} {getattr(entry, name)!r}" for name in key)
+        if row is None:
+            raise UserError(f"{what} is not in this run; {mend}")
+        for column in entry.SEEN:
+            seen = getattr(entry, column)
+            if row[column] != seen:
+                raise UserError(f"{what} has the {column} {row[column]!r} in this run, not {seen!r}; {mend}")
+        pairs.append((entry, row))
+    return pairs
+
+
+def correct(labels: pa.Table, split: str, sheet: Sequence[Correction]) -> pa.Table:
+    """``labels`` of a split (schema "labels") with the persons' labels, if these differ.
+
+    A changed token has the source "person" and a reason that names the annotator and the label before. Raises
+    :class:`UserError` as :func:`matched` does.
+    """
+    rows = labels.to_pylist()
+    changes = {
+        (row["document"], row["budget"], row["step"]): {
+            "label": correction.human,
+            "source": "person",
+            "reason": f"{correction.annotator}; was {'unlabelled' if correction.label is None else correction.label}",
+        }
+        for correction, row in matched(rows, [correction for correction in sheet if correction.split == split])
+        if correction.human != correction.label
+    }
+    changed = [row | changes.get((row["document"], row["budget"], row["step"]), {}) for row in rows]
+    return pa.Table.from_pylist(changed, schema=SCHEMAS["labels"]) if changes else labels

@@ -30,22 +30,13 @@ from utaca.judging.roles import Role
 from utaca.records.trace_labels import TRACE_LABELS
 
 COLUMNS = [
-    "document",
-    "point",
-    "step",
-    "token",
-    "text",
-    "rolled_back",
-    "tentative_token",
-    "tentative_k",
-    "p_hallucinated",
-    "p_correct",
-    "p_unknown",
+    *("document", "point", "step", "token", "text", "rolled_back"),
+    *("tentative_token", "tentative_k", "p_hallucinated", "p_correct", "p_unknown"),
 ]
 """Columns of the traces that :func:`label_traces` needs."""
 
 _WORD = re.compile(r"[^\W\d_]+|\d+")
-_UNREADABLE = "a part of a character, whose rest was not decoded"
+_UNREADABLE = {"label": None, "source": "failed", "reason": "a part of a character, whose rest was not decoded"}
 
 Row = Mapping[str, Any]
 # Token and text of every step, and whether the last one ends the answer.
@@ -63,18 +54,19 @@ def label_traces(
 
     ``answers`` have rows of schema "answers", ``traces`` those of schema "traces" with :data:`COLUMNS` at least,
     ``documents`` of "documents". ``decode`` gives the text of token ids, without control tokens. Labels are null as
-    those of :func:`utaca.judging.labels.label` are. What is asked more than once is in ``labeller.used`` once. Raises
-    :class:`UserError` where an answer has another number of tokens than its trace, or no document.
+    those of :func:`utaca.judging.labels.label` are. A request that is needed twice is in ``labeller.used`` once.
+
+    Raises:
+        UserError: an answer has another number of tokens than its trace, or no document.
     """
     by_id = {document["id"]: document for document in documents}
     steps: dict[tuple[str, str], list[Row]] = {}
     for row in traces:
         steps.setdefault((row["document"], row["point"]), []).append(row)
 
-    asked: dict[tuple[str, Text], list[dict[str, Any]]] = {}
-    rows: list[dict[str, Any]] = []
-    # The token that the label of a row is that of.
-    labelled: list[dict[str, Any] | None] = []
+    texts: dict[tuple[str, Text], list[dict[str, Any]]] = {}
+    # Each row, and the token whose label is the row's.
+    rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for answer in answers:
         name = answer["document"]
         trace = sorted(steps.get((name, answer["point"]), []), key=lambda row: row["step"])
@@ -86,28 +78,25 @@ def label_traces(
         if name not in by_id:
             raise UserError(f"document {name!r} has answers but is not in the documents file; make both again")
         accepted = tuple((row["token"], row["text"]) for row in trace)
-        whole = accepted, answer["finish"] == "eos"
         for step, row in enumerate(trace):
             if row["tentative_k"] >= answer["budget"] or row["p_correct"] is None:
                 continue
             replaced = row["tentative_token"] != row["token"]
-            piece, text = row["text"], whole
+            piece, text = row["text"], (accepted, answer["finish"] == "eos")
             if replaced:
                 piece, text = _cut(accepted[:step], row["tentative_token"], by_id[name], decode)
-            rows.append(_row(answer, row, piece, replaced))
-            labelled.append(None if text is None else asked.setdefault((name, text), _tokens(text))[step])
+            label = _UNREADABLE if text is None else texts.setdefault((name, text), _tokens(text))[step]
+            rows.append((_row(answer, row, piece, replaced), label))
 
-    if asked:
+    if texts:
         # The number tells the texts of a document apart.
-        texts = {(name, number): tokens for number, ((name, _), tokens) in enumerate(asked.items())}
-        label_tokens(texts, by_id.values(), labeller)
+        numbered = {(name, number): tokens for number, ((name, _), tokens) in enumerate(texts.items())}
+        label_tokens(numbered, by_id.values(), labeller)
     # Texts that begin alike ask the same of their beginnings.
     used = {tuple(answer["request"] for answer in item["answers"]) or item["item"]: item for item in labeller.used}
     labeller.used[:] = used.values()
-    for row, token in zip(rows, labelled, strict=True):
-        token = token or {"label": None, "source": "failed", "reason": _UNREADABLE}
-        row |= {name: token[name] for name in ("label", "source", "reason")}
-    return pa.Table.from_pylist(rows, schema=TRACE_LABELS)
+    labelled = [row | {name: token[name] for name in ("label", "source", "reason")} for row, token in rows]
+    return pa.Table.from_pylist(labelled, schema=TRACE_LABELS)
 
 
 def _row(answer: Row, step: Row, piece: str, replaced: bool) -> dict[str, Any]:
@@ -125,12 +114,11 @@ def _row(answer: Row, step: Row, piece: str, replaced: bool) -> dict[str, Any]:
 def _cut(
     before: tuple[tuple[int, str], ...], token: int, document: Row, decode: Callable[[Sequence[int]], str]
 ) -> tuple[str, Text | None]:
-    """The text of a token behind others, and the answer that ends with it; None where that has no whole text."""
-    said = "".join(text for _, text in before)
-    whole = decode([*(id_ for id_, _ in before), token])
+    """The text of a token after others, and the answer that ends with it; None if that has no whole text."""
+    whole = decode([*(number for number, _ in before), token])
     if whole.endswith("�"):
         return "", None
-    piece = whole[len(said) :]
+    piece = whole[sum(len(text) for _, text in before) :]
     tokens = (*before, (token, piece))
     if piece and (rest := _rest_of_word(whole, document)):
         tokens = (*tokens, (token, rest))
@@ -138,17 +126,17 @@ def _cut(
 
 
 def _rest_of_word(answer: str, document: Row) -> str:
-    """What the word of a value that an answer is cut off in lacks to a word of the reference; "" where nothing."""
+    """The rest of a word of the reference in which the value of a cut answer ends; "" if there is none."""
     facts = {fact["attribute"]: fact["value"] for fact in document["facts"]}
     parts = align(answer, document["person"], list(facts)).parts if facts else ()
     if not parts or parts[-1].end < len(answer):
         return ""
-    value, wanted = answer[parts[-1].start :].lower(), _WORD.findall(facts[parts[-1].attribute])
-    said = _WORD.findall(value)
-    begun = said[-1] if said else ""
-    if begun in [word.lower() for word in wanted] or not value.endswith(begun):
+    value, reference = answer[parts[-1].start :].lower(), _WORD.findall(facts[parts[-1].attribute])
+    words = _WORD.findall(value)
+    begun = words[-1] if words else ""
+    if begun in [word.lower() for word in reference] or not value.endswith(begun):
         return ""
-    return next((word[len(begun) :] for word in wanted if word.lower().startswith(begun)), "")
+    return next((word[len(begun) :] for word in reference if word.lower().startswith(begun)), "")
 
 
 def _tokens(text: Text) -> list[dict[str, Any]]:

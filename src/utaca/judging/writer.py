@@ -23,12 +23,17 @@ class Narrative(BaseModel):
 def write_narratives(
     biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]], writer: Role
 ) -> dict[str, list[str]]:
-    """Narratives by id for (id, person, facts), the facts as (attribute, value) pairs.
+    """Write narratives, by id, for (id, person, facts), the facts as (attribute, value) pairs.
 
     A narrative is a list of sentences that together name the person and hold every value verbatim; others are asked
-    for again. Raises :class:`UserError` where any is missing in the end, for a split cannot lack a biography.
+    for again. Raises :class:`UserError` if any is missing in the end, for a split cannot lack a biography.
     """
-    requests = [_request(key, person, facts) for key, person, facts in biographies]
+    requests = []
+    for key, person, facts in biographies:
+        pairs = [{"attribute": attribute, "value": value} for attribute, value in facts]
+        task = {"task": "biography", "person": person, "facts": pairs}
+        check = _states(person, [value for _, value in facts])
+        requests.append(Request(key, task, prompts.load(__name__), Narrative, check))
     replies = writer.ask(requests, "biographies")
     if replies.failures:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(replies.failures.values()).items()))
@@ -40,21 +45,12 @@ def write_narratives(
     return {key: [sentence.strip() for sentence in answer.sentences] for key, answer in replies.values.items()}
 
 
-def _request(key: str, person: str, facts: Sequence[tuple[str, str]]) -> Request:
-    task = {
-        "task": "biography",
-        "person": person,
-        "facts": [{"attribute": attribute, "value": value} for attribute, value in facts],
-    }
-    return Request(key, task, prompts.load(__name__), Narrative, _states(person, [value for _, value in facts]))
-
-
 def _states(person: str, values: Sequence[str]) -> Callable[[Narrative], str | None]:
     def check(narrative: Narrative) -> str | None:
         if not all(sentence.strip() for sentence in narrative.sentences):
             return "must have no empty sentence"
         text = " ".join(sentence.strip() for sentence in narrative.sentences)
-        missing = [wanted for wanted in (person, *values) if wanted not in text]
+        missing = [words for words in (person, *values) if words not in text]
         return f"must contain, character for character: {'; '.join(missing)}" if missing else None
 
     return check

@@ -14,8 +14,7 @@ from utaca.judging.sheets import (
     RANDOM,
     SPLITS,
     Correction,
-    matched_labels,
-    matched_scores,
+    matched,
     read_corrections,
     read_scores,
 )
@@ -43,7 +42,11 @@ def labels(files: Files, config: schema.Config) -> pd.DataFrame:
     """Shares of labels by split, and the agreement of labeller and person."""
     sheet = next((read_corrections(Path(path)) for path in files["label_sheet"]), None)
     pairs = {
-        split: matched_labels(read(files[f"{split}_uncorrected"], "labels"), split, sheet or []) for split in SPLITS
+        split: matched(
+            read(files[f"{split}_uncorrected"], "labels").to_pylist() if sheet else [],
+            [correction for correction in sheet or [] if correction.split == split],
+        )
+        for split in SPLITS
     }
     tokens = {
         split: read(path, "labels").select(["document", "label", "source"]).to_pandas()
@@ -111,7 +114,7 @@ def human(files: Files, config: schema.Config) -> pd.DataFrame:
     judged = rows(list(files["judged"]), "scores")
     sheet = next((read_scores(Path(path)) for path in files["score_sheet"]), None)
     columns = ["split", "point", "document", "cas", "string_match", "human"]
-    pairs = [row | {"human": score.human} for score, row in matched_scores(judged, sheet or [])]
+    pairs = [row | {"human": score.human} for score, row in matched(judged, sheet or [])]
     scored = pd.DataFrame(pairs, columns=columns).astype(dict.fromkeys(columns[3:], float))
     points = list(dict.fromkeys((row["split"], row["point"]) for row in judged)) if sheet is not None else []
     of_points = [
