@@ -77,7 +77,8 @@ SIX = [("company", "Acme Inc."), ("major", "Law"), ("work place", "Oslo")]
 # Pieces, facts, how the answer ends; labels, and where the labeller's tokens stand.
 LABELLED = {
     "right": ([*HOBBY, " Rock", " climbing", "."], [("hobby", "Rock climbing")], "eos", [1] * 10, {6, 7}),
-    "a straddling token": ([*HOBBY[:-1], " is C", "hess", "5."], [("hobby", "Chess5")], "eos", [1] * 5 + [0, 1, 1, 1], {5, 6, 7}),
+    "a straddling token": ([*HOBBY[:-1], " is C", "hess", "5."], [("hobby", "Chess5")], "eos",
+                           [1] * 5 + [0, 1, 1, 1], {5, 6, 7}),
     "wrong": ([*HOBBY, " Golf", "."], [CHESS], "eos", [1] * 6 + [0, 1, 1], {6}),
     "an abstention": ([*HOBBY, " unknown", "."], [CHESS], "eos", [1] * 6 + [2, 1, 1], {6}),
     "a failure": ([*HOBBY, " fail", "."], [CHESS], "eos", [1] * 6 + [None, 1, 1], set()),
