@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -26,7 +27,7 @@ USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply: after ``seconds``; whole, cut after ``cut`` bytes, or ``trickle`` seconds between its bytes."""
+    """A reply: after ``seconds``, whole or cut after ``cut`` bytes, with ``trickle`` seconds after each byte or cut."""
 
     body: bytes | str = b"{}"
     status: int = 200
@@ -118,8 +119,9 @@ class Server:
         body = reply.body.encode() if isinstance(reply.body, str) else reply.body
         headers = {"content-type": "application/json", "content-length": str(len(body)), **reply.headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        whole = f"HTTP/1.1 {reply.status} Status\r\n{head}\r\n".encode() + body
-        for piece in [whole[at : at + 1] for at in range(len(whole))] if reply.trickle else [whole[: reply.cut]]:
+        whole = f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\n{head}\r\n".encode() + body
+        slowly = reply.trickle and reply.cut is None
+        for piece in [whole[at : at + 1] for at in range(len(whole))] if slowly else [whole[: reply.cut]]:
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(reply.trickle)

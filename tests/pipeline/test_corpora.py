@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from server import Call, Reply, Server, serving
 
 from utaca.biographies import corpora
 from utaca.biographies.corpora import embedded, folder, wikipedia
@@ -172,40 +170,22 @@ class Wiki:
 def wiki() -> Iterator[Wiki]:
     stub = Wiki()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
-            stub.asked.append(asked)
-            stub.agents.add(self.headers["User-Agent"])
-            if stub.refusals:
-                self.send_response(stub.refusals.pop(0))
-                self.send_header("Retry-After", "0")
-                self.end_headers()
-                return
-            title = asked["titles"]
-            if asked.get("redirects"):
-                title = stub.redirects.get(title, title)
-            if title in stub.pages:
-                page = {"pageid": 1, "title": title, "extract": stub.pages[title], "revisions": [{"revid": 42}]}
-            else:
-                page = {"title": title, "missing": True}
-            body = json.dumps({"batchcomplete": True, "query": {"pages": [page]}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def script(server: Server, call: Call) -> Reply:
+        stub.asked.append(call.query)
+        stub.agents.add(call.headers["user-agent"])
+        if stub.refusals:
+            return Reply(status=stub.refusals.pop(0), headers={"retry-after": "0"})
+        title = call.query["titles"]
+        if call.query.get("redirects"):
+            title = stub.redirects.get(title, title)
+        page = {"title": title, "missing": True}
+        if title in stub.pages:
+            page = {"pageid": 1, "title": title, "extract": stub.pages[title], "revisions": [{"revid": 42}]}
+        return Reply(json.dumps({"batchcomplete": True, "query": {"pages": [page]}}))
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02), daemon=True)
-    thread.start()
-    stub.url = f"http://127.0.0.1:{server.server_address[1]}/w/api.php"
-    yield stub
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(script) as server:
+        stub.url = f"{server.address}/w/api.php"
+        yield stub
 
 
 WIKIPEDIA = Corpus(name="wikipedia", source="wikipedia")

@@ -40,10 +40,6 @@ def test_biography_states_every_value(person: str, count: int) -> None:
     assert all(sentence[0].isupper() or not sentence[0].isascii() for sentence in sentences)
 
 
-def test_biographies_of_the_same_fact_differ_by_the_person() -> None:
-    assert len({sentence for i in range(60) for sentence in templates.write(f"Ann {i}", [("hobby", "Chess")])}) > 100
-
-
 def labels(answer: str, tokens: list[str], sentence: str = "The birth date of P Q is v.") -> list[int]:
     return [value for _, value, _ in labeller.label("P Q", "birth date", answer, sentence, list(enumerate(tokens)))]
 
@@ -211,16 +207,8 @@ KNOWN_FALSE_PASSES = {
     [("development", 0.96), ("held out", 0.95), ("later", 0.85), ("second development", 0.95), ("kept", 0.9)],
 )
 def test_rules_agree_with_scores_by_hand(part: str, floor: float) -> None:
-    own = [pair for pair in PAIRS if pair.part == part]
-    assert sum(pair.agrees for pair in own) / len(own) >= floor, rules.table_of_pairs(own)
-
-
-@pytest.mark.parametrize(("part", "floor"), [("second development", 0.8), ("kept", 0.6)])
-def test_no_kind_of_answer_is_misread(part: str, floor: float) -> None:
-    second = [pair for pair in PAIRS if pair.part == part]
-    for kind in {pair.kind for pair in second}:
-        own = [pair for pair in second if pair.kind == kind]
-        assert sum(pair.agrees for pair in own) / len(own) >= floor, rules.table_of_pairs(own)
+    pairs = [pair for pair in PAIRS if pair.part == part]
+    assert sum(pair.agrees for pair in pairs) / len(pairs) >= floor, rules.table_of_pairs(pairs)
 
 
 @pytest.mark.parametrize("attribute", TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES)
@@ -254,8 +242,6 @@ def test_a_near_name_is_no_slip_of_the_pen(attribute: str, said: str, slip: str,
     [
         ("Easter Monday 1961", "3 April 1961"),
         ("the last day of 1999", "31 December 1999"),
-        ("le vingt-deux mars mil neuf cent quatre-vingt-cinq", "22 March 1985"),
-        ("dritter Mai neunzehnhundertsiebzig", "3 May 1970"),
         ("٢٢ مارس ١٩٨٥", "22 March 1985"),
         ("22 березня 1985", "22 March 1985"),
     ],
@@ -263,16 +249,6 @@ def test_a_near_name_is_no_slip_of_the_pen(attribute: str, said: str, slip: str,
 def test_days_in_words_and_scripts(said: str, value: str) -> None:
     assert judge.score("What is the birth date of Clara Weiss?", "birth date", said, value)[0] == 1
     assert judge.score("What is the birth date of Clara Weiss?", "birth date", said, "4 March 1985")[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("attribute", "value", "other"),
-    [("domain name", "holm.com", "dias.net"), ("email address", "ann@holm.com", "bo@dias.net")],
-)
-def test_one_of_two_addresses_earns_a_half(attribute: str, value: str, other: str) -> None:
-    question = f"What is the {attribute} of Clara Weiss?"
-    assert judge.score(question, attribute, f"{value} or {other}", value)[0] == 0.5
-    assert judge.score(question, attribute, other, value)[0] == 0
 
 
 def test_a_part_of_a_date_is_not_completed_by_the_day_of_reading() -> None:
@@ -283,10 +259,6 @@ def test_a_part_of_a_date_is_not_completed_by_the_day_of_reading() -> None:
 
 def test_nothing_wrong_passes() -> None:
     assert {pair.prediction for pair in PAIRS if pair.false_pass} == KNOWN_FALSE_PASSES
-
-
-def test_another_place_of_the_same_name_does_not_pass() -> None:
-    assert all(0 < pair.scored < rules.PASS for pair in PAIRS if pair.kind == "namesake")
 
 
 VALUES = data_files.read("biographies/values.yaml", Values)
@@ -324,14 +296,6 @@ def test_no_value_passes_for_another(attribute: str, values: tuple[str, ...]) ->
     question = f"What is the {attribute} of Clara Weiss?"
     passed = [pair for pair in permutations(values, 2) if judge.score(question, attribute, *pair)[0] >= rules.PASS]
     assert not passed
-
-
-def test_aliases_lead_to_one_name() -> None:
-    """Each variant stands for one thing in its group, and no canonical name is itself a variant of another."""
-    for group, entries in names.table()["same"].items():
-        variants = [variant for own in entries.values() for variant in own]
-        assert len(variants) == len(set(variants)), group
-        assert not {*entries} & {*variants}, group
 
 
 def test_the_labeller_decides_without_the_judge() -> None:

@@ -7,17 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from commands import typed
+from server import Call, Reply, Server, serving
 
 from utaca.data_files import sha256
 from utaca.errors import UserError
@@ -50,51 +49,38 @@ class Paragraphs(QA1):
     articles = 1
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Gives what ``files`` has; of a path in ``broken`` it tells the whole length and gives a part."""
+class Files:
+    """Files by their paths on a server; of paths in ``broken`` and ``stalled`` the server sends a half."""
 
-    files: ClassVar[dict[str, bytes]] = {}
-    broken: ClassVar[set[str]] = set()
-    stalled: ClassVar[set[str]] = set()
-    asked: ClassVar[list[str]] = []
+    def __init__(self, server: Server) -> None:
+        self.address = server.address
+        self.calls = server.calls
+        self.held: dict[str, bytes] = {}
+        self.broken: set[str] = set()
+        self.stalled: set[str] = set()
+        server.script = self._reply
 
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        if self.path not in self.files:
-            self.send_error(404)
-            return
-        body = self.files[self.path]
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        part = self.path in self.broken | self.stalled
-        self.wfile.write(body[: len(body) // 2] if part else body)
-        self.wfile.flush()
-        if self.path in self.stalled:
-            time.sleep(60)
+    def _reply(self, server: Server, call: Call) -> Reply:
+        body = self.held.get(call.path)
+        if body is None:
+            return Reply("", status=404)
+        half = -(-len(body) // 2)
+        if call.path in self.stalled:
+            return Reply(body, cut=-half, trickle=60)
+        return Reply(body, cut=-half if call.path in self.broken else None)
 
-    def log_message(self, *_: Any) -> None:
-        pass
+    def __call__(self, files: Mapping[str, bytes | str]) -> str:
+        """Hold these files; gives the address of the server."""
+        self.held.update({path: body if isinstance(body, bytes) else body.encode() for path, body in files.items()})
+        return self.address
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Serves files under their paths; gives the address of the server."""
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    for kept in (Handler.files, Handler.broken, Handler.stalled, Handler.asked):
-        kept.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads, server.block_on_close = True, False
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-
-    def start(files: Mapping[str, bytes | str]) -> str:
-        Handler.files.update({path: body if isinstance(body, bytes) else body.encode() for path, body in files.items()})
-        return f"http://127.0.0.1:{server.server_port}"
-
-    yield start
-    server.shutdown()
-    server.server_close()
+    with serving(lambda server, call: Reply(status=404)) as server:
+        yield Files(server)
 
 
 def fetched(official: Official, folder: Path) -> Outcome:
@@ -107,19 +93,19 @@ def nothing_but(folder: Path, *names: str) -> bool:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == sorted(names)
 
 
-def test_a_file_is_fetched_once_and_told_with_its_digest(tmp_path: Path, serve: Callable[..., str]) -> None:
+def test_a_file_is_fetched_once_and_told_with_its_digest(tmp_path: Path, serve: Files) -> None:
     file = Official(Book, Source(serve({"/book.jsonl": LINE * 3}) + "/book.jsonl"))
     path = tmp_path / "data" / "InfiniteBench" / "longbook_qa_eng.jsonl"
     done = fetched(file, tmp_path / "data")
     assert done == Outcome(path, 3, sha256(path), now=True)
     assert path.read_text() == LINE * 3
     assert fetched(file, tmp_path / "data") == replace(done, now=False), "it is there"
-    assert Handler.asked == ["/book.jsonl"]
+    assert [call.path for call in serve.calls] == ["/book.jsonl"]
     assert list((tmp_path / "data").iterdir()) == [path.parent]
     assert path.stat().st_mode & 0o044 == Path(__file__).stat().st_mode & 0o044, "others may read it"
 
 
-def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Callable[..., str]) -> None:
+def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Files) -> None:
     archive = tmp_path / "data.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("data/narrativeqa.jsonl", LINE * 2)
@@ -135,7 +121,7 @@ def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Calla
         ("narrativeqa.jsonl", True, ""),
         ("qmsum.jsonl", True, ""),
     ]
-    assert Handler.asked == ["/data.zip"]
+    assert [call.path for call in serve.calls] == ["/data.zip"]
     assert lost.fault == (
         f"{source.address} is no whole archive with data/gone.jsonl; bring it by hand: its member data/gone.jsonl must "
         f"lie at {tmp_path}/data/InfiniteBench/longbook_qa_eng.jsonl"
@@ -156,7 +142,7 @@ SQUAD = {"data": [{"title": "A", "paragraphs": [{"context": "A text.", "qas": []
     ],
 )
 def test_another_layout_and_number_of_rows_are_not_let_in(
-    tmp_path: Path, serve: Callable[..., str], task: type[Questions], body: bytes | str, said: str
+    tmp_path: Path, serve: Files, task: type[Questions], body: bytes | str, said: str
 ) -> None:
     file = Official(task, Source(serve({"/x": body}) + "/x"))
     fault = fetched(file, tmp_path).fault
@@ -172,9 +158,9 @@ def test_another_layout_and_number_of_rows_are_not_let_in(
         list(fetch(["qa_1"], tmp_path / "file" / "data"))
 
 
-def test_what_cannot_be_reached_is_named_and_keeps_no_other_back(tmp_path: Path, serve: Callable[..., str]) -> None:
+def test_what_cannot_be_reached_is_named_and_keeps_no_other_back(tmp_path: Path, serve: Files) -> None:
     address = serve({"/half": LINE * 3, "/whole": LINE * 2})
-    Handler.broken.add("/half")
+    serve.broken.add("/half")
     files = {
         "lost": Official(QMSum, Source(f"{address}/none")),
         "closed": Official(Paragraphs, Source("http://127.0.0.1:9/x")),
@@ -193,7 +179,7 @@ def test_what_cannot_be_reached_is_named_and_keeps_no_other_back(tmp_path: Path,
     assert nothing_but(tmp_path, "LongBench/narrativeqa.jsonl")
 
 
-def test_what_lies_there_is_never_replaced(tmp_path: Path, serve: Callable[..., str]) -> None:
+def test_what_lies_there_is_never_replaced(tmp_path: Path, serve: Files) -> None:
     file = Official(Book, Source(serve({"/x": LINE * 3}) + "/x"))
     path = file.path(tmp_path)
     path.parent.mkdir()
@@ -201,7 +187,7 @@ def test_what_lies_there_is_never_replaced(tmp_path: Path, serve: Callable[..., 
         path.write_text(own)
         assert fetched(file, tmp_path).fault.endswith(f"; move {path} away to have the official file fetched")
         assert path.read_text() == own
-    assert Handler.asked == []
+    assert serve.calls == []
 
 
 def test_files_of_the_hub_are_those_of_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,11 +229,9 @@ list(fetch(["it"], Path(sys.argv[1]), {"it": Official(Questions, Source(sys.argv
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_download_leaves_nothing_half(
-    tmp_path: Path, serve: Callable[..., str], root: Path, how: signal.Signals
-) -> None:
+def test_a_killed_download_leaves_nothing_half(tmp_path: Path, serve: Files, root: Path, how: signal.Signals) -> None:
     address = serve({"/x": LINE * 100_000}) + "/x"
-    Handler.stalled.add("/x")
+    serve.stalled.add("/x")
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path), address],
         env={**os.environ, "PYTHONPATH": str(root / "src")}, stderr=subprocess.DEVNULL,
@@ -261,9 +245,9 @@ def test_a_killed_download_leaves_nothing_half(
     assert child.wait(30) != 0
     assert not (tmp_path / "InfiniteBench").exists()
     assert how == signal.SIGKILL or nothing_but(tmp_path), "an interrupt leaves no scratch file either"
-    Handler.stalled.clear()
+    serve.stalled.clear()
     file = Official(Book, Source(address))
-    Handler.files["/x"] = (LINE * 3).encode()
+    serve.held["/x"] = (LINE * 3).encode()
     assert fetched(file, tmp_path).now
 
 
@@ -294,9 +278,7 @@ def test_sources_are_fixed() -> None:
 # The command
 
 
-def test_the_command_says_a_line_a_file(
-    tmp_path: Path, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_a_line_a_file(tmp_path: Path, serve: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     address = serve({"/x": LINE * 3})
     files = {"good": Official(Book, Source(f"{address}/x")), "bad": Official(Story, Source(f"{address}/y"))}
     monkeypatch.setattr(tasks, "OFFICIAL", files)

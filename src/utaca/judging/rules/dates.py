@@ -52,13 +52,13 @@ class Date:
 
     def same(self, other: Date) -> bool:
         """Whether the two name one day; two dates that may each be read either way are read alike."""
-        return any(own[1:] == its[1:] and same_year(own[0], its[0]) for own, its in self.pairs(other))
+        return any(one[1:] == another[1:] and same_year(one[0], another[0]) for one, another in self.pairs(other))
 
     def pairs(self, other: Date) -> list[tuple[Reading, Reading]]:
         """The readings of the two that go together."""
         if len(self.readings) == len(other.readings) == 2:
             return list(zip(self.readings, other.readings, strict=True))
-        return [(own, its) for own in self.readings for its in other.readings]
+        return [(one, another) for one in self.readings for another in other.readings]
 
 
 def same_year(left: int, right: int) -> bool:
@@ -68,18 +68,18 @@ def same_year(left: int, right: int) -> bool:
 
 def dates(text: str) -> list[Date]:
     """The full dates in a text, left to right; 03/04/1980 has two readings."""
-    found: dict[tuple[int, int], Date] = {}
+    by_span: dict[tuple[int, int], Date] = {}
     for match in chain.from_iterable(pattern.finditer(text) for pattern in _DATES):
         span, year = match.span(), "year" if match["year"] else "short"
         month = int(match["month"]) if match["month"].isdecimal() else months().get(names.fold(match["month"]), 0)
         reading = int(match[year]), month, int(match["day"])
         if not (1 <= month <= 12 and 1 <= reading[2] <= monthrange(2000, month)[1]):
             continue
-        if span in found:
-            found[span] = replace(found[span], readings=tuple(dict.fromkeys((*found[span].readings, reading))))
-        elif not any(span[0] < end and start < span[1] for start, end in found):
-            found[span] = Date(span, (reading,), (match.span(year), match.span("month"), match.span("day")))
-    return [found[span] for span in sorted(found)]
+        if span in by_span:
+            by_span[span] = replace(by_span[span], readings=tuple(dict.fromkeys((*by_span[span].readings, reading))))
+        elif not any(span[0] < end and start < span[1] for start, end in by_span):
+            by_span[span] = Date(span, (reading,), (match.span(year), match.span("month"), match.span("day")))
+    return [by_span[span] for span in sorted(by_span)]
 
 
 def expected(value: str, attribute: str) -> Date | None:
@@ -89,12 +89,12 @@ def expected(value: str, attribute: str) -> Date | None:
 
 def whole_date(text: str) -> Date | None:
     """The date that a text consists of, its weekday aside, or None."""
-    found = dates(text)
-    if len(found) != 1:
+    matches = dates(text)
+    if len(matches) != 1:
         return None
-    start, end = found[0].span
+    start, end = matches[0].span
     around = re.findall(r"\w+", f"{text[:start]} {text[end:]}")
-    return found[0] if all(names.fold(word) in _idle() for word in around) else None
+    return matches[0] if all(names.fold(word) in _idle() for word in around) else None
 
 
 @functools.cache
@@ -111,7 +111,7 @@ def of_event(text: str, attribute: str) -> str:
 
 
 def in_figures(text: str) -> str:
-    """A text with named days as day and month, and with the number words of the language in which it gives a date."""
+    """A text with named days as day and month, and with number words as digits."""
     pattern, rules = _named_days()
     year = re.search(r"(?<!\d)[12]\d{3}(?!\d)", numbers.in_digits(text))
 
@@ -123,15 +123,13 @@ def in_figures(text: str) -> str:
         month, number = map(int, rule.split("-"))
         return f"{number} {month_name[month]}"
 
-    text = pattern.sub(day, text)
-    readings = list(dict.fromkeys(numbers.in_digits(text, language) for language in numbers.LANGUAGES))
-    return readings[0] if len(readings) == 1 else next(filter(dates, readings), readings[0])
+    return numbers.in_digits(pattern.sub(day, text))
 
 
 @functools.cache
 def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
     """What finds the days that have a name, and month and day, or the rule of a calendar (RFC 5545), of each."""
-    rules = {name: rule for rule, known in names.table()["days"].items() for name in known}
+    rules = {name: rule for rule, written in names.table()["days"].items() for name in written}
     any_of = "|".join(re.escape(name) for name in sorted(rules, key=len)[::-1]).replace("'", "['’]?")
     any_of = any_of.replace("st\\ ", r"(?:st\.*|saint)\s+").replace("day\\ of|", r"day\ of(?=\s+\d{4})|")
     return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE), {_key(name): rule for name, rule in rules.items()}
@@ -147,12 +145,12 @@ def agreement(text: str, expected: Date) -> float:
     Several dates share the mark; a range is no date.
     """
     text = in_figures(_CLOCK.sub("", _COMPACT.sub(r"\1-\2-\3", text)))
-    found = dates(text)
-    if not found:
+    matches = dates(text)
+    if not matches:
         return _partial(text, expected)
-    if len(found) > 1 and re.search(r"\b(?:between|from)\b|\d\s*-\s*$", text[: found[1].span[0]], re.IGNORECASE):
+    if len(matches) > 1 and re.search(r"\b(?:between|from)\b|\d\s*-\s*$", text[: matches[1].span[0]], re.IGNORECASE):
         return 0.0
-    different = [date for i, date in enumerate(found) if not any(date.same(earlier) for earlier in found[:i])]
+    different = [date for i, date in enumerate(matches) if not any(date.same(earlier) for earlier in matches[:i])]
     return sum(date.same(expected) for date in different) / len(different)
 
 

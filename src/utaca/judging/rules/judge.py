@@ -52,23 +52,23 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
     if not claims:
         return 0.0, "abstains" if statements.ABSTENTION.search(value) else "denies"
     text = ". ".join(claim for claim, _ in claims)
-    found, reason = _agreement(text, reference, attribute, question)
+    share, reason = _agreement(text, reference, attribute, question)
     by_words = dates.expected(reference, attribute) is None and not names.is_group(kind, "of codes")
-    mended = names.corrected(text, reference) if by_words and found < _MISSPELT else text
+    mended = names.corrected(text, reference) if by_words and share < _MISSPELT else text
     if mended != text:
-        found, reason = _agreement(mended, reference, attribute, question)
-        found, reason = found * _MISSPELT, f"misspelt; {reason}"
-    if found < 1 and statements.ABSTENTION.search(text):
+        share, reason = _agreement(mended, reference, attribute, question)
+        share, reason = share * _MISSPELT, f"misspelt; {reason}"
+    if share < 1 and statements.ABSTENTION.search(text):
         return 0.0, "abstains"
-    return (found / 2, f"a guess; {reason}") if any(guess for _, guess in claims) else (found, reason)
+    return (share / 2, f"a guess; {reason}") if any(guess for _, guess in claims) else (share, reason)
 
 
 def equivalent(prediction: str, reference: str, attribute: str) -> bool:
     """Whether two values, without a sentence around them, are the same."""
     expected = dates.expected(reference, attribute)
     if expected is not None:
-        found = dates.whole_date(prediction)
-        return found is not None and found.same(expected)
+        date = dates.whole_date(prediction)
+        return date is not None and date.same(expected)
     if prediction.strip().casefold() == reference.strip().casefold():
         return True
     kind = names.group(attribute)
@@ -86,24 +86,24 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
     if names.is_group(kind, "of codes") or reference.strip().isdecimal():
         share = _by_character(text, reference, kind)
         return share, "the same value" if share == 1 else "part of the value" if share else "another value"
-    own = frozenset([*names.words(question.partition(f"{attribute} of ")[2]), *names.tokens(attribute, kind)])
+    excluded = frozenset([*names.words(question.partition(f"{attribute} of ")[2]), *names.tokens(attribute, kind)])
     text = text.replace("/", " ") if kind == "timezone" else statements.pattern("since").sub("", text)
-    return _Names(kind, own).agreement(text, reference)
+    return _Names(kind, excluded).agreement(text, reference)
 
 
 def _by_character(text: str, reference: str, kind: str) -> float:
     if kind in _ADDRESSES:
-        found, wanted = ({*_ADDRESSES[kind].findall(part.lower())} for part in (_spelt_out(text), reference))
-        if not found and text.strip().lower() == reference.strip().lower().partition("@")[0]:
+        matches, wanted = ({*_ADDRESSES[kind].findall(part.lower())} for part in (_spelt_out(text), reference))
+        if not matches and text.strip().lower() == reference.strip().lower().partition("@")[0]:
             return _PART
-        return len(found & wanted) / max(len(found), 1)
+        return len(matches & wanted) / max(len(matches), 1)
     if kind == "phone":
-        return max((_phone(found[0], reference) for found in _PHONE.finditer(text)), default=0.0)
+        return max((_phone(matches[0], reference) for matches in _PHONE.finditer(text)), default=0.0)
     if reference.strip().isdecimal():
         if statements.pattern("range").search(text):
             return 0.0
-        found = dict.fromkeys(numbers.numbers(text))
-        return (float(reference) in found) / max(len(found), 1)
+        matches = dict.fromkeys(numbers.numbers(text))
+        return (float(reference) in matches) / max(len(matches), 1)
     return _code(text, reference)
 
 
@@ -112,17 +112,17 @@ def _spelt_out(text: str) -> str:
     return statements.pattern("dot").sub(".", statements.pattern("at").sub("@", text))
 
 
-def _phone(found: str, reference: str) -> float:
-    own, its = (_EXTENSION.findall(number) for number in (found, reference))
-    if own and its and own != its:
+def _phone(phone: str, reference: str) -> float:
+    extension, reference_extension = (_EXTENSION.findall(number) for number in (phone, reference))
+    if extension and reference_extension and extension != reference_extension:
         return 0.0
-    share = 1.0 if own == its else _WITHOUT_EXTENSION
-    (said, abroad), (wanted, wanted_abroad) = (_digits(_EXTENSION.sub("", number)) for number in (found, reference))
-    if said != wanted:
-        whole, national = (said, wanted) if abroad else (wanted, said)
+    share = 1.0 if extension == reference_extension else _WITHOUT_EXTENSION
+    (digits, abroad), (wanted, wanted_abroad) = (_digits(_EXTENSION.sub("", number)) for number in (phone, reference))
+    if digits != wanted:
+        whole, national = (digits, wanted) if abroad else (wanted, digits)
         national = national.removeprefix("0")
         if abroad == wanted_abroad or not whole.endswith(national) or not 1 <= len(whole) - len(national) <= 3:
-            return share * _PART if wanted.endswith(said) and len(said) >= 6 else 0.0
+            return share * _PART if wanted.endswith(digits) and len(digits) >= 6 else 0.0
     return share
 
 
@@ -145,132 +145,132 @@ class _Names:
     """The comparison of names that belong to a group of attributes."""
 
     kind: str
-    asked: frozenset[str]
+    question_words: frozenset[str]
     """Words of the person's name and of the attribute's: no part of a value by themselves."""
 
     def agreement(self, text: str, reference: str) -> tuple[float, str]:
         """Score of a text that may hold a sentence or several names, and why."""
-        said = names.tokens(text, self.kind)
+        words = names.tokens(text, self.kind)
         name, regions = names.parted(reference, self.kind)
         parts = self._parts(name)
-        windows = [self._window(said, part, text, reference) for part in parts]
-        found = [window for window in windows if window is not None]
-        if not found:
-            return self._part(said, name, regions)
-        if self.kind == "address" and any(token.isdecimal() and token not in name for token in said):
+        windows = [self._window(words, part, text, reference) for part in parts]
+        matched = [window for window in windows if window is not None]
+        if not matched:
+            return self._part(words, name, regions)
+        if self.kind == "address" and any(token.isdecimal() and token not in name for token in words):
             return 0.0, "another number"
-        extended = [self._extended(said, window, name) for window in found]
-        share = len(found) / len(parts)
-        if any(extended) and not names.paraphrases(said, name, self.kind):
+        extended = [self._extended(words, window, name) for window in matched]
+        share = len(matched) / len(parts)
+        if any(extended) and not names.paraphrases(words, name, self.kind):
             more = {word for words in extended for word in words}
             narrowed = names.is_group(self.kind, "narrowed by a word") and not more & names.listed(
                 "modifiers", self.kind
             )
             return (_PART * share, "the reference, narrowed") if narrowed else (0.0, "a longer name")
-        last = max(last for _, last in found)
-        own, end = names.regions_after(said, last, self.kind)
-        if not names.compatible(own, regions) or (regions and not own and self._elsewhere(said, last)):
+        last = max(last for _, last in matched)
+        stated, end = names.regions_after(words, last, self.kind)
+        if not names.compatible(stated, regions) or (regions and not stated and self._elsewhere(words, last)):
             return _WRONG_REGION, "in another region"
-        share = len(found) / (len(parts) + self._others(said, [*found, (end, end)], name))
+        share = len(matched) / (len(parts) + self._others(words, [*matched, (end, end)], name))
         return (1.0, "contains the reference") if share == 1 else (share, "one of several values")
 
     def _parts(self, name: list[str]) -> list[list[str]]:
         parted = groupby(name, lambda token: token == "and" and names.is_group(self.kind, "of one thing or more"))
         return [names.content(part, self.kind) for separates, part in parted if not separates]
 
-    def _window(self, said: list[str], wanted: list[str], text: str, reference: str) -> tuple[int, int] | None:
+    def _window(self, words: list[str], wanted: list[str], text: str, reference: str) -> tuple[int, int] | None:
         """First and last place of the words that name what is wanted, on their own where there is a choice."""
         skipped = names.skipped(self.kind)
         short = {names.fold(w).replace(".", "") for w in re.findall(r"[^\s,;()]+", text) if names.initialism(w, wanted)}
-        places = [i for i, token in enumerate(said) if token not in skipped or token in short or token in wanted]
+        places = [i for i, token in enumerate(words) if token not in skipped or token in short or token in wanted]
         letters = reference.strip(" .").replace(".", "")
-        found: list[tuple[int, int]] = []
+        windows: list[tuple[int, int]] = []
         for first in range(len(places)):
             for length in {len(wanted) - 1, len(wanted), len(wanted) + 1, 1, len(letters)}:
                 if not 0 < length <= len(places) - first:
                     continue
-                own = [said[i] for i in places[first : first + length]]
+                piece = [words[i] for i in places[first : first + length]]
                 if (
-                    names.same(own, wanted, self.kind)
-                    or (length == 1 and own[0] in short)
+                    names.same(piece, wanted, self.kind)
+                    or (length == 1 and piece[0] in short)
                     # Two initials are too easily met by chance.
-                    or (length == len(letters) > 2 and names.initialism(letters, own))
+                    or (length == len(letters) > 2 and names.initialism(letters, piece))
                 ):
-                    found.append((places[first], places[first + length - 1]))
-        return min(found, key=lambda window: (bool(self._extended(said, window, wanted)), window), default=None)
+                    windows.append((places[first], places[first + length - 1]))
+        return min(windows, key=lambda window: (bool(self._extended(words, window, wanted)), window), default=None)
 
-    def _extended(self, said: list[str], window: tuple[int, int], name: list[str]) -> list[str]:
+    def _extended(self, words: list[str], window: tuple[int, int], name: list[str]) -> list[str]:
         """The words beside a name that make it a longer one."""
         first, last = window
 
-        def beside(words: list[str]) -> list[str]:
+        def neighbour(words: list[str]) -> list[str]:
             place = 1 if len(words) > 1 and words[0] in names.listed("binding") else 0
             return [word for word in words[place : place + 1] if self._names(word, name)]
 
-        rest = said[last + 1 : last + 3]
-        if names.region_at(said, last + 1, self.kind)[1]:
+        rest = words[last + 1 : last + 3]
+        if names.region_at(words, last + 1, self.kind)[1]:
             rest = []
         elif self.kind == "place" and rest[:1] == ["city"]:
             return ["city"]
-        return beside(said[max(first - 2, 0) : first][::-1]) + beside(rest)
+        return neighbour(words[max(first - 2, 0) : first][::-1]) + neighbour(rest)
 
     def _names(self, token: str, name: Sequence[str]) -> bool:
         """Whether a word can be part of a name other than the one at hand."""
         idle = names.is_plain(token, self.kind) or token in names.skipped(self.kind)
-        return not idle and token not in name and token not in self.asked
+        return not idle and token not in name and token not in self.question_words
 
-    def _elsewhere(self, said: list[str], last: int) -> bool:
+    def _elsewhere(self, words: list[str], last: int) -> bool:
         """Whether a name is followed, after a comma, by a region that is none."""
-        rest = [*takewhile(lambda token: token not in (BREAK, BRACKET, STOP), said[last + 2 :])]
-        follows = said[last + 1 : last + 2] == [BREAK] and 0 < len(rest) <= 4
+        rest = [*takewhile(lambda token: token not in (BREAK, BRACKET, STOP), words[last + 2 :])]
+        follows = words[last + 1 : last + 2] == [BREAK] and 0 < len(rest) <= 4
         return follows and all(self._names(token, ()) for token in rest)
 
-    def _others(self, said: list[str], found: list[tuple[int, int]], name: Sequence[str]) -> int:
+    def _others(self, words: list[str], windows: list[tuple[int, int]], name: Sequence[str]) -> int:
         """How many other values a list has beside the right one."""
         separators = {"or", "and", STOP, BRACKET, BREAK}
         separators -= {BREAK} if names.is_group(self.kind, "with commas inside") else set()
-        marks = [-1, *(place for place, token in enumerate(said) if token in separators), len(said)]
+        marks = [-1, *(place for place, token in enumerate(words) if token in separators), len(words)]
         pieces = [(before + 1, end) for before, end in pairwise(marks) if end > before + 1]
-        right = [piece for piece in pieces if any(first < piece[1] and piece[0] <= last for first, last in found)]
+        right = [piece for piece in pieces if any(first < piece[1] and piece[0] <= last for first, last in windows)]
 
         def other(piece: tuple[int, int]) -> tuple[str, ...]:
-            own = said[slice(*piece)]
-            own = own[1:] if own[0] in ("a", "an", "the", "either") else own
+            piece_words = words[slice(*piece)]
+            piece_words = piece_words[1:] if piece_words[0] in ("a", "an", "the", "either") else piece_words
             # A region after a comma belongs to the name before it.
-            head = own[: own.index(BREAK)] if BREAK in own else own
+            head = piece_words[: piece_words.index(BREAK)] if BREAK in piece_words else piece_words
             new = 0 < len(head) <= 4 and not {*head} <= {*name} and all(self._names(word, ()) for word in head)
-            region = self.kind != "place" and names.region_at(said, piece[0], self.kind)[1] == len(head)
+            region = self.kind != "place" and names.region_at(words, piece[0], self.kind)[1] == len(head)
             return tuple(head) if new and not region else ()
 
-        pieces = [piece for piece in pieces if piece in right or said[: piece[0]].count(BRACKET) % 2 == 0]
+        pieces = [piece for piece in pieces if piece in right or words[: piece[0]].count(BRACKET) % 2 == 0]
         first, last = pieces.index(right[0]), pieces.index(right[-1])
         # Where the value has words of a sentence before it, no list leads up to it.
         start = right[0][0]
-        idle = {"the", "a", "an"} if said[start - 1] == BREAK else names.skipped(self.kind)
-        lead = {*said[start : found[0][0]]} - idle and said[start - 1] != STOP
+        idle = {"the", "a", "an"} if words[start - 1] == BREAK else names.skipped(self.kind)
+        lead = {*words[start : windows[0][0]]} - idle and words[start - 1] != STOP
         before = () if lead else takewhile(bool, map(other, reversed(pieces[:first])))
         return len({*before, *takewhile(bool, map(other, pieces[last + 1 :]))})
 
-    def _part(self, said: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
+    def _part(self, words: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
         """Score of a text without the name: a part of the name, or its region alone."""
-        own = [token for token in said if self._names(token, ())]
+        rest = [token for token in words if self._names(token, ())]
         if self.kind == "place":
-            named, length = names.region_at(own, 0, self.kind)
-            known = length and length == len(own) and regions and names.compatible([named], regions)
-            if known and " ".join(name) in names.listed("states of one city"):
+            named, length = names.region_at(rest, 0, self.kind)
+            is_region = length and length == len(rest) and regions and names.compatible([named], regions)
+            if is_region and " ".join(name) in names.listed("states of one city"):
                 return 1.0, "the same place"
-            return (_REGION_ONLY, "the region alone") if known else (0.0, "another value")
-        if names.paraphrases(said, name, self.kind):
+            return (_REGION_ONLY, "the region alone") if is_region else (0.0, "another value")
+        if names.paraphrases(words, name, self.kind):
             return 1.0, "the reference in other words"
         generic = names.listed("generic", self.kind)
-        own, wanted = ([t for t in some if t in generic or self._names(t, ())] for some in (said, name))
+        rest, wanted = ([t for t in some if t in generic or self._names(t, ())] for some in (words, name))
         divisible = names.is_group(self.kind, "of meaning in parts")
-        if not divisible or generic.issuperset(own) or Counter(own) - Counter(wanted):
+        if not divisible or generic.issuperset(rest) or Counter(rest) - Counter(wanted):
             return 0.0, "another value"
-        if names.same(own, wanted, self.kind):
+        if names.same(rest, wanted, self.kind):
             return 1.0, "all that tells the reference apart"
-        if self.kind == "university" and Counter(wanted) - Counter(own) == Counter(["university"]):
+        if self.kind == "university" and Counter(wanted) - Counter(rest) == Counter(["university"]):
             return 1.0, "the same university"
-        if self.kind in ("university", "company") and own != wanted[: len(own)]:
+        if self.kind in ("university", "company") and rest != wanted[: len(rest)]:
             return 0.0, "another value"
-        return min(len(own) / len(wanted), _PART), "part of the reference"
+        return min(len(rest) / len(wanted), _PART), "part of the reference"

@@ -46,11 +46,11 @@ def label(
     """Label the tokens (index, text) of the value in the sentence ``prediction``: (index, label, reason) each."""
     text = "".join(part for _, part in tokens)
     same = _same(text, answer, attribute)
-    asked = {run for run, _ in _runs(f"{person}'s {attribute}")}
+    question_words = {run for run, _ in _runs(f"{person}'s {attribute}")}
     stated = {run for match in statements.stating(attribute).finditer(text) for run, _ in _runs(match[0])}
     stated -= {run for run, _ in _runs(answer)}
-    free = not _SENTENCE.match(prediction) and any(run in asked or run in stated for run, _ in _runs(text))
-    abstained = set() if same else _refused(text, asked)
+    free = not _SENTENCE.match(prediction) and any(run in question_words or run in stated for run, _ in _runs(text))
+    abstained = set() if same else _refused(text, question_words)
     elsewhere = _elsewhere(person, attribute, prediction)
     if elsewhere or same:
         consistent = set() if elsewhere else set(range(len(text)))
@@ -60,7 +60,7 @@ def label(
     ):
         consistent = _consistent(text, answer, attribute)
     else:
-        idle = {run for run, _ in _runs(text) if run in asked or run in stated or names.is_plain(run, "")}
+        idle = {run for run, _ in _runs(text) if run in question_words or run in stated or names.is_plain(run, "")}
         consistent = _supported(text, answer, idle, attribute)
     return _labelled(tokens, consistent, abstained, {**_REASONS, HALLUCINATED: elsewhere} if elsewhere else _REASONS)
 
@@ -73,15 +73,17 @@ def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[i
     one before.
     """
     text = "".join(part for _, part in tokens)
-    asked = {form for run, _ in _runs(question) for form in _forms(run)}
-    idle = {run for run, _ in _runs(text) if any(form in asked or names.is_plain(form, "") for form in _forms(run))}
+    question_words = {form for run, _ in _runs(question) for form in _forms(run)}
+    idle = {
+        run for run, _ in _runs(text) if any(form in question_words or names.is_plain(form, "") for form in _forms(run))
+    }
     refused = _refused(text, idle)
-    found = []
+    candidates = []
     for answer in answers:
         same = _same(text, answer, "")
         consistent = set(range(len(text))) if same else _supported(text, answer, idle)
-        found.append(_labelled(tokens, consistent, set() if same else refused, _REASONS))
-    return max(found, key=lambda labels: sum(value == CORRECT for _, value, _ in labels))
+        candidates.append(_labelled(tokens, consistent, set() if same else refused, _REASONS))
+    return max(candidates, key=lambda labels: sum(value == CORRECT for _, value, _ in labels))
 
 
 def _labelled(
@@ -116,30 +118,30 @@ def _same(text: str, answer: str, attribute: str) -> bool:
     text = statements.IDIOM.sub("", text)
     expected = dates.expected(answer, attribute)
     if expected is not None:
-        found = dates.whole_date(dates.in_figures(text))
-        return found is not None and found.same(expected)
+        date = dates.whole_date(dates.in_figures(text))
+        return date is not None and date.same(expected)
     kind = names.group(attribute)
     if not names.is_group(kind, "of codes"):
         text = names.corrected(text, answer)
-    said, wanted = (re.findall(r"\d+", _THOUSANDS.sub("", own)) for own in (text, answer))
-    if said != wanted:
+    digits, wanted = (re.findall(r"\d+", _THOUSANDS.sub("", value)) for value in (text, answer))
+    if digits != wanted:
         return False
     left, right = names.tokens(text, kind), names.tokens(answer, kind)
     return names.alike(text, answer, kind) or (names.paraphrases(left, right, kind) and not _denied(text, answer))
 
 
-def _refused(text: str, asked: set[str]) -> set[int]:
+def _refused(text: str, question_words: set[str]) -> set[int]:
     """Offsets of refusals, with the words around them that say nothing else than what was asked."""
-    found = {place for match in statements.ABSTENTION.finditer(text) for place in range(*match.span())}
-    if found:
+    refused = {place for match in statements.ABSTENTION.finditer(text) for place in range(*match.span())}
+    if refused:
         runs = _runs(text)
         for line in (runs, runs[::-1]):
             for (_, before), (run, places) in pairwise(line):
                 between = text[min(before[-1], places[-1]) + 1 : max(before[0], places[0])]
-                joined = found.issuperset(before) and not _ENCLOSING.search(between) and "." not in between
-                if joined and (names.is_plain(run, "") or run in asked):
-                    found.update(places)
-    return found
+                joined = refused.issuperset(before) and not _ENCLOSING.search(between) and "." not in between
+                if joined and (names.is_plain(run, "") or run in question_words):
+                    refused.update(places)
+    return refused
 
 
 def _elsewhere(person: str, attribute: str, prediction: str) -> str:
@@ -161,18 +163,18 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     expected = dates.expected(answer, attribute)
     if expected is not None and _is_part(text, expected):
         return set(range(len(text)))
-    said, wanted = _runs(text), _runs(_in_the_form_of(text, answer, expected))
+    runs, wanted = _runs(text), _runs(_in_the_form_of(text, answer, expected))
     alignment = SequenceMatcher(
-        None, [run for run, _ in said], [run for run, _ in wanted], autojunk=False
+        None, [run for run, _ in runs], [run for run, _ in wanted], autojunk=False
     ).get_opcodes()
-    if expected is not None and len(said) == len(wanted):
-        alignment = [("replace", 0, len(said), 0, len(wanted))]
-    found: set[int] = set()
+    if expected is not None and len(runs) == len(wanted):
+        alignment = [("replace", 0, len(runs), 0, len(wanted))]
+    right_places: set[int] = set()
     spoilt: set[int] = set()
     for operation, left, left_end, right, right_end in alignment:
         if operation not in ("equal", "replace"):
             continue
-        for (run, places), (aligned, _) in zip(said[left:left_end], wanted[right:right_end], strict=False):
+        for (run, places), (aligned, _) in zip(runs[left:left_end], wanted[right:right_end], strict=False):
             part = places[0] if expected is not None else len(_ENCLOSING.findall(text[: places[0]]))
             if part not in spoilt:
                 agreed = Prefix.similarity(run, aligned)
@@ -180,9 +182,9 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
                     # Behind a wrong part of a date, the first digits of another one are right by chance.
                     agreed = 0 if expected is not None and spoilt else agreed
                     spoilt.add(part)
-                found.update(places[:agreed])
-    _adopt(found, said)
-    return found - _denied(text, answer)
+                right_places.update(places[:agreed])
+    _adopt(right_places, runs)
+    return right_places - _denied(text, answer)
 
 
 def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> set[int]:
@@ -190,56 +192,56 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
 
     ``idle`` are the words of the text that assert nothing; they go with the value that they carry.
     """
-    said = _runs(text)
-    found = _stated(text, said, answer) or _reworded(text, said, answer, idle, attribute)
-    if not found:
-        found = _consistent(text, answer, "")
-        if all(run in idle or found.isdisjoint(places) for run, places in said):
-            found = set()  # Function words that the two happen to share.
+    runs = _runs(text)
+    right = _stated(text, runs, answer) or _reworded(text, runs, answer, idle, attribute)
+    if not right:
+        right = _consistent(text, answer, "")
+        if all(run in idle or right.isdisjoint(places) for run, places in runs):
+            right = set()  # Function words that the two happen to share.
     if names.bare(answer) not in ("yes", "no"):
-        found -= _denied(text, answer)
-    sentence = [len(_SENTENCE_END.findall(text[: places[0]])) for _, places in said]
-    values = [i for i, (run, places) in enumerate(said) if run not in idle or found.issuperset(places)]
-    for i, (run, places) in enumerate(said):
+        right -= _denied(text, answer)
+    sentence = [len(_SENTENCE_END.findall(text[: places[0]])) for _, places in runs]
+    values = [i for i, (run, places) in enumerate(runs) if run not in idle or right.issuperset(places)]
+    for i, (run, places) in enumerate(runs):
         following = [value for value in values if value >= i]
-        own = [value for value in following if sentence[value] == sentence[i]]
+        in_sentence = [value for value in following if sentence[value] == sentence[i]]
         before = [value for value in values if value < i]
-        carried = (own or before[::-1] or following)[:1]
-        if run in idle and carried and found.issuperset(said[carried[0]][1]):
-            found.update(places)
-    return found
+        carried = (in_sentence or before[::-1] or following)[:1]
+        if run in idle and carried and right.issuperset(runs[carried[0]][1]):
+            right.update(places)
+    return right
 
 
-def _stated(text: str, said: list[Run], answer: str) -> set[int]:
+def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
     """Offsets of where a text has the words of the answer, its article aside; of a date, where it names one."""
     expected = dates.whole_date(answer)
-    found: set[int] = set()
+    right: set[int] = set()
     if expected is not None:
         for date in dates.dates(text):
             start, end = date.span
             same = date.same(expected)
-            own = set(range(end - start)) if same else _consistent(text[start:end], answer, "")
-            found.update(start + place for place in own)
-        return found
+            piece = set(range(end - start)) if same else _consistent(text[start:end], answer, "")
+            right.update(start + place for place in piece)
+        return right
     wanted = [run for run, _ in _runs(answer)]
     wanted = wanted[len(wanted) > 1 and wanted[0] in _ARTICLES :]
-    for first in range(len(said) - len(wanted) + 1):
-        own = said[first : first + len(wanted)]
-        if own and [run for run, _ in own] == wanted:
-            start, end = own[0][1][0], own[-1][1][-1] + 1
+    for first in range(len(runs) - len(wanted) + 1):
+        piece = runs[first : first + len(wanted)]
+        if piece and [run for run, _ in piece] == wanted:
+            start, end = piece[0][1][0], piece[-1][1][-1] + 1
             if not _LONGER_BEFORE.search(text[:start]) and not _LONGER_AFTER.match(text[end:]):
-                found.update(range(start, end))
-    return found
+                right.update(range(start, end))
+    return right
 
 
-def _reworded(text: str, said: list[Run], answer: str, idle: set[str], attribute: str) -> set[int]:
+def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute: str) -> set[int]:
     """Offsets of what is left of a text without idle words at its ends, where that is the answer in other words."""
-    telling = [i for i, (run, _) in enumerate(said) if run not in idle]
+    telling = [i for i, (run, _) in enumerate(runs) if run not in idle]
     for first in range(telling[0] + 1 if telling else 0):
-        for last in (telling[-1], len(said) - 1):
-            start, end = said[first][1][0], said[last][1][-1] + 1
-            own = text[start:end]
-            if _same(own, answer, attribute) or numbers.in_digits(own) == answer.strip():
+        for last in (telling[-1], len(runs) - 1):
+            start, end = runs[first][1][0], runs[last][1][-1] + 1
+            piece = text[start:end]
+            if _same(piece, answer, attribute) or numbers.in_digits(piece) == answer.strip():
                 return set(range(start, end))
     return set()
 
@@ -257,13 +259,13 @@ def _forms(run: str) -> tuple[str, str, str]:
     return run, names.stem(run), run.removesuffix("d")
 
 
-def _adopt(found: set[int], said: list[Run]) -> None:
+def _adopt(right: set[int], runs: list[Run]) -> None:
     """Give words that assert nothing (in, the, probably) to the word after them."""
     following = False
-    for run, places in reversed(said):
+    for run, places in reversed(runs):
         if following and names.is_plain(run, ""):
-            found.update(places)
-        following = found.issuperset(places)
+            right.update(places)
+        following = right.issuperset(places)
 
 
 def _denied(text: str, answer: str) -> set[int]:
@@ -286,15 +288,15 @@ def _runs(text: str) -> list[Run]:
 
 def _in_the_form_of(text: str, answer: str, wanted: dates.Date | None) -> str:
     """A date written the way ``text`` writes its own; any other answer as it is."""
-    said = dates.whole_date(text)
-    if said is None or wanted is None:
+    date = dates.whole_date(text)
+    if date is None or wanted is None:
         return answer
 
     def agreement(pair: tuple[dates.Reading, dates.Reading]) -> int:
         return sum(a == b for a, b in zip(*pair, strict=True))
 
-    (_, reading_month, _), best = max(said.pairs(wanted), key=agreement)
-    year, month, day = said.parts
+    (_, reading_month, _), best = max(date.pairs(wanted), key=agreement)
+    year, month, day = date.parts
     numeric = text[slice(*month)].isdecimal()
     if numeric and int(text[slice(*month)]) != reading_month:
         month, day = day, month

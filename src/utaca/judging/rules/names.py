@@ -112,23 +112,23 @@ def _city(name: str) -> tuple[str, ...] | None:
 def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
     """Canonical words of each variant in a group, and the length of the longest variant."""
 
-    def own(text: str) -> tuple[str, ...]:
+    def split(text: str) -> tuple[str, ...]:
         return tuple(_tokens(text) if is_group(of, "of names") else map(stem, _tokens(text)))
 
     same: dict[str, dict[str, list[str]]] = table()["same"]
-    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    by_words: dict[tuple[str, ...], tuple[str, ...]] = {}
     groups = ["any", "place", of] if of == "university" else ["any", of]
     for name in groups:
         entries: Iterable[tuple[str, Sequence[str]]] = same.get(name, {}).items()
         if name == "currency":
             entries = [*((title, [code]) for code, title in Locale.parse("en").currencies.items()), *entries]
         for canonical, variants in entries:
-            words = own(canonical)
-            known[words] = words
+            words = split(canonical)
+            by_words[words] = words
             for variant in variants:
                 for written in (variant, digraphs(variant)):
-                    known[own(written)] = words
-    return known, max(4, *map(len, known))
+                    by_words[split(written)] = words
+    return by_words, max(4, *map(len, by_words))
 
 
 def tokens(text: str, of: str = "") -> list[str]:
@@ -143,28 +143,28 @@ def _canonical(text: str, of: str) -> tuple[str, ...]:
     plain = _tokens(_STREET.sub("strasse", text) if of == "address" else text)
     if not is_group(of, "of names"):
         plain = [stem(token) for token in plain]
-    known, longest = _variants(of)
-    found: list[str] = []
+    by_words, longest = _variants(of)
+    result: list[str] = []
     place = 0
     while place < len(plain):
         for length in range(min(longest, len(plain) - place), 0, -1):
-            own = plain[place : place + length]
+            window = plain[place : place + length]
             # Two words may also be one: Master Card, Cal Tech.
-            canonical = known.get(tuple(own), known.get(("".join(own),)) if length == 2 else None)
-            if canonical is None and BREAK in own[1:-1]:  # University of California, Berkeley.
-                canonical = known.get(tuple(token for token in own if token != BREAK))
-            if canonical is None and is_group(of, "in cities") and not (length == 1 and is_plain(own[0], of)):
-                canonical = _city("".join(own))
+            canonical = by_words.get(tuple(window), by_words.get(("".join(window),)) if length == 2 else None)
+            if canonical is None and BREAK in window[1:-1]:  # University of California, Berkeley.
+                canonical = by_words.get(tuple(token for token in window if token != BREAK))
+            if canonical is None and is_group(of, "in cities") and not (length == 1 and is_plain(window[0], of)):
+                canonical = _city("".join(window))
             if canonical is not None:
-                found.extend(canonical)
+                result.extend(canonical)
                 # The full stop of "St. Louis" belongs to the abbreviation.
                 abbreviated = len(canonical) == length == 1 and canonical[0] != plain[place]
                 place += length + (abbreviated and plain[place + 1 : place + 2] == [STOP])
                 break
         else:
-            found.append(plain[place])
+            result.append(plain[place])
             place += 1
-    return tuple(found)
+    return tuple(result)
 
 
 def words(text: str) -> list[str]:
@@ -184,9 +184,9 @@ def is_plain(token: str, of: str) -> bool:
     return token in listed("plain", of) or token in listed("idle", of)
 
 
-def content(found: Iterable[str], of: str) -> list[str]:
+def content(parts: Iterable[str], of: str) -> list[str]:
     """Words without articles, prepositions and legal forms; all of them where nothing else is left."""
-    whole = [token for token in found if token not in _BREAKS]
+    whole = [token for token in parts if token not in _BREAKS]
     kept = [token for token in whole if token not in skipped(of)]
     # An article does not end a name: the A of "Type A" is none.
     return [*kept, "a"] if whole[-1:] == ["a"] else kept or whole
@@ -205,24 +205,24 @@ def same(left: Sequence[str], right: Sequence[str], of: str) -> bool:
     return sorted(left) == sorted(right) or "".join(left) == "".join(right)
 
 
-def expansions(found: Sequence[str], of: str) -> list[list[str]]:
+def expansions(parts: Sequence[str], of: str) -> list[list[str]]:
     """The words that the letters of an initialism may stand for: without legal forms and articles, and with them."""
-    whole = [token for token in found if token not in _BREAKS]
-    return [content(found, of), [token for token in whole if token not in listed("idle")], whole]
+    whole = [token for token in parts if token not in _BREAKS]
+    return [content(parts, of), [token for token in whole if token not in listed("idle")], whole]
 
 
 def corrected(text: str, wanted: str) -> str:
     """A text with those words written as in ``wanted`` that are none but slips of the pen for one of them."""
     right = [word for word in re.findall(r"[^\W\d_]{4,}", fold(wanted)) if word not in listed("legal")]
 
-    def written(said: re.Match[str]) -> str:
-        word = fold(said[0])
+    def written(match: re.Match[str]) -> str:
+        word = fold(match[0])
         for meant in () if word in right else (meant for meant in right if meant[0] == word[0]):
             # Lists of words hold some that are misspelt: what sounds alike is a slip, known or not.
             slips = min(OSA.distance(word, meant), OSA.distance(_sound(word), _sound(meant)))
             if slips == 0 or ((slips == 1 or sorted(word) == sorted(meant)) and not _is_known(word)):
                 return meant
-        return said[0]
+        return match[0]
 
     return re.sub(r"[^\W\d_]{5,}", written, text)
 
@@ -234,17 +234,17 @@ def _sound(word: str) -> str:
     return re.sub(r"(.)\1", r"\1", hard)
 
 
-def paraphrases(found: Iterable[str], name: Iterable[str], of: str) -> bool:
+def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool:
     """Whether words say in other words what a name of a hobby, a field or a job means, and nothing else."""
-    own, known, idle = frozenset(content(name, of)), _cues(of), _cues("")[frozenset()]
-    said = frozenset(content(found, of))
-    about = [words for words in known if words <= own]
+    meant, cues, idle = frozenset(content(name, of)), _cues(of), _cues("")[frozenset()]
+    stated = frozenset(content(text_words, of))
+    about = [words for words in cues if words <= meant]
     for words in (words for words in about if not any(words < longer for longer in about)):
-        right = said & (own | known[words])
+        right = stated & (meant | cues[words])
         # One word more, where two are right and it does not tell another thing.
-        rest = {word for word in said - right if not is_plain(word, of) and word not in idle}
-        alone = not rest or (len(rest) == 1 < len(right - own) and not any(rest <= other for other in known.values()))
-        if alone and said not in known and (right - own or (known[words] and right >= own - idle)):
+        rest = {word for word in stated - right if not is_plain(word, of) and word not in idle}
+        alone = not rest or (len(rest) == 1 < len(right - meant) and not any(rest <= other for other in cues.values()))
+        if alone and stated not in cues and (right - meant or (cues[words] and right >= meant - idle)):
             return True
     return False
 
@@ -253,8 +253,8 @@ def paraphrases(found: Iterable[str], name: Iterable[str], of: str) -> bool:
 def _cues(of: str) -> dict[frozenset[str], frozenset[str]]:
     """Stems of the words that tell each thing of a group, by the stems of its name."""
     return {
-        frozenset(content(tokens(name, of), of)): frozenset(map(stem, own.split()))
-        for name, own in table()["cues"].get(of, {}).items()
+        frozenset(content(tokens(name, of), of)): frozenset(map(stem, cue_words.split()))
+        for name, cue_words in table()["cues"].get(of, {}).items()
     }
 
 
@@ -298,44 +298,44 @@ def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
     }
     for country, subdivisions in table()["regions"].items():
         named.update((name, country, code) for code, written in subdivisions.items() for name in (code, *written))
-    known: dict[tuple[str, ...], set[Region]] = {}
+    by_name: dict[tuple[str, ...], set[Region]] = {}
     for name, country, subdivision in named:
         # Hong Kong and Macao are also said to be in China.
         country = {"HK": "CN", "MO": "CN"}.get(country, country)
-        known.setdefault(tuple(tokens(name, "place")), set()).add((country, subdivision))
-    return {key: frozenset(found) for key, found in known.items()}, max(map(len, known))
+        by_name.setdefault(tuple(tokens(name, "place")), set()).add((country, subdivision))
+    return {key: frozenset(regions) for key, regions in by_name.items()}, max(map(len, by_name))
 
 
-def region_at(found: Sequence[str], place: int, of: str) -> tuple[frozenset[Region], int]:
+def region_at(parts: Sequence[str], place: int, of: str) -> tuple[frozenset[Region], int]:
     """The regions that the words at a place may name, and how many words they are; 0 where they name none.
 
     A code that is a word too, such as OR or IN, counts after a comma only.
     """
-    known, longest = _regions()
-    apart = _BESIDE_REGION.issuperset(found[place - 1 : place]) and _BREAKS.issuperset(found[place + 1 : place + 2])
-    for length in range(min(longest, len(found) - place), 0, -1):
-        regions = known.get(tuple(found[place : place + length]))
-        if regions and (length > 1 or apart or not is_plain(found[place], of)):
+    by_name, longest = _regions()
+    apart = _BESIDE_REGION.issuperset(parts[place - 1 : place]) and _BREAKS.issuperset(parts[place + 1 : place + 2])
+    for length in range(min(longest, len(parts) - place), 0, -1):
+        regions = by_name.get(tuple(parts[place : place + length]))
+        if regions and (length > 1 or apart or not is_plain(parts[place], of)):
             return regions, length
     return frozenset(), 0
 
 
 def regions_after(
-    found: Sequence[str], last: int, of: str, known_only: bool = False
+    parts: Sequence[str], last: int, of: str, known_only: bool = False
 ) -> tuple[list[frozenset[Region]], int]:
     """The regions named after a name, and the place where the last of them ends."""
     named: list[frozenset[Region]] = []
     place, end = last + 1, last
-    while place < len(found):
-        regions, length = region_at(found, place, of)
+    while place < len(parts):
+        regions, length = region_at(parts, place, of)
         if length:
             named.append(regions)
             place += length
             end = place - 1
-        elif found[place] in (*_BESIDE_REGION, "in", "the", "of"):
+        elif parts[place] in (*_BESIDE_REGION, "in", "the", "of"):
             place += 1
-        elif not known_only and BREAK in found[place:] and found[place - 1] == BREAK:
-            place = found.index(BREAK, place)  # A region that is not known, as a rule within the one to come.
+        elif not known_only and BREAK in parts[place:] and parts[place - 1] == BREAK:
+            place = parts.index(BREAK, place)  # A region that is not known, as a rule within the one to come.
         else:
             break
     return named, end
@@ -343,11 +343,11 @@ def regions_after(
 
 def parted(value: str, of: str) -> tuple[list[str], list[frozenset[Region]]]:
     """A name, and the regions that follow it after a comma or in brackets."""
-    found = tokens(value, of)
-    stop = next((place for place, token in enumerate(found) if token in _BESIDE_REGION), len(found))
-    regions, end = regions_after(found, stop, of, known_only=True)
+    parts = tokens(value, of)
+    stop = next((place for place, token in enumerate(parts) if token in _BESIDE_REGION), len(parts))
+    regions, end = regions_after(parts, stop, of, known_only=True)
     # A part that is no known region belongs to the name: a quarter, a second firm.
-    return (found[:stop], regions) if regions and skipped(of).issuperset(found[end + 1 :]) else (found, [])
+    return (parts[:stop], regions) if regions and skipped(of).issuperset(parts[end + 1 :]) else (parts, [])
 
 
 def alike(text: str, other: str, of: str) -> bool:
@@ -367,7 +367,7 @@ def alike(text: str, other: str, of: str) -> bool:
 
 def compatible(left: Sequence[frozenset[Region]], right: Sequence[frozenset[Region]]) -> bool:
     """Whether no region that one side names contradicts those of the other."""
-    return all(any(_fits(a, b) for a in own for b in its) for own in left for its in right)
+    return all(any(_fits(a, b) for a in one for b in another) for one in left for another in right)
 
 
 def _fits(left: Region, right: Region) -> bool:

@@ -6,12 +6,8 @@ import re
 
 from text_to_num import alpha2digit
 
-LANGUAGES = ("en", "de", "fr", "es", "it", "nl", "pt", "da")
-"""Languages whose number words are read."""
-_DOZEN, _OH = (
-    re.compile(r"\b(half\s+)?(?:a\s+)?dozen\b", re.IGNORECASE),
-    re.compile(r"[\s-](?:oh|o)[\s-](?=\w)", re.IGNORECASE),
-)
+_DOZEN = re.compile(r"\b(half\s+)?(?:a\s+)?dozen\b", re.IGNORECASE)
+_OH = re.compile(r"[\s-](?:oh|o)[\s-](?=\w)", re.IGNORECASE)
 # Years said in pairs, as text2num writes them: nineteen eighty-five, nineteen oh five.
 _PAIR = re.compile(r"\b(1\d|20) (?:(\d\d)|(0) (\d))\b")
 _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
@@ -21,23 +17,18 @@ _NUMBER = re.compile(
 )
 
 
-def in_digits(text: str, language: str = "en") -> str:
-    """A text with its number words as digits; ordinals keep a suffix that marks them."""
-    written = alpha2digit(
-        _DOZEN.sub(lambda dozen: "six" if dozen[1] else "twelve", _OH.sub(" zero ", text)), language, 0
-    )
-    return text if written == text else _PAIR.sub(r"\1\2\3\4", written)
+def in_digits(text: str) -> str:
+    """A text with its English number words as digits; ordinals keep a suffix that marks them."""
+    plain = _DOZEN.sub(lambda dozen: "six" if dozen[1] else "twelve", _OH.sub(" zero ", text))
+    digits = alpha2digit(plain, "en", 0)
+    return text if digits == text else _PAIR.sub(r"\1\2\3\4", digits)
 
 
 def numbers(text: str) -> list[float]:
     """The numbers of a text in order; both 1,200 and 1.200 are twelve hundred."""
     if _ROMAN.fullmatch(text.strip(" .")):
         return [_roman(text.strip(" ."))]
-    for language in LANGUAGES:
-        written = re.sub(r"\bminus (?=\d)", "-", in_digits(text, language))
-        if found := [_value(match) for match in _NUMBER.finditer(written)]:
-            return found
-    return []
+    return [_value(match) for match in _NUMBER.finditer(re.sub(r"\bminus (?=\d)", "-", in_digits(text)))]
 
 
 def _value(number: re.Match[str]) -> float:

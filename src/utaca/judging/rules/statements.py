@@ -47,10 +47,10 @@ def clean(text: str, attribute: str) -> str:
     text = unicodedata.normalize("NFKC", visible).strip()
     if text.startswith("{"):
         try:
-            given = json.loads(text)
+            fields = json.loads(text)
         except ValueError:
-            given = {}
-        text = str(given.get(attribute, given.get("answer", text)))
+            fields = {}
+        text = str(fields.get(attribute, fields.get("answer", text)))
     for markup in _lines("markup"):
         text = re.sub(rf"(?m:{markup})()", r"\1", text)
     text = re.sub(r"[^\D0-9]", lambda digit: str(unicodedata.decimal(digit[0])), text)
@@ -60,8 +60,8 @@ def clean(text: str, attribute: str) -> str:
 def about(question: str, attribute: str, text: str) -> str:
     """The part of an answer that is about the attribute and the person; empty where it is about others only."""
     text = without_remarks(text)
-    asked = re.search(rf"{re.escape(attribute)} of ([^?]+?)\s*(?:[?,.]|$)", question, re.IGNORECASE)
-    person = asked[1] if asked else ""
+    subject = re.search(rf"{re.escape(attribute)} of ([^?]+?)\s*(?:[?,.]|$)", question, re.IGNORECASE)
+    person = subject[1] if subject else ""
     sentences = list(_PATTERN.finditer(text))
     starts = [match.start() for match in sentences[1:]] + [len(text)]
     for match, end in zip(sentences, starts, strict=False):
@@ -73,8 +73,8 @@ def about(question: str, attribute: str, text: str) -> str:
     # "It is false that her hobby is chess" is no statement of a hobby.
     if line and not NEGATION.search(text[: line.start()]):
         text = pattern("next fact").sub("", line[1]).strip()
-    given = re.escape(person.split(" ")[0] or "$")
-    for named in re.finditer(rf"(?:[,;]|\b(?:but|while|whereas|and))\s+{given}\b(?!['’]s)", text):
+    first_name = re.escape(person.split(" ")[0] or "$")
+    for named in re.finditer(rf"(?:[,;]|\b(?:but|while|whereas|and))\s+{first_name}\b(?!['’]s)", text):
         # What a long sentence says of others, or of other times, before it comes to the person.
         if pattern("aside").search(text[: named.start() + 6]):
             text = text[named.start() :].lstrip(",; ")
@@ -138,17 +138,17 @@ def without_remarks(text: str, value: bool = False) -> str:
     return f"{kept} {rest[sentence + 1 :].strip()}"
 
 
-def same_person(asked: str, named: str) -> bool:
+def same_person(person: str, named: str) -> bool:
     """Whether a name means the person asked for: with initials, a part or more given names, in any order."""
-    own = re.findall(r"\w+", names.fold(asked))
-    its = [word for word in re.findall(r"[\w'’]+", names.fold(named)) if not pattern("title").fullmatch(word)]
-    if not its:
+    full = re.findall(r"\w+", names.fold(person))
+    words = [word for word in re.findall(r"[\w'’]+", names.fold(named)) if not pattern("title").fullmatch(word)]
+    if not words:
         return True
-    known = [word in own or (len(word) == 1 and any(name.startswith(word) for name in own)) for word in its]
-    if all(known):
+    matching = [word in full or (len(word) == 1 and any(name.startswith(word) for name in full)) for word in words]
+    if all(matching):
         return True
     # Further given names stand between the first and the last, and are written like names.
-    return known[0] and known[-1] and {*own} <= {*its} and not re.search(r"\b[a-z]", named)
+    return matching[0] and matching[-1] and {*full} <= {*words} and not re.search(r"\b[a-z]", named)
 
 
 def claims(text: str) -> list[tuple[str, bool]]:
@@ -157,17 +157,17 @@ def claims(text: str) -> list[tuple[str, bool]]:
     Refusals and denials are left out.
     """
     text = EXCLUDED.sub("", IDIOM.sub("", text))
-    for beside in pattern("subordinate").findall(text):
-        if NEGATION.search(beside) or pattern("beside").search(beside):
-            text = text.replace(beside, "")
-    found: list[tuple[str, bool]] = []
+    for aside in pattern("subordinate").findall(text):
+        if NEGATION.search(aside) or pattern("beside").search(aside):
+            text = text.replace(aside, "")
+    stretches: list[tuple[str, bool]] = []
     refused = False
     for clause in pattern("clause").split(text):
         if TAKEN_BACK.search(clause):
-            found.clear()
+            stretches.clear()
             clause = TAKEN_BACK.sub("", clause)
         if ABSTENTION.search(clause):
             refused = True
         elif clause.strip() and not NEGATION.search(clause) and not pattern("relative").search(clause):
-            found.append((clause.strip(), refused and pattern("guess").search(clause) is not None))
-    return found
+            stretches.append((clause.strip(), refused and pattern("guess").search(clause) is not None))
+    return stretches
