@@ -15,7 +15,7 @@ from utaca import data_files
 from utaca.biographies import templates
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, Values, draw_value
 from utaca.biographies.people import LOCALES
-from utaca.judging.rules import judge, labeller, names
+from utaca.judging.rules import judge, labeller
 
 FACTS = [
     ("birth date", "12/29/1880"),
