@@ -87,12 +87,20 @@ def json_text(root: Path) -> str:
 
 
 def _rows(kind: type, where: str) -> Iterator[str]:
-    for name, (hint, about) in keys_of(kind).items():
-        path = f"{where}.{name}" if where else name
+    """A line for each key; keys that hold the same keys, as writer, labeller and judge, share theirs."""
+    keys = keys_of(kind)
+    alike: dict[Any, list[str]] = {}
+    for name, (hint, _) in keys.items():
+        alike.setdefault(_inner(hint), []).append(name)
+    for name, (hint, about) in keys.items():
         inner, suffix = _inner(hint)
         if is_dataclass(inner) and isinstance(inner, type):
-            yield from _rows(inner, path + suffix)
+            names = alike[inner, suffix]
+            if name == names[0]:
+                shared = name if len(names) == 1 else f"{{{','.join(names)}}}"
+                yield from _rows(inner, f"{where}.{shared}{suffix}".lstrip("."))
             continue
+        path = f"{where}.{name}".lstrip(".")
         meaning = f"{about.description}{' (*transport*)' if about.json_schema_extra['transport'] else ''}"
         row = (f"`{path}`", _type(hint), _default(about), _allowed(hint, about), meaning)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"

@@ -125,8 +125,8 @@ def _source(settings: Mapping[str, Any]) -> str:
 
 def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
     if "glossary" in settings:
-        rows = [[column.title, f"`{name}`", column.meaning] for name, column in columns().items()]
-        return "\n\n" + render.grid(["title", "column", "meaning"], rows) + "\n\n"
+        rows = [[f"{column.title} (`{name}`)", column.meaning] for name, column in columns().items()]
+        return "\n\n" + render.grid(["title (column)", "meaning"], rows) + "\n\n"
     name = _source(settings)
     path = snapshots / name
     if not path.is_file():

@@ -35,7 +35,7 @@ _HOMES = {
     "generate": "utaca.decoding.loop",
     "generate_together": "utaca.decoding.loop",
     "load_detector": ("utaca.detection.detector", "load"),
-    "load_reader": "utaca.readers.shelf",
+    "load_reader": "utaca.readers.load",
     "prefill": "utaca.memory.prefill",
     "stream": "utaca.decoding.loop",
 }

