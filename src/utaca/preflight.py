@@ -311,26 +311,18 @@ def _size(files: Sequence[Path]) -> int:
 def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, Any]:
     """What Snakemake makes of ``--configfile`` and ``--config``."""
     from snakemake.cli import parse_config
-    from snakemake.common.configfile import load_configfile
     from snakemake.exceptions import WorkflowError
-    from snakemake.utils import update_config
+    from snakemake.settings.types import ConfigSettings
 
     from utaca.settings.command import check_config
 
-    found: dict[str, Any] = {}
-    for path in configfiles:
-        try:
-            update_config(found, load_configfile(path))
-        except UnicodeDecodeError as error:
-            raise UserError(f"--configfile {path} is not UTF-8 ({error.reason}); save it as UTF-8") from error
-        except (OSError, ValueError, WorkflowError) as error:
-            raise UserError(f"--configfile {path} cannot be read: {str(error).splitlines()[0]}") from error
     try:
-        update_config(found, parse_config(entries))
-        check_config(entries)
-    except (AssertionError, ValueError) as error:
-        raise UserError(f"--config takes KEY=VALUE: {str(error) or 'a value is missing'}") from error
-    return found
+        settings = ConfigSettings(config=parse_config(entries), configfiles=configfiles, config_args="")
+    except (AssertionError, OSError, ValueError, WorkflowError) as error:
+        cause = str(error) or "a value is missing"
+        raise UserError(f"--config KEY=VALUE or --configfile FILE: {cause.splitlines()[0]}") from error
+    check_config(entries)
+    return settings.overwrite_config
 
 
 def report(configfiles: Sequence[Path], entries: Sequence[str]) -> int:

@@ -12,13 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from commands import call, typed
 from conftest import ROOT
 from safetensors.torch import save_file
 from server import chat, serving
-from snakemake.cli import parse_config
-from snakemake.utils import update_config
 
 from utaca import preflight
 from utaca.errors import UserError
@@ -364,15 +361,6 @@ def test_the_command_refuses_a_run_of_another_base(root: Path, tmp_path: Path, m
     done = typed("preflight", "--config", "scale=smoke", "run=smoke", "seed=3")
     assert done.exit_code == 1
     assert "another seed (0 there, 3 now)" in done.stdout
-
-
-def test_the_command_reads_config_as_snakemake_does(root: Path, tmp_path: Path) -> None:
-    entries = ["scale={bootstrap: 300}", "seed=3", "judge={use: gpt_oss_120b, base_url: http://h:1/v1}"]
-    file = tmp_path / "run.yaml"
-    runs.write(compose({"scale": "smoke"}, root), file)
-    merged = yaml.safe_load(file.read_text())
-    update_config(merged, parse_config(entries))
-    assert compose(preflight.overrides([file], entries), root) == compose(merged, root)
 
 
 def test_jobs_are_checked_by_what_their_rules_need(asking: schema.Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def made(folder, given_points):
         name = of.label
         rows, judged = [], []
         for d in range(N):
-            rollbacks = d if of.kind != "no_detector" else (10 + d) // of.every if of.every else 0
+            rollbacks = d if of.kind != "no_detector" else (10 + d) // of.number if of.number else 0
             rows.append(
                 {
                     "document": f"d{d}", "split": "test", "point": name, "method": of.decoder, "budget": budget,

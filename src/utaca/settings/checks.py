@@ -365,7 +365,7 @@ def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iter
             f"{path}.seeds is {point.seeds} but must be at most scale.detector_seeds, which is "
             f"{config.scale.detector_seeds}."
         )
-    if point.witness >= max(point.budget, 1):
+    if point.kind == schema.AGREEMENT and point.number >= max(point.budget, 1):
         yield f"{path}.trigger is {point.trigger} but N must be below the budget, which is {point.budget}."
     if (point.in_blocks or point.adaptive) and point.budget < 1:
         yield f"{path}.budget is {point.budget} but must be at least 1, in {'tokens' if point.base else 'blocks'}."

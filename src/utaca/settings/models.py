@@ -21,24 +21,19 @@ from utaca.errors import UserError
 T = TypeVar("T")
 MISSING = "???"
 """The default of a key that must be set."""
-_CONSTANTS = "|".join(
-    [
-        "target", "width", "signal_width", "blocks", "expansion", "(embedding_)?dropout", "class_weights",
-        "learning_rate", "batch_size", "evaluate_every",
-    ]
-)  # fmt: skip
+_GONE = (
+    r"generation\.paired|replayed|scale\.replays|documents|corpus\.(user_agent|requests_per_second)"
+    r"|tasks\.sets\..+\.sha256|detectors\..+\.(target|width|signal_width|blocks|expansion|(embedding_)?dropout"
+    r"|class_weights|learning_rate|batch_size|evaluate_every)"
+)
 INSTEAD = {
     r"suites": "name operating points under points, as in points={mine: {method: infllm, budget: 8}}, and list under "
     "decode those that are decoded, as in decode={test: [mine]}",
     r"points\..+\.(detector|every|witness)": "say under trigger what expands the budget: a detector's variant, "
     "agreement, agreement.N, every.N or never",
     r"points\..+\.seed|detector_seed|generation\.seeds": "give points the number of their seeds, or all: seeds",
-    r"generation\.paired|replayed|scale\.replays": "leave it out",
-    rf"detectors\..+\.({_CONSTANTS})": "it is a constant of utaca.detection",
     r"methods\.use": "list the settings that are others than a method's own, as in methods={h2o: {heavy: 0.25}}",
-    r"corpus\.(user_agent|requests_per_second)": "it is a constant of utaca.biographies.corpora.wikipedia",
-    r"tasks\.sets\..+\.sha256": "leave it out",
-    r"documents": "leave it out: documents are the paper's",
+    _GONE: "leave it out",
 }
 """What is written in place of keys that earlier versions had, by patterns of these."""
 

@@ -32,9 +32,9 @@ CONTEXT_METHODS = tuple(
     sorted({path.stem for path in (Path(__file__).parents[1] / "methods").glob("[!_]*.py")} - {FIXED, ADAPTIVE})
 )
 """The other context-management methods: the files of :mod:`utaca.methods`."""
-AGREEMENT, EVERY, NEVER = "agreement", "every", "never"
-"""Triggers beside detectors."""
-EXPANDED = (ADAPTIVE, "agreement", "no_detector")
+AGREEMENT = "agreement"
+"""The trigger that compares tokens under two budgets."""
+EXPANDED = (ADAPTIVE, AGREEMENT, "no_detector")
 """What follows an update policy, as answers and tables call it (:attr:`Point.kind`)."""
 BLOCK_METHODS = (FIXED, *EXPANDED)
 """What decodes from block memory, as answers and tables call it (:attr:`Point.kind`)."""
@@ -397,7 +397,7 @@ class Point:
         """What decides its budget, as answers and tables call it: its method, or "agreement" or "no_detector"."""
         if not self.adaptive or self.detected:
             return self.method
-        return "agreement" if self.trigger.startswith(AGREEMENT) else "no_detector"
+        return AGREEMENT if self.trigger.startswith(AGREEMENT) else "no_detector"
 
     @property
     def detected(self) -> bool:
@@ -410,18 +410,10 @@ class Point:
         return self.trigger if self.detected else ""
 
     @property
-    def witness(self) -> int:
-        """Blocks under which a token is tried too, and expanded where that gives another; 0: none, or K_max."""
-        return self._number(1)
-
-    @property
-    def every(self) -> int:
-        """How many tokens apart those are that are expanded; 0: none is."""
-        return self._number(2)
-
-    def _number(self, place: int) -> int:
+    def number(self) -> int:
+        """N of a trigger agreement.N or every.N; 0 if it has none."""
         match = re.fullmatch(TRIGGER, self.trigger)
-        return int((match and match[place]) or 0)
+        return int((match and (match[1] or match[2])) or 0)
 
     @property
     def in_blocks(self) -> bool:
@@ -435,8 +427,9 @@ class Point:
 
     @property
     def beside(self) -> str:
-        """What expands its budget in a detector's place, as in "every 40"; "" where :attr:`kind` says it."""
-        return next((f"{name} {n}" for name, n in (("every", self.every), ("witness", self.witness)) if n), "")
+        """What expands its budget in a detector's place, as in "every 40"; "" if :attr:`kind` says it."""
+        name = "witness" if self.kind == AGREEMENT else "every"
+        return f"{name} {self.number}" if self.number else ""
 
     @property
     def decoder(self) -> str:
