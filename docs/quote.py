@@ -26,11 +26,6 @@ The first paragraph of a Markdown file behind its heading::
     <!-- quote {paragraph: quick/verdict.md} -->
     <!-- /quote -->
 
-Every column of the tables, as ``columns.yaml`` of :mod:`utaca.reporting` has them::
-
-    <!-- quote {glossary: columns} -->
-    <!-- /quote -->
-
 ``where`` is an expression of :meth:`pandas.DataFrame.query`, and ``derive`` a mapping of new columns to expressions of
 :meth:`pandas.DataFrame.eval`. What a run has no figure for is a dash.
 """
@@ -51,9 +46,7 @@ import yaml
 
 from utaca.errors import UserError
 from utaca.records import atomic_path
-from utaca.reporting import render
 from utaca.reporting.render import MISSING
-from utaca.reporting.table import columns
 from utaca.terminal import print_any_letter
 
 SNAPSHOTS = Path("docs") / "snapshots"
@@ -74,7 +67,7 @@ def pages(root: Path) -> list[Path]:
 def quoted(text: str) -> set[str]:
     """Files of snapshots that a page is made of, ``{run}/{file}``: tables, texts, and figures that it links."""
     settings = [_settings(match) for match in _QUOTE.finditer(text)]
-    return {_source(one) for one in settings if "glossary" not in one} | set(_LINK.findall(text))
+    return set(map(_source, settings)) | set(_LINK.findall(text))
 
 
 def refill(text: str, snapshots: Path) -> str:
@@ -114,7 +107,7 @@ def _settings(match: re.Match[str]) -> dict[str, Any]:
         settings = yaml.safe_load(match[2])
     except yaml.YAMLError as error:
         raise UserError(f"a quotation is no YAML: {match[1]!r}: {error}") from error
-    if not isinstance(settings, dict) or not settings.keys() & {"table", "paragraph", "glossary"}:
+    if not isinstance(settings, dict) or not settings.keys() & {"table", "paragraph"}:
         raise UserError(f"a quotation names no table and no paragraph: {match[1]!r}")
     return settings
 
@@ -124,9 +117,6 @@ def _source(settings: Mapping[str, Any]) -> str:
 
 
 def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
-    if "glossary" in settings:
-        rows = [[f"{column.title} (`{name}`)", column.meaning] for name, column in columns().items()]
-        return "\n\n" + render.grid(["title (column)", "meaning"], rows) + "\n\n"
     name = _source(settings)
     path = snapshots / name
     if not path.is_file():
