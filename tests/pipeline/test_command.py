@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +23,10 @@ from typer.main import get_command
 
 import utaca
 from utaca.app import asking, documents
-from utaca.app.answering import BUDGETS, choose
+from utaca.app.answering import BUDGET, BUDGETS, MARGIN, choose, detectors
 from utaca.app.cache import bytes_of
 from utaca.app.main import TARGETS, app
+from utaca.decoding.triggers import Margin
 from utaca.readers.load import Reader
 
 BIRTH, STUDIES = "Emma Thompson was born on May 3, 1959.", "Emma Thompson studied at Harvard University."
@@ -65,6 +68,24 @@ def test_a_trigger_comes_with_the_proportion_of_the_papers_policy(
     }  # fmt: skip
 
 
+def test_shipped_detectors_are_their_readers_triggers(reader: Reader) -> None:
+    shipped = detectors(reader.identity)
+    assert set(shipped) == {"utaca", "needed_chained"}
+    assert choose(reader).trigger == "needed_chained"
+    assert choose(reader, trigger=str(shipped["utaca"])).options["trigger"].detector.settings.label == "judged"
+
+
+def test_a_reader_without_detectors_says_so_and_answers_under_a_fixed_budget(reader: Reader) -> None:
+    other = SimpleNamespace(identity="other", settings=replace(reader.settings, name="other"))
+    choice = choose(other)
+    assert choice.options["budget"] == BUDGET
+    assert "policy" not in choice.options
+    assert choice.note.startswith("No detector ships for reader other: it answers under a fixed budget of 32 blocks")
+    with pytest.raises(utaca.UserError, match="needs a trigger too"):
+        choose(other, policy="sub.2")
+    assert choose(other, trigger="margin").options["trigger"] == Margin(MARGIN)
+
+
 def test_never_is_a_fixed_budget(reader: Reader, memory: Any) -> None:
     choice = choose(reader, trigger="never", budget=3, max_new_tokens=5)
     assert choice.options == {"budget": 3, "max_new_tokens": 5}
@@ -92,7 +113,7 @@ def test_a_margin_expands_the_tokens_below_its_threshold(reader: Reader, memory:
         ({"budget": "8"}, "budget must be a whole number, not '8'"),
         ({"max_new_tokens": -1}, "max_new_tokens must be at least 1, not -1"),
         ({"policy": "sub"}, "write set.N or sub.N"),
-        ({"policy": 3, "trigger": "margin"}, "policy must be a text, as sub.8 or set.2, not 3"),
+        ({"policy": 3}, "policy must be a text, as sub.8 or set.2, not 3"),
         ({"trigger": 3}, "trigger must be a text, as margin, not 3"),
         ({"trigger": "oracle"}, "there is no trigger 'oracle' for reader tiny; choose among "),
         ({"trigger": "none.safetensors"}, "none.safetensors does not exist"),

@@ -25,6 +25,7 @@ NAMES = {
     "dateutil": "python-dateutil",
     "hydra": "hydra-core",
     "markdown_it": "markdown-it-py",
+    "pydantic_core": "pydantic",
     "rouge_score": "rouge-score",
     "spellchecker": "pyspellchecker",
     "text_to_num": "text2num",
@@ -113,6 +114,20 @@ def test_an_installed_package_reads_and_answers_with_core_dependencies_alone(sit
     # A GGUF file asks for its package when it is read, the URL of an answer store for the one that reads it.
     core = {requirement.name.lower() for requirement in requirements()} | {"gguf", "sqlalchemy"}
     assert {name for name, _ in imported(loaded)} <= core
+
+
+def test_an_installed_command_answers_with_a_shipped_detector(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The university of Maria Olsson is Lund University. It was a cold day. " * 9)
+    question = "Summarize the university of Maria Olsson."
+    words = ["ask", "--reader", "tiny", "--document", "a.txt", "--no-cache", "--json", question]
+    environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "utaca", *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    totals = json.loads(done.stdout.splitlines()[-1])
+    assert totals["text"] == "The university of Maria Olsson is Lund University."
+    assert totals["trigger"] == "needed_chained"
 
 
 def test_the_readme_uses_what_is_exported() -> None:

@@ -4,7 +4,7 @@ A *budget* is a number of blocks: K of a fixed budget, K_max of an adaptive one.
 ``sub.8`` or ``set.2``. A *trigger* is what expands the budget of a token:
 
 * the name of a detector that ships for the reader (``data/detectors``), or the path of a detector's file;
-* ``margin``, or ``margin.X``: the token's logit margin is below X logits (:data:`MARGIN`);
+* ``margin``, or ``margin.X``: the token's logit margin is below X logits (:data:`MARGINS`, :data:`MARGIN`);
 * ``agreement``, or ``agreement.N``: the token would be another one under K_max, or is another one under N blocks;
 * ``every.N``: of N tokens one, whatever it is; ``never``: none, which without a policy is a fixed budget.
 """
@@ -33,8 +33,11 @@ BUDGETS = {"tiny": 8}
 """Default K_max by reader: the largest of the default run (docs/default_run.md)."""
 BUDGET = 32
 """Default K_max of other readers: that of the runs of the public readers (config/runs/evidence.yaml)."""
+MARGINS = {"tiny": 7.5}
+"""Default threshold of the trigger ``margin`` by reader, in logits: Youden's on the tokens that its shipped detectors
+were validated on (config/runs/detectors-tiny.yaml)."""
 MARGIN = 1.0
-"""Default threshold of the trigger ``margin``, in logits."""
+"""Default threshold of other readers, fitted to none: the second token is more than exp(-1) as likely as the best."""
 PREFERRED = ("needed_chained", "utaca", "needed")
 """Shipped detectors in the order in which one is the default trigger of its reader."""
 FIXED = "never"
@@ -107,7 +110,7 @@ def triggered(reader: Reader, trigger: object, most: int) -> Trigger:
             raise UserError(f"trigger {trigger} tries {blocks} blocks, but must try fewer than the budget, {most}")
         return parsed
     if match := re.fullmatch(r"margin(?:\.(\d+(?:\.\d+)?))?", trigger):
-        return Margin(float(match[1] or MARGIN))
+        return Margin(float(match[1] or MARGINS.get(reader.settings.name, MARGIN)))
     shipped = detectors(reader.identity)
     path = shipped.get(trigger) or (Path(trigger) if trigger.endswith(".safetensors") else None)
     if path:
