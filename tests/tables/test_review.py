@@ -172,22 +172,13 @@ def test_scores_are_sampled_by_document_under_all_points():
 # The sentence beside the answer
 
 
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ("rock  Climbing", "At weekends she loved rock climbing with Dr. Smith."),
-        ("Dr. Smith", "At weekends she loved rock climbing with Dr. Smith."),
-        ("climbing weekends", "At weekends she loved rock climbing with Dr. Smith."),
-        ("quiet", "Ada Lopez was quiet."),
-        ("rained", "Then it rained."),
-        ("Golf", ""),
-        ("padding", ""),
-        ("climbing hard and far", ""),
-        ("?", ""),
-    ],
-)
-def test_the_source_is_the_sentence_of_the_biography_with_the_value(value, found):
-    assert sentence(document("d0"), value) == found
+def test_the_source_is_the_sentence_of_the_biography_with_the_value():
+    source = "At weekends she loved rock climbing with Dr. Smith."
+    for value in ("rock  Climbing", "Dr. Smith", "climbing weekends"):
+        assert sentence(document("d0"), value) == source
+    assert sentence(document("d0"), "quiet") == "Ada Lopez was quiet."
+    for value in ("Golf", "padding", "climbing hard and far", "?"):
+        assert sentence(document("d0"), value) == ""
 
 
 # Sheets
@@ -269,17 +260,16 @@ def human_scores(tmp_path: Path, *rows: dict) -> list:
     return sheets.matched([judged("d0", "p1", "Golf", 0.4)], sheet)
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
+def test_scores_find_what_they_score_and_those_of_another_run_are_refused(tmp_path):
+    ((score, row),) = human_scores(tmp_path, score_row())
+    assert (score.human, row["cas"]) == (0.7, 0.4)
+    for wrong, fault in (
         (score_row(point="p9"), "row 2: document 'd0', split 'test', point 'p9', attribute 'hobby' is not in this run"),
         (score_row(prediction="Polo"), "has the prediction 'Golf' in this run, not 'Polo'"),
         (score_row(human="1.1"), "has '1.1' in column human .*less than or equal to 1"),
-    ],
-)
-def test_scores_with_a_mistake_or_of_another_run_are_refused(tmp_path, row, said):
-    with pytest.raises(UserError, match=said):
-        human_scores(tmp_path, row)
+    ):
+        with pytest.raises(UserError, match=fault):
+            human_scores(tmp_path, wrong)
 
 
 # Tables
@@ -316,16 +306,14 @@ def labels_table(folder: Path, path: Path | None, config: schema.Config) -> pd.D
 
 def test_labels_table_without_a_sheet(config, tmp_path):
     made = Table.of("labels", labels_table(tmp_path, None, config), config)
-    header, cells = made.cells()
-    assert [row[0] for row in cells] == ["train", "validation", "test", "all"]
-    assert {row[header.index("Reviewed")] for row in cells} == {"0"}
+    assert made.frame["split"].to_list() == ["train", "validation", "test", "all"]
+    assert made.frame["n_reviewed"].to_list() == [0] * 4
     assert "no corrections yet" in made.caption
-    assert "Cohen's kappa" not in header, "a column of dashes is left out"
+    assert "Cohen's kappa" not in made.cells()[0], "a column of dashes is left out"
     train = made.frame.iloc[0]
     assert (train["n_tokens"], train["n_template"], train["n_endpoint"], train["n_failed"]) == (19, 16, 2, 1)
     assert train["hallucinated_pct"] == pytest.approx(100 / 18)
     assert train["value_hallucinated_pct"] == pytest.approx(100 / 2), "of those labelled, and not by the template"
-    assert train["value_correct_pct"] + train["value_unknown_pct"] == pytest.approx(100 / 2)
 
 
 def test_labels_table_has_a_row_for_each_condition_of_evidence(config, tmp_path):
@@ -381,19 +369,13 @@ def human_table(tmp_path: Path, config: schema.Config, scored: list[dict] | None
     return Table.of("human", people.human({"judged": answers, "score_sheet": sheet}, config), config)
 
 
-def test_human_table_without_a_sheet(config, tmp_path):
-    made = human_table(tmp_path, config, None)
-    header, cells = made.cells()
-    assert len(cells) == 1
-    assert cells[0][header.index("Scored")] == "0"
-    assert "no human scores yet" in made.caption
-    assert "CAS %" not in header, "a column of dashes is left out"
-
-
 def test_human_table_compares_the_same_answers(config, tmp_path):
     def row(name: str, text: str, human: float) -> dict:
         return judged(name, "infllm-K8", text) | {"human": human, "annotator": "eve"}
 
+    made = human_table(tmp_path, config, None)
+    assert (len(made.frame), made.frame["n_scored"][0]) == (1, 0)
+    assert "no human scores yet" in made.caption
     scored = [row("d0", "Golf", 0.2), row("d1", "Climbing", 0.4), row("d2", "Rock climbing", 0.9), row("d3", "Polo", 0)]
     made = human_table(tmp_path, config, scored)
     frame = made.frame.set_index("point")
@@ -426,13 +408,10 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 HOSTILE = [
-    "<script>window.ran = 1</script>",
     "</script><script>window.ran = 2</script>",
     '"><img src=x onerror="window.ran = 3">',
-    "<svg onload='window.ran = 4'>",
     "<!--<script>",
     "=HYPERLINK(1)",
-    "'quoted'",
     'comma, "quote" and\nnew line',
 ]
 
@@ -519,7 +498,9 @@ def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
         "3", "ArrowRight", "ArrowRight", "ArrowLeft"
     )  # 0.3, then from nothing to 0.5 and to a tenth more and less
     assert chromium.text("#progress") == "2 of 2 questions reviewed"
-    chromium.press("ArrowUp", "ArrowLeft")
+    chromium.press("ArrowUp", "ArrowLeft", "1")
+    assert "Press 1 again for 1.0, the point for 0.1" in chromium.text("#said")
+    chromium.press("ArrowDown", "ArrowUp")  # another key takes it back
     chromium.open(page)
     assert chromium.text("#progress") == "2 of 2 questions reviewed"
     chromium.press("e", *"eve", "Enter", "e")
@@ -529,33 +510,6 @@ def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
         (row[0], row[2]): score for row, score in zip([*units, *others], given, strict=True)
     }
     assert len(sheets.matched(scores, sheet)) == 4
-
-
-def test_a_score_of_one_is_never_a_tenth_by_mistake(chromium, tmp_path):
-    scores = [judged("d0", point, text) for point, text in (("p1", "Golf"), ("p2", "Polo"), ("p3", "Chess"))]
-    page = tmp_path / "review.html"
-    page.write_text(review.score_page(scores, [document("d0")], "A run."), encoding="ascii")
-    chromium.open(page)
-
-    def given() -> list[str]:
-        return chromium.run("[...document.querySelectorAll('.unit output')].map((output) => output.textContent)")
-
-    chromium.press("1")
-    assert given() == ["1.0 or 0.1?", "", ""]
-    assert "Press 1 again for 1.0, the point for 0.1" in chromium.text("#said")
-    chromium.press("ArrowDown")  # another key takes it back
-    assert given() == ["", "", ""]
-    chromium.press(".")
-    assert given() == ["", "", ""]
-    chromium.press("ArrowUp", "1", "1")
-    assert given() == ["1.0", "", ""]
-    assert chromium.text("#said").startswith("1.0 for “")
-    chromium.press("1", ".", "f")
-    assert sorted(given()) == ["0.1", "1.0", "1.0"]
-    assert "1.0 for “" in chromium.text("#said")
-    assert "All questions are reviewed" in chromium.text("#said")
-    chromium.press("u", "1", "u")
-    assert sorted(given()) == ["", "", "1.0"]
 
 
 def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
