@@ -2,7 +2,7 @@
 
 Rules of the alignment:
 
-* A token that overlaps a value by at least one character is factual, also where it carries a space or the full
+* A token that overlaps a value by at least one character is factual, also if it carries a space or the full
   stop of the sentence. All others are template tokens.
 * A template token is 1, or 0 from the character on at which attribute or person stray from the asked ones, up to
   the end of that attribute or name.
@@ -15,7 +15,7 @@ Rules of the alignment:
   sentences say in free words, from there on. What states none goes with what was stated before it, else with the first
   attribute still open. Markers of lists are template tokens.
 * A token without text (part of a character) shares the fate of the next token with text.
-* The end-of-answer token is 1 where every asked sentence is there, ended by its full stop; otherwise 0.
+* The end-of-answer token is 1 if every asked sentence is there, ended by its full stop; otherwise 0.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _MARKERS = re.compile(rf"\s*{_MARKER}?\s*")
 
 @dataclass(frozen=True)
 class Sentence:
-    """A pattern sentence found in an answer; offsets are characters of the answer.
+    """A pattern sentence of an answer; offsets are characters of the answer.
 
-    ``value_start`` is None where the sentence does not get as far as " is ". ``end`` excludes the full stop and what
+    ``value_start`` is None if the sentence does not get as far as " is ". ``end`` excludes the full stop and what
     follows it.
     """
 
@@ -83,7 +83,7 @@ def sentences(answer: str) -> list[Sentence]:
     A sentence lasts until the next one opens (so a value may contain full stops) or the answer ends.
     """
     openings = list(_OPENING.finditer(answer))
-    found = []
+    result = []
     for opening, following in zip(openings, [*openings[1:], None], strict=False):
         limit = len(answer[: following.start() if following else len(answer)].rstrip())
         person_start = opening.end()
@@ -91,30 +91,30 @@ def sentences(answer: str) -> list[Sentence]:
         copula = answer.find(" is ", person_start, max(limit, person_start) + 1)
         if copula < 0:
             end = max(limit, person_start)
-            found.append(Sentence(start, opening["attribute"], person_start, end, None, end, False))
+            result.append(Sentence(start, opening["attribute"], person_start, end, None, end, False))
             continue
         value_start = copula + len(" is ")
         stopped = limit > value_start and answer[limit - 1] == "."
         end = max(limit - stopped, value_start)
-        found.append(
+        result.append(
             Sentence(start, opening["attribute"], person_start, copula, value_start, end, stopped and end > value_start)
         )
-    return found
+    return result
 
 
 def about(answer: str, attribute: str, person: str) -> Sentence | None:
     """The first pattern sentence of an answer that states a value of this attribute of this person.
 
-    Where it is taken back before another such sentence, it is that one.
+    If the value is taken back before another such sentence, it is that other one.
     """
-    found: Sentence | None = None
+    last: Sentence | None = None
     for sentence in sentences(answer):
         stated = answer[sentence.person_start : sentence.person_end]
         named = sentence.attribute.lower() == attribute.lower() and stated.lower() == person.lower()
-        taken_back = found is None or TAKEN_BACK.search(answer[found.value_start : sentence.start])
+        taken_back = last is None or TAKEN_BACK.search(answer[last.value_start : sentence.start])
         if named and sentence.value_start is not None and taken_back:
-            found = sentence
-    return found
+            last = sentence
+    return last
 
 
 def _opening(attribute: str, person: str) -> str:
@@ -127,7 +127,7 @@ def _common(stated: str, wanted: str) -> int:
 
 
 def _without_cut_opening(answer: str, last: Sentence, opening: str) -> Sentence:
-    """The last sentence, ended before the next one where that was cut off while it still followed the pattern."""
+    """The last sentence, ended before the next one if that was cut off while it still followed the pattern."""
     if last.value_start is not None and not last.finished:
         stop = answer.rfind(". ", last.value_start + 1)
         begun = answer[stop + 2 :]
@@ -188,22 +188,22 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
         tried.update(attribute for _, attribute in stated)
         turn = turn_after(subject) if turn in tried else turn
 
-    found = sentences(answer)
+    pattern = sentences(answer)
     position = 0
-    for number, sentence in enumerate(found):
+    for number, sentence in enumerate(pattern):
         outside(position, sentence.start)
         if turn is None:
             position = sentence.start
             break
-        asked = turn
-        subject = by_name.get(sentence.attribute.lower(), asked)
+        due = turn
+        subject = by_name.get(sentence.attribute.lower(), due)
         if subject not in tried:
             tried.add(subject)
             turn = turn_after(subject)
         sentence = _without_others(answer, sentence, [attribute for attribute in attributes if attribute != subject])
-        if number == len(found) - 1 and turn is not None:
+        if number == len(pattern) - 1 and turn is not None:
             sentence = _without_cut_opening(answer, sentence, _opening(turn, person))
-        mark(sentence.attribute_start, sentence.attribute, asked)
+        mark(sentence.attribute_start, sentence.attribute, due)
         position = sentence.end
         if sentence.value_start is None:
             rest = sentence.person_start + _common(answer[sentence.person_start : sentence.end], f"{person} is")

@@ -44,7 +44,7 @@ _DAY_ALONE = re.compile(r"\d(?!(?:st|nd|rd|th|er|º)\b)\b")
 
 @dataclass(frozen=True)
 class Date:
-    """A date found in a text: its readings and where year, month and day stand (character offsets)."""
+    """A date in a text: its readings, and the character offsets of year, month and day."""
 
     span: tuple[int, int]
     readings: tuple[Reading, ...]
@@ -99,12 +99,12 @@ def whole_date(text: str) -> Date | None:
 
 @functools.cache
 def _idle() -> frozenset[str]:
-    """Words beside a date that say nothing else: days of the week, articles, the word for a year."""
+    """Words next to a date that add nothing: days of the week, articles, the word for a year."""
     return names.listed("beside a date") | names.listed("idle") | {*_calendar("days")}
 
 
 def of_event(text: str, attribute: str) -> str:
-    """Of a text with several dates, the parts about the event that an attribute is the date of; all where none is."""
+    """Of a text with several dates, the parts about the event that an attribute is the date of; all if none is."""
     event = re.compile(names.table()["events"].get(attribute.partition(" ")[0], "$^"), re.IGNORECASE)
     parts = re.split(r"(?:[,;]|(?:(?<=\d{4})|(?<!\d))\.)\s+(?!\d)|\band\s+(?=[a-z])", text)
     return ". ".join(part for part in parts if event.search(part) and dates(in_figures(part))) or text
@@ -140,7 +140,7 @@ def _key(name: str) -> str:
 
 
 def agreement(text: str, expected: Date) -> float:
-    """The share of a date that a text gets right: 0 where it contradicts it, less than 1 where it names a part only.
+    """The share of a date that a text gets right: 0 for a contradiction, less than 1 for a part only.
 
     Several dates share the mark; a range is no date.
     """
@@ -183,7 +183,7 @@ class _Months(parser.parserinfo):
 def _named(text: str) -> Reading:
     """Year, month and day that a text names, 0 for each that it does not."""
     try:
-        # What it does not name is taken from the default.
+        # The default stands for what the text does not name.
         first, second = (
             parser.parser(_Months()).parse(text, fuzzy=True, default=default).timetuple()[:3]
             for default in (datetime(1904, 1, 1), datetime(1908, 3, 2))
@@ -205,7 +205,7 @@ def months() -> dict[str, int]:
 def _calendar(of: str) -> dict[str, int]:
     """Number of each month, or day of the week, by its names and usual abbreviations, folded.
 
-    Where two languages use a word for different months, as Czech and Croatian do, the first one's holds.
+    If two languages use a word for different months, as Czech and Croatian do, the first one's holds.
     """
     return {
         names.fold(written).strip(". "): number

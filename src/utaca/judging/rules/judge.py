@@ -179,7 +179,7 @@ class _Names:
         return [names.content(part, self.kind) for separates, part in parted if not separates]
 
     def _window(self, words: list[str], wanted: list[str], text: str, reference: str) -> tuple[int, int] | None:
-        """First and last place of the words that name what is wanted, on their own where there is a choice."""
+        """First and last place of the words that name what is wanted, by themselves if there is a choice."""
         skipped = names.skipped(self.kind)
         short = {names.fold(w).replace(".", "") for w in re.findall(r"[^\s,;()]+", text) if names.initialism(w, wanted)}
         places = [i for i, token in enumerate(words) if token not in skipped or token in short or token in wanted]
@@ -200,7 +200,7 @@ class _Names:
         return min(windows, key=lambda window: (bool(self._extended(words, window, wanted)), window), default=None)
 
     def _extended(self, words: list[str], window: tuple[int, int], name: list[str]) -> list[str]:
-        """The words beside a name that make it a longer one."""
+        """The words next to a name that make it a longer one."""
         first, last = window
 
         def neighbour(words: list[str]) -> list[str]:
@@ -226,7 +226,7 @@ class _Names:
         return follows and all(self._names(token, ()) for token in rest)
 
     def _others(self, words: list[str], windows: list[tuple[int, int]], name: Sequence[str]) -> int:
-        """How many other values a list has beside the right one."""
+        """The number of values in a list other than the right one."""
         separators = {"or", "and", STOP, BRACKET, BREAK}
         separators -= {BREAK} if names.is_group(self.kind, "with commas inside") else set()
         marks = [-1, *(place for place, token in enumerate(words) if token in separators), len(words)]
@@ -244,7 +244,7 @@ class _Names:
 
         pieces = [piece for piece in pieces if piece in right or words[: piece[0]].count(BRACKET) % 2 == 0]
         first, last = pieces.index(right[0]), pieces.index(right[-1])
-        # Where the value has words of a sentence before it, no list leads up to it.
+        # If words of a sentence stand before the value, no list leads up to it.
         start = right[0][0]
         idle = {"the", "a", "an"} if words[start - 1] == BREAK else names.skipped(self.kind)
         lead = {*words[start : windows[0][0]]} - idle and words[start - 1] != STOP

@@ -16,8 +16,7 @@ from itertools import accumulate, groupby, pairwise
 from rapidfuzz.distance import Prefix
 
 from utaca.judging.rules import dates, names, numbers, statements
-
-HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
+from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 
 Labelled = tuple[int, int, str]
 """A token's index, its label and the reason."""
@@ -131,7 +130,7 @@ def _same(text: str, answer: str, attribute: str) -> bool:
 
 
 def _refused(text: str, question_words: set[str]) -> set[int]:
-    """Offsets of refusals, with the words around them that say nothing else than what was asked."""
+    """Offsets of refusals, with the words around them that only repeat the question."""
     refused = {place for match in statements.ABSTENTION.finditer(text) for place in range(*match.span())}
     if refused:
         runs = _runs(text)
@@ -145,7 +144,7 @@ def _refused(text: str, question_words: set[str]) -> set[int]:
 
 
 def _elsewhere(person: str, attribute: str, prediction: str) -> str:
-    """Why a sentence is not about the person and attribute; empty where it is, or names neither."""
+    """Why a sentence is not about the person and attribute; empty if it is, or names neither."""
     match = _SENTENCE.match(prediction)
     if match is None:
         return ""
@@ -213,7 +212,7 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
 
 
 def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
-    """Offsets of where a text has the words of the answer, its article aside; of a date, where it names one."""
+    """Offsets of the answer's words in a text, its article aside; of a date, if the answer is one."""
     expected = dates.whole_date(answer)
     right: set[int] = set()
     if expected is not None:
@@ -235,7 +234,7 @@ def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
 
 
 def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute: str) -> set[int]:
-    """Offsets of what is left of a text without idle words at its ends, where that is the answer in other words."""
+    """Offsets of what is left of a text without idle words at its ends, if that is the answer in other words."""
     telling = [i for i, (run, _) in enumerate(runs) if run not in idle]
     for first in range(telling[0] + 1 if telling else 0):
         for last in (telling[-1], len(runs) - 1):

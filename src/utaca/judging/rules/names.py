@@ -22,7 +22,7 @@ BREAK, STOP, BRACKET = ",", ";", "("
 _BREAKS, _BESIDE_REGION = {BREAK, STOP, BRACKET}, {BREAK, BRACKET}
 
 Region = tuple[str, str]
-"""Country and subdivision, the latter empty where a country is meant."""
+"""Country and subdivision, the latter empty if a country is meant."""
 
 _STROKES = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th", "ı": "i"})
 _DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
@@ -59,7 +59,7 @@ def digraphs(text: str) -> str:
 
 @functools.cache
 def group(attribute: str) -> str:
-    """The group of attributes, by a word in the name, whose variants apply; empty where none does."""
+    """The group of attributes, by a word in the name, whose variants apply; empty if none does."""
     named = re.findall(r"[a-z]+", fold(attribute))
     return next((name for name, marks in table()["attributes"].items() if not {*marks}.isdisjoint(named)), "")
 
@@ -77,7 +77,7 @@ def is_group(name: str, sort: str) -> bool:
 
 @functools.cache
 def listed(name: str, of: str = "place") -> frozenset[str]:
-    """One of the word lists; with the stems of its words where the words of a group are compared by them."""
+    """One of the word lists; with the stems of its words if a group's words are compared by stems."""
     return frozenset(table()[name]) | (frozenset() if is_group(of, "of names") else frozenset(map(stem, table()[name])))
 
 
@@ -185,7 +185,7 @@ def is_plain(token: str, of: str) -> bool:
 
 
 def content(parts: Iterable[str], of: str) -> list[str]:
-    """Words without articles, prepositions and legal forms; all of them where nothing else is left."""
+    """Words without articles, prepositions and legal forms; all of them if nothing else is left."""
     whole = [token for token in parts if token not in _BREAKS]
     kept = [token for token in whole if token not in skipped(of)]
     # An article does not end a name: the A of "Type A" is none.
@@ -194,7 +194,7 @@ def content(parts: Iterable[str], of: str) -> list[str]:
 
 @functools.cache
 def skipped(of: str) -> frozenset[str]:
-    """Tokens that are no content: punctuation, articles, prepositions and, where firms are meant, legal forms."""
+    """Tokens that are no content: punctuation, articles, prepositions and, if firms are meant, legal forms."""
     return listed("idle") | _BREAKS | (listed("legal") if is_group(of, "with legal forms") else frozenset())
 
 
@@ -241,7 +241,7 @@ def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool
     about = [words for words in cues if words <= meant]
     for words in (words for words in about if not any(words < longer for longer in about)):
         right = stated & (meant | cues[words])
-        # One word more, where two are right and it does not tell another thing.
+        # One word more, if two are right and the word does not tell another thing.
         rest = {word for word in stated - right if not is_plain(word, of) and word not in idle}
         alone = not rest or (len(rest) == 1 < len(right - meant) and not any(rest <= other for other in cues.values()))
         if alone and stated not in cues and (right - meant or (cues[words] and right >= meant - idle)):
@@ -271,7 +271,7 @@ def _is_known(word: str) -> bool:
 
 @functools.cache
 def _spelling() -> Container[str]:
-    from spellchecker import SpellChecker  # Slow to import, and seldom asked.
+    from spellchecker import SpellChecker  # Slow to import, and seldom needed.
 
     return SpellChecker()
 
@@ -307,7 +307,7 @@ def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
 
 
 def region_at(parts: Sequence[str], place: int, of: str) -> tuple[frozenset[Region], int]:
-    """The regions that the words at a place may name, and how many words they are; 0 where they name none.
+    """The regions that the words at a place may name, and how many words they are; 0 if they name none.
 
     A code that is a word too, such as OR or IN, counts after a comma only.
     """
@@ -323,7 +323,7 @@ def region_at(parts: Sequence[str], place: int, of: str) -> tuple[frozenset[Regi
 def regions_after(
     parts: Sequence[str], last: int, of: str, known_only: bool = False
 ) -> tuple[list[frozenset[Region]], int]:
-    """The regions named after a name, and the place where the last of them ends."""
+    """The regions named after a name, and the place at which the last of them ends."""
     named: list[frozenset[Region]] = []
     place, end = last + 1, last
     while place < len(parts):

@@ -58,7 +58,7 @@ def clean(text: str, attribute: str) -> str:
 
 
 def about(question: str, attribute: str, text: str) -> str:
-    """The part of an answer that is about the attribute and the person; empty where it is about others only."""
+    """The part of an answer that is about the attribute and the person; empty if it is about others only."""
     text = without_remarks(text)
     subject = re.search(rf"{re.escape(attribute)} of ([^?]+?)\s*(?:[?,.]|$)", question, re.IGNORECASE)
     person = subject[1] if subject else ""
@@ -84,8 +84,10 @@ def about(question: str, attribute: str, text: str) -> str:
 
 
 def in_free_words(text: str, attribute: str) -> str:
-    """The sentences of an answer that state an attribute in free words, beside pattern sentences about others; empty if
-    there are none, or no list of what such sentences say."""
+    """The sentences of an answer that state an attribute in free words, without pattern sentences about others.
+
+    Empty if there are none, or no list of the phrases of such sentences.
+    """
     if (name := f"states {attribute}") not in _PHRASES:
         return ""
     sentences = (sentence.strip() for sentence in _SENTENCE_END.split(text))
@@ -93,7 +95,7 @@ def in_free_words(text: str, attribute: str) -> str:
 
 
 def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
-    """Where a text in free words begins to state which attribute, by its name or by its list: (offset, attribute).
+    """The places at which a text in free words begins to state an attribute, by name or by list: (offset, attribute).
 
     In the order of the text; of two that begin at one place the one of more words. The first attribute of a sentence
     begins with it.
@@ -123,7 +125,7 @@ def stating(attribute: str) -> re.Pattern[str]:
 def without_remarks(text: str, value: bool = False) -> str:
     """A text without the remarks after its statement: explanations, sources, other speakers' turns; a retraction stays.
 
-    Where it is a value, whatever follows its paragraph, and each sentence of its own, is a remark.
+    If the text is a value, all that follows its paragraph, and each further sentence, is a remark.
     """
     bare = pattern("source").sub("", text)
     text = bare if bare == text else bare.strip().removesuffix(".")
@@ -139,7 +141,7 @@ def without_remarks(text: str, value: bool = False) -> str:
 
 
 def same_person(person: str, named: str) -> bool:
-    """Whether a name means the person asked for: with initials, a part or more given names, in any order."""
+    """Whether a name means the person: with initials, a part or more given names, in any order."""
     full = re.findall(r"\w+", names.fold(person))
     words = [word for word in re.findall(r"[\w'’]+", names.fold(named)) if not pattern("title").fullmatch(word)]
     if not words:
