@@ -60,8 +60,7 @@ def infllm(
         chosen = []
         for group in range(groups):
             best = list(tokens_of(block))
-            if m.representatives != "mean":
-                best = sorted(best, key=lambda t: -float(layer.mass[t][group]))[: m.n_representatives]
+            best = sorted(best, key=lambda t: -float(layer.mass[t][group]))[: m.n_representatives]
             chosen.append(sum(layer.keys[t][group] for t in best) / len(best))
         layer.blocks[block] = torch.stack(chosen)
 

@@ -18,6 +18,16 @@ class Layout:
     n_local: int
     block_size: int
 
+    @property
+    def initial_blocks(self) -> int:
+        """Blocks that the initial tokens fill, the first one in part: those numbered -1, -2, ... before block 0."""
+        return -(-self.n_init // self.block_size)
+
+    @property
+    def skipped(self) -> int:
+        """Places of the first initial block that are before the text."""
+        return -self.n_init % self.block_size
+
     def blocks(self, length: int) -> int:
         """Whole blocks among the first ``length`` tokens."""
         return max(0, (length - self.n_init) // self.block_size)

@@ -12,9 +12,10 @@ from small import make_reader, some_tokens
 from test_trajectories import asked, decoded, documents
 
 from utaca.decoding.loop import generate
+from utaca.generation import kept
+from utaca.generation.kept import Kept
 from utaca.generation.trajectories import trajectories
-from utaca.memory import BlockMemory, kept, prefill
-from utaca.memory.kept import Kept
+from utaca.memory import BlockMemory, prefill
 from utaca.records.journal import Journal
 from utaca.settings.schema import Memory, Trajectories
 
@@ -35,10 +36,10 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def contents(memory: BlockMemory) -> list[torch.Tensor]:
-    return [*(store.tokens for store in memory.stores), *memory.representatives, *memory.given]
+    return [*(store.tokens for store in memory.stores), *memory.representatives, *memory.attention_mass]
 
 
-@pytest.mark.parametrize("representatives", ["attention_mass", "mean", "tokens"])
+@pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
 @pytest.mark.parametrize(("dtype", "storage"), [(torch.float32, "device"), (torch.bfloat16, "host")])
 @pytest.mark.parametrize("length", [10, 221])
 def test_a_kept_document_is_the_one_that_was_read(

@@ -22,7 +22,7 @@ from utaca.decoding.loop import generate
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Layout, Step, prefill
 from utaca.memory.attention import best, ranked, represented
-from utaca.memory.branch import Points
+from utaca.memory.passes import _Group
 from utaca.memory.store import Store
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
@@ -51,7 +51,7 @@ def test_all_blocks_at_true_positions_equal_full_attention(kind: str, chunk: int
             step = branch.step(piece, budget=10**6)
             branch.commit(step)
             found.append(step.hidden.double() @ reader.model.lm_head.weight.T.double())
-        assert step.n_far > branch.whole
+        assert step.n_far > branch.n_whole
         assert (torch.cat(found) - truth).abs().max() < tolerance
 
 
@@ -82,13 +82,15 @@ def test_a_window_may_be_wider_than_the_positions_of_a_short_document() -> None:
 def test_a_store_gives_the_initial_tokens_and_the_blocks_asked_for(n_init: int, block_size: int) -> None:
     """Whatever the initial tokens and the last, partial block leave of a block's size."""
     for storage, length in itertools.product(("device", "host"), (60, 63)):
-        store = Store(Layout(n_init, 9, block_size), length, 2, 4, torch.empty(0), host=storage == "host")
+        store_layout = Layout(n_init, 9, block_size)
+        store = Store(store_layout, length, 2, 4, torch.empty(0), host=storage == "host")
         new = torch.randn(2, 2, length, 4)
         store.write(0, *new[:, :, :25])
         store.write(25, *new[:, :, 25:])
         assert torch.equal(store.tokens, new)
         assert torch.equal(store.window(30, length), new[:, :, 30:])
-        assert torch.equal(store.initial, new[:, :, :n_init])
+        initial = store.blocks(torch.arange(-store_layout.initial_blocks, 0)).flatten(2, 3)
+        assert torch.equal(initial[:, :, store_layout.skipped :], new[:, :, :n_init])
         starts = [n_init + block * block_size for block in (4, 1)]
         expected = torch.stack([new[:, :, at : at + block_size] for at in starts], 2)
         assert torch.equal(store.blocks(torch.tensor([4, 1])), expected)
@@ -100,7 +102,7 @@ def test_selection_is_the_brute_force_one(seed: int) -> None:
     """Layer 0's keys and queries can be had without block memory; the rule is restated with loops in float64."""
     rng = random.Random(seed)
     m = Memory(n_init=rng.randint(0, 6), n_local=rng.randint(9, 30), block_size=rng.choice([4, 8]), prefill_chunk=16,
-               prefill_budget=0, representatives="mean")  # fmt: skip
+               prefill_budget=0, n_representatives=8)  # fmt: skip
     reader = make_reader(rng.choice(["llama", "llama-wide"]), m, seed)
     tokens = some_tokens(150 + rng.randint(0, 9), seed)
     document = prefill(reader, tokens[:-1])
@@ -129,7 +131,7 @@ def test_selection_is_the_brute_force_one(seed: int) -> None:
 
 def test_far_keys_are_at_the_clipped_distance() -> None:
     """One far token moved within the far region changes nothing but which block holds it."""
-    m = Memory(n_init=0, n_local=8, block_size=4, prefill_chunk=4, prefill_budget=0, representatives="mean")
+    m = Memory(n_init=0, n_local=8, block_size=4, prefill_chunk=4, prefill_budget=0, n_representatives=4)
     config = LlamaConfig(vocab_size=97, hidden_size=64, intermediate_size=80, num_hidden_layers=1,
                          num_attention_heads=4, num_key_value_heads=2, initializer_range=0.3)  # fmt: skip
     torch.manual_seed(0)
@@ -143,14 +145,14 @@ def test_far_keys_are_at_the_clipped_distance() -> None:
     assert torch.allclose(*logits, atol=1e-5)
 
 
-@pytest.mark.parametrize("representatives", ["attention_mass", "mean"])
-def test_chunking_changes_no_representative_while_everything_is_near(representatives: str) -> None:
+@pytest.mark.parametrize("n_representatives", [2, 8])
+def test_chunking_changes_no_representative_while_everything_is_near(n_representatives: int) -> None:
     """Within one window the queries that score a token do not depend on the chunks they come in."""
     tokens = some_tokens(60)
     found = []
     for chunk in (60, 7):
         m = Memory(n_init=4, n_local=64, block_size=8, prefill_chunk=chunk, prefill_budget=0,
-                   representatives=representatives, n_representatives=2)  # fmt: skip
+                   n_representatives=n_representatives)  # fmt: skip
         branch = Branch(prefill(make_reader("llama", m), tokens), 60)
         branch.commit(branch.step(some_tokens(60, 2), 0))
         found.append(branch.representatives)
@@ -158,7 +160,7 @@ def test_chunking_changes_no_representative_while_everything_is_near(representat
     assert torch.allclose(*found, atol=1e-5)
 
 
-@pytest.mark.parametrize("representatives", ["attention_mass", "mean", "tokens"])
+@pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_chunks_at_once_are_chunks_one_by_one(representatives: str, kind: str, monkeypatch) -> None:
     m = Memory(n_init=4, n_local=20, block_size=4, prefill_chunk=8, prefill_budget=0,
@@ -206,7 +208,7 @@ def test_representatives_are_the_most_attended_keys() -> None:
             most = sorted(range(start, start + 4), key=lambda j: -mass[j])[:2]
             expected = raw[group, most].mean(0)
             keys = document.stores[0].tokens[0, :, None, start : start + 4]
-            chosen = represented(m, keys, document.given[0][:, None, start : start + 4])
+            chosen = represented(m, keys, document.attention_mass[0][:, None, start : start + 4])
             assert torch.allclose(chosen[group, 0], expected, atol=1e-5)
 
 
@@ -242,7 +244,7 @@ def test_selection_is_what_sorting_by_score_and_id_gives() -> None:
         assert chosen[1].tolist() == sorted(expected[1])
 
 
-@pytest.mark.parametrize("representatives", ["attention_mass", "mean", "tokens"])
+@pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
 @pytest.mark.parametrize("prefill_budget", [0, 2])
 def test_no_pass_waits_for_the_device(representatives: str, prefill_budget: int, monkeypatch) -> None:
     """Tensors on device meta have no values: an operation that takes one to the host, or a shape from one, fails."""
@@ -281,7 +283,7 @@ def test_far_blocks_have_representatives_and_those_of_the_window_get_theirs_on_l
     for token in some_tokens(30, 3).split(1):
         branch.commit(branch.step(token, 2))
         present = branch.representatives.abs().sum((0, 1)) > 0
-        count = min(document.layout.n_far(branch.position), branch.last) - branch.sealed
+        count = min(document.layout.n_far(branch.position), branch.n_at_capacity) - branch.n_scored
         assert present.tolist() == [number < count for number in range(len(present))]
     assert count > 2
 
@@ -299,12 +301,12 @@ def test_layout_covers_every_token_once() -> None:
 
 def held(branch: Branch) -> list[torch.Tensor]:
     """Everything that a branch holds: its window, its blocks, and what they are made from."""
-    return [branch.window, branch.tail, branch.representatives, branch.given]
+    return [branch.window, branch.tail, branch.representatives, branch.attention_mass]
 
 
 def contents(document: BlockMemory) -> list[torch.Tensor]:
     """Everything a sealed memory holds, by layer."""
-    return [*(store.tokens for store in document.stores), *document.representatives, *document.given]
+    return [*(store.tokens for store in document.stores), *document.representatives, *document.attention_mass]
 
 
 @pytest.mark.parametrize(("dtype", "storage"), [(torch.float32, "device"), (torch.bfloat16, "host")])
@@ -433,9 +435,9 @@ def test_host_storage_leaves_the_device_the_window_and_what_is_retrieved(prefill
     assert max(widths) < 20 + 24 + 8
     step = Branch(document, 1).step(torch.tensor([5]), 3)
     for store, ids in zip(document.stores, step.selected, strict=True):
-        assert store.initial.shape[2] == 20
         kept = torch.zeros(300, dtype=torch.bool)
         kept[(20 + ids[:, None] * 8 + torch.arange(8)).flatten()] = True
+        kept[:20] = True
         with torch.inference_mode():
             store.tokens[:, :, ~kept] = torch.nan
     again = Branch(document, 1).step(torch.tensor([5]), 3)
@@ -507,7 +509,7 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
         block_size=block_size,
         n_init=data.draw(st.integers(0, 5)),
         n_local=data.draw(st.integers(block_size, 14)),
-        representatives=data.draw(st.sampled_from(["mean", "tokens", "attention_mass"])),
+        representatives=data.draw(st.sampled_from(["tokens", "attention_mass"])),
         far_positions=data.draw(st.sampled_from(["clipped", "packed"])),
         n_representatives=data.draw(st.integers(1, block_size)),
         prefill_chunk=data.draw(st.integers(3, 15)),
@@ -528,17 +530,17 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
         ("device", "tokens", "packed"),
     ],
 )
-@pytest.mark.parametrize("length", [13, 30])
+@pytest.mark.parametrize(("length", "n_init"), [(13, 8), (30, 6)])
 def test_points_that_share_a_pass_are_the_brute_force_ones(
-    storage: str, representatives: str, far_positions: str, length: int, monkeypatch
+    storage: str, representatives: str, far_positions: str, length: int, n_init: int, monkeypatch
 ) -> None:
     """Continuations of a document under budgets of their own, one of them ahead, until blocks leave their windows: the
     document's, which points share, and of the longer ones their own, which they do not."""
-    m = Memory(n_init=8, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
+    m = Memory(n_init=n_init, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
                representatives=representatives, far_positions=far_positions, storage=storage)  # fmt: skip
-    reader, rows, attend = make_reader("llama-wide", m), [], Points.attend
+    reader, rows, attend = make_reader("llama-wide", m), [], _Group.attend
     in_float64(reader)
-    monkeypatch.setattr(Points, "attend", lambda self, *given: (rows.append(len(self.steps)), attend(self, *given))[1])
+    monkeypatch.setattr(_Group, "attend", lambda self, *x: (rows.append(len(self.branches)), attend(self, *x))[1])
     document, ahead = prefill(reader, some_tokens(60)), (0, 0, 3)
     rng = random.Random(1)
     texts = [
@@ -564,8 +566,8 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(
             assert (step.hidden[-1] - hidden).abs().max() < 1e-9
     assert {1, 2, 3} == set(rows)
     assert document.layout.n_far(60 + 9) > document.layout.n_far(60), "blocks have left the windows"
-    assert sum(rows) == reader.shape.layers * shared
-    assert (shared < 3 * length - 6) == (length == 30), "a block of the branch's own is attended to by itself"
+    assert sum(rows) == reader.shape.layers * 3 * length
+    assert (shared < 3 * length) == (length == 30), "a branch with blocks behind the document attends by itself"
 
 
 @pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])

@@ -67,7 +67,7 @@ class Held(TorchDispatchMode):
 
 @pytest.mark.parametrize(
     ("storage", "rule", "budget"),
-    [("device", "attention_mass", 2), ("host", "attention_mass", 2), ("device", "mean", 2), ("device", "tokens", 0)],
+    [("device", "attention_mass", 2), ("host", "attention_mass", 2), ("device", "tokens", 0)],
 )
 def test_bytes_of_a_document_are_those_that_its_prefill_holds(storage: str, rule: str, budget: int) -> None:
     m = Memory(n_init=16, n_local=512, prefill_chunk=256, prefill_budget=budget, storage=storage, representatives=rule)

@@ -52,11 +52,11 @@ def asked_batch(document: torch.Tensor, prompts: list[int], answers: list[int]) 
     )
 
 
-@pytest.mark.parametrize("representatives", ["mean", "attention_mass"])
+@pytest.mark.parametrize("n_representatives", [1, 4])
 @pytest.mark.parametrize("length", [24, 64, 96])
-def test_training_attends_as_the_engine_does(length: int, representatives: str) -> None:
+def test_training_attends_as_the_engine_does(length: int, n_representatives: int) -> None:
     memory = Memory(
-        n_init=4, n_local=16, block_size=4, prefill_chunk=16, prefill_budget=0, representatives=representatives
+        n_init=4, n_local=16, block_size=4, prefill_chunk=16, prefill_budget=0, n_representatives=n_representatives
     )
     reader = make_reader("llama", memory)
     budgets = [2, 5]
@@ -203,7 +203,7 @@ def test_examples_go_on_from_a_recorded_state(tokenizer) -> None:
 
 
 def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, monkeypatch) -> None:
-    memory = Memory(n_init=4, n_local=32, block_size=8, prefill_chunk=32, prefill_budget=0, representatives="mean")
+    memory = Memory(n_init=4, n_local=32, block_size=8, prefill_chunk=32, prefill_budget=0, n_representatives=8)
     tiny = Tiny("cpu", 32, 2, 2, 1, 48, 400, memory)
     settings = Settings(0, "", 1.0, tiny)
     shapes = (Shape(2, 100, 100, 1, (1, 2), full=True), Shape(1, 128, 100, 1, (1, 2)))

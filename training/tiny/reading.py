@@ -202,7 +202,7 @@ class ReadingBatch:
         m = self.memory
         _, g, heads, _, d = far.shape
         representatives = key[:, :, m.n_init : self.edge].unflatten(2, (self.blocks, m.block_size))
-        if m.representatives != "mean":
+        if m.n_representatives < m.block_size:
             given = mass[:, :, m.n_init : self.edge].unflatten(2, (self.blocks, m.block_size))
             best = given.topk(min(m.n_representatives, m.block_size), dim=3).indices
             representatives = representatives.gather(3, best[..., None].expand(-1, -1, -1, -1, d))

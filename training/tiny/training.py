@@ -364,7 +364,7 @@ def _losses(
     if shape.full:
         memory = replace(memory, n_local=WHOLE)
     elif rule < MEAN:
-        memory = replace(memory, representatives="mean")
+        memory = replace(memory, n_representatives=memory.block_size)
     device, asker = batch.tokens.device, batch.question.clamp_min(0)
     budget = torch.tensor(stage.budgets)[choice].to(device).gather(1, asker)
     narrow = natural_dtype(device.type) == "bfloat16"

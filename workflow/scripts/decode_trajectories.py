@@ -8,8 +8,8 @@ import torch
 
 from utaca.biographies.evidence import variants
 from utaca.generation.answers import ask
+from utaca.generation.kept import Kept
 from utaca.generation.trajectories import trajectories
-from utaca.memory.kept import Kept
 from utaca.readers.load import load as load_reader
 from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log

@@ -8,8 +8,8 @@ import torch
 
 from utaca.detection.detector import load as load_detector
 from utaca.generation.answers import ask
+from utaca.generation.kept import Kept
 from utaca.generation.points import PointDetector, decode_points
-from utaca.memory.kept import Kept
 from utaca.methods import method_of
 from utaca.readers.load import load as load_reader
 from utaca.records.journal import Journal, fingerprint

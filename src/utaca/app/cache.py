@@ -1,7 +1,7 @@
 """Documents that were read, on disk: the next question about one of them does not read it again.
 
 An entry is found by the reader's weights and type, the settings of its block memory and the document's tokens
-(:mod:`utaca.memory.kept`). Entries are written whole or not at all. If they grow beyond the cache's size, the entry
+(:mod:`utaca.generation.kept`). Entries are written whole or not at all. If they grow beyond the cache's size, the entry
 that was not used for longest leaves.
 """
 

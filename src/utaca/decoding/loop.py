@@ -7,29 +7,23 @@ plans steps and goes on once they have run, so that a :class:`Batch` of answers 
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from utaca.decoding.policies import Policy
 from utaca.decoding.sampling import Sampling
 from utaca.decoding.triggers import Trigger
-from utaca.detection.signal import Seen
 from utaca.detection.signals import SIGNALS
+from utaca.detection.token_reader import TokenReader
 from utaca.errors import UserError, whole
 from utaca.readers.load import Reader
 from utaca.settings.machine import in_turn
-from utaca.trace import Generation, NotFiniteError, Token
-
-TOP = 10
-"""Best tokens whose logits are kept of every pass."""
+from utaca.trace import Generation, Token
 
 
 class Step(Protocol):
@@ -271,7 +265,7 @@ class Batch:
             for step in answer.planned:
                 passes.setdefault((type(step.state), step.size), []).append(step)
         for steps in passes.values():
-            _run(steps)
+            steps[0].state.run(steps)
         committed = [(answer, token) for answer in self.answers for token in answer.advance()]
         self.answers = [answer for answer in self.answers if answer.planned]
         return committed
@@ -320,17 +314,6 @@ class OpenAnswer:
         return self.generation
 
 
-def _run(steps: list[Step]) -> None:
-    """Run steps of one kind and size together, and give each the logits of its last token."""
-    steps[0].state.run(steps)
-    # Steps that shared a row of the pass share one of the head too.
-    hidden = {id(step.hidden): step.hidden[-1] for step in steps}
-    reader: Reader = steps[0].state.reader
-    logits = dict(zip(hidden, reader.logits(torch.stack([*hidden.values()])), strict=True))
-    for step in steps:
-        step.logits = logits[id(step.hidden)]
-
-
 def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]:
     """Algorithm 1: yields steps to be run, all that may share a pass, and each token once it is committed."""
     reader, q = d.reading.reader, d.question
@@ -340,7 +323,9 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
         steps = [state.plan(piece, budget)]
         yield steps
         state.commit(steps[0])
-    answer, budgets = TokenReader(d, generation), d.budgets
+    detector = d.trigger.detector if d.trigger else None
+    answer = TokenReader(d.reading.reader, generation, detector, d.signals)
+    draw, budgets = d.sampling.draws() if d.sampling else lambda: torch.argmax, d.budgets
     k = k_max = budgets[0]
     for n in range(d.max_new_tokens):
         if d.policy is None:
@@ -349,8 +334,8 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
         other = _second_budget(d.trigger, k, k_max) if tried else d.expanded
         steps = [state.plan(tokens, budget) for budget in ([k, other] if other else [k])]
         yield steps
-        answer.draw()
-        first, second = answer.read(steps[0]), answer.read(steps[1]) if other else None
+        choose = draw()
+        first, second = answer.read(steps[0], choose), answer.read(steps[1], choose) if other else None
         step, token = steps[0], first
         if tried and d.trigger.expands(n, first, second):
             k = _checked(d.policy, d.policy.expand(k, k_max, first), k + 1, k_max)
@@ -359,7 +344,7 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
             else:
                 steps = [state.plan(tokens, k)]
                 yield steps
-                step, token = steps[0], answer.read(steps[0])
+                step, token = steps[0], answer.read(steps[0], choose)
             # Nothing was committed, so that committing the other pass is all that the rollback is.
             token.tentative, token.gdm, token.intervened = first, first.gdm, first.intervened
         elif d.policy is not None:
@@ -384,99 +369,3 @@ def _checked(source: Policy | Trigger, budget: int, least: int, most: int) -> in
         kind = "policy" if isinstance(source, Policy) else "trigger"
         raise UserError(f"{kind} {source} gave budget {budget!r}, but it must be a whole number from {least} to {most}")
     return budget
-
-
-class TokenReader:
-    """Reads tokens out of steps that have run, with one transfer from the device each, and keeps the answer's trace.
-
-    The detector judges each token from its state behind the accepted tokens, never from a rejected one.
-    """
-
-    def __init__(self, decoding: Decoding, generation: Generation) -> None:
-        self._reader, self._generation = decoding.reading.reader, generation
-        self._signals = list(dict.fromkeys(["margin", *decoding.signals]))
-        self._draws = decoding.sampling.draws() if decoding.sampling else lambda: torch.argmax
-        self._choose: Callable[[Tensor], Tensor] = torch.argmax
-        detector = decoding.trigger and decoding.trigger.detector
-        self._detector = detector and detector.to(self._reader.device)
-        self._judged = detector and self._detector.initial_state(1)
-        self._judging: dict[int, Any] = {}
-
-    def draw(self) -> None:
-        """Draw the chance of the next token, the same for all of its passes."""
-        self._choose = self._draws()
-
-    def read(self, step: Step) -> Token:
-        """The token that follows a step."""
-        hidden, logits, detector = step.hidden[-1], step.logits, self._detector
-        top, chosen = logits.topk(TOP), self._choose(logits)
-        seen = Seen(top.values, hidden, None)
-        signals = {name: SIGNALS[name].value(seen._replace(captured=step.captured.get(name))) for name in self._signals}
-        parts = {"token": chosen, "logprob": logits[chosen] - logits.logsumexp(-1), **signals}
-        parts |= {"top_tokens": top.indices, "top_logits": top.values}
-        if detector is not None:
-            looked = [signals[name].float() for name in detector.settings.signals]
-            looked = torch.stack(looked) if looked else hidden.new_zeros(0, dtype=torch.float32)
-            embedding = step.embeddings[detector.settings.site].float()
-            p, after = detector.step(looked[None], embedding[None], self._judged)
-            parts |= {"gdm": p[0], "distrusted": detector.distrusts(p)}
-        numbers = _on_host(parts)
-        logprob, measured = numbers["logprob"][0], {name: numbers[name][0] for name in self._signals}
-        if not (math.isfinite(logprob) and math.isfinite(measured["margin"])):
-            self._raise_not_finite(step)
-        token = Token(
-            token=int(numbers["token"][0]),
-            k=step.k,
-            margin=measured["margin"],
-            logprob=logprob,
-            top_tokens=[int(number) for number in numbers["top_tokens"]],
-            top_logits=numbers["top_logits"],
-            embeddings=step.embeddings,
-            attended=step.attended,
-            signals=measured,
-            selected=step.selected,
-            scores=step.scores,
-        )
-        if detector is not None:
-            token.gdm, token.distrusted = tuple(numbers["gdm"]), bool(numbers["distrusted"][0])
-            self._judging[id(token)] = after
-        return token
-
-    def accept(self, token: Token) -> Token:
-        """Take a committed token into the trace, with the text that it adds."""
-        if self._detector is not None:
-            self._judged = self._judging[id(token)]
-            self._judging.clear()
-        generation = self._generation
-        generation.trace.append(token)
-        if token.token in self._reader.stop_tokens:
-            generation.finish = "eos"
-        else:
-            ids = [one.token for one in generation.trace]
-            token.text = piece_of_text(self._reader.tokenizer, ids, generation.text)
-        return token
-
-    def _raise_not_finite(self, step: Step) -> None:
-        again = lambda: step.state.run([step.state.plan(step.tokens, step.budget)])  # noqa: E731
-        trace, layer = self._generation.trace, self._reader.first_not_finite(again)
-        raise NotFiniteError(
-            f"reader {self._reader.settings.name} gave logits that are not finite at step {len(trace)} of an "
-            f"answer, first in layer {layer}; try reader.dtype=float32, or check the weights",
-            trace,
-        )
-
-
-def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
-    """The numbers of small tensors, with one transfer from the device."""
-    numbers = iter(torch.cat([tensor.double().flatten() for tensor in tensors.values()]).tolist())
-    return {name: list(islice(numbers, tensor.numel())) for name, tensor in tensors.items()}
-
-
-def piece_of_text(tokenizer: PreTrainedTokenizerBase, ids: list[int], before: str) -> str:
-    """What the last of ``ids`` adds to ``before``, the text of the others.
-
-    A character that is not yet complete belongs to the token that completes it, with the space that its first byte
-    shares a token with.
-    """
-    text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return "" if text.endswith("\ufffd") else text[len(before) :]

@@ -15,8 +15,8 @@ from torch import Tensor
 from utaca.decoding.loop import Decoding, Reading, generate, generate_together
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
+from utaca.generation.kept import Kept
 from utaca.generation.peak import PeakMemory
-from utaca.memory.kept import Kept
 from utaca.memory.store import NoRoomError
 from utaca.methods.bases.method import Method
 from utaca.methods.infllm import BLOCKS

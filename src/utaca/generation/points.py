@@ -16,7 +16,7 @@ from torch import Tensor
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation.answers import Answer, Answers, Asked, answer_together
-from utaca.memory.kept import Kept
+from utaca.generation.kept import Kept
 from utaca.methods.bases.method import Method
 from utaca.methods.utaca import Adaptive
 from utaca.readers.load import Reader

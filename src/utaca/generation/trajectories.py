@@ -13,9 +13,9 @@ import torch
 
 from utaca.decoding.loop import Decoding, generate_together
 from utaca.generation.answers import Asked, side_by_side_room
+from utaca.generation.kept import Kept
 from utaca.generation.points import on_host, side_by_side
 from utaca.memory import prefill
-from utaca.memory.kept import Kept
 from utaca.readers.load import Reader
 from utaca.records import trajectory_schema
 from utaca.records.journal import Journal

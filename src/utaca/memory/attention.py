@@ -51,18 +51,20 @@ def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tens
     if any(segment.seen is not None for segment in segments):
         logits = _logits(segments, scaling)
         return mixed(logits.softmax(-1), segments), logits.logsumexp(-1)
-    parts = [fused(segment, scaling) for segment in segments]
+    return merged([fused(segment, scaling) for segment in segments])
+
+
+def merged(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """The attention over all keys, of which each part saw some: outputs [B, H, T, D] and log-sum-exps [B, H, T]."""
     if len(parts) == 1:
         return parts[0]
-    if len(parts[0][0]) * parts[0][0].shape[2] <= _FEW:
-        return merged(*(torch.stack(column) for column in zip(*parts, strict=True)))
-    lse = reduce(torch.logaddexp, (own for _, own in parts))
-    return sum(out * (own - lse).exp()[..., None] for out, own in parts).to(parts[0][0].dtype), lse
-
-
-def merged(out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
-    """The attention over all keys, of which each part [P, ...] saw some: outputs and their log-sum-exps."""
-    return (out * lse.softmax(0)[..., None]).sum(0).to(out.dtype), lse.logsumexp(0)
+    rows, _, length, _ = parts[0][0].shape
+    dtype = parts[0][0].dtype
+    if rows * length <= _FEW:
+        outs, lses = (torch.stack(column) for column in zip(*parts, strict=True))
+        return (outs * lses.softmax(0)[..., None]).sum(0).to(dtype), lses.logsumexp(0)
+    total = reduce(torch.logaddexp, (lse for _, lse in parts))
+    return sum(out * (lse - total).exp()[..., None] for out, lse in parts).to(dtype), total
 
 
 def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
@@ -200,14 +202,13 @@ def ranked(scores: Tensor, chosen: Tensor) -> Tensor:
     return chosen.gather(-1, scores.gather(-1, chosen).argsort(dim=-1, descending=True, stable=True))
 
 
-def represented(m: Memory, keys: Tensor, given: Tensor) -> Tensor:
+def represented(m: Memory, keys: Tensor, mass: Tensor) -> Tensor:
     """Representative keys [..., blocks, D] of blocks' keys [..., blocks, size, D], in float32 at least.
 
-    The mean of the ``n_representatives`` keys that were ``given`` [..., blocks, size] most, or of all.
+    The mean of the ``n_representatives`` keys of the most attention ``mass`` [..., blocks, size].
     """
-    if m.representatives != "mean":
-        chosen = given.topk(min(m.n_representatives, m.block_size), -1).indices
-        keys = keys.gather(-2, chosen[..., None].expand(*chosen.shape, keys.shape[-1]))
+    chosen = mass.topk(min(m.n_representatives, m.block_size), -1).indices
+    keys = keys.gather(-2, chosen[..., None].expand(*chosen.shape, keys.shape[-1]))
     return keys.to(torch.promote_types(keys.dtype, torch.float32)).mean(-2)
 
 

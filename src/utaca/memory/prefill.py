@@ -90,7 +90,7 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
     """The memory of ``tokens`` [N], of which the first ``start`` are read: they are copied from ``old``.
 
     The first ``start`` tokens of both are equal, ``start`` is where a pass of :func:`passes` ended, and ``mass`` is
-    what ``old.given`` was then. A token's keys and values depend on nothing behind its chunk, so that :func:`passes`
+    ``old.attention_mass`` then. A token's keys and values depend on nothing behind its chunk, so that :func:`passes`
     goes on from there as if it had read all, up to the rounding of passes of other sizes.
     """
     memory, m = begun(old.reader, tokens, old.clipped), old.settings
@@ -101,7 +101,7 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
             store.write(first, *source.tokens[:, :, first:end].to(old.reader.device))
             store.leave(memory.layout.window_start(end))
         memory.representatives[layer][:, :blocks] = old.representatives[layer][:, :blocks]
-        memory.given[layer] = mass[layer]
+        memory.attention_mass[layer] = mass[layer]
     return memory
 
 
@@ -119,7 +119,7 @@ def begun(reader: Reader, tokens: Tensor, clipped: bool = True) -> BlockMemory:
     for _ in range(layers):
         memory.stores.append(Store(layout, length, heads, width, like, host=m.storage == "host"))
         memory.representatives.append(like.new_zeros(heads * width, blocks, dtype=precise))
-        memory.given.append(like.new_zeros(heads, 0, dtype=precise))
+        memory.attention_mass.append(like.new_zeros(heads, 0, dtype=precise))
     return memory
 
 
@@ -144,7 +144,7 @@ class Chunks:
         base = 0 if memory.clipped else self.window_start
         keys = rotary(keys, range(base, base + keys.shape[1]))
         local = rotary(query, range(base + before, base + before + query.shape[2]))
-        local, own_keys, own_values = (self._chunks(x) for x in (local[0], keys[:, before:], values[:, before:]))
+        local, new_keys, new_values = (self._chunks(x) for x in (local[0], keys[:, before:], values[:, before:]))
         old_keys, old_values = (self._windows(x, before) for x in (keys, values))
         segments = []
         if self.n_far:
@@ -152,14 +152,14 @@ class Chunks:
             distant = self._chunks(edge[0]) if memory.clipped else local
             far = self._retrieved(layer, edge)
             segments.append(Segment(distant, *far[:, None].expand(-1, count, -1, -1, -1)))
-        segments += [Segment(local, old_keys, old_values), Segment(local, own_keys, own_values, causal=True)]
+        segments += [Segment(local, old_keys, old_values), Segment(local, new_keys, new_values, causal=True)]
         segments = [segment for segment in segments if segment.keys.shape[2]]
-        total = memory.given[layer] = pad(memory.given[layer], (0, count * size))
-        if m.representatives == "attention_mass":
-            out, given = attention_and_mass(segments, 1 + bool(before), scaling)
+        total = memory.attention_mass[layer] = pad(memory.attention_mass[layer], (0, count * size))
+        if m.representatives != TOKENS:
+            out, mass = attention_and_mass(segments, 1 + bool(before), scaling)
         else:
-            out, given = attention(segments, scaling)[0], []
-        for chunk, part in enumerate(torch.cat(given, -1) if given else ()):
+            out, mass = attention(segments, scaling)[0], []
+        for chunk, part in enumerate(torch.cat(mass, -1) if mass else ()):
             total[:, chunk * size : (chunk + 1) * size + before] += part
         self._leave(layer)
         return out.transpose(0, 1).reshape(query.shape)
@@ -176,13 +176,12 @@ class Chunks:
 
     def _retrieved(self, layer: int, query: Tensor) -> Tensor:
         """Keys and values [2, G, n, D] of the initial tokens, and of the blocks that the chunk retrieves."""
-        memory, m, initial = self.memory, self.memory.settings, self.memory.stores[layer].initial
-        pairs = [memory.placed(initial, torch.arange(initial.shape[2], device=initial.device))]
+        memory, m, layout = self.memory, self.memory.settings, self.memory.layout
+        ids = torch.arange(-layout.initial_blocks, 0, device=query.device)
         if m.prefill_budget or not memory.clipped:
             scores = memory.scores(layer, query, self.n_far)[0]
-            ids = best(scores, m.prefill_budget if memory.clipped else self.n_far)
-            pairs.append(memory.placed_blocks(memory.stores[layer].blocks(ids), ids))
-        return torch.cat(pairs, 2)
+            ids = torch.cat((ids, best(scores, m.prefill_budget if memory.clipped else self.n_far)))
+        return memory.place(memory.stores[layer].blocks(ids), ids)[:, :, layout.skipped :]
 
     def _leave(self, layer: int) -> None:
         """Represent the blocks that the next chunk's window leaves behind."""
@@ -191,12 +190,10 @@ class Chunks:
         if n_far > self.n_far and m.representatives != TOKENS:
             first, end = layout.first_token(self.n_far), layout.first_token(n_far)
             keys = store.window(first, end)[0].unflatten(1, (-1, m.block_size))
-            given = memory.given[layer][:, first - self.window_start : end - self.window_start].unflatten(
-                1, (-1, m.block_size)
-            )
-            chosen = represented(m, keys, given)
+            mass = memory.attention_mass[layer][:, first - self.window_start : end - self.window_start]
+            chosen = represented(m, keys, mass.unflatten(1, (-1, m.block_size)))
             memory.representatives[layer][:, self.n_far : n_far] = chosen.mT.flatten(0, 1)
-        memory.given[layer] = memory.given[layer][:, self.next_start - self.window_start :].clone()
+        memory.attention_mass[layer] = memory.attention_mass[layer][:, self.next_start - self.window_start :].clone()
         store.leave(self.next_start)
 
 

@@ -15,10 +15,9 @@ from utaca.settings.machine import free_memory, return_freed_memory
 class Store:
     """Unrotated keys and values of a document's tokens in one layer.
 
-    ``tokens`` [2, G, N, D] holds all of them, keys first, and ``initial`` [2, G, n_init, D] those of the initial
-    tokens, on the device. In host memory (``host``), pinned for a GPU, the device holds a copy of the present local
-    window beside it, and is given the blocks that are asked for. The host must know which, so that each such request
-    waits for the device.
+    ``tokens`` [2, G, N, D] holds all of them, keys first. In host memory (``host``), pinned for a GPU, the device holds
+    a copy of the present local window beside it, and gets the blocks of each request. The host must know which, so that
+    each request waits for the device.
     """
 
     def __init__(self, layout: Layout, length: int, heads: int, width: int, like: Tensor, *, host: bool) -> None:
@@ -26,16 +25,12 @@ class Store:
         self._pinned = host and like.is_cuda
         place = torch.device("cpu") if host else like.device
         # Empty places before the first token and behind the last one make each block a row of one matrix.
-        before, size = -layout.n_init % layout.block_size, layout.block_size
+        before, size = layout.skipped, layout.block_size
         rows = -(-(before + length) // size)
         self._rows = torch.empty(2 * heads * rows, size, width, dtype=like.dtype, device=place, pin_memory=self._pinned)
-        self._first = (torch.arange(2 * heads, device=place) * rows + (before + layout.n_init) // size)[:, None]
+        self._first = (torch.arange(2 * heads, device=place) * rows + layout.initial_blocks)[:, None]
         self.tokens = self._rows.view(2, heads, -1, width)[:, :, before : before + length]
-        self.initial = self.tokens[:, :, : layout.n_init]
-        self._window, self._start = self.tokens, 0
-        if host:
-            self._n_init = layout.n_init
-            self.initial = self._window = torch.empty(2, heads, 0, width, dtype=like.dtype, device=like.device)
+        self._start, self._window = 0, self.tokens if not host else like.new_empty(2, heads, 0, width)
 
     def write(self, start: int, keys: Tensor, values: Tensor) -> None:
         """Take in tokens [G, T, D], which follow the ``start`` that came before."""
@@ -46,7 +41,6 @@ class Store:
         # Head by head both sides are contiguous, and a copy into pinned memory need not be waited for.
         for target, head in zip(self.tokens[:, :, start:end].flatten(0, 1), new.flatten(0, 1), strict=True):
             target.copy_(head, non_blocking=True)
-        self.initial = torch.cat((self.initial, new[:, :, : self._n_init - self.initial.shape[2]]), 2)
         self._window = torch.cat((self._window, new), 2)
 
     def leave(self, window_start: int) -> None:
@@ -59,15 +53,19 @@ class Store:
         return self._window[:, :, start - self._start : end - self._start]
 
     def blocks(self, ids: Tensor) -> Tensor:
-        """The blocks ``ids`` [k], in their order, [2, G, k, block_size, D] on the device."""
+        """The blocks ``ids`` [k], in their order, [2, G, k, block_size, D] on the device.
+
+        The initial tokens are the blocks before 0; the places before the text, see :attr:`Layout.skipped`, hold
+        anything.
+        """
         wanted = (self._first + ids.to(self._first.device)).flatten()
         if self._pinned:
             # By way of pinned memory.
-            found = self._rows.new_empty(len(wanted), *self._rows.shape[1:], pin_memory=True)
-            found = torch.index_select(self._rows, 0, wanted, out=found).to(self._device, non_blocking=True)
+            blocks = self._rows.new_empty(len(wanted), *self._rows.shape[1:], pin_memory=True)
+            blocks = torch.index_select(self._rows, 0, wanted, out=blocks).to(self._device, non_blocking=True)
         else:
-            found = self._rows.index_select(0, wanted)
-        return found.view(*self.tokens.shape[:2], len(ids), *self._rows.shape[1:])
+            blocks = self._rows.index_select(0, wanted)
+        return blocks.view(*self.tokens.shape[:2], len(ids), *self._rows.shape[1:])
 
 
 class NoRoomError(UserError):

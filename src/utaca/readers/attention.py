@@ -8,7 +8,9 @@ unrotated and every caller places them where it wants (InfLLM's clipped position
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,9 @@ from transformers import AttentionInterface
 
 from utaca.errors import UserError
 from utaca.readers.families import parts
+
+if TYPE_CHECKING:
+    from utaca.readers.load import Reader
 
 ATTENTION = "utaca"
 
@@ -29,6 +34,45 @@ class Attending(Protocol):
         ``query`` is [B, H, T, D], ``key`` and ``value`` are [B, G, T, D] (G key-value heads), all unrotated;
         returns [B, H, T, D].
         """
+
+
+@dataclass
+class Output:
+    """What a pass gives: last hidden states [R, T, D], and the last tokens' embeddings [R, D] a site."""
+
+    reader: Reader
+    hidden: Tensor
+    embeddings: dict[str, Tensor]
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """Logits of the last tokens [R, V], of all rows by one product with the head."""
+        return self.reader.logits(self.hidden[:, -1])
+
+
+class Row:
+    """A step that passes ``tokens`` [T] behind a ``state`` under a ``budget``: a row of a pass, once it has run."""
+
+    output: Output
+    row: int
+
+    def __init__(self, state: Any, tokens: Tensor, budget: int) -> None:
+        self.state, self.tokens, self.budget, self.size = state, tokens, budget, len(tokens)
+
+    @property
+    def hidden(self) -> Tensor:
+        """Last hidden states [T, D]."""
+        return self.output.hidden[self.row]
+
+    @property
+    def logits(self) -> Tensor:
+        """Logits [V] of the last token."""
+        return self.output.logits[self.row]
+
+    @property
+    def embeddings(self) -> dict[str, Tensor]:
+        """Embeddings of the last token, [D] a site."""
+        return {site: rows[self.row] for site, rows in self.output.embeddings.items()}
 
 
 def _attention(

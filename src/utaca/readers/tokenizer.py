@@ -28,3 +28,13 @@ def load_tokenizer(path: str, revision: str = "") -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(path, revision=revision or None, trust_remote_code=False)
+
+
+def piece_of_text(tokenizer: Any, ids: list[int], before: str) -> str:
+    """What the last of ``ids`` adds to ``before``, the text of the others.
+
+    A character that is not yet complete belongs to the token that completes it, with the space that its first byte
+    shares a token with.
+    """
+    text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return "" if text.endswith("\ufffd") else text[len(before) :]

@@ -57,7 +57,7 @@ def run_in_words(config: schema.Config, role: str) -> str:
 def reader_in_words(reader: schema.Reader) -> str:
     """A reader's name, and the settings in which its block memory leaves InfLLM's rules, whose name points bear."""
     memory = reader.memory
-    others = [f"representatives={memory.representatives}"] if memory.representatives in schema.UNWEIGHTED else []
+    others = [f"representatives={memory.representatives}"] if memory.representatives == schema.TOKENS else []
     others += [f"far_positions={memory.far_positions}"] if memory.far_positions != schema.CLIPPED else []
     name = f"{reader.name} in {chosen_dtype(reader.dtype, reader.device)}" if reader.dtype == "auto" else reader.name
     return f"{name} (not by InfLLM's rules: {', '.join(others)})" if others else name

@@ -160,7 +160,7 @@ def _reader_faults(reader: schema.Reader) -> Iterator[str]:
     if memory.representatives == schema.TOKENS and memory.storage == "host":
         yield (
             "reader.memory.representatives=tokens ranks blocks by all keys, which reader.memory.storage=host keeps "
-            "from the device; set reader.memory.storage=device or representatives=mean."
+            "from the device; set reader.memory.storage=device or representatives=attention_mass."
         )
 
 
@@ -370,16 +370,13 @@ def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iter
     if (point.in_blocks or point.adaptive) and point.budget < 1:
         yield f"{path}.budget is {point.budget} but must be at least 1, in {'tokens' if point.base else 'blocks'}."
     elif point.adaptive:
-        lacks = "" if point.detected else f"trigger {point.trigger} is no detector, whose distrust it follows"
-        yield from _policy_faults(point.policy, point.budget, f"{path}.policy", lacks)
+        yield from _policy_faults(point.policy, point.budget, f"{path}.policy")
 
 
-def _policy_faults(policy: str, budget: int, path: str, proportional: str = "") -> Iterator[str]:
-    """Mistakes in a policy; why an expansion in proportion to distrust is none for it, "" where it may be."""
+def _policy_faults(policy: str, budget: int, path: str) -> Iterator[str]:
+    """Mistakes in a policy."""
     match = re.fullmatch(schema.POLICY, policy)
     if match is None:
         yield f"{path} is {policy!r} but an adaptive budget needs set.N or sub.N with N at least 1, as in sub.16."
     elif match[1] == "set" and int(match[2]) > budget:
         yield f"{path} is {policy} but N must be at most the budget, which is {budget}."
-    elif match[3] and proportional:
-        yield f"{path} is {policy} but {proportional}; remove .prop."

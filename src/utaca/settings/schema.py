@@ -45,8 +45,6 @@ OWN = -1
 
 TOKENS = "tokens"
 """As ``representatives``: every token of a block represents it."""
-UNWEIGHTED = ("mean", TOKENS)
-"""Those ``representatives`` for which it does not matter what a block's tokens were given."""
 
 CLIPPED, PACKED = "clipped", "packed"
 """As ``far_positions``: keys at one distance, or side by side before the window."""
@@ -146,12 +144,11 @@ class Memory:
     block_size: Whole = setting(16, "tokens in a block", minimum=1)
     n_init: Whole = setting(128, "initial tokens that every step attends to", minimum=0)
     n_local: Whole = setting(4096, "tokens of the local window", minimum=1)
-    representatives: Literal["attention_mass", "mean", "tokens"] = setting(
+    representatives: Literal["attention_mass", "tokens"] = setting(
         "attention_mass",
-        "how a block's representative key is found: the keys most attended by the following window (InfLLM's attention "
-        "mass), or the mean of all keys; or tokens: every token "
-        "represents its block, which is ranked by the share that its tokens get of every head's softmax over those of "
-        "all far blocks (TokenSelect's votes; each step reads all keys, which must lie on the device: "
+        "what represents a block: attention_mass, the mean of the keys most attended by the following window (InfLLM); "
+        "or tokens: every token, and the block is ranked by the share that its tokens get of every head's softmax over "
+        "those of all far blocks (TokenSelect's votes; each step reads all keys, which must lie on the device: "
         "memory.storage=device)",
     )
     far_positions: Literal["clipped", "packed"] = setting(
@@ -282,8 +279,8 @@ class Endpoint:
         return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
-POLICY = r"(set|sub)\.([1-9]\d*)(\.prop)?"
-"""Update policies as they are written in config: set.N or sub.N, or either with .prop."""
+POLICY = r"(set|sub)\.([1-9]\d*)"
+"""Update policies as they are written in config."""
 
 
 @keys
@@ -371,8 +368,7 @@ class Point:
     )
     policy: Text = setting(
         "",
-        "update policy of an adaptive budget: set.N or sub.N; with .prop (a detector's) an expansion is in proportion "
-        "to the distrust, and not to K_max",
+        "update policy of an adaptive budget: set.N, the next token gets N blocks, or sub.N, N blocks less",
     )
     trigger: Text = setting(
         "",

@@ -20,6 +20,7 @@ from torch import Tensor
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.memory.attention import Segment
+from utaca.readers.attention import Output, Row
 from utaca.readers.load import Reader
 from utaca.settings.machine import in_turn
 
@@ -132,14 +133,14 @@ class State(ABC):
         if type(steps[0].state).advance is State.advance:
             reader = steps[0].after.reader
             hidden = reader.forward(torch.stack([step.tokens for step in steps]), _Rows([x.after for x in steps]))
-            embeddings = reader.embeddings()
+            output = Output(reader, hidden, reader.embeddings())
             for row, step in enumerate(steps):
                 step.after.length += step.size
-                step.take(hidden[row], {site: rows[row] for site, rows in embeddings.items()})
+                step.output, step.row = output, row
         else:
             for step in steps:
-                hidden = step.after.advance(step.tokens)
-                step.take(hidden, {site: rows[0] for site, rows in step.after.reader.embeddings().items()})
+                hidden = step.after.advance(step.tokens)[None]
+                step.output, step.row = Output(step.after.reader, hidden, step.after.reader.embeddings()), 0
 
     def commit(self, step: Step) -> None:
         vars(self).update(vars(step.after))
@@ -149,25 +150,20 @@ class State(ABC):
         """See :class:`utaca.readers.attention.Attending`; one row, B = 1. ``length`` is still that before the pass."""
 
 
-class Step:
-    """A pass of ``tokens`` [T] behind a state under a ``budget``; see :class:`utaca.decoding.loop.Step`."""
+class Step(Row):
+    """A pass of ``tokens`` [T] behind a state under a ``budget``, which leads to the state ``after``."""
 
     after: State
-    hidden: Tensor
-    embeddings: dict[str, Tensor]
-    k: int
-    attended: float
     selected = scores = None
     captured: ClassVar[dict[str, Tensor]] = {}
 
-    def __init__(self, state: State, tokens: Tensor, budget: int) -> None:
-        self.state, self.tokens, self.budget, self.size = state, tokens, budget, len(tokens)
+    @property
+    def k(self) -> int:
+        return round(self.after.method.nominal(self.after))
 
-    def take(self, hidden: Tensor, embeddings: dict[str, Tensor]) -> None:
-        """Take what the pass of ``after`` gave: the last hidden states [T, D], the last token's embeddings [D]."""
-        self.hidden, self.embeddings = hidden, embeddings
-        self.k = round(self.after.method.nominal(self.after))
-        self.attended = sum(self.after.attended) / len(self.after.attended)
+    @property
+    def attended(self) -> float:
+        return sum(self.after.attended) / len(self.after.attended)
 
 
 class _Rows:

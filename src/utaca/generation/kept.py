@@ -99,7 +99,7 @@ def restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, f
             store.write(0, *parts[f"tokens.{layer}"].to(reader.device))
             store.leave(memory.layout.window_start(len(tokens)))
             memory.representatives[layer].copy_(parts[f"representatives.{layer}"])
-            memory.given[layer] = parts[f"given.{layer}"].to(reader.device)
+            memory.attention_mass[layer] = parts[f"attention_mass.{layer}"].to(reader.device)
         return memory, float(about["seconds"])
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
         raise DamagedError(path) from error
@@ -110,7 +110,7 @@ def _parts(memory: BlockMemory) -> dict[str, Tensor]:
     lists = {
         "tokens": [s.tokens for s in memory.stores],
         "representatives": memory.representatives,
-        "given": memory.given,
+        "attention_mass": memory.attention_mass,
     }
     return {f"{name}.{layer}": x.contiguous() for name, xs in lists.items() for layer, x in enumerate(xs)}
 

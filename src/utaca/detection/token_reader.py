@@ -1,0 +1,106 @@
+"""Tokens, read out of steps that have run: their logits, signals, and what a detector says of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from utaca.detection.detector import Detector
+from utaca.detection.signal import Seen
+from utaca.detection.signals import SIGNALS
+from utaca.readers.load import Reader
+from utaca.readers.tokenizer import piece_of_text
+from utaca.trace import Generation, NotFiniteError, Token
+
+TOP = 10
+"""Best tokens whose logits are kept of every pass."""
+
+
+class TokenReader:
+    """Reads the tokens of an answer, with one transfer from the device each, and keeps its ``generation``.
+
+    The detector judges each token from its state behind the accepted tokens, never from a rejected one.
+    """
+
+    def __init__(
+        self, reader: Reader, generation: Generation, detector: Detector | None, signals: Sequence[str]
+    ) -> None:
+        self._reader, self._generation, self._detector = reader, generation, detector
+        self._signals = list(dict.fromkeys(["margin", *signals]))
+        if detector is not None:
+            self._detector = detector.to(reader.device)
+            self._state = self._detector.initial_state(1)
+            self._states: dict[int, Any] = {}
+
+    def read(self, step: Any, choose: Callable[[Tensor], Tensor]) -> Token:
+        """The token that follows a step (:class:`utaca.decoding.loop.Step`), chosen of its logits."""
+        hidden, logits, detector = step.hidden[-1], step.logits, self._detector
+        top, chosen = logits.topk(TOP), choose(logits)
+        signals = {
+            name: SIGNALS[name].value(Seen(top.values, hidden, step.captured.get(name))) for name in self._signals
+        }
+        parts = {"token": chosen, "logprob": logits[chosen] - logits.logsumexp(-1), **signals}
+        parts |= {"top_tokens": top.indices, "top_logits": top.values}
+        if detector is not None:
+            inputs = [signals[name].float() for name in detector.settings.signals]
+            inputs = torch.stack(inputs) if inputs else hidden.new_zeros(0, dtype=torch.float32)
+            embedding = step.embeddings[detector.settings.site].float()
+            p, state = detector.step(inputs[None], embedding[None], self._state)
+            parts |= {"gdm": p[0], "distrusted": detector.distrusts(p)}
+        numbers = _on_host(parts)
+        logprob, measured = numbers["logprob"][0], {name: numbers[name][0] for name in self._signals}
+        if not (math.isfinite(logprob) and math.isfinite(measured["margin"])):
+            self._raise_not_finite(step)
+        token = Token(
+            token=int(numbers["token"][0]),
+            k=step.k,
+            margin=measured["margin"],
+            logprob=logprob,
+            top_tokens=[int(number) for number in numbers["top_tokens"]],
+            top_logits=numbers["top_logits"],
+            embeddings=step.embeddings,
+            attended=step.attended,
+            signals=measured,
+            selected=step.selected,
+            scores=step.scores,
+        )
+        if detector is not None:
+            token.gdm, token.distrusted = tuple(numbers["gdm"]), bool(numbers["distrusted"][0])
+            self._states[id(token)] = state
+        return token
+
+    def accept(self, token: Token) -> Token:
+        """Take a committed token into the trace, with the text that it adds."""
+        if self._detector is not None:
+            self._state = self._states[id(token)]
+            self._states.clear()
+        generation = self._generation
+        generation.trace.append(token)
+        if token.token in self._reader.stop_tokens:
+            generation.finish = "eos"
+        else:
+            ids = [each.token for each in generation.trace]
+            token.text = piece_of_text(self._reader.tokenizer, ids, generation.text)
+        return token
+
+    def _raise_not_finite(self, step: Any) -> None:
+        def again() -> None:
+            step.state.run([step.state.plan(step.tokens, step.budget)])
+
+        trace, layer = self._generation.trace, self._reader.first_not_finite(again)
+        raise NotFiniteError(
+            f"reader {self._reader.settings.name} gave logits that are not finite at step {len(trace)} of an "
+            f"answer, first in layer {layer}; try reader.dtype=float32, or check the weights",
+            trace,
+        )
+
+
+def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
+    """The numbers of small tensors, with one transfer from the device."""
+    numbers = iter(torch.cat([tensor.double().flatten() for tensor in tensors.values()]).tolist())
+    return {name: list(islice(numbers, tensor.numel())) for name, tensor in tensors.items()}
