@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from utaca.layout import Layout
 from utaca.settings.schema import TOKENS, Memory, Reader
 
-TILE = 256
-"""Queries whose probabilities are materialised at once."""
 TOGETHER = 4096
 """Most tokens of chunks that go through the model in one pass where none of them retrieves blocks."""
 LARGE = 1_000_000_000
@@ -62,15 +60,13 @@ def document_bytes(sizes: Sizes, m: Memory, length: int, item: int, device: str,
     """Bytes of a document of ``length`` tokens in block memory and of the passes that read it, by ``cpu`` and ``cuda``.
 
     A number has ``item`` bytes; ``together`` chunks share a pass. A pass holds the residual stream, its sum and its
-    norm, and then three tensors as wide as the MLP; or, of a layer's attention, six as wide as the query heads, the
-    rotated and the widened keys of its window, and on a CPU two tiles of logits.
+    norm, and then three tensors as wide as the MLP; or, of a layer's attention, six as wide as the query heads, and the
+    rotated and the widened keys of its window.
     """
     layers, heads, kv_heads, width = sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_size
     token, passing = sizes.token * item, min(together * m.prefill_chunk, length)
     far = m.n_init + m.prefill_budget * m.block_size
     attending = 6 * passing * heads * width * item + 3 * (far + m.n_local + passing) * token
-    if device == "cpu" and m.representatives == "attention_mass":
-        attending += 2 * 4 * heads * min(passing, together * TILE) * (far + m.n_local + m.block_size + m.prefill_chunk)
     layout = Layout(m.n_init, m.n_local, m.block_size)
     blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
     kept = layers * (blocks * kv_heads * width + (m.n_local + passing) * kv_heads) * max(item, 4)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
-from small import make_reader, some_tokens
 from torch import Tensor
 
-from utaca.memory import prefill
-from utaca.memory.attention import Segment, _in_tiles, _in_two_passes, attention, causal_mask, products, token_scores
-from utaca.settings.schema import Memory
+from utaca.memory.attention import Segment, attention, causal_mask, products, received, token_scores
 
 SCALING = 0.3
-BOTH = pytest.mark.parametrize("form", [_in_tiles, _in_two_passes])
 
 
 def segments_of(queries: int, keys: list[int], dtype: torch.dtype = torch.float32, batch: int = 2) -> list[Segment]:
@@ -63,39 +57,26 @@ def test_what_a_mask_hides_is_not_attended_to() -> None:
     torch.testing.assert_close(found[1].double(), lse, atol=1e-5, rtol=1e-5)
 
 
-@BOTH
 @pytest.mark.parametrize("queries", [1, 5, 300])
-def test_the_mass_is_what_all_queries_give_a_key(form: object, queries: int) -> None:
+def test_the_mass_is_what_all_queries_give_a_key(queries: int) -> None:
     segments = segments_of(queries, [7, 40])
     expected, _, given_ = plainly(segments)
     by_key = given_.unflatten(1, (2, -1)).sum((2, 3))[..., 7:].split([40, queries], -1)
-    out, mass = form(segments, 2, SCALING)
+    out, lse = attention(segments, SCALING)
     torch.testing.assert_close(out.double(), expected, atol=1e-5, rtol=1e-5)
-    for own, wanted in zip(mass, by_key, strict=True):
+    for segment, wanted in zip(segments[-2:], by_key, strict=True):
+        own = received(segment.query, segment.keys, lse, SCALING, causal=segment.causal)
         torch.testing.assert_close(own.double(), wanted, atol=1e-4, rtol=1e-4)
 
 
-@BOTH
-def test_the_mass_of_half_types_is_not_rounded_to_them(form: object) -> None:
+def test_the_mass_of_half_types_is_not_rounded_to_them() -> None:
     """bfloat16 has 8 bits: sums of 300 queries would be off by a hundredth if they were rounded."""
     segments = segments_of(300, [40], torch.bfloat16)
     by_key = plainly(segments)[2].unflatten(1, (2, -1)).sum((2, 3)).split([40, 300], -1)
-    for own, wanted in zip(form(segments, 2, SCALING)[1], by_key, strict=True):
+    lse = attention(segments, SCALING)[1]
+    for segment, wanted in zip(segments[-2:], by_key, strict=True):
+        own = received(segment.query, segment.keys, lse, SCALING, causal=segment.causal)
         assert ((own.double() - wanted) / wanted).abs().median() < 2e-3
-
-
-@pytest.mark.parametrize("kind", ["llama", "qwen2"])
-def test_either_form_of_the_mass_represents_blocks_by_the_same_tokens(kind: str, monkeypatch) -> None:
-    """Representatives are means of the keys that were given most: equal where the same keys were chosen."""
-    settings = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=32, prefill_budget=3, n_representatives=2)
-    sealed = []
-    for form in (_in_tiles, _in_two_passes):
-        monkeypatch.setattr(sys.modules["utaca.memory.prefill"], "attention_and_mass", form)
-        sealed.append(prefill(make_reader(kind, memory=settings), some_tokens(600)))
-    tiles, passes = sealed
-    assert tiles.representatives[0].shape[1] > 60
-    for own, other in zip(tiles.representatives, passes.representatives, strict=True):
-        torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("queries", [1, 200])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -518,7 +517,7 @@ def test_mistakes_in_triggers_are_told(memory) -> None:
         Detected("model.safetensors")
     with pytest.raises(UserError, match="both a policy and a trigger"):
         generate(memory, "Who?", budget=2, trigger=Agreement())
-    with pytest.raises(UserError, match=r"trigger Agreement.* gave budget 9, .* from 1 to 8"):
+    with pytest.raises(UserError, match=r"trigger Agreement.* gave budget 9, .* from 0 to 8"):
         generate(memory, "Who?", budget=8, policy=Sub(1), trigger=Agreement(9), max_new_tokens=3)
     with pytest.raises(TypeError, match="Trigger must have a method expands"):
         generate(memory, "Who?", budget=8, policy=Sub(1), trigger=Trigger(), max_new_tokens=3)

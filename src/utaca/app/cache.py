@@ -18,7 +18,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from utaca.errors import UserError
-from utaca.memory import kept
+from utaca.generation import kept
 from utaca.memory.branch import BlockMemory
 from utaca.memory.prefill import prefill
 from utaca.readers.load import Reader

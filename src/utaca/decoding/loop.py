@@ -281,7 +281,7 @@ class OpenAnswer:
     def __init__(self, decoding: Decoding) -> None:
         self.decoding = decoding
         self.generation = Generation(decoding.reading.block_size)
-        self.error: UserError | None = None
+        self.error: Exception | None = None
         self.planned: list[Step] = []
         self._started = time.perf_counter()
         self._events = _decode(decoding, self.generation)
@@ -299,6 +299,8 @@ class OpenAnswer:
         except UserError as error:
             # Its traceback would hold the answer, which holds the error: a ring that keeps the document in memory.
             self.error = error.with_traceback(None)
+        except Exception as error:
+            self.error = error
         self.generation.seconds = time.perf_counter() - self._started
         return tokens
 
@@ -330,14 +332,14 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
     for n in range(d.max_new_tokens):
         if d.policy is None:
             k = budgets[min(n, len(budgets) - 1)]
-        tried = d.policy is not None and k < k_max
-        other = _second_budget(d.trigger, k, k_max) if tried else d.expanded
+        compact = d.policy is not None and k < k_max
+        other = _checked(d.trigger, d.trigger.second_budget(k, k_max), 0, k_max) if compact else d.expanded
         steps = [state.plan(tokens, budget) for budget in ([k, other] if other else [k])]
         yield steps
         choose = draw()
         first, second = answer.read(steps[0], choose), answer.read(steps[1], choose) if other else None
         step, token = steps[0], first
-        if tried and d.trigger.expands(n, first, second):
+        if compact and d.trigger.expands(n, first, second):
             k = _checked(d.policy, d.policy.expand(k, k_max, first), k + 1, k_max)
             if k == other:
                 step, token = steps[1], second
@@ -356,11 +358,6 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
             return
         tokens = tokens.new_tensor([token.token])
     generation.finish = "length"
-
-
-def _second_budget(trigger: Trigger, k: int, k_max: int) -> int:
-    budget = trigger.second_budget(k, k_max)
-    return budget if budget == 0 else _checked(trigger, budget, 1, k_max)
 
 
 def _checked(source: Policy | Trigger, budget: int, least: int, most: int) -> int:

@@ -14,48 +14,39 @@ class Policy:
     """An update policy; derive from it and write :meth:`update` to bring your own.
 
     A policy is pure: what it returns depends on its arguments alone, and it keeps nothing from call to call. The token
-    is the accepted one, or the one that the trigger expands; its GDM is None without a detector. The token is None if
-    budgets are computed without an answer, as for a threshold that aims at a mean budget. Decoding raises
-    :class:`UserError` for a budget out of range.
+    has its margin, its GDM (None without a detector) and all else of its pass. Decoding raises :class:`UserError` for a
+    budget out of range.
     """
 
-    def update(self, k: int, k_max: int, token: Token | None) -> int:
+    def update(self, k: int, k_max: int, token: Token) -> int:
         """Budget of the next token, from 1 to ``k_max``, after ``token`` was accepted under budget ``k``."""
         raise TypeError(f"{type(self).__name__} must have a method update(k, k_max, token)")
 
-    def expand(self, k: int, k_max: int, token: Token | None) -> int:
-        """Budget, above ``k`` and at most ``k_max``, under which a ``token`` decoded under ``k`` is decoded again."""
+    def expand(self, k: int, k_max: int, token: Token) -> int:
+        """Budget, above ``k`` and at most ``k_max``, under which a ``token`` of budget ``k`` is decoded again."""
         return k_max
 
 
 @dataclass(frozen=True)
-class Set(Policy):
-    """Set.n: the next token gets ``n`` blocks."""
-
+class _Counted(Policy):
     n: int
 
     def __post_init__(self) -> None:
         whole(f"the number of {type(self).__name__}", self.n)
 
-    def update(self, k: int, k_max: int, token: Token | None) -> int:
+
+class Set(_Counted):
+    """Set.n: the next token gets ``n`` blocks."""
+
+    def update(self, k: int, k_max: int, token: Token) -> int:
         return min(self.n, k_max)
 
 
-@dataclass(frozen=True)
-class Sub(Policy):
+class Sub(_Counted):
     """Sub.n: the next token gets ``n`` blocks less, at least 1."""
 
-    n: int
-
-    def __post_init__(self) -> None:
-        whole(f"the number of {type(self).__name__}", self.n)
-
-    def update(self, k: int, k_max: int, token: Token | None) -> int:
+    def update(self, k: int, k_max: int, token: Token) -> int:
         return max(1, k - self.n)
-
-
-POLICIES: dict[str, type[Policy]] = {"set": Set, "sub": Sub}
-"""By the name that config gives them, before a dot and their number."""
 
 
 def parse(text: str) -> Policy:
@@ -65,4 +56,4 @@ def parse(text: str) -> Policy:
         raise UserError(
             f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, as in sub.16"
         )
-    return POLICIES[match[1]](int(match[2]))
+    return (Set if match[1] == "set" else Sub)(int(match[2]))

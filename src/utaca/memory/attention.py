@@ -10,21 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from itertools import product
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from utaca.settings.schema import Memory
-from utaca.sizes import TILE
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention
 _FLASH_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
-_FEW, _LARGE = 64, 256.0
-"""Up to so many queries, and from such a bound on, products are made in float32. Parts of so few queries are merged
-at once, as the number of operations is what they cost."""
+_FEW = 64
+"""Parts of up to so many queries are merged at once, as they cost by the number of operations."""
 _TOGETHER = 1 << 26
 """Most logits that are materialised at once where every token represents its block."""
 _PAD = 8
@@ -81,49 +78,14 @@ def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
     return out.reshape(b, h, t, d), lse.reshape(b, h, t)
 
 
-def attention_and_mass(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[Tensor, list[Tensor]]:
-    """Output [B, H, T, D], and of the last ``watched`` segments the attention mass [B, G, n] that each key gets.
-
-    Segments must have a key, all the same G, and no mask. A GPU gets the mass by a second fused pass, a CPU, where that
-    is the faster way, as sums of materialised probabilities.
-    """
-    return (_in_two_passes if segments[0].query.is_cuda else _in_tiles)(segments, watched, scaling)
-
-
-def _in_two_passes(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[Tensor, list[Tensor]]:
-    out, lse = attention(segments, scaling)
-    return out, [received(x.query, x.keys, lse, scaling, causal=x.causal) for x in segments[-watched:]]
-
-
-def _in_tiles(segments: Sequence[Segment], watched: int, scaling: float) -> tuple[Tensor, list[Tensor]]:
-    first, (batch, _, length, _) = len(segments) - watched, segments[0].query.shape
-    precise = torch.promote_types(segments[0].query.dtype, torch.float32)
-    mass = [x.keys.new_zeros(x.keys.shape[:3], dtype=precise) for x in segments[first:]]
-    out = torch.empty_like(segments[0].query)
-    # Sequence by sequence, so that the probabilities of a tile stay in the processor's cache.
-    for row, start in product(range(batch), range(0, length, TILE)):
-        own, end = slice(row, row + 1), min(start + TILE, length)
-        tile = [Segment(x.query[own, :, start:end], x.keys[own], x.values[own], causal=x.causal) for x in segments]
-        tile = [x._replace(keys=x.keys[:, :, :end], values=x.values[:, :, :end]) if x.causal else x for x in tile]
-        values = torch.cat([x.values for x in tile], 2)
-        given = _by_group(probabilities(tile, scaling), values)
-        out[own, :, start:end] = (given.to(values.dtype) @ values).view(tile[0].query.shape)
-        shares = given.sum(2).split([x.keys.shape[2] for x in tile], -1)[first:]
-        for total, share in zip(mass, shares, strict=True):
-            total[own, :, : share.shape[-1]] += share
-    return out, mass
-
-
 def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal: bool = False) -> Tensor:
-    """Attention mass [B, G, n] that each key [B, G, n, D] gets from all queries [B, H, T, D] together.
+    """Attention mass [B, G, n] that each key [B, G, n, D] gets from all queries [B, H, T, D] together (InfLLM).
 
-    A block's tokens with most of it represent the block (InfLLM).
-
-    ``lse`` [B, H, T] is what :func:`attention` gave. The mass of a key is the sum over queries of
-    exp(q·k scaling - lse): the softmax denominator of an attention in which the keys ask, the queries answer, and
-    -lse / scaling is one more coordinate of each query. That coordinate is split over three, whose sum keeps float32's
-    precision in any type. With ``causal`` the keys are the queries' own tokens; time is then reversed, so that the
-    later tokens, which see a key, come before it.
+    ``lse`` [B, H, T] is the log-sum-exp of :func:`attention`. The mass of a key is the sum over queries of
+    exp(q·k scaling - lse). It is computed by swapping roles: attention with the keys as queries and the queries as
+    keys, with -lse / scaling as one more coordinate, has this sum as its softmax denominator. The coordinate is split
+    over three, whose sum keeps float32's precision in any type. With ``causal`` the keys are the queries' tokens; time
+    is then reversed, so that the later tokens, which see a key, come before it.
     """
     g, shared, rest, coordinates = keys.shape[1], query.shape[1] // keys.shape[1], -lse / scaling, []
     if query.shape[2] == 1:
@@ -159,19 +121,15 @@ def mixed(given: Tensor, segments: Sequence[Segment]) -> Tensor:
 def products(query: Tensor, keys: Tensor, scaling: float = 1.0) -> Tensor:
     """Scaled dot products [B, H, T, n] of queries [B, H, T, D] and keys [B, G, n, D], in float32 at least.
 
-    Products of bfloat16 that are rounded to bfloat16 are the fastest on a CPU. They are taken for many queries whose
-    products are small; from 128 on, as key biases make them, they would be rounded to whole numbers.
+    Products that are rounded to bfloat16 would be whole numbers from 128 on, as key biases make them.
     """
     grouped = _by_group(query, keys)
     if grouped.is_cuda and grouped.dtype in (torch.bfloat16, torch.float16):
-        found = torch.bmm(grouped.flatten(0, 1), keys.flatten(0, 1).mT, out_dtype=torch.float32) * scaling
+        result = torch.bmm(grouped.flatten(0, 1), keys.flatten(0, 1).mT, out_dtype=torch.float32) * scaling
     else:
         precise = torch.promote_types(grouped.dtype, torch.float32)
-        if grouped.dtype != precise and grouped.shape[2] > _FEW and _bound(grouped, keys, scaling) < _LARGE:
-            found = (grouped * scaling) @ keys.mT
-        else:
-            found = (grouped.to(precise) * scaling) @ keys.to(precise).mT
-    return found.view(*query.shape[:3], keys.shape[2])
+        result = (grouped.to(precise) * scaling) @ keys.to(precise).mT
+    return result.view(*query.shape[:3], keys.shape[2])
 
 
 def causal_mask(new: int, total: int, device: torch.device) -> Tensor:
@@ -180,21 +138,21 @@ def causal_mask(new: int, total: int, device: torch.device) -> Tensor:
 
 
 def best(scores: Tensor, count: int) -> Tensor:
-    """Places [..., count] of the best of ``scores`` [..., n], ascending; of equals the lower places.
+    """Places [..., count] of the best of ``scores`` [..., n], ascending; of equals the lower places; all n at most.
 
-    All n where ``count`` is more. Scores that are not numbers are the best, so that they reach the logits, where they
-    are reported. No shape depends on a score, so that nothing waits for the device.
+    Scores that are NaN sort first on purpose: they propagate to the logits, where ``NotFiniteError`` is raised. No
+    shape depends on a score, so that nothing waits for the device.
     """
     count = min(count, scores.shape[-1])
     if count == 0:
         return scores.new_empty(*scores.shape[:-1], 0, dtype=torch.long)
-    values, found = scores.topk(count)
+    values, places = scores.topk(count)
     # topk leaves open which of the places at the least score it takes: the first are wanted, the i-th of which is where
     # the running count of such places reaches i. A full sort of a long document's blocks would cost far more.
     least = values[..., -1:]
     tied = values == least
     first = torch.searchsorted((scores == least).cumsum(-1), tied.cumsum(-1))
-    return torch.where(tied, first, found).sort(-1).values
+    return torch.where(tied, first, places).sort(-1).values
 
 
 def ranked(scores: Tensor, chosen: Tensor) -> Tensor:
@@ -264,11 +222,6 @@ def _logits(segments: Sequence[Segment], scaling: float) -> Tensor:
             own.masked_fill_(~segment.seen, -math.inf)
         start += own.shape[-1]
     return logits
-
-
-def _bound(query: Tensor, keys: Tensor, scaling: float) -> float:
-    """No product is larger."""
-    return float(query.norm(dim=-1).max() * keys.norm(dim=-1).max()) * scaling
 
 
 def _by_group(rows: Tensor, keys: Tensor) -> Tensor:

@@ -21,13 +21,7 @@ from torch.nn.functional import pad
 
 from utaca.errors import UserError
 from utaca.layout import Layout
-from utaca.memory.attention import (
-    Segment,
-    attention,
-    attention_and_mass,
-    best,
-    represented,
-)
+from utaca.memory.attention import Segment, attention, best, received, represented
 from utaca.memory.branch import BlockMemory
 from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
@@ -155,12 +149,12 @@ class Chunks:
         segments += [Segment(local, old_keys, old_values), Segment(local, new_keys, new_values, causal=True)]
         segments = [segment for segment in segments if segment.keys.shape[2]]
         total = memory.attention_mass[layer] = pad(memory.attention_mass[layer], (0, count * size))
+        out, lse = attention(segments, scaling)
         if m.representatives != TOKENS:
-            out, mass = attention_and_mass(segments, 1 + bool(before), scaling)
-        else:
-            out, mass = attention(segments, scaling)[0], []
-        for chunk, part in enumerate(torch.cat(mass, -1) if mass else ()):
-            total[:, chunk * size : (chunk + 1) * size + before] += part
+            near = segments[-1 - bool(before) :]
+            mass = [received(x.query, x.keys, lse, scaling, causal=x.causal) for x in near]
+            for chunk, part in enumerate(torch.cat(mass, -1)):
+                total[:, chunk * size : (chunk + 1) * size + before] += part
         self._leave(layer)
         return out.transpose(0, 1).reshape(query.shape)
 

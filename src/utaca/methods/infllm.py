@@ -14,7 +14,7 @@ from utaca.methods.bases.method import Method, State
 from utaca.readers.load import Reader
 
 BLOCKS = "blocks"
-"""What methods have in common that answer from block memory (:attr:`Method.reading`)."""
+"""The :attr:`Method.reading` of methods that answer from block memory."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from utaca.settings.schema import TOKENS
 
 @dataclass(eq=False)
 class Entry:
-    """A document that was read. ``mass`` has by position, where a prefill chunk ended, what ``memory.given`` was then;
+    """A document that was read. ``mass`` has ``memory.attention_mass`` by position, at ends of prefill chunks;
     ``users`` are the answers under way that need it."""
 
     memory: BlockMemory
@@ -104,7 +104,7 @@ class Memories:
         step = in_turn(lambda: next(remaining, None))
         while (position := step()) is not None:
             if position % memory.settings.prefill_chunk == 0:
-                entry.mass[position] = list(memory.given)
+                entry.mass[position] = list(memory.attention_mass)
             yield position
 
     def keep(self, key: bytes, entry: Entry) -> None:

@@ -22,8 +22,8 @@ from typing import Any, Literal
 import pydantic
 
 from utaca.app.answering import FIXED, choose
-from utaca.decoding.loop import TOP
 from utaca.decoding.sampling import Sampling
+from utaca.detection.token_reader import TOP
 from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.readers.prompts import SEPARATOR
