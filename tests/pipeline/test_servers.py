@@ -185,8 +185,9 @@ def test_a_model_that_the_server_lacks_is_named() -> None:
         pytest.raises(UserError, match=rf"judge: {s.url} does not list model m; it lists m-large, mm, other"),
     ):
         check(endpoint(s), "judge")
-    with serving(lambda server, call: GOOD if call.body else Reply(status=404)) as s:
-        check(endpoint(s), "judge")
+    for unlisted in (Reply(status=404), Reply(seconds=5)):
+        with serving(lambda server, call, unlisted=unlisted: GOOD if call.body else unlisted) as s:
+            check(endpoint(s, timeout_s=0.5), "judge")
 
 
 # Certificates, proxies, addresses

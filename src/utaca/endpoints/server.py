@@ -103,9 +103,10 @@ class Server:
     async def models(self) -> list[str]:
         """Names of the models that the server lists; none if it lists none, as not every compatible server does."""
         try:
-            page = await self._client.models.list()
+            async with asyncio.timeout(self._endpoint.timeout_s):
+                page = await self._client.models.list()
             return [model.id for model in page.data if isinstance(model.id, str)]
-        except (openai.OpenAIError, AttributeError, TypeError, ValueError):
+        except (openai.OpenAIError, AttributeError, TimeoutError, TypeError, ValueError):
             return []
 
     async def answer(self, question: Question, n_late: int = 0) -> dict[str, Any] | Failure:
