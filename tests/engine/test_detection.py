@@ -633,7 +633,7 @@ def test_half_of_every_batch_is_of_each_set(splits, monkeypatch):
         return plain(data, indices, chain)
 
     monkeypatch.setattr(Sequences, "batch", spy)
-    ((detector, _), _) = train(SMALL, few, splits[1], steps=15, seeds=[0, 1], beside=many)
+    ((detector, _), _) = train(SMALL, few, splits[1], steps=15, seeds=[0, 1], second=many)
     assert detector.facts["train_trajectories"] == 67
     batches = torch.stack(drawn)
     assert batches.shape == (15, 2, 16)

@@ -22,7 +22,7 @@ from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import write
 from utaca.records.tables import rows as rows_of
 from utaca.settings.schema import TaskSet
-from utaca.tasks.biographies import Biographies, abstains, found
+from utaca.tasks.biographies import Biographies, abstains, gives
 from utaca.tasks.task import Example
 
 BIOGRAPHIES = ROOT / "data" / "biographies" / "handwritten.jsonl"
@@ -175,13 +175,13 @@ def test_a_score_is_the_share_of_what_was_asked(rows: list[dict], prompts: Promp
 def test_found_and_abstained() -> None:
     person, attribute = "Ann Lee", "birth place"
     said = summary(attribute, person, "the town of Cork, Ireland")
-    assert found(said, attribute, person, ["Cork"])
-    assert found(said, attribute, person, ["Kerry", "town of cork ireland"])
-    assert not found(said, attribute, person, ["Cor"])
-    assert not found(summary(attribute, person, "Cork and then five more words here"), attribute, person, ["Cork"])
+    assert gives(said, attribute, person, ["Cork"])
+    assert gives(said, attribute, person, ["Kerry", "town of cork ireland"])
+    assert not gives(said, attribute, person, ["Cor"])
+    assert not gives(summary(attribute, person, "Cork and then five more words here"), attribute, person, ["Cork"])
     assert abstains(abstention(attribute, person), attribute, person)
     assert not abstains(said, attribute, person)
-    assert not found(abstention(attribute, person), attribute, person, ["Cork"])
+    assert not gives(abstention(attribute, person), attribute, person, ["Cork"])
     free = f"The major of {person} is Law.\n{person}, the second of three sisters, was born in Cork.\nShe likes tea."
-    assert found(free, attribute, person, ["Cork"])
-    assert not found(free, "work place", person, ["Cork"])
+    assert gives(free, attribute, person, ["Cork"])
+    assert not gives(free, "work place", person, ["Cork"])

@@ -49,12 +49,12 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     output = snakemake.output
     settings = build(schema.Detector, snakemake.params.detector, "detector")
-    first, *beside = [reduce(joined, own) for own in (tasks(0), biographies("train")) if own]
+    first, *second = [reduce(joined, own) for own in (tasks(0), biographies("train")) if own]
     trained = train(
         settings,
         first,
         reduce(joined, tasks(1) + biographies("validation")),
-        beside=beside[0] if beside else None,
+        second=second[0] if second else None,
         steps=snakemake.params.steps,
         seeds=range(len(output.models)),
         initial=[load_detector(path) for path in paths("start")] or None,

@@ -181,9 +181,9 @@ def draw_value(attribute: str, rng: random.Random, locale: str) -> str:
         raise UserError(f"There is no attribute {attribute!r}; use one of {', '.join(_DRAWS)}.")
     if locale not in LOCALES:
         raise UserError(f"There is no locale {locale!r} for people; use one of {', '.join(LOCALES)}.")
-    own = random.Random(rng.getrandbits(64))
+    value_rng = random.Random(rng.getrandbits(64))
     while True:
         # ", " stands for the line breaks of addresses.
-        value = " ".join(", ".join(draw(own, locale).splitlines()).split()).rstrip(" .,;")
+        value = " ".join(", ".join(draw(value_rng, locale).splitlines()).split()).rstrip(" .,;")
         if value and "unknown" not in value.casefold() and len(value) <= _LONGEST.get(attribute, MAX_LENGTH):
             return value

@@ -36,8 +36,8 @@ def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterat
             text = _halved(document)
         else:
             text = _without(document, half if condition == _PARTIAL else attributes)
-        asked = {key: document[key] for key in ("person", "facts")}
-        yield {"id": named(document["id"], condition), **asked, "text": text}
+        question = {key: document[key] for key in ("person", "facts")}
+        yield {"id": named(document["id"], condition), **question, "text": text}
 
 
 def named(document: str, condition: str) -> str:
@@ -72,9 +72,9 @@ def _halved(document: Mapping[str, Any]) -> str:
     """The text with the first half of the value of its only fact."""
     stated = _stated(document, [document["facts"][0]["attribute"]])
 
-    def half(found: re.Match[str]) -> str:
-        words = found[0].split()
-        return " ".join(words[: -(-len(words) // 2)]) if len(words) > 1 else found[0][: -(-len(found[0]) // 2)]
+    def half(match: re.Match[str]) -> str:
+        words = match[0].split()
+        return " ".join(words[: -(-len(words) // 2)]) if len(words) > 1 else match[0][: -(-len(match[0]) // 2)]
 
     text, kept, end = document["text"], [], 0
     for first, last in _told(document):

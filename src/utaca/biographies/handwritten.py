@@ -35,7 +35,7 @@ class Biography(TypedDict):
 
 def biographies(path: str | Path) -> list[Biography]:
     """Biographies of a JSONL file; :class:`UserError` for a missing file and for rows of another form."""
-    found: dict[str, Biography] = {}
+    rows: dict[str, Biography] = {}
     for where, record in records(path, MEND):
         row = checked(Biography, record, where, MEND)
         if missing := [fact["value"] for fact in row["facts"] if fact["value"] not in row["text"]]:
@@ -43,11 +43,11 @@ def biographies(path: str | Path) -> list[Biography]:
         names = [*(fact["attribute"] for fact in row["facts"]), *row["absent"]]
         if twice := [name for name in names if names.count(name) > 1]:
             raise UserError(f"{where} has the attribute {twice[0]!r} twice; {MEND}")
-        if found.setdefault(row["id"], row) is not row:
+        if rows.setdefault(row["id"], row) is not row:
             raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {MEND}")
-    if not found:
+    if not rows:
         raise UserError(f"{path} has no biographies; {MEND}")
-    return list(found.values())
+    return list(rows.values())
 
 
 def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
@@ -55,10 +55,10 @@ def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
 
     A row has its first six facts. Raises :class:`UserError` as :func:`biographies` does, and where there are fewer.
     """
-    found = biographies(path)
-    if len(found) < count:
-        raise UserError(f"{path} has {len(found)} biographies, and {count} are asked for; ask for fewer")
-    for row in found[:count]:
+    rows = biographies(path)
+    if len(rows) < count:
+        raise UserError(f"{path} has {len(rows)} biographies, and {count} are asked for; ask for fewer")
+    for row in rows[:count]:
         facts = [{"attribute": fact["attribute"], "value": fact["value"]} for fact in row["facts"][: FACTS["test"]]]
-        told = {"person": row["person"], "locale": "", "facts": facts, "sentences": [row["text"]], "writer": WRITER}
-        yield {"id": row["id"], "split": "test", **told}
+        stated = {"person": row["person"], "locale": "", "facts": facts, "sentences": [row["text"]], "writer": WRITER}
+        yield {"id": row["id"], "split": "test", **stated}

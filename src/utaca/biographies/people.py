@@ -81,13 +81,13 @@ def draw_person(rng: random.Random) -> Person:
     source = faker(locale)
     source.random = rng
     while True:
-        given = source.first_name()
+        given_names = source.first_name()
         if rng.random() < _SECOND_GIVEN_NAME:
-            given += ("-" if locale == "fr_FR" else " ") + source.first_name()
+            given_names += ("-" if locale == "fr_FR" else " ") + source.first_name()
         surname = source.last_name()
         if rng.random() < second_surname:
             surname += rng.choice(joints) + source.last_name()
-        name = " ".join(f"{given} {surname}".split())
+        name = " ".join(f"{given_names} {surname}".split())
         if not any(mark in name for mark in ".,"):
             return Person(name, locale)
 

@@ -23,20 +23,20 @@ def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
     where there is none.
     """
     text = document["text"]
-    told = [(span["start"], span["end"]) for span in document["spans"] if span["kind"] == "biography"]
+    spans = [(span["start"], span["end"]) for span in document["spans"] if span["kind"] == "biography"]
     wanted = {word.lower() for word in _WORD.findall(value)}
     if not wanted:
         return None
     literal = re.compile(r"\s+".join(map(re.escape, value.split())), re.IGNORECASE)
-    for start, end in told:
-        if found := literal.search(text, start, end):
+    for start, end in spans:
+        if match := literal.search(text, start, end):
             # Full stops within the value end no sentence.
-            before = [stop.end() for stop in _SENTENCE_END.finditer(text, start, found.start())]
-            after = _SENTENCE_END.search(text, found.end() - 1, end)
+            before = [stop.end() for stop in _SENTENCE_END.finditer(text, start, match.start())]
+            after = _SENTENCE_END.search(text, match.end() - 1, end)
             first = before[-1] if before else start
             return first + len(text[first:end]) - len(text[first:end].lstrip()), after.end() if after else end
     best = max(
-        (span for start, end in told for span in sentences(text, start, end)),
+        (span for start, end in spans for span in sentences(text, start, end)),
         key=lambda span: len(wanted & _words(text, span)),
         default=None,
     )
@@ -45,8 +45,8 @@ def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
 
 def sentence(document: Mapping[str, Any], value: str) -> str:
     """The text of :func:`source`; "" where there is none."""
-    found = source(document, value)
-    return document["text"][slice(*found)] if found else ""
+    place = source(document, value)
+    return document["text"][slice(*place)] if place else ""
 
 
 def _words(text: str, span: tuple[int, int]) -> set[str]:
@@ -55,7 +55,7 @@ def _words(text: str, span: tuple[int, int]) -> set[str]:
 
 def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The sentences from character ``start`` to ``end`` of a text, [start, end) each, without the spaces between."""
-    for stop in [*(found.end() for found in _SENTENCE_END.finditer(text, start, end)), end]:
+    for stop in [*(match.end() for match in _SENTENCE_END.finditer(text, start, end)), end]:
         start += len(text[start:stop]) - len(text[start:stop].lstrip())
         if start < stop:
             yield start, stop

@@ -94,10 +94,10 @@ class Detector(nn.Module):
             why = "it has other weights"
         else:
             return
-        other, own = Origin(reader.settings.name, reader.identity), self.reader or "unknown"
+        other, trained_for = Origin(reader.settings.name, reader.identity), self.reader or "unknown"
         raise UserError(
-            f"reader {other} cannot be judged by a detector of reader {own}: {why}; train one on trajectories of "
-            f"{other.name}"
+            f"reader {other} cannot be judged by a detector of reader {trained_for}: {why}; train one on "
+            f"trajectories of {other.name}"
         )
 
     def check_taken(self, settings: schema.Detector, reader: Origin, path: str | Path) -> None:
@@ -108,8 +108,8 @@ class Detector(nn.Module):
         are those of the reader that it was trained for.
         """
         if key := self.settings.differing(settings):
-            has, asked = getattr(self.settings, key), getattr(settings, key)
-            raise UserError(f"{path} has {key} {has}, but the config {asked}; set detectors.*.{key} to {has}")
+            has, wanted = getattr(self.settings, key), getattr(settings, key)
+            raise UserError(f"{path} has {key} {has}, but the config {wanted}; set detectors.*.{key} to {has}")
         if self.settings.embedding and self.reader != reader:
             raise UserError(
                 f"{path} reads embeddings of reader {self.reader or 'unknown'}, which reader {reader} does not give; "

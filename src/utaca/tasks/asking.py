@@ -25,19 +25,19 @@ def learned(examples: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
     """
     rows = list(examples)
     held = set(sorted({row["document"] for row in rows})[::VALIDATION_EVERY])
-    found: tuple[set[str], set[str]] = set(), set()
+    halves: tuple[set[str], set[str]] = set(), set()
     for row in rows:
-        found[row["document"] in held].add(row["id"])
-    return found
+        halves[row["document"] in held].add(row["id"])
+    return halves
 
 
 def scores(
     task: Task, examples: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """Rows of schema "task_scores", one for each of the ``answers``, 0 where nothing was answered."""
-    asked = {row["id"]: row for row in examples}
+    rows = {row["id"]: row for row in examples}
     for answer in answers:
-        row = asked[answer["document"]]
+        row = rows[answer["document"]]
         yield {
             "example": row["id"],
             "document": row["document"],

@@ -85,7 +85,7 @@ class Biographies(Task):
             return {row["id"]: (first.setdefault(row["text"], row["id"]), row["text"]) for row in rows}
         padder = Padder(rows_of(corpus, "corpus"), lambda text: len(prompts.text(text)), "of the run")
         people = max(1, min(MOST_PEOPLE, length // TOKENS_A_PERSON))
-        found = {}
+        documents = {}
         for group in (rows[first : first + people] for first in range(0, len(rows), people)):
             name = f"written-{length}-{group[0]['id']}"
             # Each biography is one piece, and those of a document have attributes in common.
@@ -94,18 +94,18 @@ class Biographies(Task):
                 for row in group
                 for fact in row["facts"]
             ]
-            told = {"id": name, "split": "", "person": group[0]["person"], "facts": facts}
+            joint = {"id": name, "split": "", "person": group[0]["person"], "facts": facts}
             # By the names that the documents had when they were first read, so that they stay the same.
             rng = random.Random(random.Random(f"{SEED}:card:{name}").getrandbits(64))
-            text = padder.document(told | {"sentences": [row["text"] for row in group]}, length, rng)["text"]
-            found |= {row["id"]: (name, text) for row in group}
-        return found
+            text = padder.document(joint | {"sentences": [row["text"] for row in group]}, length, rng)["text"]
+            documents |= {row["id"]: (name, text) for row in group}
+        return documents
 
 
 def _examples(row: Biography, document: str, text: str, settings: TaskSet, style: str) -> Iterator[Example]:
     values = {fact["attribute"]: [fact["value"], *fact["also"]] for fact in row["facts"]}
-    names, asked = list(values), settings.asked
-    groups = [names[first : first + asked] for first in range(0, len(names), asked)] * (COMPLETE in settings.evidence)
+    names, most = list(values), settings.asked
+    groups = [names[first : first + most] for first in range(0, len(names), most)] * (COMPLETE in settings.evidence)
     groups += [[name] for name in row["absent"]] * (MISSING in settings.evidence)
     for number, group in enumerate(groups):
         references = [{"attribute": x, "person": row["person"], "values": values.get(x, [])} for x in group]
@@ -115,7 +115,7 @@ def _examples(row: Biography, document: str, text: str, settings: TaskSet, style
 
 
 def _scored(answer: str, attribute: str, person: str, values: Sequence[str]) -> bool:
-    return found(answer, attribute, person, values) if values else abstains(answer, attribute, person)
+    return gives(answer, attribute, person, values) if values else abstains(answer, attribute, person)
 
 
 def abstains(answer: str, attribute: str, person: str) -> bool:
@@ -123,7 +123,7 @@ def abstains(answer: str, attribute: str, person: str) -> bool:
     return " ".join(normalise(extract(answer, attribute, person))).startswith("unknown")
 
 
-def found(answer: str, attribute: str, person: str, values: Sequence[str]) -> bool:
+def gives(answer: str, attribute: str, person: str, values: Sequence[str]) -> bool:
     """Whether an answer gives one of the values, in SQuAD's normal form and in one piece, see :data:`FURTHER_WORDS`."""
     words = normalise(extract(answer, attribute, person))
     free = not about(answer, attribute, person) and in_free_words(answer, attribute)

@@ -144,8 +144,8 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
     fault, got = "", scratch / "download"
     try:
         got = _from_hub(source, scratch) if source.dataset else _downloaded(source.address, got)
-        if source.sha256 and (found := sha256(got)) != source.sha256:
-            fault = f"{source.address} has SHA-256 {found}, not {source.sha256}: it was changed or came damaged"
+        if source.sha256 and (digest := sha256(got)) != source.sha256:
+            fault = f"{source.address} has SHA-256 {digest}, not {source.sha256}: it was changed or came damaged"
     except (OSError, HTTPException, ValueError) as error:
         fault = f"{source.address} cannot be fetched ({_reason(error)})"
     for file in files:
@@ -156,7 +156,7 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
                 raise UserError(fault)
             ready = _unpacked(source, got, file.member, scratch) if file.member else got
             _check(file, ready)
-            found = sha256(ready)
+            digest = sha256(ready)
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(ready, path)
         except UserError as error:
@@ -164,7 +164,7 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
         except OSError as error:
             yield Outcome(path, file.task.rows, fault=f"{path} cannot be written ({error.strerror}); {by_hand}")
         else:
-            yield Outcome(path, file.task.rows, found, now=True)
+            yield Outcome(path, file.task.rows, digest, now=True)
 
 
 def _from_hub(source: Source, scratch: Path) -> Path:
@@ -181,17 +181,17 @@ def _from_hub(source: Source, scratch: Path) -> Path:
 def _downloaded(address: str, path: Path) -> Path:
     with urlopen(address, timeout=_PATIENCE) as answer, path.open("wb") as file:
         shutil.copyfileobj(answer, file, 1 << 20)
-        told, size = answer.headers["Content-Length"], file.tell()
-    if told is not None and int(told) != size:
-        raise OSError(f"the connection broke after {size:,} of {int(told):,} bytes")
+        expected, size = answer.headers["Content-Length"], file.tell()
+    if expected is not None and int(expected) != size:
+        raise OSError(f"the connection broke after {size:,} of {int(expected):,} bytes")
     return path
 
 
 def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path:
     path = scratch / "member"
     try:
-        with zipfile.ZipFile(archive) as packed, packed.open(member) as own, path.open("wb") as file:
-            shutil.copyfileobj(own, file, 1 << 20)
+        with zipfile.ZipFile(archive) as packed, packed.open(member) as content, path.open("wb") as file:
+            shutil.copyfileobj(content, file, 1 << 20)
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
         raise UserError(f"{source.address} is no whole archive with {member}") from error
     return path
@@ -202,8 +202,8 @@ def _check(file: Official, path: Path) -> None:
     try:
         file.check(path)
     except UserError as error:
-        said = str(error).replace(str(path), " in ".join(filter(None, (file.member, file.source.address))))
-        raise UserError(said) from error
+        message = str(error).replace(str(path), " in ".join(filter(None, (file.member, file.source.address))))
+        raise UserError(message) from error
 
 
 def _reason(error: BaseException) -> str:

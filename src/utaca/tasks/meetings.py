@@ -37,8 +37,8 @@ class Meetings(QMSum):
                 raise UserError(f"{where} has nothing under 'meeting_transcripts'; {MEND}")
             general, specific = (objects(meeting, f"{kind}_query_list", where) for kind in ("general", "specific"))
             for place, query in enumerate(general + specific, start=1):
-                asked, answer = text(query, "query", where), text(query, "answer", where)
-                yield Row(f"{number}-{place}", str(number), context, asked, (answer,))
+                question, answer = text(query, "query", where), text(query, "answer", where)
+                yield Row(f"{number}-{place}", str(number), context, question, (answer,))
 
     def select(self, rows: Iterable[Row], count: int) -> list[Row]:
         rows, before = list(rows), Counter[str]()

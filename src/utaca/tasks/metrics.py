@@ -28,12 +28,12 @@ def require(*packages: str) -> None:
     """Raises :class:`UserError` where a package of :data:`VERSIONS` is missing or of another version."""
     for package in packages:
         try:
-            found = metadata.version(package)
+            version = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found = "not installed"
-        if found != VERSIONS[package]:
+            version = "not installed"
+        if version != VERSIONS[package]:
             raise UserError(
-                f"the task's metric needs {package} {VERSIONS[package]}, which is {found} here; run: pip install "
+                f"the task's metric needs {package} {VERSIONS[package]}, which is {version} here; run: pip install "
                 '"utaca[benchmarks]"'
             )
 

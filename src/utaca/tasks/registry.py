@@ -47,11 +47,11 @@ def paths_of(settings: TaskSet, folder: str) -> dict[str, Path]:
 
 def files_of(settings: TaskSet, folder: str) -> dict[str, Path]:
     """As :func:`paths_of`; raises :class:`UserError` where one is not there, too."""
-    found = paths_of(settings, folder)
-    for name, path in found.items():
+    paths = paths_of(settings, folder)
+    for name, path in paths.items():
         if not path.is_file():
             raise UserError(
                 f"{path}, file {name!r} of task {settings.task}, is not there; utaca fetch-tasks fetches the "
                 "official files, see docs/benchmarks.md"
             )
-    return found
+    return paths

@@ -87,22 +87,22 @@ class Rows(Task):
 
 def text(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False) -> str:
     """A text of a record, which is more than white space unless it may be ``blank``, else :class:`UserError`."""
-    found = record.get(key)
-    if not isinstance(found, str) or not (blank or found.strip()):
+    value = record.get(key)
+    if not isinstance(value, str) or not (blank or value.strip()):
         raise UserError(f"{where} has no text under {key!r}; {MEND}")
-    return found
+    return value
 
 
 def identity(record: Mapping[str, Any], key: str, where: str) -> str:
     """A record's name, a text or a number, else :class:`UserError`."""
-    found = record.get(key)
-    return str(found) if isinstance(found, int) else text(record, key, where)
+    value = record.get(key)
+    return str(value) if isinstance(value, int) else text(record, key, where)
 
 
 def answers(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     """A record's answers, a list of texts or a single one, else :class:`UserError`."""
-    found = record.get(key)
-    listed = [found] if isinstance(found, str) else found
+    value = record.get(key)
+    listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(answer, str) for answer in listed):
         raise UserError(f"{where} has no list of texts under {key!r}; {MEND}")
     if not any(answer.strip() for answer in listed):
@@ -112,7 +112,7 @@ def answers(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
 
 def objects(record: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
     """A record's list of objects, else :class:`UserError`."""
-    found = record.get(key)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    value = record.get(key)
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
         raise UserError(f"{where} has no list of objects under {key!r}; {MEND}")
-    return found
+    return value

@@ -127,10 +127,10 @@ class _Ruler(Task):
         source = self._source(path, settings.articles)
         documents = sorted(source.documents | self._pool(source, [files[name] for name in settings.pool]))
         answer = len(prompts.text(self.prefix)) + self.new_tokens
-        count, found = 0, []
-        for question in self._asked(path, source.questions, settings):
-            asked = f"{_INSTRUCTION}\n\nQuestion: {question.text}"
-            room = settings.length - len(prompts.question(asked)) - answer
+        count, examples = 0, []
+        for question in self._selected(path, source.questions, settings):
+            asking = f"{_INSTRUCTION}\n\nQuestion: {question.text}"
+            room = settings.length - len(prompts.question(asking)) - answer
             samples = self._samples(question, documents, settings)
             count = count or _most(samples[_COMPLETE], prompts, room)
             for evidence in settings.evidence:
@@ -141,8 +141,8 @@ class _Ruler(Task):
                         "paragraphs and its answer; raise the set's length"
                     )
                 name = named(question.id, evidence)
-                found.append(Example(name, question.document, text, asked, question.references, question.text))
-        return found
+                examples.append(Example(name, question.document, text, asking, question.references, question.text))
+        return examples
 
     def score(self, prediction: str, references: Sequence[str]) -> float:
         """100 where any reference is part of the prediction, in whatever case: "No" is part of "Norway"."""
@@ -172,7 +172,7 @@ class _Ruler(Task):
             if title not in source.titles and plain(paragraph) not in source.texts
         }
 
-    def _asked(self, path: Path, questions: Sequence[_Question], settings: TaskSet) -> Sequence[_Question]:
+    def _selected(self, path: Path, questions: Sequence[_Question], settings: TaskSet) -> Sequence[_Question]:
         if len({question.id for question in questions}) < len(questions):
             raise UserError(f"{path} has two questions of one id; give each one of its own")
         if not questions or settings.examples > len(questions):
@@ -188,18 +188,18 @@ class _Ruler(Task):
         """By evidence. All have the same distractors, so that more of them stand where gold ones are left out."""
         rng = random.Random(f"{SEED}:{question.id}")
         near = rng.sample(question.near, len(question.near))
-        own = {*question.kept[_COMPLETE], *near}
-        far = rng.sample(others := [document for document in documents if document not in own], len(others))
+        near_or_gold = {*question.kept[_COMPLETE], *near}
+        far = rng.sample(others := [document for document in documents if document not in near_or_gold], len(others))
         seed = f"{SEED}:shuffle:{question.id}" if settings.mended else SEED
-        found = {}
+        samples = {}
         for evidence in {_COMPLETE, *settings.evidence}:
             # A distractor must not tell what was left out of the evidence: none of the same article for SQuAD, whose
             # short answers stand in other articles by chance, and none at all for HotpotQA.
             looked = [*near, *(far if self.purged else [])] if evidence != _COMPLETE else []
-            told = {document for document in looked if _holds(document, question.references)}
-            in_order, drawn, elsewhere = ([x for x in given if x not in told] for given in (question.near, near, far))
-            found[evidence] = _Sample(question.kept[evidence], in_order, drawn, elsewhere, seed)
-        return found
+            telling = {document for document in looked if _holds(document, question.references)}
+            left = ([x for x in ordered if x not in telling] for ordered in (question.near, near, far))
+            samples[evidence] = _Sample(question.kept[evidence], *left, seed)
+        return samples
 
 
 class QA1(_Ruler):
@@ -223,23 +223,23 @@ class QA1(_Ruler):
         return text
 
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
-        found, given = _Source(), dict[str, list[dict[str, Any]]]()
+        source, by_title = _Source(), dict[str, list[dict[str, Any]]]()
         for where, article in ruler_files.rows(path):
             paragraphs = objects(article, "paragraphs", where)
-            given.setdefault(text(article, "title", where), []).extend(paragraphs)
-            found.texts |= {plain(text(paragraph, "context", where)) for paragraph in paragraphs}
-        found.titles |= given.keys()
-        if unknown := [title for title in articles if title not in given]:
+            by_title.setdefault(text(article, "title", where), []).extend(paragraphs)
+            source.texts |= {plain(text(paragraph, "context", where)) for paragraph in paragraphs}
+        source.titles |= by_title.keys()
+        if unknown := [title for title in articles if title not in by_title]:
             raise UserError(f"{path} has no article {unknown[0]!r}; name in articles what it has")
-        for title in dict.fromkeys(articles or given):
-            texts = list(dict.fromkeys(paragraph["context"] for paragraph in given[title]))
-            found.documents |= set(texts)
-            for number, paragraph in enumerate(given[title], start=1):
+        for title in dict.fromkeys(articles or by_title):
+            texts = list(dict.fromkeys(paragraph["context"] for paragraph in by_title[title]))
+            source.documents |= set(texts)
+            for number, paragraph in enumerate(by_title[title], start=1):
                 near = [other for other in texts if other != paragraph["context"]]
                 for row in objects(paragraph, "qas", f"{path}, article {title}, paragraph {number},"):
                     if not row.get("is_impossible", False):
-                        found.questions.append(self._question(path, f"{title}/{number}", paragraph, row, near))
-        return found
+                        source.questions.append(self._question(path, f"{title}/{number}", paragraph, row, near))
+        return source
 
     def _question(
         self, path: Path, document: str, paragraph: Mapping[str, Any], row: Mapping[str, Any], near: Sequence[str]
@@ -275,15 +275,15 @@ class QA2(_Ruler):
             raise UserError("articles are qa_1's; leave them out of a set of qa_2")
 
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
-        found = _Source()
+        source = _Source()
         for where, row in ruler_files.rows(path):
-            own = ruler_files.titled(row, where)
-            found.titles |= {title for title, _ in own}
-            found.texts |= {plain(paragraph) for _, paragraph in own}
-            documents = [(title, self._document(title, paragraph)) for title, paragraph in own]
-            found.documents |= {document for _, document in documents}
-            found.questions.append(self._question(where, row, documents))
-        return found
+            paragraphs = ruler_files.titled(row, where)
+            source.titles |= {title for title, _ in paragraphs}
+            source.texts |= {plain(paragraph) for _, paragraph in paragraphs}
+            documents = [(title, self._document(title, paragraph)) for title, paragraph in paragraphs]
+            source.documents |= {document for _, document in documents}
+            source.questions.append(self._question(where, row, documents))
+        return source
 
     def _question(self, where: str, row: Mapping[str, Any], documents: Sequence[tuple[str, str]]) -> _Question:
         name = identity(row, "_id" if "_id" in row else "index", where)

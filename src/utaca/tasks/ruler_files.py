@@ -14,26 +14,26 @@ from utaca.tasks.rows import MEND, objects, text
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """SQuAD's articles, the rows of a JSON list, or those of a JSONL file, and where each stands."""
     try:
-        found = read_json(path, MEND)
+        content = read_json(path, MEND)
     except UserError:
         yield from records(path, MEND)
         return
-    if isinstance(found, dict):
-        found = found.get("data", [found])
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+    if isinstance(content, dict):
+        content = content.get("data", [content])
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise UserError(f"{path} is no list of rows; {MEND}")
-    yield from ((f"{path}, row {number},", row) for number, row in enumerate(found, start=1))
+    yield from ((f"{path}, row {number},", row) for number, row in enumerate(content, start=1))
 
 
 def titled(row: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
     """A HotpotQA row's paragraphs, title and text, each from its sentences or whole; several may have one title."""
     try:
-        found = [(title, "".join(sentences)) for title, sentences in row["context"]]
+        paragraphs = [(title, "".join(sentences)) for title, sentences in row["context"]]
     except (KeyError, TypeError, ValueError):
-        found = []
-    if not found or not all(isinstance(title, str) for title, _ in found):
+        paragraphs = []
+    if not paragraphs or not all(isinstance(title, str) for title, _ in paragraphs):
         raise UserError(f"{where} has no titled paragraphs under 'context'; {MEND}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(paragraphs))
 
 
 def supporting(row: Mapping[str, Any], where: str) -> list[str]:

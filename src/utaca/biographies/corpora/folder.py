@@ -65,14 +65,14 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
 def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
     left_out: dict[str, list[str]] = {}
     files = prose_files(str(path), left_out)
-    told = "; ".join(f"{len(paths)} {reason}, as {paths[0]}" for reason, paths in left_out.items())
+    omissions = "; ".join(f"{len(paths)} {reason}, as {paths[0]}" for reason, paths in left_out.items())
     if UNREADABLE in left_out:
         raise UserError(f"{key} {path} has what cannot be read: {left_out[UNREADABLE][0]}; mend its permissions")
     if not files:
-        others = f" ({told})" if told else ""
+        others = f" ({omissions})" if omissions else ""
         raise UserError(f"{key} {path} has no .txt or .md file{others}; put prose there or correct the path")
-    if told:
-        _log.warning("%s: left out: %s", path, whole_characters(told))
+    if omissions:
+        _log.warning("%s: left out: %s", path, whole_characters(omissions))
     for file in files:
         title = whole_characters(Path(file).stem.replace("_", " "))
         with opened(file, _MEND) as text:

@@ -46,5 +46,5 @@ def domain_of(topic: str) -> str | None:
 def phrase_of(topic: str) -> str:
     """How ``topic`` stands inside a sentence; an unknown one stands as it is, without what follows in brackets."""
     tables = (_topics().paper, _topics().training)
-    known = (phrases[topic] for table in tables for phrases in table.values() if topic in phrases)
-    return next(known, re.sub(r"\s*\([^)]*\)$", "", topic))
+    matches = (phrases[topic] for table in tables for phrases in table.values() if topic in phrases)
+    return next(matches, re.sub(r"\s*\([^)]*\)$", "", topic))

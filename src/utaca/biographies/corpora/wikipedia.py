@@ -125,8 +125,8 @@ class _Client:
                 error.close()
                 if error.code not in (429, 500, 502, 503, 504) or attempt == _ATTEMPTS:
                     break
-                asked = error.headers.get("Retry-After", "")
-                wait = float(asked) if asked.isdigit() else INTERVAL_S * 2**attempt
+                retry_after = error.headers.get("Retry-After", "")
+                wait = float(retry_after) if retry_after.isdigit() else INTERVAL_S * 2**attempt
                 self.next_request = time.monotonic() + min(wait, _LONGEST_WAIT_S)
             except (OSError, http.client.HTTPException) as error:
                 reason = str(getattr(error, "reason", error) or type(error).__name__)

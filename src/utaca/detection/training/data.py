@@ -215,8 +215,8 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
         )
     total, longest = first.n_tokens + second.n_tokens, max(first.position.shape[1], second.position.shape[1])
 
-    def moved(own: Sequences, by: int) -> torch.Tensor:
-        position = torch.where(own.position < own.n_tokens, own.position + by, total)
+    def moved(part: Sequences, by: int) -> torch.Tensor:
+        position = torch.where(part.position < part.n_tokens, part.position + by, total)
         return functional.pad(position, (0, longest - position.shape[1]), value=total)
 
     return Sequences(

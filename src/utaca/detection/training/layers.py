@@ -59,7 +59,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         weight, hidden_before, cell_before, cell_tanh, i, f, g, o = ctx.saved_tensors
-        found = grad.new_empty(*grad.shape[:-1], 4, grad.shape[-1])
+        by_gates = grad.new_empty(*grad.shape[:-1], 4, grad.shape[-1])
         # Derivatives of the cell by what the gates i, f and g are given; of the hidden state by that of o, by the cell.
         cell_by_gates = torch.stack((g * i * (1 - i), cell_before * f * (1 - f), i * (1 - g * g)), -2)
         hidden_by_gate, hidden_by_cell = cell_tanh * o * (1 - o), o * (1 - cell_tanh * cell_tanh)
@@ -74,26 +74,26 @@ class _Recurrence(torch.autograd.Function):
             cell = hidden * hidden_by_cell[step]
             if to_cell is not None:
                 cell[:, : to_cell.shape[1]] += to_cell
-            gates = found[step]
+            gates = by_gates[step]
             gates[..., :3, :] = cell[..., None, :] * cell_by_gates[step]
             gates[..., 3, :] = hidden * hidden_by_gate[step]
             to_hidden, to_cell = gates.flatten(-2) @ weight, cell * f[step]
-        found = found.flatten(-2)
-        return found, found.mT @ hidden_before, None
+        by_gates = by_gates.flatten(-2)
+        return by_gates, by_gates.mT @ hidden_before, None
 
 
 class Noise:
     """Dropout in one training pass of S networks.
 
-    Each network has a generator of its own, and draws for its own tokens alone, so that it drops the same elements
-    whichever networks are trained beside it. ``own`` [S, M] is False where a token is padding; ``width`` is the number
-    of elements of a token that are dropped from in all layers together: each call takes the next columns.
+    Each network has a generator, and draws for the tokens that are no padding, ``valid`` [S, M], so that it drops the
+    same elements whatever other networks are trained. ``width`` is the number of elements of a token over all layers
+    with dropout; each call takes the next columns.
     """
 
-    def __init__(self, generators: Sequence[torch.Generator], own: Tensor, width: int) -> None:
+    def __init__(self, generators: Sequence[torch.Generator], valid: Tensor, width: int) -> None:
         # Sixteen random bits an element, four elements a draw.
-        self._drawn = torch.full((*own.shape, width), _LEAST, dtype=torch.int16)
-        for bits, rows, generator in zip(self._drawn, own, generators, strict=True):
+        self._drawn = torch.full((*valid.shape, width), _LEAST, dtype=torch.int16)
+        for bits, rows, generator in zip(self._drawn, valid, generators, strict=True):
             count = int(rows.sum()) * width
             drawn = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
             bits[rows] = drawn.view(torch.int16)[:count].view(-1, width)

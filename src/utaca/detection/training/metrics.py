@@ -24,15 +24,15 @@ def detection_metrics(
     scores. All are fractions; NaN where undefined (no token of a class, no score).
     """
     label = np.asarray(label)
-    known = label >= 0
-    flagged = np.asarray(uncertain_pred, dtype=bool)[known]
-    negative = label[known] != CORRECT
+    labelled = label >= 0
+    flagged = np.asarray(uncertain_pred, dtype=bool)[labelled]
+    negative = label[labelled] != CORRECT
     n_tokens, n_uncertain = len(negative), int(negative.sum())
     n_correct = n_tokens - n_uncertain
     hits, false_alarms = int((flagged & negative).sum()), int((flagged & ~negative).sum())
     recall_n = _ratio(hits, n_uncertain)
     recall_p = _ratio(n_correct - false_alarms, n_correct)
-    auroc, auprc = (np.nan, np.nan) if score is None else _areas(np.asarray(score)[known], negative)
+    auroc, auprc = (np.nan, np.nan) if score is None else _areas(np.asarray(score)[labelled], negative)
     return {
         "macc": _ratio(hits + n_correct - false_alarms, n_tokens),
         "recall_n": recall_n,
@@ -43,7 +43,7 @@ def detection_metrics(
         "auprc": auprc,
         "share_uncertain": _ratio(n_uncertain, n_tokens),
         "n_tokens": n_tokens,
-        "n_failed": int((~known).sum()),
+        "n_failed": int((~labelled).sum()),
     }
 
 
@@ -54,8 +54,8 @@ def reliability(p: np.ndarray, label: np.ndarray) -> dict[str, np.ndarray]:
     into ten bins of equal width, (low, high], the first with its lower end. Returns for each bin ``low``, ``high``,
     ``tokens``, ``mean_p`` and ``share_uncertain``, the last two NaN where it is empty.
     """
-    known = label >= 0
-    p, negative = p[known].astype(np.float64), label[known] != CORRECT
+    labelled = label >= 0
+    p, negative = p[labelled].astype(np.float64), label[labelled] != CORRECT
     edges = np.linspace(0, 1, BINS + 1)
     place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
     tokens = np.bincount(place, minlength=BINS)

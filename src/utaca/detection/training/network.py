@@ -34,9 +34,9 @@ class Network:
 
     def detector(self, place: int) -> Detector:
         """The detector at ``place`` with its present weights, as a copy."""
-        found = deepcopy(self._detectors[place])
-        found.load_state_dict({name: weight[place].detach() for name, weight in self.weights.items()})
-        return found
+        copy = deepcopy(self._detectors[place])
+        copy.load_state_dict({name: weight[place].detach() for name, weight in self.weights.items()})
+        return copy
 
     @property
     def dropped_width(self) -> int:
@@ -73,11 +73,11 @@ class Network:
     def logits(self, sequences: Sequences, chain: int = 1) -> Tensor:
         """Class logits [S, n, C] of all tokens, in the order of the flat tensors; see :meth:`Sequences.batches`."""
         seeds = len(self._detectors)
-        found = torch.empty(seeds, sequences.n_tokens + 1, self.settings.classes)
+        all_logits = torch.empty(seeds, sequences.n_tokens + 1, self.settings.classes)
         for batch in sequences.batches(chain=chain):
             signals, embedding = (x.expand(seeds, *x.shape) for x in (batch.signals, batch.embedding))
-            found[:, batch.position] = self(batch._replace(signals=signals, embedding=embedding))
-        return found[:, :-1]
+            all_logits[:, batch.position] = self(batch._replace(signals=signals, embedding=embedding))
+        return all_logits[:, :-1]
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """As :meth:`Detector.probabilities`."""

@@ -39,36 +39,32 @@ def train(
     seeds: Sequence[int],
     reader: Origin | None = None,
     initial: Sequence[Detector] | None = None,
-    beside: Sequences | None = None,
+    second: Sequences | None = None,
     description: str = "detector",
 ) -> list[tuple[Detector, list[dict[str, Any]]]]:
     """Train a detector for every seed, all of them side by side, on the CPU.
 
-    Adam without weight decay, its rate annealed to 0 by a cosine over ``steps``; no early stopping. A batch is
-    :data:`BATCH` trajectories, every ``settings.chain`` of them put end to end as one. The training set is
-    gone through again and again, each time in a new random order; a batch may hold the end of one pass and the start of
-    the next. Validation, in chains too, takes place every :data:`EVALUATE_EVERY` steps and after the last. A seed
-    keeps its weights with the best validation F1 of the uncertain class, the earliest of equals; for these, thresholds
-    are chosen on the validation set (:mod:`utaca.detection.training.verdicts`).
+    Adam without weight decay; a cosine over ``steps`` anneals its rate to 0; no early stopping. A batch is
+    :data:`BATCH` trajectories, every ``settings.chain`` of them put end to end as one. Batches pass over the training
+    set again and again, each time in a new random order; a batch may hold the end of one pass and the start of the
+    next. Validation, in chains too, takes place every :data:`EVALUATE_EVERY` steps and after the last. Each seed keeps
+    the weights with the best validation F1 of the uncertain class, the earliest of equals, and their thresholds are
+    chosen on the validation set (:mod:`utaca.detection.training.verdicts`).
 
-    ``initial`` has a detector for each seed whose weights training starts from, in place of random ones; all else about
-    it is as ever, its rate included, and of the weights only those after a validation are kept. ``beside`` are further
-    trajectories, of other documents than ``train``: trajectories of a batch are then drawn from the two in turn, so
-    that half are of each whatever their numbers, to within one where the batch's size is odd.
-
-    ``reader`` is the one that decoded the trajectories; detectors refuse others (:meth:`Detector.check`).
+    ``initial``: detectors, one a seed, whose weights training starts from, in place of random ones. ``second``: further
+    trajectories, of other documents than ``train``; half of each batch then comes from each of the two sets. ``reader``
+    decoded the trajectories; the detectors refuse any other reader (:meth:`Detector.check`).
 
     Returns for each seed the detector and its curve, one row a validation: ``step``, ``loss`` (mean over the steps
     since the row before), ``learning_rate`` (of the last step), ``f1`` and other validation metrics, and ``kept``
-    (whether these weights are the best so far). Initial weights, order and dropout of a seed are drawn from random
-    numbers of its own, so that its result does not depend on the other seeds, up to rounding; the same seeds give the
-    same bytes. The caller's random state is untouched. Raises :class:`UserError` where a set has no uncertain or no
-    correct tokens, where the embeddings of the sets are not equally wide, where ``train`` and ``beside`` share a
-    document, where ``initial`` are detectors of another reader or with settings that shape the network otherwise, or
-    where the loss is not finite.
+    (whether these weights are the best so far). Each seed has a random generator, so that its result does not depend
+    on the other seeds, up to rounding; the same seeds give the same bytes. The caller's random state is untouched.
+    Raises :class:`UserError` if a set has no uncertain or no correct tokens, if the embeddings of the sets differ in
+    width, if ``train`` and ``second`` share a document, if ``initial`` are detectors of another reader or of another
+    shape, or if the loss is not finite.
     """
-    sizes = [len(own) for own in (train, beside) if own is not None]
-    train = train if beside is None else joined(train, beside)
+    sizes = [len(data) for data in (train, second) if data is not None]
+    train = train if second is None else joined(train, second)
     _check(train, validation)
     weights = torch.tensor(CLASS_WEIGHTS, dtype=torch.float32)
     order = torch.stack([_order(sizes, steps * BATCH, seed) for seed in seeds])
@@ -99,11 +95,11 @@ def train(
         losses.append(loss.detach())
         if done % EVALUATE_EVERY == 0 or done == steps:
             mean = torch.stack(losses).double().mean(0).tolist()
-            found = _evaluate(network, validation)
+            metrics = _evaluate(network, validation)
             for place, curve, kept in zip(range(len(seeds)), curves, best, strict=True):
                 if not math.isfinite(mean[place]):
                     raise UserError(f"the detector's loss is not finite by step {done}; decode its trajectories again")
-                row = {"step": done, "loss": mean[place], "learning_rate": rate, **found[place]}
+                row = {"step": done, "loss": mean[place], "learning_rate": rate, **metrics[place]}
                 row["kept"] = row["f1"] > kept.f1
                 if row["kept"]:
                     kept.f1, kept.step, kept.detector = row["f1"], done, network.detector(place)
@@ -133,11 +129,11 @@ def _initial(settings: schema.Detector, width: int, reader: Origin | None, seed:
 
 def _start(detector: Detector, start: Detector) -> None:
     """Give a new detector the weights of another one."""
-    own, its = detector.settings, start.settings
-    if key := own.differing(its):
+    settings, start_settings = detector.settings, start.settings
+    if key := settings.differing(start_settings):
         raise UserError(
-            f"{key} is {getattr(own, key)} but {getattr(its, key)} in the detector whose weights training starts from; "
-            "give both the same"
+            f"{key} is {getattr(settings, key)} but {getattr(start_settings, key)} in the detector whose weights "
+            "training starts from; give both the same"
         )
     if detector.input_width != start.input_width:
         raise UserError(
@@ -200,12 +196,12 @@ def _evaluate(network: Network, validation: Sequences) -> list[dict[str, Any]]:
     p = network.probabilities(network.logits(validation, network.settings.chain))
     rule = network.settings.decision
     names = ["balanced_accuracy", "macc", "recall_n", "recall_p", "auroc", "auprc"]
-    found = []
+    rows = []
     for score in distrust(p, rule).numpy():
         threshold = youden(score, validation.labels) if rule == "youden" else 0.0
         metrics = detection_metrics(score > threshold, validation.labels, score)
-        found.append({"f1": metrics["f1_n"], **{name: metrics[name] for name in names}})
-    return found
+        rows.append({"f1": metrics["f1_n"], **{name: metrics[name] for name in names}})
+    return rows
 
 
 def _check(train: Sequences, validation: Sequences) -> None:

@@ -34,12 +34,12 @@ def token_logits(detector: Detector, sequences: Sequences, chain: int = 1) -> Te
 
     Every ``chain`` of the sequences are read as one (:meth:`Sequences.split`, :meth:`Sequences.padded`).
     """
-    found = torch.empty(sequences.n_tokens + 1, detector.settings.classes)
+    logits = torch.empty(sequences.n_tokens + 1, detector.settings.classes)
     for indices in sequences.split(chain=chain):
         # A few at a time: padded embeddings are large.
         for position in sequences.padded(indices, chain).split(32):
-            found[position] = detector(sequences.signals[position], sequences.embedding[position]).cpu()
-    return found[:-1]
+            logits[position] = detector(sequences.signals[position], sequences.embedding[position]).cpu()
+    return logits[:-1]
 
 
 def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
@@ -48,14 +48,14 @@ def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
     Where that is the paper's, "youden" is the same score with the threshold of the best balanced accuracy; for an
     evidential detector, "mass" is such a threshold on its lack of evidence, :func:`vacuity`.
     """
-    found = token_logits(detector, sequences)
-    p, rules = detector.probabilities(found), {"": detector.settings.decision}
+    logits = token_logits(detector, sequences)
+    p, rules = detector.probabilities(logits), {"": detector.settings.decision}
     if detector.settings.decision == "argmax":
         rules["youden"] = "youden"
-    said = {name: _decided(detector, distrust(p, rule), rule, p) for name, rule in rules.items()}
+    decided = {name: _decided(detector, distrust(p, rule), rule, p) for name, rule in rules.items()}
     if detector.settings.kind == "evidential":
-        said["mass"] = _decided(detector, vacuity(found), "mass", None)
-    return said
+        decided["mass"] = _decided(detector, vacuity(logits), "mass", None)
+    return decided
 
 
 def _decided(detector: Detector, score: Tensor, rule: str, p: Tensor | None) -> Verdicts:
@@ -126,8 +126,8 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     Candidates are the midpoints of adjacent distinct scores; of equally good ones it is the least, which distrusts the
     most tokens. Raises :class:`UserError` where there are no uncertain or no correct tokens, or all scores are equal.
     """
-    known = label >= 0
-    value, negative = score[known].astype(np.float64), label[known] != CORRECT
+    labelled = label >= 0
+    value, negative = score[labelled].astype(np.float64), label[labelled] != CORRECT
     n_negative = int(negative.sum())
     n_positive = len(negative) - n_negative
     if not n_negative or not n_positive:
