@@ -171,7 +171,7 @@ def test_clients_that_misbehave_harm_no_other(reader: Reader) -> None:
 
     def body(name: str, **fields: Any) -> dict[str, Any]:
         document = f"The hobby of {name} Thompson is golf.{SEA * 25}"
-        return chat(document, f"Summarize the hobby of {name} Thompson.", max_tokens=24, **fields)
+        return chat(document, f"Summarize the hobby of {name} Thompson.", max_tokens=8, **fields)
 
     with serving(reader, room=12 << 20) as server:
         expected = {name: post(server, body(name))[1]["choices"][0]["message"]["content"] for name in names}
