@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -132,93 +130,43 @@ BROKEN: dict[str, tuple[Break, str]] = {
     # Weights
     "other names": (weights(lambda w: {f"base_model.model.{k}": v for k, v in w.items()}), "lacks 30 of the model's"),
     "a layer too few": (weights(lambda w: {k: v for k, v in w.items() if ".2." not in k}), "layers.2"),
-    "a layer too many": (
-        weights(lambda w: w | {k.replace(".2.", ".3."): v.clone() for k, v in w.items()}),
-        "holds 9 that the model has not (model.layers.3.input_layernorm.weight, ",
-    ),
     "no head": (weights(lambda w: {k: v for k, v in w.items() if "lm_head" not in k}), "weights (lm_head.weight)"),
     "a bias": (weights(lambda w: w | {"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}), "q_proj.bias"),
     "other sizes": (told(CONFIG, vocab_size=98), "model.embed_tokens.weight is [97, 64], not [98, 64]"),
-    "8-bit numbers": (
-        weights(lambda w: {k: v.to(torch.float8_e4m3fn) if v.ndim > 1 else v for k, v in w.items()}),
-        "its weights are quantised",
-    ),
-    "nothing in it": (weights(lambda w: {}), "lacks 30"),
     "cut weights": (cut(WEIGHTS), f"{WEIGHTS} cannot be read"),
-    "empty weights": (write(WEIGHTS, ""), f"{WEIGHTS} cannot be read"),
     "a pointer as weights": (write(WEIGHTS, POINTER), f"{WEIGHTS} is the pointer that Git LFS keeps"),
-    "a web page as weights": (write(WEIGHTS, "<!doctype html><title>Log in</title>"), f"{WEIGHTS} cannot be read"),
     "no weights": (drop(WEIGHTS), "has no weights; add its .safetensors files"),
     "a pickle": (only("pytorch_model.bin"), "has no weights, but pytorch_model.bin, which is not read"),
     "other file": (only("weights.safetensors"), f"neither {WEIGHTS} nor {INDEX}"),
     "a shard lost": (shards("1.safetensors"), "lacks 1.safetensors, which model.safetensors.index.json names"),
     "no index": (shards(index=None), f"neither {WEIGHTS} nor {INDEX}"),
     "an index of nothing": (shards(index=lambda places: {}), f"{INDEX} has no weight_map"),
-    "an index of a list": (shards(index=list), f"{INDEX} has no weight_map"),
     "an index that promises more": (
         shards(index=lambda places: places | {"x": "0.safetensors"}),
         f"lacks x, which {INDEX} says it has",
-    ),
-    "a cut index": (lambda folder: (shards()(folder), cut(INDEX)(folder)), f"{INDEX} cannot be read"),
-    "a pointer as a shard": (
-        lambda folder: (shards()(folder), write("0.safetensors", POINTER)(folder)),
-        "0.safetensors is the pointer that Git LFS keeps",
     ),
     # The config
     "bitsandbytes": (
         told(CONFIG, quantization_config={"load_in_4bit": True, "quant_method": "bitsandbytes"}),
         "quantised",
     ),
-    "fp8": (told(CONFIG, quantization_config={"quant_method": "fp8"}), "quantised"),
-    "mlx": (told(CONFIG, quantization={"group_size": 64, "bits": 4}), "quantised"),
     "custom code": (
         told(CONFIG, auto_map={"AutoModelForCausalLM": "modeling.Mine"}),
         "code of its own, which is never run",
     ),
-    "custom code, unknown type": (
-        told(CONFIG, model_type="mine", auto_map={"AutoConfig": "mine.Config"}),
-        "is a mine model; supported are llama",
-    ),
     "no config": (drop(CONFIG), "has no config.json"),
     "cut config": (cut(CONFIG), "config.json cannot be read (JSONDecodeError"),
     "a pointer as config": (write(CONFIG, POINTER), "config.json is the pointer"),
-    "a list as config": (write(CONFIG, "[]"), "config.json holds no JSON object"),
-    "Latin-1 config": (
-        lambda folder: (folder / CONFIG).write_bytes(b'{"\xe9": 1}'),
-        "config.json cannot be read (Unicode",
-    ),
     "no model_type": (without(CONFIG, "model_type"), "has no model_type"),
-    "model_type is a number": (told(CONFIG, model_type=7), "has no model_type"),
-    "null positions": (told(CONFIG, max_position_embeddings=None), "max_position_embeddings=null, which must be"),
     "no positions": (without(CONFIG, "max_position_embeddings"), "max_position_embeddings=null"),
     "sizes in words": (told(CONFIG, hidden_size="64"), 'hidden_size="64", which must be a whole number'),
-    "no layers": (told(CONFIG, num_hidden_layers=0), "num_hidden_layers=0"),
-    "a milliard of layers": (told(CONFIG, num_hidden_layers=10**9), "num_hidden_layers=1000000000"),
-    "eps below zero": (told(CONFIG, rms_norm_eps=-1.0), "rms_norm_eps=-1.0 in config.json, which must be above 0"),
-    "a lost disk": (
-        lambda folder: (drop(WEIGHTS)(folder), (folder / WEIGHTS).symlink_to("/nowhere")),
-        "has no weights; add",
-    ),
-    "heads that do not divide": (told(CONFIG, num_key_value_heads=3), "which do not go together"),
-    "a width that does not divide": (
-        told(CONFIG, num_attention_heads=6, head_dim=None, num_key_value_heads=6),
-        "go together",
-    ),
-    "odd heads": (told(CONFIG, head_dim=15), "which do not go together"),
+    "heads that do not divide": (told(CONFIG, num_key_value_heads=1), "of other sizes than config.json says"),
     "no such activation": (
         told(CONFIG, hidden_act="gelu_mine"),
         "config.json that makes no model (KeyError: 'gelu_mine'",
     ),
-    "eps in words": (told(CONFIG, rms_norm_eps="small"), "config.json that makes no model"),
     "rope_scaling is a number": (told(CONFIG, rope_scaling=1, rope_parameters=None), "config.json that makes no model"),
-    "rope_theta is zero": (told(CONFIG, rope_parameters={"rope_type": "default", "rope_theta": 0}), "rope_theta=0"),
-    "rope_theta in words": (told(CONFIG, rope_parameters={"rope_type": "default", "rope_theta": "x"}), "config.json"),
-    "no such dtype": (told(CONFIG, dtype="float99"), "config.json"),
     "a cut generation config": (cut("generation_config.json"), "generation_config.json cannot be read"),
-    "a list as generation config": (
-        write("generation_config.json", "[]"),
-        "generation_config.json holds no JSON object",
-    ),
     "an end in words": (
         told("generation_config.json", eos_token_id="</s>"),
         "eos_token_id is '</s>', but must be a token",
@@ -227,19 +175,9 @@ BROKEN: dict[str, tuple[Break, str]] = {
         lambda folder: (drop(CONFIG)(folder), write("adapter_config.json", "{}")(folder)),
         "holds an adapter",
     ),
-    "an adapter beside": (write("adapter_config.json", '{"base_model_name_or_path": "org/m"}'), "holds an adapter"),
     # The tokenizer
     "no tokenizer": (drop(TOKENIZER, "tokenizer_config.json"), "has no tokenizer; add tokenizer.json"),
-    "no tokenizer.json": (drop(TOKENIZER), "has a tokenizer that cannot be used"),
-    "cut tokenizer": (cut(TOKENIZER), "tokenizer.json cannot be read"),
-    "a pointer as tokenizer": (write(TOKENIZER, POINTER), "tokenizer.json is the pointer"),
-    "a list as tokenizer": (write(TOKENIZER, "[]"), "tokenizer.json holds no JSON object"),
     "no such tokenizer": (write(TOKENIZER, "{}"), "has a tokenizer that cannot be used"),
-    "a pointer as SentencePiece": (
-        lambda folder: (drop(TOKENIZER)(folder), write("tokenizer.model", POINTER)(folder)),
-        "tokenizer.model is the pointer",
-    ),
-    "cut tokenizer config": (cut("tokenizer_config.json"), "tokenizer_config.json cannot be read"),
     "a pointer as template": (template(POINTER), "chat_template.jinja is the pointer"),
     "tokens without rows": (
         lambda folder: (
@@ -252,8 +190,6 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "no template": (drop("chat_template.jinja"), "has no chat template"),
     "a system message wanted": (template(NO_SYSTEM + "{{ messages[0].content }}"), "A system message is required"),
     "a template with an error": (template("{% if %}"), "cannot be rendered (TemplateSyntaxError: "),
-    "an undefined name": (template("{{ nothing + messages[0].content }}"), "cannot be rendered (UndefinedError: "),
-    "a list of parts": (template("{{ '' + messages[0].content[0]['text'] }}"), "cannot be rendered ("),
     "twice": (template("{{ messages[0].content }}{{ messages[0].content }}"), "writes a user's text 2 times"),
 }
 
@@ -309,16 +245,3 @@ def test_old_files_and_tied_heads_are_whole(folder: Path) -> None:
         assert utaca.load_reader(copy, device="cpu")
     weights(lambda w: {k.removeprefix("model."): v for k, v in w.items() if k != "lm_head.weight"})(folder)
     assert utaca.load_reader(folder, device="cpu"), "saved without its head"
-
-
-def test_the_command_asks_nothing(folder: Path) -> None:
-    """Whoever would wait for an answer on stdin would wait here."""
-    told(CONFIG, model_type="mine", auto_map={"AutoConfig": "mine.Config"})(folder)
-    command = [sys.executable, "-m", "utaca.preflight", "--config", "scale=smoke"]
-    with subprocess.Popen(
-        [*command, f"reader={{use: tiny, name: x, path: {folder}}}"],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": "src"}, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as asked:  # fmt: skip
-        assert asked.wait(60) == 1
-        assert "is a mine model; supported are llama" in asked.stdout.read()

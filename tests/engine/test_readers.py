@@ -437,18 +437,6 @@ def test_a_reader_without_chat_template_is_refused_before_its_weights_are_read(f
         utaca.load_reader(tmp_path)
 
 
-def test_every_export_is_there() -> None:
-    assert {
-        *("load_reader", "prefill", "generate", "generate_together", "stream", "load_detector"),
-        *("Decoding", "Sampling", "Set", "Sub", "UserError", "Memory", "Policy", "Token", "Generation", "Detector"),
-    } == set(utaca.__all__)
-    for name in utaca.__all__:
-        assert getattr(utaca, name) is not None
-    assert utaca.Memory is schema.Memory
-    with pytest.raises(AttributeError):
-        utaca.question  # noqa: B018
-
-
 # What a reader keeps and is
 
 

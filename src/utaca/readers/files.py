@@ -27,15 +27,8 @@ _NUMBERS = (
     "max_position_embeddings",
 )  # fmt: skip
 """Sizes that a ``config.json`` must tell: transformers would take those of another model."""
-_MOST_LAYERS = 1000
 QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
-_OTHERS = dict.fromkeys(
-    ("quantization_config", "compression_config", "quantization"), f"its weights are {QUANTISED}"
-) | {
-    "auto_map": "it brings code of its own, which is never run; use a model of transformers",
-    "transformers_weights": f"its weights lie elsewhere; name them {WHOLE}",
-}
-"""Keys of a ``config.json`` that say that a model is not a plain one, and what they mean."""
+_QUANTISED_KEYS = ("quantization_config", "compression_config", "quantization")
 
 
 def where(reader: Reader) -> str:
@@ -103,27 +96,22 @@ def check_folder(reader: Reader) -> None:
 
 
 def check_config(path: Path) -> None:
-    """Raise :class:`UserError` where a ``config.json`` is not that of a plain model whose sizes go together."""
-    config = read_object(path)
-    for key, meaning in _OTHERS.items():
+    """Raise :class:`UserError` if a ``config.json`` tells no sizes, is of a quantised model, or brings code."""
+    config = _numbers(path)
+    for key in _QUANTISED_KEYS:
         if config.get(key) is not None:
-            raise UserError(f"{path} has {key}: {meaning}")
-    size = sizes(path)
-    if size.heads % size.kv_heads or size.head_size % 2 or (not config.get("head_dim") and size.hidden % size.heads):
-        raise UserError(
-            f"{path} has {size.heads} heads of width {size.head_size} and {size.kv_heads} key-value heads for "
-            f"hidden_size={size.hidden}, which do not go together; copy or download it anew"
-        )
+            raise UserError(f"{path} has {key}: its weights are {QUANTISED}")
+    if config.get("auto_map") is not None:
+        raise UserError(f"{path} has auto_map: it brings code of its own, which is never run")
 
 
 def _numbers(path: Path) -> dict[str, Any]:
-    """What a ``config.json`` holds; raises :class:`UserError` where a size is none that a model can have."""
+    """Read a ``config.json``; raise :class:`UserError` if one of its sizes is not a whole number above 0."""
     config = read_object(path)
     optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
     for key in (*_NUMBERS, *optional):
         value = config.get(key)
-        # So many layers would take hours to make, be they without weights.
-        if type(value) is not int or value < 1 or (key == "num_hidden_layers" and value > _MOST_LAYERS):
+        if type(value) is not int or value < 1:
             raise UserError(
                 f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0, as models have"
             )
@@ -220,10 +208,10 @@ def stored_weights(reader: Reader) -> dict[str, Stored] | None:
     for name, listed in _shards(reader).items():
         if (path := _found(reader, name)) is None:
             return None
-        there = stored([path])
-        if lacking := [weight for weight in listed if weight not in there]:
+        stored_names = stored([path])
+        if lacking := [weight for weight in listed if weight not in stored_names]:
             raise UserError(f"{path} lacks {first_few(lacking)}, which {INDEX} says it has; copy or download both anew")
-        weights |= there
+        weights |= stored_names
     return weights
 
 
@@ -278,5 +266,5 @@ def _found(reader: Reader, name: str) -> Path | None:
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(reader.path, name, revision=reader.revision or None)
-    return Path(found) if isinstance(found, str) else None
+    cached = try_to_load_from_cache(reader.path, name, revision=reader.revision or None)
+    return Path(cached) if isinstance(cached, str) else None

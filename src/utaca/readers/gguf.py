@@ -106,9 +106,9 @@ def made_anew(path: str | Path) -> Iterator[None]:
     except UserError as fault:
         if not is_gguf(path):
             raise
-        said = str(fault).rpartition("; ")[0]
+        message = str(fault).rpartition("; ")[0]
         raise UserError(
-            f"{conversion(path)}, which {path} was converted to, is spoilt ({said}); remove it, and it is made anew"
+            f"{conversion(path)}, which {path} was converted to, is spoilt ({message}); remove it, and it is made anew"
         ) from fault
 
 
@@ -153,9 +153,9 @@ def check(path: str | Path) -> None:
         raise UserError(f"{path} has no chat template; take the file of an instruction-tuned model")
     layers = range(_value(file, f"{kind}.block_count"))
     wanted = {*_WHOLE, *(f"blk.{layer}.{name}" for layer in layers for name in _LAYER)}
-    there = {tensor.name for tensor in file.tensors}
+    stored = {tensor.name for tensor in file.tensors}
     # transformers would make up what is missing, and drop what it does not know.
-    for fault, names in {"lacks": wanted - there, "has unknown": there - wanted - {"output.weight"}}.items():
+    for fault, names in {"lacks": wanted - stored, "has unknown": stored - wanted - {"output.weight"}}.items():
         if names:
             first = min(names)
             raise UserError(f"{path} {fault} weights ({len(names)}: {first}, ...); copy or download it anew, or {mend}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -167,11 +166,11 @@ class Reader:
             return torch.mm(hidden, weight.T, out_dtype=torch.float32)
         # In parts: a float32 copy of all of it is a quarter of a small model with a large vocabulary.
         columns = hidden.float().T.contiguous()
-        found = columns.new_empty(len(weight), len(hidden))
+        products = columns.new_empty(len(weight), len(hidden))
         part = columns.new_empty(HEAD_ROWS, self.width)
-        for rows, out in zip(weight.split(HEAD_ROWS), found.split(HEAD_ROWS), strict=True):
+        for rows, out in zip(weight.split(HEAD_ROWS), products.split(HEAD_ROWS), strict=True):
             torch.mm(part[: len(rows)].copy_(rows), columns, out=out)
-        return found.T.contiguous()
+        return products.T.contiguous()
 
     def first_not_finite(self, run: Callable[[], None]) -> int:
         """The first layer whose output is not finite when ``run`` calls the model; the number of layers if none is."""
@@ -292,8 +291,8 @@ def _check_place(settings: ReaderSettings) -> None:
 def _check_gguf(settings: ReaderSettings) -> None:
     """Raise :class:`UserError` where a GGUF file is not here, or :func:`utaca.readers.gguf.check` raises it."""
     if not Path(settings.path).is_file() and public.entry(settings.path):
-        known = (root() / "config" / "reader" / f"{settings.name}.yaml").is_file()
-        name = settings.name if known else "NAME, without which it lists the names"
+        shipped_name = (root() / "config" / "reader" / f"{settings.name}.yaml").is_file()
+        name = settings.name if shipped_name else "NAME, without which it lists the names"
         raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {name}")
     gguf.check(settings.path)
 
@@ -304,9 +303,6 @@ def _check_attention(where: str, config: PretrainedConfig) -> None:
     kind = rope.get("rope_type", "default")
     if kind not in FIXED_ROTARY:
         raise UserError(f"{where} uses {kind} rotary scaling; supported are {', '.join(FIXED_ROTARY)}")
-    for key, value in {**rope, "rms_norm_eps": getattr(config, "rms_norm_eps", 1.0)}.items():
-        if key in ("rope_theta", "factor", "rms_norm_eps") and not 0 < value < math.inf:
-            raise UserError(f"{where} has {key}={value} in config.json, which must be above 0; copy it anew")
     layers = getattr(config, "layer_types", None) or []
     if "sliding_attention" in layers or (config.model_type == "mistral" and config.sliding_window):
         raise UserError(f"{where} uses sliding-window attention, which block memory does not support")
@@ -342,10 +338,10 @@ def own_gpu() -> IO[str] | None:
     Where all are taken it stays the first one, which is shared.
     """
     names = visible_gpus(torch.cuda.device_count())
-    if len(names) < 2 or (taken := take_gpu(names, Path(tempfile.gettempdir()))) is None:
+    if len(names) < 2 or (gpu := take_gpu(names, Path(tempfile.gettempdir()))) is None:
         return None
-    torch.cuda.set_device(taken[0])
-    return taken[1]
+    torch.cuda.set_device(gpu[0])
+    return gpu[1]
 
 
 @in_turn

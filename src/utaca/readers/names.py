@@ -34,11 +34,11 @@ def settings(name: str) -> Reader:
 
 
 def state(reader: Reader) -> str:
-    """Whether a reader's files are here, and where they come from."""
-    here = "here" if files.weights(reader) or Path(reader.path).is_file() else "not fetched"
+    """Say whether a reader's files are local, and where they come from."""
+    state = "here" if files.weights(reader) or Path(reader.path).is_file() else "not fetched"
     file = public.entry(reader.path)
     source = f"{file.hub or file.parts.requirement}, {gib(file.size)}, {file.licence}" if file else reader.path
-    return f"{here:12} {source}"
+    return f"{state:12} {source}"
 
 
 def _folder() -> Path:

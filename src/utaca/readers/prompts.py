@@ -95,10 +95,10 @@ def _after_an_answer(tokenizer: PreTrainedTokenizerBase) -> str:
     """What the chat template writes after an assistant's message; some take none that is not followed by a user's."""
     answer = "<<answer>>"
     try:
-        found = _rendered(tokenizer, _in_turn(["-", answer]), answered=True)
+        rendered = _rendered(tokenizer, _in_turn(["-", answer]), answered=True)
     except UserError:
-        found = _rendered(tokenizer, _in_turn(["-", answer, "-"]), answered=False)
-    return found.partition(answer)[2]
+        rendered = _rendered(tokenizer, _in_turn(["-", answer, "-"]), answered=False)
+    return rendered.partition(answer)[2]
 
 
 class Prompts:

