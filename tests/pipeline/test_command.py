@@ -217,7 +217,7 @@ def test_a_document_that_cannot_be_read_is_named(
 
 
 @pytest.fixture
-def told(reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def prepared(reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with the document in the working directory, an empty cache, and a reader that is loaded already."""
     monkeypatch.setattr(asking, "load", lambda name: reader)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -232,7 +232,7 @@ def ask(*options: str, stdin: str = "") -> Any:
     return typed("ask", "--reader", "tiny", *files, *options, QUESTION, stdin=stdin)
 
 
-def test_an_answer_is_all_of_standard_output_and_has_no_colour(told: Path) -> None:
+def test_an_answer_is_all_of_standard_output_and_has_no_colour(prepared: Path) -> None:
     done = ask("--trigger", "margin")
     assert done.exit_code == 0
     assert done.stdout == f"{ANSWER}\n"
@@ -244,7 +244,7 @@ def test_an_answer_is_all_of_standard_output_and_has_no_colour(told: Path) -> No
     assert "a fixed budget" in again.stderr
 
 
-def test_further_files_come_before_the_question(told: Path) -> None:
+def test_further_files_come_before_the_question(prepared: Path) -> None:
     halves = DOCUMENT[: len(DOCUMENT) // 2], DOCUMENT[len(DOCUMENT) // 2 :]
     for name, half in zip("ab", halves, strict=True):
         Path(f"{name}.txt").write_text(half, encoding="utf-8")
@@ -253,7 +253,7 @@ def test_further_files_come_before_the_question(told: Path) -> None:
     assert not Path("cache").exists()
 
 
-def test_lines_of_json_are_the_tokens_of_generate(told: Path, memory: Any, reader: Reader) -> None:
+def test_lines_of_json_are_the_tokens_of_generate(prepared: Path, memory: Any, reader: Reader) -> None:
     options = {"trigger": "margin.12", "policy": "set.1", "budget": 4}
     done = ask("--json", *(word for name, value in options.items() for word in (f"--{name}", str(value))))
     *tokens, totals = map(json.loads, done.stdout.splitlines())
@@ -293,7 +293,7 @@ def test_tokens_are_shaded_where_the_terminal_can(memory: Any, monkeypatch: pyte
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; on Debian: apt-get install chromium")
-def test_the_page_of_an_answer_opens(told: Path, tmp_path: Path) -> None:
+def test_the_page_of_an_answer_opens(prepared: Path, tmp_path: Path) -> None:
     done = ask("--trigger", "margin", "--save", "trace.html")
     assert done.exit_code == 0, done.stderr
     with Browser(tmp_path) as browser:
@@ -318,21 +318,21 @@ def test_the_page_of_an_answer_opens(told: Path, tmp_path: Path) -> None:
         (["--document", "-", "--document", "-"], "standard input is read once"),
     ],
 )
-def test_a_bad_option_is_named_in_a_sentence(told: Path, options: list[str], fault: str) -> None:
+def test_a_bad_option_is_named_in_a_sentence(prepared: Path, options: list[str], fault: str) -> None:
     done = ask(*options)
     assert done.exit_code == 2
     assert fault in done.stderr
     assert done.stdout == ""
 
 
-def test_a_reader_that_is_none_and_an_empty_question_are_named(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_is_none_and_an_empty_question_are_named(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    document = str(ROOT / "README.md")
-    done = typed("ask", "--reader", "no/reader", "--document", document, "Who?")
+    readme = str(ROOT / "README.md")
+    done = typed("ask", "--reader", "no/reader", "--document", readme, "Who?")
     assert done.exit_code == 2
     assert "is neither a local folder nor available from the hub" in done.stderr
-    assert "the question is empty" in typed("ask", "--reader", "tiny", "--document", document, " ").stderr
+    assert "the question is empty" in typed("ask", "--reader", "tiny", "--document", readme, " ").stderr
 
 
 # The cache
@@ -342,7 +342,7 @@ def entries(folder: str = "kept") -> list[Path]:
     return sorted(Path(folder).glob("*"), key=lambda path: path.stat().st_mtime_ns)
 
 
-def test_a_document_is_found_again_until_it_is_damaged(told: Path) -> None:
+def test_a_document_is_found_again_until_it_is_damaged(prepared: Path) -> None:
     options = ["--cache", "kept", "--trigger", "never", "--max-new-tokens", "3"]
     first, again = ask(*options), ask(*options)
     assert "Read before" not in first.stderr
@@ -359,7 +359,7 @@ def test_a_document_is_found_again_until_it_is_damaged(told: Path) -> None:
     assert entry.stat().st_size == len(whole)
 
 
-def test_the_entry_that_was_not_used_for_longest_leaves(told: Path) -> None:
+def test_the_entry_that_was_not_used_for_longest_leaves(prepared: Path) -> None:
     options = ["--cache", "kept", "--trigger", "never", "--max-new-tokens", "1"]
 
     def read(name: str, size: str = "1GiB") -> bool:

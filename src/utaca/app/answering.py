@@ -32,7 +32,7 @@ from utaca.readers.load import Reader
 BUDGETS = {"tiny": 8}
 """Default K_max by reader: the largest of the default run (docs/default_run.md)."""
 BUDGET = 32
-"""Default K_max of other readers: that of the runs of the public readers (config/runs/evidence.yaml)."""
+"""Default K_max of other readers: the public model's (config/experiments/evidence-public.yaml)."""
 MARGINS = {"tiny": 7.5}
 """Default threshold of the trigger ``margin`` by reader, in logits: Youden's on the tokens that its shipped detectors
 were validated on (config/runs/detectors-tiny.yaml)."""

@@ -237,12 +237,14 @@ def preflight(
 
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    epilog="Other targets of snakemake --cores all: " + "; ".join(f"{name}: {what}" for name, what in TARGETS.items()),
+    epilog="\n".join(
+        ["\b", "What snakemake --cores all makes:", *(f"  {name:<20} {what}" for name, what in TARGETS.items())]
+    ),
 )
 def tables(context: typer.Context) -> None:
     """Make a run's tables by Snakemake, with its options.
 
-    As in: utaca tables --configfile config/runs/evidence.yaml
+    As in: utaca tables --configfile config/runs/paper.yaml
     """
     if not Path("Snakefile").is_file():
         raise UserError("utaca tables runs the workflow of a checkout; change to the folder that holds its Snakefile")
