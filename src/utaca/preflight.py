@@ -99,7 +99,8 @@ def findings(
         ("tasks", names, lambda: _tasks(settings.tasks, names)),
         ("methods", wanted & {"generations", "methods", "tasks"}, lambda: _methods(settings)),
         ("memory", decoding and here, lambda: _memory(settings, wanted, names)),
-        ("answers", roles, lambda: _answers(settings.answers)),
+        # The rules in process keep no answers.
+        ("answers", any(getattr(settings, x).kind == "remote" for x in roles), lambda: _answers(settings.answers)),
         *((name, True, partial(_endpoint, getattr(settings, name.split()[0]), name)) for name in alike),
         ("disk", reading, lambda: _disk(settings, wanted)),
     ]

@@ -77,24 +77,6 @@ def test_what_is_asked_twice_is_sent_once(store: Path) -> None:
         assert len(s.calls) == 1
 
 
-def test_bar_and_log_tell_the_cost(
-    store: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    caplog.set_level("INFO", "utaca")
-    odd = {2: Reply(status=429), 4: completion("?")}
-    with serving(lambda server, call: odd.get(len(server.calls), GOOD)) as s:
-        for count in (4, 5, 5):
-            ask_items(s, store, count, prompt_price=1e5, completion_price=1e6)
-    figures = [
-        "0 from the store, 5 answers sent for, 1 asked again, 1 sent again, 35 + 10 tokens, 13.5 USD",
-        "4 from the store, 1 answers sent for, 0 asked again, 0 sent again, 7 + 2 tokens, 2.7 USD",
-        "5 from the store, 0 answers sent for, 0 asked again, 0 sent again, 0 + 0 tokens",
-    ]
-    start = "items: {} requests to endpoint wild (model m): {}"
-    assert caplog.messages[-3:] == [start.format(n, line) for n, line in zip((4, 5, 5), figures, strict=True)]
-    assert figures[0] in capsys.readouterr().err
-
-
 # Faults that pass
 
 NO_ANSWER = {

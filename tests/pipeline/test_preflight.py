@@ -47,7 +47,7 @@ def said(settings: schema.Config, *stages: str, **about: Any) -> dict[str, str]:
 
 def test_the_shipped_run_lacks_nothing(settings: schema.Config) -> None:
     found = said(settings, *preflight.STAGES)
-    names = ["corpus", "reader", "methods", "memory", "answers", "writer and labeller and judge", "disk"]
+    names = ["corpus", "reader", "methods", "memory", "writer and labeller and judge", "disk"]
     assert list(found) == names
     assert not [note for note in found.values() if note.startswith("!")], found
     preflight.check(settings, preflight.STAGES)
@@ -68,7 +68,7 @@ def test_people_of_a_file_need_no_writer_and_are_counted(settings: schema.Config
 def test_a_stage_is_checked_for_what_it_needs_alone(settings: schema.Config) -> None:
     lost = replace(settings, reader=replace(settings.reader, path="none"), corpus=schema.Corpus("x", "folder", "none"))
     preflight.check(lost, {"detectors", "tables", "labels"})
-    assert set(said(lost, "scores")) == {"answers", "judge"}
+    assert set(said(lost, "scores")) == {"judge"}
     assert set(said(lost, "corpus")) == {"corpus"}
     preflight.check(lost, set())
 
@@ -90,15 +90,16 @@ def test_all_that_is_missing_is_said_at_once(settings: schema.Config) -> None:
         assert sum(wanted in fault for fault in faults) == 1, (wanted, faults)
 
 
-def test_the_store_of_answers_is_tried_where_endpoints_are_asked(
+def test_the_store_is_tried_if_a_server_is_asked(
     settings: schema.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    served = replace(settings, answers="postgresql://ada@db1/utaca")
+    away = schema.Endpoint(name="m", model="m", base_url="http://127.0.0.1:9/v1", patience_s=0.0)
+    served = replace(settings, answers="postgresql://ada@db1/utaca", labeller=away)
     assert "extra postgres" in said(served, "labels")["answers"]
-    assert "answers" not in said(served, "detectors")
+    assert not {"answers"} & {*said(served, "detectors"), *said(served, "scores")}
     (tmp_path / "a.sqlite").write_text("no database, but long enough to be taken for one" * 100)
-    assert "cannot be used" in said(replace(settings, answers=str(tmp_path / "a.sqlite")), "scores")["answers"]
+    assert "cannot be used" in said(replace(served, answers=str(tmp_path / "a.sqlite")), "labels")["answers"]
 
 
 def test_endpoints_answer_and_list_the_model(settings: schema.Config) -> None:

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from utaca.endpoints import reading
 from utaca.endpoints.prompts import Messages, Prompt
 from utaca.endpoints.reading import Failure
-from utaca.endpoints.server import Question, Server, shape
+from utaca.endpoints.server import Server, shape
 from utaca.endpoints.store import Store, digest, identity
 from utaca.errors import UserError
 from utaca.records.progress import counter
@@ -124,7 +124,7 @@ def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path | str, d
 
 
 class _Exchange:
-    """The messages about one request: the next question, the answers so far, the outcome once there is one."""
+    """The talk about one request: the next messages, the answers so far, the outcome once there is one."""
 
     def __init__(self, request: Request, endpoint: Endpoint) -> None:
         self.request = request
@@ -136,17 +136,16 @@ class _Exchange:
         self._put(request.messages)
 
     def _put(self, messages: Messages) -> None:
-        answer = self.request.answer
-        self.question = Question(messages, answer.__name__, shape(answer))
+        self.messages = messages
         self.digest = digest(self.identity)
 
     @property
     def identity(self) -> str:
-        """The identity of the next question in the store."""
-        return identity(self._endpoint, self.question.messages, self.question.shape, self.request.prompt.version)
+        """The identity of the next messages in the store."""
+        return identity(self._endpoint, self.messages, shape(self.request.answer), self.request.prompt.version)
 
     def answer(self, answer: dict[str, Any]) -> None:
-        """Read an answer: it is the outcome, or the next question names its fault."""
+        """Read an answer: it is the outcome, or the next messages name its fault."""
         prompt, completion = reading.tokens(answer)
         self._answers.append({"request": self.digest, "prompt_tokens": prompt, "completion_tokens": completion})
         content, outcome = reading.read(answer, self.request.answer, self.request.check)
@@ -158,10 +157,10 @@ class _Exchange:
             "form asked for."
         )
         quoted = {"role": "assistant", "content": content[:_QUOTED_CHARACTERS] or "(no answer)"}
-        self._put([*self.question.messages, quoted, {"role": "user", "content": again}])
+        self._put([*self.messages, quoted, {"role": "user", "content": again}])
 
     def miss(self, failure: Failure) -> None:
-        """Go on without an answer: the same question is next, or the failure is the outcome."""
+        """Go on without an answer: the same messages are next, or the failure is the outcome."""
         # Counted apart from the answers: a later run, which has the answers alone, must come to the same outcome.
         self._n_misses += 1
         self.n_late += failure.kind == "timeout"
@@ -237,10 +236,15 @@ class _Session:
 
     async def _send(self, server: Server, exchange: _Exchange) -> dict[str, Any] | Failure:
         started = time.monotonic()
-        answer = await server.answer(exchange.question, exchange.n_late)
+        answer = await server.answer(exchange.messages, exchange.request.answer, exchange.n_late)
         if not isinstance(answer, Failure):
+            prompt, completion = reading.tokens(answer)
+            seconds = time.monotonic() - started
+            self._store.put(exchange.identity, self._endpoint.model, answer, (prompt, completion), seconds)
+            self.usage.requests += 1
+            self.usage.prompt_tokens += prompt
+            self.usage.completion_tokens += completion
             self._n_unreachable = 0
-            self._keep(exchange, answer, time.monotonic() - started)
             return answer
         self._n_unreachable = self._n_unreachable + 1 if answer.kind == "unreachable" else 0
         if answer.general or self._n_unreachable >= _UNREACHABLE_IN_A_ROW:
@@ -253,13 +257,6 @@ class _Session:
                 reason += f"; it is asked again with twice the time, and fewer go out at once (now {width})"
             _log.warning("%s: endpoint %s: %s", self._description, self._endpoint.name, reason)
         return answer
-
-    def _keep(self, exchange: _Exchange, answer: dict[str, Any], seconds: float) -> None:
-        prompt, completion = reading.tokens(answer)
-        self._store.put(exchange.identity, self._endpoint.model, answer, (prompt, completion), seconds)
-        self.usage.requests += 1
-        self.usage.prompt_tokens += prompt
-        self.usage.completion_tokens += completion
 
     def _failures(self) -> list[Failure]:
         return [exchange.outcome for exchange in self._exchanges if isinstance(exchange.outcome, Failure)]

@@ -12,15 +12,16 @@ import logging
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import httpx2
 import openai
-import pydantic
+from pydantic import BaseModel as Answer
 
+from utaca.endpoints.prompts import Messages
 from utaca.endpoints.reading import Failure
 from utaca.endpoints.store import sampling
 from utaca.endpoints.transport import (
@@ -68,17 +69,8 @@ Forms = Mapping[str, str]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Question:
-    """The content of one request: messages, and the answer's strict JSON schema with its name."""
-
-    messages: Sequence[Mapping[str, Any]]
-    name: str
-    shape: Mapping[str, Any]
-
-
 @cache
-def shape(answer: type[pydantic.BaseModel]) -> dict[str, Any]:
+def shape(answer: type[Answer]) -> dict[str, Any]:
     """The strict JSON schema of an answer type."""
     return dict(openai.pydantic_function_tool(answer)["function"]["parameters"])
 
@@ -109,14 +101,14 @@ class Server:
         except (openai.OpenAIError, AttributeError, TimeoutError, TypeError, ValueError):
             return []
 
-    async def answer(self, question: Question, n_late: int = 0) -> dict[str, Any] | Failure:
-        """The completion object that answers a question, which has missed its deadline ``n_late`` times.
+    async def answer(self, messages: Messages, kind: type[Answer], n_late: int = 0) -> dict[str, Any] | Failure:
+        """The completion object that answers messages in the form of a type; they were late ``n_late`` times.
 
         A completion without a parameter that the server refuses names the parameter under "left_out".
         """
         endpoint = self._endpoint
         try:
-            return await self._answer(question, n_late)
+            return await self._answer(messages, kind, n_late)
         except openai.APIStatusError as fault:
             general = fault.status_code in _GENERAL
             return Failure(f"http {fault.status_code}", reason=refusal(endpoint, fault), general=general)
@@ -130,16 +122,16 @@ class Server:
             reason = unreachable(endpoint, fault)
             return Failure("unreachable", reason=reason, general=bool(certificate(fault)))
 
-    async def _answer(self, question: Question, n_late: int) -> dict[str, Any] | Failure:
+    async def _answer(self, messages: Messages, kind: type[Answer], n_late: int) -> dict[str, Any] | Failure:
         """Ask in one form after the other until the server takes all parameters of the request.
 
-        The last refusal is raised: if it is about the question itself, it persists, and settles nothing for others.
+        The last refusal is raised: if it is about the messages themselves, it persists, and settles nothing for others.
         """
         before = forms = self._forms
         reason = ""
         while True:
             try:
-                answer = await self._send(question, forms, n_late)
+                answer = await self._send(messages, kind, forms, n_late)
                 break
             except _REFUSED as fault:
                 if before is not self._forms:  # Another request has settled what the server takes.
@@ -163,21 +155,23 @@ class Server:
         self._answers = True
         return answer
 
-    async def _send(self, question: Question, forms: Forms, n_late: int) -> dict[str, Any] | Failure:
-        body: dict[str, Any] = {"model": self._endpoint.model, "messages": question.messages}
+    async def _send(
+        self, messages: Messages, kind: type[Answer], forms: Forms, n_late: int
+    ) -> dict[str, Any] | Failure:
+        body: dict[str, Any] = {"model": self._endpoint.model, "messages": messages}
         body |= {form: value for name, value in sampling(self._endpoint).items() if (form := forms.get(name, name))}
         if form := _form(forms, "response_format"):
             body["response_format"] = {"type": form}
             if form == "json_schema":
-                body["response_format"][form] = {"name": question.name, "strict": True, "schema": question.shape}
+                body["response_format"][form] = {"name": kind.__name__, "strict": True, "schema": shape(kind)}
         # Some servers go on with a request whose client has left, so that the same question comes later still.
         response = await self._post(body, self._endpoint.timeout_s * 2**n_late)
         answer = _completion(response)
         if answer is None:
-            kind = response.headers.get("content-type") or "of no type"
+            content = response.headers.get("content-type") or "of no type"
             reason = (
                 f"{where(self._endpoint)} answers with HTTP {response.status_code}, but with no chat completion "
-                f"({kind}: {shown(self._endpoint, response.text) or 'nothing'}; does base_url end in /v1?)"
+                f"({content}: {shown(self._endpoint, response.text) or 'nothing'}; does base_url end in /v1?)"
             )
             return Failure("protocol", reason=reason, passing=True)
         left_out = [name for name, form in forms.items() if not form and name != "response_format"]
@@ -267,7 +261,7 @@ def _completion(response: httpx2.Response) -> dict[str, Any] | None:
     return None if broken else answer
 
 
-class Ready(pydantic.BaseModel):
+class Ready(Answer):
     """The answer that the check asks for; any other will do."""
 
     ready: bool
@@ -297,7 +291,7 @@ async def _check(endpoint: Endpoint) -> None:
         # In the form of the stages' requests, so that what the server refuses of it comes to light before the run.
         # Some servers take a format of JSON only if the text speaks of JSON.
         message = {"role": "user", "content": 'Reply with the JSON object {"ready": true}, and nothing else.'}
-        answer = await server.answer(Question([message], Ready.__name__, shape(Ready)))
+        answer = await server.answer([message], Ready)
         if isinstance(answer, Failure):
             raise UserError(answer.reason)
 
