@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import nullcontext
 from functools import cache
 
+import factories
 import numpy as np
 import pandas as pd
 import pytest
 from configs import point, reference_config
+from factories import inputs
 
-from utaca.records import write
 from utaca.reporting import palette, statistics
 from utaca.reporting.points import Curve, points
 from utaca.reporting.table import Table
@@ -39,41 +40,23 @@ def made(folder, given_points):
         method, _, trigger = method.partition(" by ")
         method, _, base = method.partition("-")
         of = point(method, budget, policy, trigger, base=base, seed=max(seed, 0), seeds=1 if seed < 0 else 8)
-        name = of.label
-        rows, judged = [], []
-        for d in range(N):
-            rollbacks = d if of.kind != "no_detector" else (10 + d) // of.number if of.number else 0
-            rows.append(
-                {
-                    "document": f"d{d}", "split": "test", "point": name, "method": of.decoder, "budget": budget,
-                    "policy": policy, "detector": "utaca" if of.detected else of.beside,
-                    "seed": seed if seed >= 0 else None, "question": "?", "text": "", "n_context": 900, "dropped": 100,
-                    "n_generated": 10 + d, "finish": "eos", "selected": tokens * (1 + 0.02 * d),
-                    "attended": tokens + 288,
-                    "selected_with_tentative": 2.0 * tokens, "attended_with_tentative": 2.0 * tokens,
-                    "rollbacks": rollbacks,
-                    "effective_rollbacks": d // 2,
-                    "prefill_seconds": 1.0, "decode_seconds": 1.0, "peak_bytes": 1,
-                }
-            )  # fmt: skip
-            for attribute in ATTRIBUTES:
-                judged.append(
-                    {
-                        "document": f"d{d}", "split": "test", "point": name, "attribute": attribute, "prediction": "x",
-                        "reference": "y", "cas": float(rng.random() < chance), "string_match": 0.5, "reason": "",
-                        "failure": None,
-                    }
-                )  # fmt: skip
-        answers.append(folder / f"{name}-answers.parquet")
-        scores.append(folder / f"{name}-scores.parquet")
-        write(answers[-1], "answers", rows)
-        write(scores[-1], "scores", judged, made_from=answers[-1:])
+        rows = [
+            factories.answer(
+                f"d{d}", of, seed=seed if seed >= 0 else None, detector="utaca" if of.detected else of.beside,
+                n_generated=10 + d, selected=tokens * (1 + 0.02 * d), attended=tokens + 288,
+                selected_with_tentative=2.0 * tokens, effective_rollbacks=d // 2,
+                rollbacks=d if of.kind != "no_detector" else (10 + d) // of.number if of.number else 0,
+            )
+            for d in range(N)
+        ]  # fmt: skip
+        judged = [
+            factories.score(f"d{d}", of.label, attribute, float(rng.random() < chance))
+            for d in range(N)
+            for attribute in ATTRIBUTES
+        ]
+        for paths, path in zip((answers, scores), factories.saved(folder, rows, judged, f"{of.label}-"), strict=True):
+            paths += path
     return answers, scores
-
-
-def named(answers, scores, split="test"):
-    """Files by the names that the makers of tables know."""
-    return {f"{split}_answers": answers, f"{split}_scores": scores}
 
 
 FIXED = [("infllm", 8, "", -1, 128.0, 0.3), ("infllm", 16, "", -1, 256.0, 0.5), ("infllm", 32, "", -1, 512.0, 0.6)]
@@ -99,7 +82,7 @@ def by_document(answers, scores, name):
 
 def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     answers, scores = made(tmp_path, FIXED + ADAPTIVE + AGREEING)
-    frame = generation.generation(named(answers, scores), config).set_index(["method", "setting"])
+    frame = generation.generation(inputs(answers, scores), config).set_index(["method", "setting"])
     names = [f"infllm-K{k}" for k in (8, 16, 32)]
 
     def closed(drawn) -> float:
@@ -134,7 +117,7 @@ def test_beyond_no_detector_is_held_against_the_point_that_expands_as_often(tmp_
         ("utaca by every.2", 64, "sub.16", -1, 400.0, 0.6), ("utaca by every.4", 32, "sub.16", -1, 200.0, 0.6),
     ]  # fmt: skip
     answers, scores = made(tmp_path, FIXED + ADAPTIVE + blind)
-    frame = generation.generation(named(answers, scores), config)
+    frame = generation.generation(inputs(answers, scores), config)
     frame = frame.assign(name=frame["setting"] + " " + frame["method"]).set_index("name")
     row = frame.loc["K_max=64, Sub.16 UT-ACA"]
     assert row["no_detector"] == "K_max=64, Sub.16, every 4", "21 of 91 tokens are expanded"
@@ -166,13 +149,13 @@ def test_points_of_several_seeds_are_one_row(tmp_path, config) -> None:
     """Its figures are means over seeds and documents, its interval wider than one seed's where seeds differ."""
     seeds = [("utaca", 64, "sub.16", seed, 300.0 + 40 * seed, 0.3 + 0.2 * seed) for seed in range(4)]
     answers, scores = made(tmp_path, FIXED + seeds)
-    table = generation.generation(named(answers, scores), config)
+    table = generation.generation(inputs(answers, scores), config)
     assert list(table["seeds"]) == [0, 0, 0, 4]
     row = table.iloc[3]
     each = [brute(answers, scores, f"utaca-K64-sub16-seed{seed}", range(N)) for seed in range(4)]
     assert row["cas_pct"] == pytest.approx(100 * np.mean([cas for _, cas in each]))
     assert row["mtokens"] == pytest.approx(np.mean([tokens for tokens, _ in each]))
-    alone = generation.generation(named(answers[:4], scores[:4]), config).iloc[3]
+    alone = generation.generation(inputs(answers[:4], scores[:4]), config).iloc[3]
     wide, narrow = (one["cas_pct_high"] - one["cas_pct_low"] for one in (row, alone))
     assert wide > narrow
     (_, _, _, pooled) = points(answers, scores)
@@ -183,15 +166,15 @@ def test_a_clipped_comparison_shows_its_note(tmp_path, config) -> None:
     def cells(name, frame):
         return Table.of(name, frame, config).cells(folded=False)
 
-    header, _ = cells("test", generation.generation(named(*made(tmp_path / "a", FIXED + ADAPTIVE)), config))
+    header, _ = cells("test", generation.generation(inputs(*made(tmp_path / "a", FIXED + ADAPTIVE)), config))
     assert "Note" not in header
     below = [("utaca", 16, "sub.16", 0, 60.0, 0.5)]
-    header, rows = cells("test", generation.generation(named(*made(tmp_path / "b", FIXED + below)), config))
+    header, rows = cells("test", generation.generation(inputs(*made(tmp_path / "b", FIXED + below)), config))
     assert rows[3][header.index("Note")] == "below InfLLM's range, clipped to K=8"
 
 
 def test_holm_is_over_the_gains_of_the_table(tmp_path, config) -> None:
-    frame = generation.generation(named(*made(tmp_path, FIXED + ADAPTIVE + AGREEING)), config)
+    frame = generation.generation(inputs(*made(tmp_path, FIXED + ADAPTIVE + AGREEING)), config)
     expected = statistics.holm(list(frame["gain_p"]))
     assert list(frame["gain_p_holm"]) == pytest.approx(expected, nan_ok=True)
     assert frame["gain_p"].notna().sum() == 4
@@ -200,7 +183,7 @@ def test_holm_is_over_the_gains_of_the_table(tmp_path, config) -> None:
 def test_points_of_another_policy_are_another_curve(tmp_path, config) -> None:
     many = [("infllm", k, "", -1, 16.0 * k, 0.9) for k in (8, 16)]
     many += [("utaca", k, policy, 0, 15.0 * k, 0.8) for policy in ("sub.16", "set.8") for k in (32, 64)]
-    frame = generation.generation(named(*made(tmp_path, many)), config)
+    frame = generation.generation(inputs(*made(tmp_path, many)), config)
     drawn = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures.Figure, "savefig", lambda self, *_, **__: drawn.extend(self.axes))

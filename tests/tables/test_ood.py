@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import factories
 import numpy as np
 import pytest
 from configs import decoding, point, reference_config
@@ -59,18 +60,11 @@ def files(folder, lacks: str = "", official: bool = False) -> tasks.Files:
             about = {"split": name, "point": of.label}
             for row in range(ROWS):
                 finish = NOT_RUN + lacks if lacks and of.method == "infllm" else "memory" if row == 0 else "eos"
-                answers.append(
-                    about
-                    | {
-                        "document": f"{name}/{row}", "method": of.decoder, "budget": of.budget,
-                        "policy": of.policy, "seed": 0 if of.method == "utaca" else None,
-                        "detector": (of.detector or "utaca") if of.method == "utaca" else "",
-                        "question": "q", "text": "x", "n_context": 600, "dropped": 200, "n_generated": 1 + row,
-                        "finish": finish, "selected": 16.0 * row, "attended": 99.0, "selected_with_tentative": 1.0,
-                        "attended_with_tentative": 1.0, "rollbacks": row // 2, "effective_rollbacks": 0,
-                        "prefill_seconds": 1.0, "decode_seconds": 2.0, "peak_bytes": 1,
-                    }
+                one = factories.answer(
+                    f"{name}/{row}", of, split=name, n_context=600, dropped=200, n_generated=1 + row, finish=finish,
+                    selected=16.0 * row, attended=99.0, rollbacks=row // 2, decode_seconds=2.0,
                 )  # fmt: skip
+                answers.append(one)
                 score = {"example": f"{name}/{row}", "document": f"doc{row // SHARED}"}
                 scores.append(about | score | {"score": score_of(name, of, row)})
         write(paths[0], "examples", examples)

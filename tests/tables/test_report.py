@@ -6,13 +6,14 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import factories
 import numpy as np
 import pytest
 from browser import CHROMIUM, Browser
-from configs import reference_config
+from configs import point, reference_config
 
 from utaca.errors import UserError
-from utaca.records import SCHEMAS, write
+from utaca.records import write
 from utaca.reporting import render, report
 from utaca.reporting.registry import Entry
 from utaca.reporting.table import Table, save
@@ -213,28 +214,6 @@ def test_the_report_runs_nothing_and_asks_for_nothing(tmp_path, config):
         assert all(address.startswith(("file:", "about:", "data:")) for address in browser.requests)
 
 
-def test_method_and_setting_stay_in_sight(tmp_path, config):
-    if CHROMIUM is None:
-        pytest.skip("no Chromium; on Debian: apt-get install chromium")
-    header = ["Method", "Setting", *(f"A wide column {number}" for number in range(30))]
-    row = ["UT-ACA", "K_max=64, Sub.16 (chained)", *["12.34 [10.00, 15.00]"] * 30]
-    (tmp_path / "test.md").write_text(render.markdown("Test", "C.", header, [row]), "utf-8")
-    html = report.page([tmp_path / "test.md"], {}, config, tmp_path)
-    (tmp_path / "report.html").write_text(html, encoding="ascii")
-    with Browser(tmp_path / "browser") as browser:
-        browser.open(tmp_path / "report.html")
-        browser.screenshot(tmp_path / "x.png", 1400)
-        browser.run("document.querySelector('.scroll').scrollLeft = 1500")
-        lefts = browser.run(
-            "[...document.querySelectorAll('td')].slice(0, 3).map((cell) => cell.getBoundingClientRect().left)"
-        )
-        edge = browser.run("document.querySelector('.scroll').getBoundingClientRect().left")
-        assert edge <= lefts[0] < lefts[1] < edge + 300
-        assert lefts[2] < edge, "the others scroll"
-        assert browser.run("getComputedStyle(document.querySelectorAll('td')[2]).textAlign") == "right"
-        assert browser.run("getComputedStyle(document.querySelectorAll('td')[1]).textAlign") in ("left", "start")
-
-
 # Resources
 
 _HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
@@ -271,43 +250,21 @@ def test_resources_are_summed_by_stage(tmp_path, config, monkeypatch):
     assert "| decode_trajectories | 0 | – |" in (tmp_path / "resources.md").read_text(encoding="utf-8")
 
 
-def test_tokens_of_a_suite_are_read_once_a_document(tmp_path):
-    common = {
-        "split": "test", "method": "utaca", "budget": 4, "policy": "sub.1", "question": "?", "text": "",
-        "finish": "eos", "selected": 1.0, "attended": 1.0, "selected_with_tentative": 1.0,
-        "attended_with_tentative": 1.0, "prefill_seconds": 0.0, "decode_seconds": 0.0, "peak_bytes": 1,
-    }  # fmt: skip
-    for shard, documents in enumerate((["d0", "d1"], ["d2"])):
-        for point in ("a", "b"):
-            rows = [
-                common
-                | {"document": d, "point": point, "detector": point, "n_context": 100 + shard, "n_generated": 10}
-                | {"rollbacks": 3}
-                for d in documents
-            ]
-            # A point of two suites is decoded once.
-            for split in ("test", "again"):
-                path = tmp_path / f"{split}-{point}-{shard}.parquet"
-                write(path, "answers", [row | {"split": split} for row in rows])
-    assert resources.answered(sorted(tmp_path.glob("*.parquet")), []) == (100 + 100 + 101, 6 * 13)
-
-
 def test_passes_that_were_not_accepted_are_counted(tmp_path):
     # Budgets of the tokens: token agreement compares below 4, and rolls back where the token differs; a detector not.
-    # A witness of 3 is tried beside the token under 2, and beside the one that was then rolled back.
+    # A second budget of 3 is tried beside the token under 2, and beside the one that was then rolled back.
     tokens = [(4, False), (3, False), (4, True), (3, False), (2, False)]
-    answer = dict.fromkeys(SCHEMAS["answers"].names) | {"document": "d0", "budget": 4, "policy": "sub.1"}
-    answer |= {"n_context": 100, "n_generated": 5, "rollbacks": 1}
     answers, traces = [], []
-    triggers = {"agreement": "", "agreement-witness3": "witness 3", "utaca": "utaca"}
-    for point, detector in triggers.items():
-        for split in ("test", "again"):
-            about = {"point": point, "method": point.partition("-")[0], "detector": detector}
-            answers.append(answer | {"split": split} | about)
-            for step, (k, back) in enumerate(tokens):
-                row = dict.fromkeys(SCHEMAS["traces"].names) | {"document": "d0", "point": point, "step": step}
-                traces.append(row | {"k": k, "rolled_back": back})
+    for trigger in ("agreement", "agreement.3", ""):
+        of = point("utaca", 4, "sub.1", trigger)
+        for document, length in (("d0", 100), ("d1", 101)):
+            answers.append(factories.answer(document, of, n_context=length, n_generated=5, rollbacks=1))
+            traces += [
+                factories.step(document, of.label, number, k=k, rolled_back=back)
+                for number, (k, back) in enumerate(tokens)
+            ]
     for kind, rows in (("answers", answers), ("traces", traces)):
         write(tmp_path / kind, kind, rows)
-    agreement, witness, utaca = 5 + 1 + 3, 5 + 1 + 2, 5 + 1
-    assert resources.answered([tmp_path / "answers"], [tmp_path / "traces"]) == (100, agreement + witness + utaca)
+    agreement, second, utaca = 5 + 1 + 3, 5 + 1 + 2, 5 + 1
+    expected = 100 + 101, 2 * (agreement + second + utaca)
+    assert resources.answered([tmp_path / "answers"], [tmp_path / "traces"]) == expected

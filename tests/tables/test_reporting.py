@@ -5,24 +5,25 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import factories
 import numpy as np
 import pandas as pd
 import pytest
-from configs import reference_config
+from configs import point, reference_config
+from factories import inputs
 
 from utaca.detection.training.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import write
 from utaca.records.tables import provenance
-from utaca.reporting import paper, render, statistics, words
+from utaca.reporting import render, statistics, words
 from utaca.reporting.points import points
 from utaca.reporting.table import Table, save
 from utaca.reporting.tables import detection, endpoints, figures, generation
 from utaca.settings import schema
-from utaca.settings.machine import chosen_dtype
 
 N_DOCUMENTS = 6
-POINTS = [("infllm", 2, ""), ("infllm", 4, ""), ("utaca", 4, "sub.1"), ("utaca", 32, "sub.16")]
+POINTS = [point("infllm", 2), point("infllm", 4), point("utaca", 4, "sub.1"), point("utaca", 32, "sub.16")]
 
 
 @pytest.fixture
@@ -42,31 +43,20 @@ def results(tmp_path):
     """Answers in two shards and scores of four points; one judgement failed; one document generated nothing."""
     rng = random.Random("reporting")
     answers, scores = {0: [], 1: []}, []
-    for place, (method, budget, policy) in enumerate(POINTS):
+    for place, of in enumerate(POINTS):
         for d in range(N_DOCUMENTS):
             n = 0 if (place, d) == (0, 5) else 10 + d
-            selected = 16.0 * budget / (1 if method == "infllm" else 1.5)
-            answers[d % 2].append(
-                {
-                    "document": f"d{d}", "split": "test", "point": f"p{place}", "method": method, "budget": budget,
-                    "policy": policy, "detector": "utaca" if policy else "", "seed": 0 if policy else None,
-                    "question": "?", "text": "", "n_context": 900, "dropped": 100, "n_generated": n, "finish": "eos",
-                    "selected": selected if n else None, "attended": selected + 288,
-                    "selected_with_tentative": selected, "attended_with_tentative": selected,
-                    "rollbacks": n // 5, "prefill_seconds": 2.0 + d,
-                    "decode_seconds": 0.1 * n, "peak_bytes": None if method == "infllm" else 2**30 * (d + 1),
-                }
+            selected = 16.0 * of.budget / (1 if of.method == "infllm" else 1.5)
+            row = factories.answer(
+                f"d{d}", of, point=f"p{place}", n_generated=n, selected=selected, rollbacks=n // 5,
+                prefill_seconds=2.0 + d, decode_seconds=0.1 * n,
+                peak_bytes=None if of.method == "infllm" else 2**30 * (d + 1),
             )  # fmt: skip
+            answers[d % 2].append(row | {"selected": selected if n else None})
             for attribute in ("major", "company"):
                 failed = (place, d, attribute) == (1, 0, "major")
                 cas = None if failed else float(rng.random() < 0.4 + 0.1 * place)
-                scores.append(
-                    {
-                        "document": f"d{d}", "split": "test", "point": f"p{place}", "attribute": attribute,
-                        "prediction": "x", "reference": "y", "cas": cas, "string_match": 0.25, "reason": "",
-                        "failure": "timeout" if failed else None,
-                    }
-                )  # fmt: skip
+                scores.append(factories.score(f"d{d}", f"p{place}", attribute, cas))
     paths = [tmp_path / f"answers-{shard}.parquet" for shard in answers], [tmp_path / "scores.parquet"]
     for path, shard in zip(paths[0], answers.values(), strict=True):
         write(path, "answers", shard)
@@ -74,14 +64,9 @@ def results(tmp_path):
     return paths
 
 
-def named(answers, scores, split="test"):
-    """Files by the names that the makers of tables know."""
-    return {f"{split}_answers": answers, f"{split}_scores": scores}
-
-
 def seen(path, results=((), ())):
     """The same of verdicts, of which the files say nothing, beside answers."""
-    return {"detections": [path], "detected_from": [], **named(*results)}
+    return {"detections": [path], "detected_from": [], **inputs(*results)}
 
 
 @pytest.fixture
@@ -132,11 +117,6 @@ def test_documents_that_are_all_alike_have_no_interval_of_no_width(share: float)
     assert np.isnan([got.low, got.high]).all()
 
 
-def test_one_seed_leaves_the_interval_of_documents() -> None:
-    draws = statistics.Draws(statistics.resamples(9, 200, 0, "x"), 0, "x")
-    assert (draws.cells("utaca", 1) == draws.documents).all()
-
-
 def test_resamples_draw_whole_documents():
     counts = statistics.resamples(7, 50, 0, "a")
     assert counts.shape == (50, 7)
@@ -157,16 +137,6 @@ def test_ratio_interval_against_brute_force():
     got = statistics.ratio_interval(above, below, counts)
     assert got.value == pytest.approx(above.sum() / below.sum())
     assert (got.low, got.high) == pytest.approx(tuple(np.percentile(brute, [2.5, 97.5])))
-
-
-def test_interval_covers_the_true_mean_about_as_often_as_it_says():
-    rng = np.random.default_rng(1)
-    ones = np.ones(60)
-    covered = 0
-    for trial in range(200):
-        got = statistics.ratio_interval(rng.exponential(2.0, 60), ones, statistics.resamples(60, 300, trial, "cover"))
-        covered += got.low <= 2.0 <= got.high
-    assert 0.87 <= covered / 200 <= 0.99
 
 
 def test_documents_and_seeds_are_drawn_together():
@@ -354,7 +324,7 @@ def test_detectors_must_share_their_tokens(detections, config, tmp_path):
 
 
 def test_generation_tables(results, config):
-    frame = generation.generation(named(*results, "validation"), config, "validation")
+    frame = generation.generation(inputs(*results, "validation"), config, "validation")
     assert list(frame["setting"]) == ["K=2", "K=4", "K_max=4, Sub.1", "K_max=32, Sub.16"]
     assert (frame["n_documents"] == N_DOCUMENTS).all()
     assert (frame["n_judgements"] == 2 * N_DOCUMENTS).all()
@@ -369,7 +339,7 @@ def test_generation_tables(results, config):
 
 
 def test_test_table_compares_with_infllm(results, config):
-    frame = generation.generation(named(*results), config)
+    frame = generation.generation(inputs(*results), config)
     assert list(frame["nearest_infllm"]) == ["", "", "K=2", "K=4"]
     assert frame["difference_pct"][2] == pytest.approx(frame["cas_pct"][2] - frame["cas_pct"][0])
     share = np.log2(64 / 1.5 / 32)
@@ -384,7 +354,7 @@ def test_test_table_compares_with_infllm(results, config):
 
 
 def test_tradeoff_table(results, config):
-    frame = generation.tradeoff(named(*results), config)
+    frame = generation.tradeoff(inputs(*results), config)
     assert frame["prefill_s"][0] == pytest.approx(np.mean([2 + d for d in range(N_DOCUMENTS)]))
     assert frame["end_to_end_s"][2] == pytest.approx(frame["prefill_s"][2] + 0.1 * np.mean([10 + d for d in range(6)]))
     assert np.isnan(frame["peak_gib"][0])
@@ -441,17 +411,17 @@ def test_lost_documents_are_noticed(results, config, tmp_path):
         scores, "scores", lambda f: ~((f["point"] == "p2") & (f["document"] == "d3")), tmp_path / "s", made_from=answers
     )
     with pytest.raises(UserError, match="p2"):
-        generation.generation(named(answers, [short]), config)
+        generation.generation(inputs(answers, [short]), config)
     half = _rewritten(scores, "scores", lambda f: f["document"] != "", tmp_path / "half", made_from=answers[:1])
     with pytest.raises(UserError, match="other documents"):
-        generation.generation(named(answers[:1], [half]), config)
+        generation.generation(inputs(answers[:1], [half]), config)
 
 
 def test_runs_are_not_mixed(results, config, tmp_path):
     answers, scores = results
     other = _rewritten(answers[1:], "answers", lambda f: f["document"] != "", tmp_path / "other", config="otherwise")
     with pytest.raises(UserError) as raised:
-        generation.generation(named([answers[0], other], scores), config)
+        generation.generation(inputs([answers[0], other], scores), config)
     assert str(answers[0]) in str(raised.value)
     assert str(other) in str(raised.value)
     # The same rows of the same settings, but of other documents.
@@ -459,21 +429,15 @@ def test_runs_are_not_mixed(results, config, tmp_path):
     write(moved, "documents", [], config="moved")
     other = _rewritten(answers[1:], "answers", lambda f: f["document"] != "", tmp_path / "other", made_from=[moved])
     with pytest.raises(UserError) as raised:
-        generation.generation(named([answers[0], other], scores), config)
+        generation.generation(inputs([answers[0], other], scores), config)
     assert str(scores[0]) in str(raised.value)
     assert str(answers[0]) in str(raised.value)
-
-
-def test_readers_of_the_paper_get_their_own_figures():
-    assert paper.reference_reader(paper.tables().test, "qwen2_7b") == "qwen2_7b"
-    assert paper.reference_reader(paper.tables().tradeoff, "qwen2_7b") == "llama31_8b"
-    assert paper.reference_reader(paper.tables().test, "tiny") == "llama31_8b"
 
 
 def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
     frames = {
         "detection": detection.detection(seen(detections), config),
-        "test": generation.generation(named(*results), config),
+        "test": generation.generation(inputs(*results), config),
     }
     made = [Table.of(name, frame, config) for name, frame in frames.items()]
     files = [path for table in made for path in save(table, tmp_path)]
@@ -493,14 +457,6 @@ def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
     assert "K_max" not in files[5].read_text("utf-8").replace(r"$K_{\max}", "").replace("K_{", "")
 
 
-def test_captions_say_once_what_the_run_is(results, config):
-    table = Table.of("test", generation.generation(named(*results), config), config)
-    particular, run = table.caption.splitlines()
-    reader = f"reader tiny in {chosen_dtype('auto', 'auto')}"
-    assert run.startswith(f"{render.RUN}{reader}; padding embedded (synthetic prose); judge gpt_oss_120b")
-    assert "reader" not in particular.replace("same reader model", "")
-
-
 def test_the_papers_figures_stand_beside_its_own_detector_alone(results, config, tmp_path):
     answers, scores = results
     frame = pd.concat([pd.read_parquet(path) for path in answers]).astype(object)
@@ -508,18 +464,18 @@ def test_the_papers_figures_stand_beside_its_own_detector_alone(results, config,
     made = tmp_path / "a.parquet"
     write(made, "answers", frame.where(frame.notna(), None).to_dict("records"))
     judged = _rewritten(scores, "scores", lambda f: f["document"] != "", tmp_path / "s.parquet", made_from=[made])
-    table = generation.generation(named([made], [judged]), config)
+    table = generation.generation(inputs([made], [judged]), config)
     assert table["setting"][3] == "K_max=32, Sub.16 (other)"
     assert table["point"][3] == "UT-ACA K_max=32, Sub.16 (other)"
     assert np.isnan(table["paper_cas_pct"][3])
-    assert generation.generation(named(*results), config)["paper_cas_pct"][3] == 45.23
-    assert generation.tradeoff(named([made], [judged]), config)["paper_cas_pct"].isna()[3]
+    assert generation.generation(inputs(*results), config)["paper_cas_pct"][3] == 45.23
+    assert generation.tradeoff(inputs([made], [judged]), config)["paper_cas_pct"].isna()[3]
 
 
 def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
-    table = generation.generation(named(*results), config)
+    table = generation.generation(inputs(*results), config)
     first = figures.curves(table, tmp_path / "a", config)
-    second = figures.curves(generation.generation(named(*results), config), tmp_path / "b", config)
+    second = figures.curves(generation.generation(inputs(*results), config), tmp_path / "b", config)
     assert [path.name for path in first] == ["curves.png", "curves.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
@@ -527,7 +483,7 @@ def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
 def test_one_document_is_enough(results, config, tmp_path):
     one = _rewritten(results[0], "answers", lambda f: f["document"] == "d1", tmp_path / "a")
     scored = _rewritten(results[1], "scores", lambda f: f["document"] == "d1", tmp_path / "s", made_from=[one])
-    table = generation.generation(named([one], [scored]), config)
+    table = generation.generation(inputs([one], [scored]), config)
     assert table["cas_pct"].notna().all()
     assert table[["cas_pct_low", "cas_pct_high"]].isna().all(axis=None)
     assert len(figures.curves(table, tmp_path, config)) == 2

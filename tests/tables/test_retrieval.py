@@ -8,11 +8,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import factories
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from configs import decoding, planned, point, reference_config
+from configs import decoding, point, reference_config
 from conftest import ROOT
 from small import SmallTokenizer, make_reader
 
@@ -24,7 +25,7 @@ from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import SCHEMAS, write
 from utaca.reporting.registry import ENTRIES, Files
-from utaca.reporting.table import Table, make, save
+from utaca.reporting.table import Table, save
 from utaca.reporting.tables import retrieval
 from utaca.settings import schema
 
@@ -52,18 +53,11 @@ def letters() -> Prompts:
 
 def evidence(text: str, facts: dict[str, str]) -> list[dict[str, Any]]:
     """Of every value, where it first stands."""
-    return [
-        {"attribute": attribute, "text": value, "start": text.index(value), "end": text.index(value) + len(value)}
-        for attribute, value in facts.items()
-    ]
+    return factories.long_document("", text, facts)["evidence"]
 
 
 def document(name: str, text: str, facts: dict[str, str], found: list[dict[str, Any]] | None) -> dict[str, Any]:
-    stated = [{"attribute": attribute, "value": value} for attribute, value in facts.items()]
-    return {
-        "id": name, "split": "test", "person": PERSON, "facts": stated, "text": text, "n_tokens": 0, "spans": [],
-        "evidence": found, "corpus": "embedded",
-    }  # fmt: skip
+    return factories.long_document(name, text, facts, evidence=found)
 
 
 Given = dict[tuple[str, str], tuple[Sequence[str], Sequence[Sequence[Sequence[int]]]]]
@@ -77,18 +71,14 @@ def files(
     lengths = lengths or {one["id"]: len(reader.document(one["text"])) for one in documents}
     about = {one.label: one for one in POINTS}
     answers = [
-        {"document": name, "split": "test", "point": label, "method": about[label].method, "question": QUESTION,
-         "budget": about[label].budget, "text": "".join(texts), "n_context": lengths[name]}
+        factories.answer(name, about[label], question=QUESTION, text="".join(texts), n_context=lengths[name])
         for (label, name), (texts, _) in given.items()
-    ]  # fmt: skip
-    scores = [
-        {"document": name, "split": "test", "point": label, "attribute": attribute, "cas": value}
-        for (label, name, attribute), value in cas.items()
     ]
+    scores = [factories.score(name, label, attribute, value) for (label, name, attribute), value in cas.items()]
     steps = [
-        {"document": name, "point": label, "step": step, "text": text, "k": 1, "selected": blocks}
+        factories.step(name, label, number, text, selected=blocks)
         for (label, name), (texts, selected) in given.items()
-        for step, (text, blocks) in enumerate(zip(texts, selected, strict=True))
+        for number, (text, blocks) in enumerate(zip(texts, selected, strict=True))
     ]
     random.Random(0).shuffle(steps)
     paths = [folder / f"{name}.parquet" for name in ("documents", "answers", "scores", "traces-0", "traces-1")]
@@ -274,24 +264,6 @@ def test_facts_in_view_count_apart(tmp_path, config, letters) -> None:
     assert aside(tmp_path, wide, letters, [*BOTH], facts, text, evidence(text, facts))["major"] == "n_in_view"
 
 
-def test_the_window_ends_at_the_block_that_the_engine_retrieves_first(tmp_path, config, letters) -> None:
-    memory = schema.Memory(block_size=4, n_init=4, n_local=60)
-    wide = reference_config(reader=schema.Reader(name="tiny", path="", memory=memory), **decoding(test=POINTS))
-    facts, texts, documents, expected = {"hobby": "#"}, said(("hobby", "Go")), [], []
-    for place, more in product([0, 2, 3, *range(66, 84)], range(4)):
-        text = "." * place + "#" + "." * (99 - place + more)
-        documents.append(document(f"d{place}-{more}", text, facts, evidence(text, facts)))
-        # A token a character: this is the one that retrieves for the value's first, and it is its window's last.
-        last = len(f"[{text}\n\n{QUESTION}]The hobby of {PERSON} is ") - 1
-        window = set(range(last - 60 + 1, last + 1))
-        block = set(range(4 + (place + 1 - 4) // 4 * 4, 8 + (place + 1 - 4) // 4 * 4))
-        expected.append("" if place + 1 >= 4 and not block & window else "n_in_view")
-    given: Given = {("infllm-K1", one["id"]): (texts, [[[0]]] * len(texts)) for one in documents}
-    made = files(tmp_path, documents, given, {(*key, "hobby"): 1.0 for key in given}, letters)
-    assert [fact.aside for fact in retrieval.facts(made, letters, wide)] == expected
-    assert {"", "n_in_view"} == set(expected[12:])
-
-
 def test_a_fact_stated_twice_is_in_view_where_one_statement_is(tmp_path, config, letters) -> None:
     twice = [
         {"attribute": "hobby", "text": "Chess", "start": 20, "end": 25},
@@ -471,29 +443,6 @@ def test_a_run_without_facts_to_count_still_has_its_table(tmp_path, config, lett
     row = pd.read_csv(tmp_path / "retrieval.csv").set_index("point").loc["infllm-K1"]
     assert (row["n_asked"], row["n_facts"]) == (1, 0)
     assert row[["best_layer", "recall_pct", "mean_recall_pct", "cas_recalled_pct"]].isna().all()
-
-
-def test_makers_find_their_files_and_the_readers_tokens(tmp_path, config) -> None:
-    plan = planned(ROOT)
-    sources = plan.made_from("retrieval")
-    assert set(sources) == set(ENTRIES["retrieval"].files)
-    assert sources["test_documents"] == [f"{plan.OUT}/documents/test.parquet"]
-    assert [Path(path).name for path in sources["tokenizer"]] == ["tokenizer.json", "tokenizer_config.json"]
-    reader = retrieval.prompts(config)
-    text = "The river was wide. " * 20 + "She played Chess. " + "The river was wide. " * 20
-    texts = said(("hobby", "Go"))
-    tokens = reader.document_offsets(text)
-    gold = next(n for n, (_, end) in enumerate(tokens) if end > text.index("Chess"))
-    block = (gold - MEMORY.n_init) // MEMORY.block_size
-    made = files(
-        tmp_path, [document("d", text, {"hobby": "Chess"}, evidence(text, {"hobby": "Chess"}))],
-        {("infllm-K1", "d"): (texts, blocks_at(texts, {"Go": [[0], [block]]}, [[1], [1]]))},
-        {("infllm-K1", "d", "hobby"): 1.0}, reader,
-    )  # fmt: skip
-    named = made | {"tokenizer": []}
-    make("retrieval", named, config, tmp_path)
-    row = pd.read_csv(tmp_path / "retrieval.csv").set_index("point").loc["infllm-K1"]
-    assert (row["best_layer"], row["recall_pct"], row["mean_recall_pct"]) == (2, 100, 50)
 
 
 def test_only_runs_with_fixed_budgets_on_the_test_split_have_it(config) -> None:

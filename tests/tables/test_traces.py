@@ -11,6 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import factories
 import pytest
 from browser import CHROMIUM, Browser
 from configs import decoding, point, reference_config
@@ -21,13 +22,12 @@ from utaca.errors import UserError
 from utaca.readers.prompts import frame
 from utaca.records import write
 from utaca.records.trace_labels import KIND, TRACE_LABELS
-from utaca.reporting import palette
 from utaca.reporting.points import fragment
 from utaca.reporting.traces import Text, encoder, page
 from utaca.settings import schema
 
 N_INIT, SIZE, LAYERS = 3, 4, 2
-POINTS = [("infllm", 3, ""), ("utaca", 5, "sub.2")]
+POINTS = [point("infllm", 3, name="p3"), point("utaca", 5, "sub.2", name="p5")]
 HOSTILE = [
     "<script>window.ran = 1</script>",
     "</script><script>window.ran = 2</script>",
@@ -49,24 +49,12 @@ def words(text: str) -> Text:
 
 
 def document(name: str, text: str, spans: list[tuple[int, int]] = (), person: str = "Ada Lopez") -> dict:
-    return {
-        "id": name, "split": "test", "person": person, "facts": [{"attribute": "hobby", "value": "Chess"}],
-        "text": text, "n_tokens": 0, "corpus": "embedded",
-        "spans": [{"kind": "biography", "source": name, "start": a, "end": b} for a, b in spans],
-    }  # fmt: skip
+    told = [{"kind": "biography", "source": name, "start": start, "end": end} for start, end in spans]
+    return factories.long_document(name, text, {"hobby": "Chess"}, person=person, spans=told)
 
 
 def step(name: str, point: str, number: int, text: str, k: int, blocks: list[list[int]], **columns: Any) -> dict:
-    row = {
-        "document": name, "point": point, "step": number, "token": 10 + number, "text": text, "k": k, "margin": 2.0,
-        "logprob": -0.5, "rolled_back": False, "p_hallucinated": None, "p_correct": None,
-        "p_unknown": None, "attended": 20, "top_tokens": [10 + number, 7], "top_logits": [3.0, 1.0],
-        "selected": blocks, "scores": [[0.0] * len(ids) for ids in blocks],
-    } | columns  # fmt: skip
-    row = {"tentative_k": row["k"], "tentative_token": row["token"], **row}
-    for column in ("margin", "logprob", "top_tokens", "top_logits"):
-        row.setdefault(f"tentative_{column}", row[column])
-    return row
+    return factories.step(name, point, number, text, k, selected=blocks, **columns)
 
 
 def files(
@@ -75,30 +63,19 @@ def files(
     traces: list[dict],
     question: str = "Which hobby?",
     cas: dict[tuple[str, str], float | None] | None = None,
-    names: tuple[str, ...] = ("p",),
     reason: str = "judged",
 ) -> dict[str, Any]:
-    """Arguments of :func:`page`: answers of both points, a file of traces, scores of 0.75 or as in ``cas``.
-
-    Labels are a budget behind each of ``names``.
-    """
-    keys = [(d, name, *settings) for name in names for settings in POINTS for d in documents]
-    answers = [
-        {
-            "document": d["id"], "split": "test", "point": f"{name}{budget}", "method": method, "budget": budget,
-            "policy": policy, "question": question, "text": "", "n_context": len(words(d["text"]).offsets),
-            "n_generated": 4, "finish": "eos", "selected": 12.0, "attended": 1.0, "selected_with_tentative": 1.0,
-            "attended_with_tentative": 1.0, "rollbacks": 1, "prefill_seconds": 0.0, "decode_seconds": 0.0,
-            "peak_bytes": 1,
-        } for d, name, method, budget, policy in keys
-    ]  # fmt: skip
-    scores = [
-        {
-            "document": d["id"], "split": "test", "point": f"{name}{budget}", "attribute": "hobby",
-            "prediction": "Golf", "reference": "Chess", "cas": (cas or {}).get((d["id"], f"{name}{budget}"), 0.75),
-            "string_match": 0.0, "reason": reason, "failure": None,
-        } for d, name, _, budget, _ in keys
-    ]  # fmt: skip
+    """Arguments of :func:`page`: answers of both points, a file of traces, scores of 0.75 or as in ``cas``."""
+    answers, scores = [], []
+    for of in POINTS:
+        for d in documents:
+            length, about = len(words(d["text"]).offsets), {"point": of.name, "question": question}
+            answers.append(
+                factories.answer(d["id"], of, n_context=length, n_generated=4, selected=12.0, rollbacks=1, **about)
+            )
+            given = (cas or {}).get((d["id"], of.name), 0.75)
+            said = {"prediction": "Golf", "reference": "Chess", "string_match": 0.0, "reason": reason, "failure": None}
+            scores.append(factories.score(d["id"], of.name, "hobby", given, **said))
     made = {}
     for kind, rows in {"answers": answers, "traces": traces, "scores": scores}.items():
         write(folder / f"{kind}.parquet", kind, rows)
@@ -236,21 +213,6 @@ def test_documents_are_ordered_by_their_differences_whatever_the_order_of_files(
     assert len(small["where"]["documents"]) == 5
     assert "2 of 5 documents" in small["about"]
     assert "largest differences" in small["about"]
-
-
-def test_a_point_of_two_names_is_shown_once(tmp_path, config):
-    made = document("d0", "x" * 90)
-    html = page(**files(tmp_path, [made], story("d0"), names=("p", "q")), config=config)
-    shown = content(html)
-    assert [(p["label"], p["also"], p["name"]) for p in shown["points"]] == [
-        ("p3", ["q3"], "InfLLM K=3"),
-        ("p5", ["q5"], "UT-ACA K_max=5, Sub.2"),
-    ]
-    assert [p["family"] for p in shown["points"]] == ["infllm", "utaca"]
-    assert shown["colours"] == {name: palette.MARKS[name].color for name in ("infllm", "utaca")}
-    (only,) = unpacked(html)
-    assert [len(point["steps"]) for point in only["points"]] == [4, 4]
-    assert [len(point["values"]) for point in only["points"]] == [1, 1]
 
 
 def test_points_stand_under_the_section_that_shows_them(tmp_path, config):
@@ -522,17 +484,6 @@ def test_an_address_that_leads_nowhere_is_said(chromium, tmp_path, config, addre
     assert chromium.complaints == []
 
 
-def test_a_document_that_did_not_fit_is_no_other(chromium, tmp_path, config):
-    documents = [document(f"d{n}", "y" * 90, person=f"Person {n}") for n in range(3)]
-    args = files(tmp_path, documents, [row for d in documents for row in story(d["id"])], cas={("d2", "p5"): 0.0})
-    path = write_page(tmp_path / "t.html", page(**args, config=config, max_bytes=1))
-    chromium.open(path, "#d0/p5/1")
-    chromium.wait(lambda: "Person 0 (d0) are not on this page" in chromium.text("#notice"))
-    assert chromium.run("document.querySelectorAll('.lane').length") == 0
-    assert chromium.run("[...document.querySelectorAll('#where tr[data-document] a')].length") == 2
-    assert chromium.run("document.getElementById('document').options.length") == 1
-
-
 def test_a_rejected_token_is_told_from_the_accepted_one(chromium, tmp_path, config):
     open_page(chromium, long_page(tmp_path, config), "#d0/p5/2")
     rolled = chromium.run("""(() => {
@@ -583,66 +534,6 @@ def test_misses_and_false_alarms_are_marked_and_found(chromium, tmp_path, config
     assert "false alarm" not in chromium.text("body").lower()
 
 
-def test_values_show_how_they_were_judged_and_differ_from_the_pinned(chromium, tmp_path, config):
-    text = "z" * 40 + "She played Chess. " + "z" * 40
-    made = document("d0", text, [(40, 58)])
-    pieces = (" The", " hobby of Ada Lopez is", " Go", "lf")
-    traces = story("d0", pieces)
-    for row in traces:
-        if row["point"] == "p5" and row["step"] == 3:
-            row["text"] = "ld"
-    args = files(tmp_path, [made], traces, cas={("d0", "p5"): 0.0}, reason="<i>wrong</i> sport")
-    open_page(chromium, write_page(tmp_path / "t.html", page(**args, config=config)))
-    assert chromium.text("#lane-1 .chip").split("\n") == ["hobby", "Golf", "0"]
-    chromium.press("Home")
-    assert chromium.run("!document.getElementById('value')")
-    chromium.press("v")
-    assert here(chromium)[0] == "Go"
-    shown = chromium.text("#value")
-    for words_ in ("hobby", "Golf", "Chess", "0.00", "<i>wrong</i> sport", "She played Chess."):
-        assert words_ in shown
-    assert chromium.run("document.querySelectorAll('#lane-1 .token.value').length") == 2
-    chromium.run("document.querySelector('#lane-0 .chip').click()")
-    assert here(chromium) == ("Go", "token 3 of 4, InfLLM K=3")
-    assert "0.75" in chromium.text("#value")
-    # pinned, the other answer shows what it has otherwise
-    chromium.press("p")
-    assert chromium.run("[...document.querySelectorAll('#lane-1 .token.other .piece')].map((p) => p.textContent)") == [
-        "ld"
-    ]
-    assert chromium.run("document.querySelectorAll('#lane-0 .other, #lane-0 .same').length") == 0
-    assert "−75.0 against the pinned" in chromium.text("#lane-1 .sums")
-    chromium.press("p")
-    assert chromium.run("document.querySelectorAll('.other, .same').length") == 0
-
-
-def test_the_overview_leads_to_answers_and_is_one_tab_stop(chromium, tmp_path, config):
-    open_page(chromium, long_page(tmp_path, config))
-    assert chromium.run("[...document.querySelectorAll('#where tr[data-document] th')].map((th) => th.innerText)") == [
-        "+25.0Ada",
-        "+0.0Bo",
-        "−75.0Cy",
-    ]
-    assert chromium.run("document.querySelectorAll('#where a[tabindex=\"0\"]').length") == 1
-    chromium.run("document.querySelector('#where tr[data-document=\"d0\"] a').focus()")
-    chromium.press("ArrowRight", "ArrowDown", "ArrowDown")
-    assert chromium.run("document.activeElement.getAttribute('href')") == fragment("d 2", "p5", 0)
-    chromium.press("Enter")
-    chromium.wait(lambda: chromium.text("#about-document h2") == "Cy")
-    assert here(chromium) == ("The", "token 1 of 904, UT-ACA K_max=5, Sub.2")
-    assert seen(chromium)
-    # the legend stands before the answers; the first tab stop leads past the overview
-    assert place(chromium, "legend")["bottom"] <= place(chromium, "lanes")["top"]
-    open_page(chromium, tmp_path / "long.html")
-    chromium.tab()
-    assert chromium.run("document.activeElement.id") == "skip"
-    chromium.press("Enter")
-    assert chromium.run("document.activeElement.id") == "lanes"
-    stops = chromium.run("""[...document.querySelectorAll('#where *, #lanes *')].filter((node) => node.tabIndex >= 0
-      && node.matches('a, button, input, [tabindex]')).length""")
-    assert stops == 2
-
-
 def test_narrow_windows_show_the_token_in_a_sheet(chromium, tmp_path, config):
     path = long_page(tmp_path, config)
     chromium.view(600, 900)
@@ -668,18 +559,6 @@ def test_narrow_windows_show_the_token_in_a_sheet(chromium, tmp_path, config):
     chromium.run("document.getElementById('fold').click()")
     assert place(chromium, "panel")["height"] < 80
     assert chromium.run("document.documentElement.scrollWidth") <= 600
-
-
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1400, 600])
-def test_every_text_has_contrast(chromium, tmp_path, config, dark, width):
-    path = long_page(tmp_path, config)
-    chromium.view(width, 900, dark=dark)
-    open_page(chromium, path, "#d%202/p5/2")
-    chromium.run("document.getElementById('which').open = true")
-    assert chromium.faint() == []
-    chromium.press("ArrowUp", "p")
-    assert chromium.faint() == []
 
 
 def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path, config):

@@ -6,13 +6,14 @@ import itertools
 import warnings
 from pathlib import Path
 
+import factories
 import numpy as np
 import pandas as pd
 import pytest
 from configs import decoding, point, reference_config
+from factories import inputs
 
 from utaca.errors import UserError
-from utaca.records import write
 from utaca.reporting import palette, statistics
 from utaca.reporting.points import label_in_words, name_in_words, of_label, points
 from utaca.reporting.table import Table, read_frame, save
@@ -40,41 +41,19 @@ def made(folder: Path, given: list[tuple[str, int, str, str, float, float]], n: 
     shares = (np.random.default_rng(1).permutation(n * len(ATTRIBUTES)) + 0.5) / (n * len(ATTRIBUTES))
     for *settings, tokens, mean in given:
         of = point(*settings)
-        name, detector = of.label, (of.detector or "utaca") if of.detected else of.beside
-        common = dict.fromkeys(
-            ["attended", "selected_with_tentative", "attended_with_tentative", "selected"], float(tokens)
-        ) | dict.fromkeys(["rollbacks", "effective_rollbacks", "peak_bytes", "n_context", "dropped"], 1)
-        answered = [
-            common
-            | {"document": f"d{d:02}", "split": "test", "point": name, "method": of.decoder, "budget": of.budget}
-            | {"policy": of.policy, "detector": detector, "question": "?"}
-            | {"seed": 0 if of.detected else None, "text": "", "n_generated": 10, "finish": "eos"}
-            | {"prefill_seconds": 1.0, "decode_seconds": 1.0}
-            for d in range(n)
+        answered = [factories.answer(f"d{d:02}", of, selected=float(tokens), rollbacks=1) for d in range(n)]
+        judged = [
+            factories.score(f"d{d:02}", of.label, attribute, None if place < failed else float(shares[place] < mean))
+            for place, (d, attribute) in enumerate(itertools.product(range(n), ATTRIBUTES))
         ]
-        judged = []
-        for place, (d, attribute) in enumerate(itertools.product(range(n), ATTRIBUTES)):
-            lost = place < failed
-            judged.append(
-                {"document": f"d{d:02}", "split": "test", "point": name, "attribute": attribute, "prediction": "x"}
-                | {"reference": "y", "cas": None if lost else float(shares[place] < mean), "string_match": 0.5}
-                | {"reason": "", "failure": "timeout" if lost else None}
-            )
-        answers.append(folder / f"{name}-answers.parquet")
-        scores.append(folder / f"{name}-scores.parquet")
-        write(answers[-1], "answers", answered)
-        write(scores[-1], "scores", judged, made_from=answers[-1:])
+        files = factories.saved(folder, answered, judged, f"{of.label}-")
+        answers, scores = answers + files[0], scores + files[1]
     return answers, scores
-
-
-def named(answers, scores):
-    """Files by the names that the makers of tables know."""
-    return {"test_answers": answers, "test_scores": scores}
 
 
 def judged(files, config: schema.Config) -> Table:
     """The table of the verdict as people see it."""
-    return Table.of("verdict", verdict.verdict(named(*files), config), config)
+    return Table.of("verdict", verdict.verdict(inputs(*files), config), config)
 
 
 def told(folder: Path, config: schema.Config, given, **sizes) -> list[str]:
@@ -96,7 +75,7 @@ def test_a_gain_is_said_and_the_interval_is_that_of_the_table(tmp_path, config) 
     files = made(tmp_path, given)
     table = judged(files, config)
     said = table.lead.splitlines()
-    row = generation.generation(named(*files), config).set_index("method").loc["UT-ACA"]
+    row = generation.generation(inputs(*files), config).set_index("method").loc["UT-ACA"]
     assert row["gain_pct"] == pytest.approx(40)
     low, high = (f"{row[f'gain_pct_{end}']:.1f}" for end in ("low", "high"))
     assert said[0] == (
@@ -109,7 +88,7 @@ def test_a_gain_is_said_and_the_interval_is_that_of_the_table(tmp_path, config) 
 def test_a_mean_is_resampled_as_a_mean(tmp_path, config) -> None:
     utaca = [("utaca", 32, "sub.16", "", 128, 0.2), ("utaca", 64, "sub.16", "", 512, 0.75)]
     files = made(tmp_path, [*INFLLM, *utaca])
-    mean = verdict.verdict(named(*files), config).iloc[0]
+    mean = verdict.verdict(inputs(*files), config).iloc[0]
     counts = statistics.resamples(20, 200, 0, "test")
     cas = {path.name: pd.read_parquet(path).groupby("document")["cas"].mean().to_numpy() for path in files[1]}
 
@@ -259,7 +238,7 @@ def test_failed_judgements_are_told(tmp_path, config) -> None:
 
 def test_the_figure_shows_every_row_and_the_zero(tmp_path, config, monkeypatch) -> None:
     given = [*INFLLM, *(("utaca", k, "sub.16", "", t, 0.4) for k, t in ((32, 140), (64, 400), (96, 4000)))]
-    frame = verdict.verdict(named(*made(tmp_path, given)), config)
+    frame = verdict.verdict(inputs(*made(tmp_path, given)), config)
     drawn = []
     plain = figures.Figure.savefig
     monkeypatch.setattr(figures.Figure, "savefig", lambda self, *a, **k: (drawn.append(self), plain(self, *a, **k))[1])
@@ -316,12 +295,6 @@ def test_a_point_has_one_name(tmp_path, config) -> None:
 # Colours
 
 
-def test_methods_have_colours_and_markers_of_their_own() -> None:
-    for what in (0, 1):
-        assert len({mark[what] for mark in palette.MARKS.values()}) == len(palette.MARKS)
-    assert set(schema.BLOCK_METHODS) < set(palette.MARKS)
-
-
 def test_one_document_has_figures_without_brackets_in_its_sentence(tmp_path: Path, config: schema.Config) -> None:
     files = made(tmp_path, [*INFLLM, ("utaca", 32, "sub.8", "", 256, 0.9)], n=1)
     table = judged(files, config)
@@ -329,7 +302,7 @@ def test_one_document_has_figures_without_brackets_in_its_sentence(tmp_path: Pat
     assert "[" not in table.lead
     assert not any("nan" in cell or "[" in cell for row in table.cells()[1] for cell in row)
     assert table.frame[["gain_pct_low", "gain_pct_high", "gain_p"]].isna().all(axis=None)
-    figures.curves(generation.generation(named(*files), config), tmp_path, config)
+    figures.curves(generation.generation(inputs(*files), config), tmp_path, config)
     figures.differences(table.frame, tmp_path, config)
 
 

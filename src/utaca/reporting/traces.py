@@ -45,9 +45,6 @@ MAX_BYTES = 16 * 2**20
 # The scores of blocks would be as much again as all that is shown.
 _COLUMNS = [name for name in SCHEMAS["traces"].names if name not in ("split", "scores")]
 
-# Points of two names may be one: the same detector of the same seed gives the same answers.
-_POINT = ["method", "budget", "policy", "detector", "seed"]
-
 MISS, ALARM, CAUGHT = "miss", "alarm", "caught"
 """What a decision was: accepted though not correct, rolled back though correct, rolled back rightly."""
 
@@ -92,8 +89,8 @@ def page(
     ``documents`` has rows of schema "documents"; the others are files of schemas "answers", "traces" and "scores" of
     the split, points decoded from block memory alone, and of kind "trace_labels". Documents stand in the
     order of the difference UT-ACA - InfLLM in CAS, the largest gain first; where not all of them fit into
-    ``max_bytes``, those with the largest differences are shown. A point of several names is shown once. Raises
-    :class:`UserError` where a document was decoded with other tokens than ``encode`` gives.
+    ``max_bytes``, those with the largest differences are shown. Raises :class:`UserError` if a document was decoded
+    with other tokens than ``encode`` gives.
     """
     split = _Split.read(documents, answers, scores, labels)
     sections = _sections(split, config)
@@ -129,7 +126,6 @@ def page(
             "points": [
                 {
                     "label": label,
-                    "also": split.also[label],
                     "name": name_in_words(_named(row), config),
                     "setting": _named(row).setting,
                     "family": palette.family(row["method"]),
@@ -162,7 +158,7 @@ def answer_page(
     """
     name, label = answer["document"], answer["point"]
     about_document = {"text": document, "person": title, "facts": [], "spans": []}
-    split = _Split("", {name: about_document}, {label: answer}, {}, {(name, label): answer}, {}, pd.DataFrame(), {}, {})
+    split = _Split("", {name: about_document}, {label: answer}, {(name, label): answer}, {}, pd.DataFrame(), {}, {})
     family = palette.family(answer["method"])
     return fill(
         __package__,
@@ -171,9 +167,7 @@ def answer_page(
             "title": title,
             "about": about,
             "colours": {family: palette.MARKS[family].color},
-            "points": [
-                {"label": label, "also": [], "name": label, "setting": label, "family": family, "section": "answers"}
-            ],
+            "points": [{"label": label, "name": label, "setting": label, "family": family, "section": "answers"}],
             "where": None,
             "labelled": False,
             "documents": [
@@ -220,16 +214,14 @@ def _sections(split: _Split, config: schema.Config) -> dict[str, str]:
 class _Split:
     """What is known of a split's answers.
 
-    ``points`` holds an answer of every point, by label; ``also`` the other labels of a point. ``answers`` are by
-    document and label, ``scores`` rows of schema "scores" by document and label, ``judged`` the frame of them.
-    ``verdicts`` are rows of kind "trace_labels" by document, label and step. ``differences`` are UT-ACA - InfLLM in CAS
-    by document, without those that lack one.
+    ``points`` holds an answer of every point, by label; ``answers`` and ``scores``, rows of these schemas, are by
+    document and label, ``judged`` is the frame of all scores. ``verdicts`` are rows of kind "trace_labels" by document,
+    label and step. ``differences`` are UT-ACA - InfLLM in CAS by document, if it has both.
     """
 
     name: str
     documents: Mapping[str, Row]
     points: Mapping[str, Row]
-    also: Mapping[str, list[str]]
     answers: Mapping[tuple[str, str], Row]
     scores: Mapping[tuple[str, str], list[Row]]
     judged: pd.DataFrame
@@ -246,29 +238,21 @@ class _Split:
     ) -> _Split:
         by_id = {document["id"]: document for document in documents}
         points: dict[str, Row] = {}
-        also: dict[str, list[str]] = {}
-        same: dict[tuple[Any, ...], str] = {}
         found: dict[tuple[str, str], Row] = {}
         for row in read(answers, "answers").to_pylist():
             if row["document"] not in by_id:
                 raise UserError(
                     f"document {row['document']!r} has answers but is not in the documents file; make both again"
                 )
-            first = same.setdefault(tuple(row[name] for name in _POINT), row["point"])
-            if first == row["point"]:
-                points.setdefault(first, row)
-                found.setdefault((row["document"], first), row)
-            elif row["point"] not in also.setdefault(first, []):
-                also[first].append(row["point"])
+            points.setdefault(row["point"], row)
+            found[row["document"], row["point"]] = row
         if not found:
             raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
-        judged: dict[tuple[str, str], dict[str, Row]] = {}
+        judged: dict[tuple[str, str], list[Row]] = {}
         for row in read(scores, "scores").to_pylist():
-            if row["point"] in points:
-                judged.setdefault((row["document"], row["point"]), {}).setdefault(row["attribute"], row)
-        frame = pd.DataFrame(
-            [row for own in judged.values() for row in own.values()], columns=SCHEMAS["scores"].names
-        ).astype({"cas": float})
+            judged.setdefault((row["document"], row["point"]), []).append(row)
+        rows = [row for of_answer in judged.values() for row in of_answer]
+        frame = pd.DataFrame(rows, columns=SCHEMAS["scores"].names).astype({"cas": float})
         # A mean of points, each with all its attributes.
         method = frame["point"].map({label: row["method"] for label, row in points.items()}).rename("method")
         means = frame.groupby(["document", method, "point"])["cas"].mean().groupby(["document", "method"]).mean()
@@ -278,9 +262,8 @@ class _Split:
             next(by_id[name]["split"] for name, _ in found),
             {name: by_id[name] for name, _ in found},
             points,
-            {label: also.get(label, []) for label in points},
             found,
-            {key: list(own.values()) for key, own in judged.items()},
+            judged,
             frame,
             {(row["document"], row["point"], row["step"]): row for row in verdicts},
             (by_method["utaca"] - by_method["infllm"]).dropna().to_dict(),
@@ -345,11 +328,11 @@ class _Steps:
         self._table = pa.concat_tables([read(path, "traces", _COLUMNS) for path in paths])
 
     def of(self, name: str) -> dict[str, list[dict[str, Any]]]:
-        """The steps of a document, by point; those that several files hold once."""
-        steps: dict[str, dict[int, dict[str, Any]]] = {}
-        for row in self._table.filter(pc.equal(self._table["document"], name)).to_pylist():
-            steps.setdefault(row["point"], {}).setdefault(row["step"], row)
-        return {point: [rows[step] for step in sorted(rows)] for point, rows in steps.items()}
+        """The steps of a document, by point."""
+        steps: dict[str, list[dict[str, Any]]] = {}
+        for row in self._table.filter(pc.equal(self._table["document"], name)).sort_by("step").to_pylist():
+            steps.setdefault(row["point"], []).append(row)
+        return steps
 
 
 def _pack(content: Any) -> str:

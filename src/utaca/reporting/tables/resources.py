@@ -51,15 +51,14 @@ def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tup
     second pass of every token below K_max, whether it changes the token or not, and its witness one of every token of
     another budget, rolled back or not.
     """
-    point = ["document", "method", "budget", "policy", "detector", "seed"]
-    data = read(answers, "answers", [*point, "split", "point", "n_context", "n_generated", "rollbacks"]).to_pandas()
-    data = data.drop_duplicates(point)
+    columns = ["document", "point", "method", "budget", "detector", "n_context", "n_generated", "rollbacks"]
+    data = read(answers, "answers", columns).to_pandas()
     once = data.drop_duplicates("document")["n_context"].sum()
     generated = data["n_generated"].sum() + data["rollbacks"].sum()
-    compared = data[data["method"].str.startswith("agreement")].drop_duplicates(["document", "point"])
+    compared = data[data["method"].str.startswith("agreement")]
     if len(compared):
         tried = read(traces, "traces", ["document", "point", "step", "k", "rolled_back"]).to_pandas()
-        tried = tried.drop_duplicates(["document", "point", "step"]).merge(compared, on=["document", "point"])
+        tried = tried.merge(compared, on=["document", "point"])
         witness = tried["detector"].str.extract(r"witness (\d+)", expand=False).fillna("0").astype(int)
         generated += ((tried["k"] < tried["budget"]) & (tried["k"] != witness) & ~tried["rolled_back"]).sum()
         generated += (tried["rolled_back"] & (witness > 0)).sum()
