@@ -7,7 +7,7 @@ import numpy as np
 from utaca.records.schemas import CORRECT
 
 BINS = 10
-"""Bins of the reliability curve."""
+"""Bins of the calibration error."""
 
 
 def detection_metrics(
@@ -47,29 +47,21 @@ def detection_metrics(
     }
 
 
-def reliability(p: np.ndarray, label: np.ndarray) -> dict[str, np.ndarray]:
-    """The reliability curve: how often tokens are uncertain that a detector calls so with a probability of about p_N.
+def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
+    """Expected calibration error: the mean over tokens of |share of uncertain tokens - mean p_N| in their bin.
 
-    ``p`` [n] is p_N, the probability of the uncertain class; ``label`` as in :func:`detection_metrics`. Tokens fall
-    into ten bins of equal width, (low, high], the first with its lower end. Returns for each bin ``low``, ``high``,
-    ``tokens``, ``mean_p`` and ``share_uncertain``, the last two NaN where it is empty.
+    ``p`` [n] is p_N, the probability of the uncertain class; ``label`` as in :func:`detection_metrics`. Bins are ten of
+    equal width, (low, high], the first with its lower end.
     """
     labelled = label >= 0
     p, negative = p[labelled].astype(np.float64), label[labelled] != CORRECT
-    edges = np.linspace(0, 1, BINS + 1)
     place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
     tokens = np.bincount(place, minlength=BINS)
     with np.errstate(invalid="ignore"):
-        mean_p = np.bincount(place, p, minlength=BINS) / tokens
-        share = np.bincount(place, negative, minlength=BINS) / tokens
-    return {"low": edges[:-1], "high": edges[1:], "tokens": tokens, "mean_p": mean_p, "share_uncertain": share}
-
-
-def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
-    """Expected calibration error: the mean over tokens of |share_uncertain - mean_p| in their bin."""
-    bins = reliability(p, label)
-    gaps = np.abs(bins["share_uncertain"] - bins["mean_p"])
-    return _ratio(float(np.nansum(gaps * bins["tokens"])), int(bins["tokens"].sum()))
+        gaps = np.abs(
+            np.bincount(place, negative, minlength=BINS) / tokens - np.bincount(place, p, minlength=BINS) / tokens
+        )
+    return _ratio(float(np.nansum(gaps * tokens)), int(tokens.sum()))
 
 
 def _ratio(part: float, whole: int) -> float:
