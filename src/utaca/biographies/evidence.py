@@ -1,7 +1,7 @@
-"""Documents that have lost what answers their question, so that a reader's failures can be learned from.
+"""Documents without the evidence that answers their question: examples of a reader's failures for detectors.
 
 The paper trains its detector under complete, partial and missing evidence in RULER alone (appendix "Calibration"). A
-reader that can answer seldom fails otherwise, and a detector of three classes has little to learn them from.
+good reader seldom fails under complete evidence, which leaves a detector of three classes little to learn from.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from utaca.biographies.source import sentences
+from utaca.biographies.source import biography_spans, sentences
 from utaca.settings.schema import EVIDENCE
 
 _COMPLETE, _PARTIAL, _ = EVIDENCE
@@ -19,13 +19,12 @@ _SPACES, _BREAKS = re.compile(" *"), re.compile(r"\n{3,}")
 
 
 def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterator[dict[str, Any]]:
-    """The document under each of the ``conditions`` of its evidence: what it is asked by, its facts and its text.
+    """Id, person, facts and text of a document under each of the ``conditions`` of its evidence.
 
-    ``document`` is a row of schema "documents". Complete evidence leaves it as it is. Missing evidence takes every
-    sentence of the biography that states the value of a fact. Partial evidence takes those of half of the facts,
-    rounded up, which the document's id draws; where one fact is asked for, its value keeps the first half of its words,
-    or of its letters. A sentence may state the values of several facts. What is told of other people, and values that a
-    person had before, stay. Ids are those of :func:`named`.
+    ``document`` is a row of schema "documents". Complete evidence leaves the text as it is. Missing evidence removes
+    every sentence of the biography that states the value of a fact. Partial evidence removes those of half of the
+    facts, rounded up, drawn by the document's id; of an only fact it removes the second half of the value's words, or
+    of its letters. A sentence may state the values of several facts. Ids are those of :func:`named`.
     """
     attributes = [fact["attribute"] for fact in document["facts"]]
     half = random.Random(f"evidence {document['id']}").sample(attributes, -(-len(attributes) // 2))
@@ -36,8 +35,8 @@ def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterat
             text = _halved(document)
         else:
             text = _without(document, half if condition == _PARTIAL else attributes)
-        question = {key: document[key] for key in ("person", "facts")}
-        yield {"id": named(document["id"], condition), **question, "text": text}
+        asking = {key: document[key] for key in ("person", "facts")}
+        yield {"id": named(document["id"], condition), **asking, "text": text}
 
 
 def named(document: str, condition: str) -> str:
@@ -46,7 +45,7 @@ def named(document: str, condition: str) -> str:
 
 
 def original(document: str) -> str:
-    """The id of the document that :func:`named` was given."""
+    """The id of a document under complete evidence."""
     return document.partition("/")[0]
 
 
@@ -55,13 +54,8 @@ def condition_of(document: str) -> str:
     return document.partition("/")[2] or _COMPLETE
 
 
-def _told(document: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    """Where the biography stands in the text, [start, end) in turn."""
-    return ((span["start"], span["end"]) for span in document["spans"] if span["kind"] == "biography")
-
-
 def _stated(document: Mapping[str, Any], attributes: Collection[str]) -> re.Pattern[str]:
-    """The values of some facts, as the reference and as the document has them."""
+    """A pattern of the values of some facts, as in the reference and as in the document."""
     values = {fact["value"] for fact in document["facts"] if fact["attribute"] in attributes}
     values |= {place["text"] for place in document["evidence"] if place["attribute"] in attributes}
     longest = sorted(values, key=lambda value: (-len(value), value))
@@ -77,7 +71,7 @@ def _halved(document: Mapping[str, Any]) -> str:
         return " ".join(words[: -(-len(words) // 2)]) if len(words) > 1 else match[0][: -(-len(match[0]) // 2)]
 
     text, kept, end = document["text"], [], 0
-    for first, last in _told(document):
+    for first, last in biography_spans(document):
         kept += [text[end:first], stated.sub(half, text[first:last])]
         end = last
     return "".join([*kept, text[end:]])
@@ -87,7 +81,7 @@ def _without(document: Mapping[str, Any], lost: Collection[str]) -> str:
     """The text without the sentences that state the values of the facts ``lost``."""
     places = [place for place in document["evidence"] if place["attribute"] in lost]
     text, stated, kept, end = document["text"], _stated(document, lost), [], 0
-    for span in _told(document):
+    for span in biography_spans(document):
         for first, last in sentences(text, *span):
             overlaps = any(place["start"] < last and first < place["end"] for place in places)
             if overlaps or stated.search(text, first, last):

@@ -1,4 +1,4 @@
-"""The sentence of a biography that states a fact, to be read beside what was answered."""
+"""Sentences of a biography in its document, and the one that states a fact."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
-"""An end of a sentence. Padding is parted at any; that one is a title's full stop does no harm there."""
+"""An end of a sentence in padding, where it does no harm if it is the full stop of a title."""
 # In a biography, the full stop of a title or an initial ends no sentence.
 _SENTENCE_END = re.compile(
     r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bProf)(?<!\bSt)(?<!\b[A-Z])" + SENTENCE_END.pattern
@@ -15,15 +15,18 @@ _SENTENCE_END = re.compile(
 _WORD = re.compile(r"\w+")
 
 
+def biography_spans(document: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Characters [start, end) of a document's text in which the biography stands."""
+    return [(span["start"], span["end"]) for span in document["spans"] if span["kind"] == "biography"]
+
+
 def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
     """Characters [start, end) of the sentence that states ``value``; ``document`` has ``text`` and ``spans``.
 
-    That is the first sentence of the biography with the value as it stands, letter case and spaces aside. Where it
-    stands nowhere (a date in another notation), it is the one with most of its words, at least half of them; None
-    where there is none.
+    This is the first sentence of the biography that has the value verbatim, letter case and spaces aside. If there is
+    none (a date in another notation), it is the sentence with most words of the value, at least half of them, or None.
     """
-    text = document["text"]
-    spans = [(span["start"], span["end"]) for span in document["spans"] if span["kind"] == "biography"]
+    text, spans = document["text"], biography_spans(document)
     wanted = {word.lower() for word in _WORD.findall(value)}
     if not wanted:
         return None
@@ -44,7 +47,7 @@ def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
 
 
 def sentence(document: Mapping[str, Any], value: str) -> str:
-    """The text of :func:`source`; "" where there is none."""
+    """The text of :func:`source`, or ""."""
     place = source(document, value)
     return document["text"][slice(*place)] if place else ""
 
