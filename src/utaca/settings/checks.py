@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import ipaddress
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+
+from pydantic import AnyHttpUrl
 
 from utaca.errors import UserError
 from utaca.settings import schema
@@ -23,7 +23,9 @@ _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP)
 # A file's name holds 255 bytes, its ending among them.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,99}")
 # In ASCII, as a host of other letters is sent.
-_ADDRESS = re.compile(r"(?i)https?://([\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII)
+_ADDRESS = re.compile(
+    r"(?i)https?://([\w-]+(\.[\w-]+)*|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII
+)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ROLES = ("writer", "labeller", "judge")
 EMBEDDED = "utaca-reference"
@@ -192,13 +194,7 @@ def address_fault(url: str) -> str:
         # not shown: it may hold a key
         return "must not hold a user, a password or a query; name the environment variable of the key in api_key_env"
     try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        # Raises where a label of the name is empty or too long.
-        host.encode("idna")
-        if ":" in host or host.replace(".", "").isdigit():
-            ipaddress.ip_address(host)
-        sound = _ADDRESS.fullmatch(url) and parts.port != 0
+        sound = _ADDRESS.fullmatch(url) and AnyHttpUrl(url).port != 0
     except ValueError:
         sound = False
     return (

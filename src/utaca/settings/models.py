@@ -22,7 +22,7 @@ T = TypeVar("T")
 MISSING = "???"
 """The default of a key that must be set."""
 _GONE = (
-    r"generation\.paired|replayed|scale\.replays|documents|corpus\.(user_agent|requests_per_second)"
+    r"\w+\.run_timeout_s|generation\.paired|replayed|scale\.replays|documents|corpus\.(user_agent|requests_per_second)"
     r"|tasks\.sets\..+\.sha256|detectors\..+\.(target|width|signal_width|blocks|expansion|(embedding_)?dropout"
     r"|class_weights|learning_rate|batch_size|evaluate_every)"
 )
