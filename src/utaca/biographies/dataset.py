@@ -33,7 +33,7 @@ _ATTRIBUTES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Draft:
-    """What a biography is to state: a person and (attribute, value) pairs."""
+    """The content of a biography before it is written: a person and (attribute, value) pairs."""
 
     id: str
     person: Person

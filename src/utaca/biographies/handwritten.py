@@ -53,7 +53,7 @@ def biographies(path: str | Path) -> list[Biography]:
 def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
     """Rows of schema "biographies" of the test split: the first ``count`` of a file, each text one piece.
 
-    A row has its first six facts. Raises :class:`UserError` as :func:`biographies` does, and where there are fewer.
+    A row has its first six facts. Raises :class:`UserError` as :func:`biographies` does, and if there are fewer.
     """
     rows = biographies(path)
     if len(rows) < count:

@@ -135,7 +135,7 @@ class Padder:
         return sizes
 
     def _pieces(self, needed: int, slack: int, rng: random.Random) -> list[Part]:
-        """Paragraphs of ``needed`` tokens together, at most ``slack`` fewer where a cut allows it."""
+        """Paragraphs of ``needed`` tokens together, at most ``slack`` fewer if a cut allows it."""
         pieces: list[Part] = []
         order: list[int] = []
         while needed > slack:

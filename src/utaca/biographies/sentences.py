@@ -11,7 +11,7 @@ def summary(attribute: str, person: str, value: str) -> str:
 
 
 def abstention(attribute: str, person: str) -> str:
-    """The sentence that says a fact cannot be told."""
+    """The sentence that abstains from a fact."""
     return f"The {attribute} of {person} is unknown."
 
 

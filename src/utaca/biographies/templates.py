@@ -27,7 +27,7 @@ class Templates(Text):
 
 
 def templates() -> Templates:
-    """The wordings; raises :class:`utaca.errors.UserError` where their file is wrong."""
+    """The wordings; raises :class:`utaca.errors.UserError` if their file is wrong."""
     return read("biographies/writer.yaml", Templates)
 
 
@@ -36,9 +36,9 @@ _OTHERS_PLACE = 4
 
 
 def write(person: str, facts: Sequence[Fact]) -> list[str]:
-    """A biography of ``person`` in 8 to 16 sentences, more where there are more facts than that.
+    """A biography of ``person`` in 8 to 16 sentences, or one a fact if there are more facts.
 
-    Each value stands in it verbatim; the full name opens it and returns where the wording asks for a name.
+    Each value stands in it verbatim; the full name opens it and returns wherever the wording has a name.
     """
     identity = json.dumps([person, [list(fact) for fact in facts]], ensure_ascii=False)
     rng = random.Random(hashlib.sha256(identity.encode()).hexdigest())
@@ -70,7 +70,7 @@ def _stated(facts: Sequence[Fact], rng: random.Random) -> list[tuple[str, dict[s
 
 
 def _pronouns(person: str, rng: random.Random) -> dict[str, str]:
-    """She or he, by the ending of the first name where that is telling and by chance elsewhere."""
+    """She or he, by the ending of the first name if that is telling, else by chance."""
     feminine = person.split()[0].lower().endswith(("a", "ie", "ette", "elle")) if person.split() else False
     if feminine or rng.random() < 0.5:
         return {"he": "she", "him": "her", "his": "her"}

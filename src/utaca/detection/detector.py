@@ -55,9 +55,9 @@ class ResidualBlock(nn.Module):
 class Detector(nn.Module):
     """Encoders of the embedding and of each signal, an LSTM over the sums of what they give, and a residual head.
 
-    Classes are (hallucinated, correct, unknown), or (uncertain, correct) where ``settings.classes`` is 2.
+    Classes are (hallucinated, correct, unknown), or (uncertain, correct) if ``settings.classes`` is 2.
     ``input_width`` is D, the width of the reader's embedding. ``reader`` is the one whose tokens it was trained on, the
-    only one that it fits (:meth:`check`); None where it was built by hand. ``thresholds`` are those of the decision
+    only one that it fits (:meth:`check`); None if it was built by hand. ``thresholds`` are those of the decision
     rules, by rule; ``facts`` say how it was trained. Raises :class:`UserError` for settings without any input.
     """
 
@@ -79,7 +79,7 @@ class Detector(nn.Module):
         self.head = nn.Linear(width, settings.classes)
 
     def check(self, reader: Reader) -> None:
-        """Raise :class:`UserError` where this detector cannot judge the tokens of ``reader``.
+        """Raise :class:`UserError` if this detector cannot judge the tokens of ``reader``.
 
         That is another reader than it was trained for, or one whose embeddings are of another width or another site.
         """
@@ -214,7 +214,7 @@ def concentration(logits: Tensor) -> Tensor:
 def load(path: str | Path) -> Detector:
     """Read a detector that :meth:`Detector.save` wrote, on the CPU.
 
-    Raises :class:`UserError` where the file is missing or is no detector of this version.
+    Raises :class:`UserError` if the file is missing or is no detector of this version.
     """
     if not isinstance(path, str | PathLike):
         raise UserError(f"a detector is loaded from a file, not from {path!r}; give its path")

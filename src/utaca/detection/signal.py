@@ -1,4 +1,4 @@
-"""What a signal is: one number a token that a detector may look at beside the embedding."""
+"""Signals: one number a token that a detector may read in addition to the embedding."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 
 class Seen(NamedTuple):
-    """What a signal is made from.
+    """Inputs of a signal at one token.
 
     ``logits`` [10] are a token's ten best, best first, ``hidden`` [D] is the reader's last hidden state, and
-    ``captured`` [layers] what the signal kept of each layer, None where no layer retrieved.
+    ``captured`` [layers] the numbers that the signal kept of each layer, None if no layer retrieved.
     """
 
     logits: Tensor
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 class Signal:
     """How a signal is measured; on the device, without waiting for it.
 
-    ``value`` gives the number [] of a token. ``capture``, where there is one, is called in every layer that retrieves:
+    ``value`` gives the number [] of a token. ``capture``, if there is one, is called in every layer that retrieves:
     ``capture(scores [R, blocks], n_far, scale)`` gives [R] numbers to keep of the ``n_far`` blocks that are far.
     ``scale`` is the number of query heads times the square root of their width: a score over it is the mean head's,
     scaled as attention scales it.
@@ -36,5 +36,5 @@ class Signal:
 
 
 def mean_of_layers(seen: Seen) -> Tensor:
-    """The ``value`` of a signal that is the mean [] of what it captured of each layer; 0 where no layer retrieved."""
+    """The ``value`` of a signal that is the mean [] over the layers that it captured; 0 if no layer retrieved."""
     return seen.hidden.new_zeros(()) if seen.captured is None else seen.captured.mean()

@@ -1,4 +1,4 @@
-"""What a reader is asked of a task, and the scores of what it answered."""
+"""Questions of a task to a reader, and scores of its answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def learned(examples: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
 def scores(
     task: Task, examples: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Rows of schema "task_scores", one for each of the ``answers``, 0 where nothing was answered."""
+    """Rows of schema "task_scores", one for each of the ``answers``; an empty answer scores 0."""
     rows = {row["id"]: row for row in examples}
     for answer in answers:
         row = rows[answer["document"]]

@@ -1,6 +1,6 @@
-"""Biographies that people wrote by hand, asked as the pipeline's documents are: how well a reader reads.
+"""Handwritten biographies with the pipeline's questions: how well a reader reads.
 
-A biography is asked the attributes that it states, one or several at once, and by itself each of some that it does not.
+Questions are about the attributes that a biography states, one or several at once, and about single ones that it lacks.
 It stands alone or, in documents of a length, between paragraphs of the run's corpus, at a random depth.
 """
 
@@ -30,16 +30,16 @@ COMPLETE, MISSING = "complete", "missing"
 TOKENS_A_PERSON, MOST_PEOPLE = 2048, 4
 """A document tells of one person for so many tokens of its length, of so many at most."""
 FURTHER_WORDS, FREE_WORDS = 4, 16
-"""A value is found where an answer gives it with at most so many further words: in the pattern asked for, or as a bare
-value; and in sentences of free words that state the attribute."""
+"""An answer gives a value if it has at most so many further words: in the requested pattern or as a bare value; and in
+sentences of free words that state the attribute."""
 SEED = 0
 
 
 class Biographies(Task):
     """Rows of a JSONL file, :class:`Biography` each; ``also`` are other ways to write a value.
 
-    A score is the share of the values asked for that an answer gives and, where a set's evidence is missing, whether it
-    says that the value is unknown.
+    A score is the share of the values that an answer gives or, if a set's evidence is missing, whether it says that the
+    value is unknown.
     """
 
     benchmark = "the project's own"
@@ -79,7 +79,7 @@ class Biographies(Task):
     def _texts(
         self, rows: Sequence[Biography], length: int, corpus: Path | None, prompts: Prompts
     ) -> dict[str, tuple[str, str]]:
-        """Name and text of each row's document, which several share where it has a length."""
+        """Name and text of each row's document, which several rows share if it has a length."""
         if not length:
             first: dict[str, str] = {}
             return {row["id"]: (first.setdefault(row["text"], row["id"]), row["text"]) for row in rows}

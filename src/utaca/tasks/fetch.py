@@ -1,4 +1,4 @@
-"""Fetching of the official files of the tasks, each checked before it lies where its task looks for it."""
+"""Fetching of the official files of the tasks, each checked before it is moved to its place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from utaca.tasks.task import Task
 
 FOLDER = Tasks().path
 _PATIENCE = 60
-"""Seconds without a byte after which a download is given up."""
+"""Seconds without a byte after which a download fails."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Official:
-    """The official file of a task, whose layout and number of rows it has; a ``member`` of what is downloaded."""
+    """The official file of a task, with its layout and number of rows; perhaps a ``member`` of a downloaded archive."""
 
     task: type[Task]
     source: Source
@@ -96,7 +96,7 @@ OFFICIAL = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a file: a ``fault``, or its digest and whether it was fetched ``now``."""
+    """The outcome of a file: a ``fault``, or its digest and whether it was fetched ``now``."""
 
     path: Path
     rows: int
@@ -106,11 +106,11 @@ class Outcome:
 
 
 def fetch(names: Iterable[str], folder: Path, official: Mapping[str, Official] = OFFICIAL) -> Iterator[Outcome]:
-    """Fetch the files of these names into ``folder`` where they are not there, one after another.
+    """Fetch the files of these names into ``folder``, unless they are there, one after another.
 
     A file appears when all of it is there and checked, or not at all; one that lies there is never replaced. A fault of
-    one file keeps no other from being fetched. Raises :class:`UserError` for a name that is not known, and where the
-    folder cannot be written to.
+    one file keeps no other from being fetched. Raises :class:`UserError` for an unknown name, and if the folder
+    cannot be written to.
     """
     names = list(dict.fromkeys(names))
     for name in names:
@@ -207,7 +207,7 @@ def _check(file: Official, path: Path) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what an error says, of its first cause: the hub's own sentence speaks of its cache."""
+    """The first line of an error's first cause: the hub's sentence speaks of its cache."""
     while error.__cause__ is not None:
         error = error.__cause__
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip(" .")

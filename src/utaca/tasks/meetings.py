@@ -1,4 +1,4 @@
-"""QMSum's own test file, asked and scored as LongBench asks and scores its selection of it.
+"""QMSum's test file under LongBench's prompt and score of its selection from it.
 
 LongBench's 200 rows are some of the same queries, with the transcripts in this form; which they are is not known from
 QMSum's file, so the figures of the two are close and not the same.
@@ -21,7 +21,7 @@ from utaca.tasks.rows import MEND, Row, objects, text
 class Meetings(QMSum):
     """Every query to every meeting, the general ones first, meeting by meeting.
 
-    Where fewer are asked for, they are the first of every meeting, then the second of every meeting, and so on, so that
+    If a set has fewer, they are the first of every meeting, then the second of every meeting, and so on, so that
     intervals over meetings have as many as there can be. Their order stays that of the file.
     """
 

@@ -25,7 +25,7 @@ _LIMIT = 1000
 
 
 def require(*packages: str) -> None:
-    """Raises :class:`UserError` where a package of :data:`VERSIONS` is missing or of another version."""
+    """Raise :class:`UserError` if a package of :data:`VERSIONS` is missing or of another version."""
     for package in packages:
         try:
             version = metadata.version(package)
@@ -73,7 +73,7 @@ def rouge_l(prediction: str, references: Sequence[str]) -> float:
 
 
 def _several(references: Sequence[str]) -> Sequence[str]:
-    """The references, where they are several texts: a text would be taken letter by letter."""
+    """The references; raises :class:`TypeError` for a single text, which would be read letter by letter."""
     if isinstance(references, str):
         raise TypeError("references are a sequence of texts, not a text")
     return references

@@ -1,4 +1,4 @@
-"""Every task by its name, and where its files lie."""
+"""Every task by its name, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def task_of(settings: TaskSet) -> Task:
 
 
 def paths_of(settings: TaskSet, folder: str) -> dict[str, Path]:
-    """Where the files of a set are to lie, those of its pool under what the set calls them.
+    """Paths of the files of a set, by name; those of its pool by the names in the set.
 
     Paths are below ``folder``, those of the set before the task's own; an absolute path is taken as it is. Raises
     :class:`UserError` for an unknown task, and a file that it does not know.
@@ -46,7 +46,7 @@ def paths_of(settings: TaskSet, folder: str) -> dict[str, Path]:
 
 
 def files_of(settings: TaskSet, folder: str) -> dict[str, Path]:
-    """As :func:`paths_of`; raises :class:`UserError` where one is not there, too."""
+    """As :func:`paths_of`; raises :class:`UserError` if one is missing, too."""
     paths = paths_of(settings, folder)
     for name, path in paths.items():
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Tasks whose file has a row a line, asked by a template and cut in the middle."""
+"""Tasks whose file has a row a line: prompts from a template, cut in the middle."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Rows(Task):
             )
 
     def select(self, rows: Iterable[Row], count: int) -> list[Row]:
-        """So many of the rows, or all where there are fewer."""
+        """So many of the rows, or all if there are fewer."""
         return list(islice(rows, count))
 
     def _example(self, row: Row, prompts: Prompts, length: int) -> Example:

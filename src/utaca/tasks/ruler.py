@@ -10,8 +10,8 @@ Where these prompts are others than the official code's:
 
 - It draws distractors from the global generator, which has been advanced by as many prompts as its search for N tried,
   so that its prompts depend on the tokenizer. Here every question has a generator of its own.
-- It repeats documents where a file has fewer than N. Here there are all that there are, once each.
-- It never ends where ten documents do not fit. Here a prompt goes down to what its question was written about.
+- It repeats documents if a file has fewer than N. Here each document of the file stands once.
+- It never ends if ten documents do not fit. Here a prompt goes down to what its question was written about.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Question:
 
 @dataclass
 class _Source:
-    """What a file of questions holds: questions and documents of what is asked, titles and texts of everything."""
+    """Content of a file of questions: questions and documents of the selected articles, titles and texts of all."""
 
     questions: list[_Question] = field(default_factory=list)
     documents: set[str] = field(default_factory=set)
@@ -72,7 +72,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Sample:
-    """What a prompt's documents are taken from, the distractors in the order in which they were drawn."""
+    """Documents that a prompt is made of, the distractors in the order in which they were drawn."""
 
     gold: Sequence[str]
     near: Sequence[str]
@@ -102,7 +102,7 @@ class _Sample:
 
 
 class _Ruler(Task):
-    """What both tasks share. ``files`` has those of ``settings.pool`` too, by what the set calls them."""
+    """Base of both tasks. ``files`` has those of ``settings.pool`` too, by the names in the set."""
 
     benchmark = "RULER"
     new_tokens = 32
@@ -145,7 +145,7 @@ class _Ruler(Task):
         return examples
 
     def score(self, prediction: str, references: Sequence[str]) -> float:
-        """100 where any reference is part of the prediction, in whatever case: "No" is part of "Norway"."""
+        """100 if any reference is part of the prediction, in whatever case: "No" is part of "Norway"."""
         prediction = _CONTROL.sub("\n", prediction.strip()).strip().lower()
         return 100.0 * any(reference.lower() in prediction for reference in references)
 
@@ -154,7 +154,7 @@ class _Ruler(Task):
 
     @abstractmethod
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
-        """What a file holds, ``articles`` alone being asked about, all where none is named."""
+        """Content of a file; its questions are those about ``articles``, or about all if none is named."""
 
     @abstractmethod
     def _document(self, title: str, text: str) -> str:
@@ -163,8 +163,8 @@ class _Ruler(Task):
     def _pool(self, source: _Source, paths: Sequence[Path]) -> set[str]:
         """Documents of other files.
 
-        Without those whose title or text the file of questions has, were it in an article that is not asked about: a
-        reader may have been trained on that one, or another set may ask about it.
+        Left out are those whose title or text the file of questions has, also in articles without questions in this
+        set: a reader may have been trained on them, or another set may ask about them.
         """
         return {
             self._document(title, paragraph)
@@ -185,7 +185,7 @@ class _Ruler(Task):
         return questions[: settings.examples or None]
 
     def _samples(self, question: _Question, documents: Sequence[str], settings: TaskSet) -> dict[str, _Sample]:
-        """By evidence. All have the same distractors, so that more of them stand where gold ones are left out."""
+        """Samples by evidence, all with the same distractors, which fill the places of missing gold documents."""
         rng = random.Random(f"{SEED}:{question.id}")
         near = rng.sample(question.near, len(question.near))
         near_or_gold = {*question.kept[_COMPLETE], *near}
@@ -193,7 +193,7 @@ class _Ruler(Task):
         seed = f"{SEED}:shuffle:{question.id}" if settings.mended else SEED
         samples = {}
         for evidence in {_COMPLETE, *settings.evidence}:
-            # A distractor must not tell what was left out of the evidence: none of the same article for SQuAD, whose
+            # A distractor must not state the evidence that was left out: none of the same article for SQuAD, whose
             # short answers stand in other articles by chance, and none at all for HotpotQA.
             looked = [*near, *(far if self.purged else [])] if evidence != _COMPLETE else []
             telling = {document for document in looked if _holds(document, question.references)}
@@ -310,7 +310,7 @@ def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
 
 
 def _fitted(sample: _Sample, count: int, prompts: Prompts, room: int) -> str | None:
-    """The text of so many documents, or of fewer where they have more than ``room`` tokens; None where none does."""
+    """The text of so many documents, or of fewer if they have more than ``room`` tokens; None if none fits."""
     count = min(count, sample.most)
     while len(prompts.document(text := sample.text(count))) > room:
         if count <= sample.least:
@@ -326,7 +326,7 @@ def _holds(text: str, references: Sequence[str]) -> bool:
 
 
 def _before(text: str, references: Sequence[str]) -> str:
-    """A paragraph up to where it first tells an answer; see :class:`QA1`."""
+    """A paragraph up to the first statement of an answer; see :class:`QA1`."""
     matches = [re.search(re.escape(reference), text, re.IGNORECASE) for reference in references]
     start = min((match.start() for match in matches if match), default=0)
     ends = [match.end() for match in _BREAK.finditer(text) if match.end() <= start]

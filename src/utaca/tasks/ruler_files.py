@@ -12,7 +12,7 @@ from utaca.tasks.rows import MEND, objects, text
 
 
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """SQuAD's articles, the rows of a JSON list, or those of a JSONL file, and where each stands."""
+    """SQuAD's articles, the rows of a JSON list, or those of a JSONL file, and the place of each."""
     try:
         content = read_json(path, MEND)
     except UserError:

@@ -16,11 +16,11 @@ from utaca.tasks import metrics
 
 @dataclass(frozen=True)
 class Example:
-    """A row of a task as a reader is asked it.
+    """A row of a task as a prompt to a reader.
 
     The prompt is ``text``, an empty line and ``question``, and the answer goes on from the task's ``prefix``.
-    ``references`` are the answers that it is held against, any of them; ``document`` names what rows share, as a
-    paragraph or a meeting, over which intervals are drawn. ``query`` is what is asked, without instructions.
+    ``references`` are the right answers, any of them; ``document`` names what rows share, as a
+    paragraph or a meeting, over which intervals are drawn. ``query`` is the question without instructions.
     """
 
     id: str
@@ -52,16 +52,16 @@ class Task(ABC):
     padded: ClassVar[bool] = False
 
     def check(self, settings: TaskSet) -> None:
-        """Raise :class:`UserError` where a package of the metric is missing, or the set asks what the task has not."""
+        """Raise :class:`UserError` if a package of the metric is missing, or if the task lacks an option of the set."""
         metrics.require(*self.packages)
 
     @abstractmethod
     def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
-        """The rows of a set, as a reader with these prompts is asked them.
+        """The rows of a set as examples under a reader's prompts.
 
         ``files`` has a path for each of the class's, all of them there, and under "corpus" that of the run's corpus
-        (schema "corpus") where the task is padded and the set has a length. Raises :class:`UserError` in one sentence
-        where :meth:`check` does, for a file of another layout, for a row without an answer, and where the shortest
+        (schema "corpus") if the task is padded and the set has a length. Raises :class:`UserError` in one sentence if
+        :meth:`check` does, for a file of another layout, for a row without an answer, and if the shortest
         prompt is longer than ``settings.length``.
         """
 
@@ -82,7 +82,7 @@ def cut(prompts: Prompts, text: str, question: str, length: int) -> str:
     """The text of a prompt of at most ``length`` tokens, chat template not counted, cut in the middle.
 
     As InfiniteBench and LongBench cut: the first and the last half of the tokens of the prompt stay. 0 cuts nothing.
-    Raises :class:`UserError` where the question does not fit into the last half.
+    Raises :class:`UserError` if the question does not fit into the last half.
     """
     if not length:
         return text

@@ -14,7 +14,7 @@ def load(settings: schema.Corpus, seed: int, cache: Path) -> list[dict[str, Any]
     """The corpus that the settings name, as rows of schema ``corpus``.
 
     ``seed`` matters to the embedded prose alone, ``cache`` is where fetched articles are kept. Raises
-    :class:`UserError` where the source cannot be used.
+    :class:`UserError` if the source cannot be used.
     """
     if settings.source == "embedded":
         return embedded.articles(paper_articles(), seed)

@@ -31,7 +31,7 @@ topic topic_noun who last where it year_a year_b person place city country regio
 ordinal small n bignum pct age kilo unit adj adverb evaluation thing things role process verb material field name
 university company institution title quote evaluations_clause
 """
-"""Names of what a pattern may leave open; with a capital, it is filled with one."""
+"""Names of the slots of a pattern; a slot named with a capital is filled with one."""
 
 Words = Entries[str]
 Patterns = Entries[Annotated[str, slots(SLOTS, capitals=True)]]

@@ -28,8 +28,8 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
 
     A file's records need ``title`` and ``text`` and may have ``url``, ``licence`` and ``revision``; other fields are
     ignored. Files of a folder (its sub-folders and what is linked there too) are read in the order of their paths and
-    titled by their names. What else lies there, and texts without a usable paragraph, are left out with a warning.
-    ``key`` is the config key that mistakes are told of. Raises :class:`UserError` for a path that does not exist, an
+    titled by their names. Other files, and texts without a usable paragraph, are left out with a warning.
+    ``key`` is the config key that error sentences name. Raises :class:`UserError` for a path that does not exist, an
     unreadable file, a malformed record and a source without usable text.
     """
     if not str(path):

@@ -1,4 +1,4 @@
-"""What counts as padding prose."""
+"""Usable paragraphs of padding prose."""
 
 from __future__ import annotations
 

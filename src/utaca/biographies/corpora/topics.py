@@ -44,7 +44,7 @@ def domain_of(topic: str) -> str | None:
 
 
 def phrase_of(topic: str) -> str:
-    """How ``topic`` stands inside a sentence; an unknown one stands as it is, without what follows in brackets."""
+    """How ``topic`` stands inside a sentence; an unknown one stands as it is, without its part in brackets."""
     tables = (_topics().paper, _topics().training)
     matches = (phrases[topic] for table in tables for phrases in table.values() if topic in phrases)
     return next(matches, re.sub(r"\s*\([^)]*\)$", "", topic))

@@ -41,7 +41,7 @@ def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str 
     """Rows of schema ``corpus``, one a title in the given order; redirects are followed, revisions recorded.
 
     A fetched article is kept under ``cache``, one file a title, and is never asked for again, so that later runs see
-    the same revisions. Raises :class:`UserError` where the API cannot be reached, or has no such article.
+    the same revisions. Raises :class:`UserError` if the API cannot be reached or has no such article.
     """
     client = _Client(api)
     rows = []

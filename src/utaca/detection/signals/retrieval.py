@@ -1,7 +1,7 @@
-"""How little any block stands out among all far blocks: 0, one does; 1, none.
+"""Normalised entropy of the retrieval scores over far blocks: 0, all mass on one block; 1, uniform.
 
 The entropy of the softmax over blocks of the mean head's score, over the entropy of blocks that are all alike; the mean
-over layers, 0 where fewer than two blocks are far.
+over layers, 0 if fewer than two blocks are far.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What only the training and the evaluation of detectors need (paper, appendix "Training Details")."""
+"""Training and evaluation of detectors (paper, appendix "Training Details")."""

@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
     signals: torch.Tensor  # [M, number of signals] float32
     embedding: torch.Tensor  # [M, D] float32
-    label: torch.Tensor  # [M] int64, -1 where the labeller failed or the token is padding
+    label: torch.Tensor  # [M] int64, -1 if the labeller failed or the token is padding
     position: torch.Tensor  # [M] int64, the token's row in the flat tensors of Sequences; n for padding
     sizes: list[int]  # tokens of each step; their sum is M
 
@@ -46,13 +46,13 @@ class Sequences:
     document: tuple[str, ...]  # N
     budget: tuple[int, ...]  # N
     length: torch.Tensor  # [N] int64
-    position: torch.Tensor  # [N, T] int64, row of the flat tensors; n where padded
+    position: torch.Tensor  # [N, T] int64, row of the flat tensors; n if padded
     step: np.ndarray  # [n] int32
     top10: np.ndarray  # [n, 10] float32, the ten largest logits
     signals: torch.Tensor  # [n + 1, number of signals] float32
     embedding: torch.Tensor  # [n + 1, D] float16; D is 0 for detectors without embedding
-    label: torch.Tensor  # [n + 1] int64, -1 where the labeller failed
-    needed: np.ndarray  # [n] int8, 1 where the expanded pass gives another token, 0 where not, -1 where not recorded
+    label: torch.Tensor  # [n + 1] int64, -1 if the labeller failed
+    needed: np.ndarray  # [n] int8, 1 if the expanded pass gives another token, 0 if not, -1 if not recorded
     value: np.ndarray  # [n] bool, whether a value's token and not the template's; all False without the labeller's
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Sequences:
 
     @property
     def labels(self) -> np.ndarray:
-        """[n] int64 labels of the tokens in flat order, -1 where the labeller failed."""
+        """[n] int64 labels of the tokens in flat order, -1 if the labeller failed."""
         return self.label[:-1].numpy()
 
     def padded(self, indices: torch.Tensor, chain: int = 1) -> torch.Tensor:
@@ -112,8 +112,8 @@ class Sequences:
     def split(self, size: int = 256, chain: int = 1) -> tuple[torch.Tensor, ...]:
         """The indices of all sequences, ``size`` at a time.
 
-        They are in order, but shuffled, always in the same way, where they are to be chained: neighbours are answers
-        about one document, and a chain is to be of several.
+        They are in order, or for chains in one fixed random order: neighbours are answers about one document, and a
+        chain is to be of several documents.
         """
         order = torch.arange(len(self))
         if chain > 1:
@@ -137,9 +137,9 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
 
     ``trajectories`` follows :func:`utaca.records.trajectory_schema`, of which :func:`columns` are enough; ``labels``
     follows the schema "labels". A detector whose ``settings.label`` is "needed" learns from the trajectories alone, and
-    ``labels`` may be None: the label of a token is 0 where the expanded pass gives another token, 1 where it gives the
-    same. Raises :class:`UserError` where the two tables do not hold exactly the same tokens, where a trajectory has a
-    gap or a number that is not finite, or where it does not hold what the detector needs.
+    ``labels`` may be None: the label of a token is 0 if the expanded pass gives another token, 1 if it gives the same.
+    Raises :class:`UserError` if the two tables do not hold exactly the same tokens, if a trajectory has a gap or a
+    number that is not finite, or if it lacks a column that the detector needs.
     """
     if not trajectories.num_rows:
         raise UserError("the trajectories hold no token; decode the split again with at least one document")
@@ -203,8 +203,8 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
 def joined(first: Sequences, second: Sequences) -> Sequences:
     """Two sets of trajectories as one: those of ``first``, then those of ``second``.
 
-    Both are made for the same settings. Raises :class:`UserError` where a document is in both, or where their
-    embeddings are not equally wide.
+    Both are made for the same settings. Raises :class:`UserError` if a document is in both, or if their
+    embeddings differ in width.
     """
     if shared := sorted({*first.document} & {*second.document}):
         raise UserError(f"document {shared[0]} is in both sets of trajectories; give one of them another name")
@@ -240,7 +240,7 @@ def about(table: pa.Table, documents: Collection[str]) -> pa.Table:
 
 
 def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
-    """[n] int64 labels of the labeller, -1 where it failed; [n] bool, whether they are a value's."""
+    """[n] int64 labels of the labeller, -1 if it failed; [n] bool, whether they are a value's."""
     if labels is None:
         raise UserError("a detector that learns from judged labels needs them; label the split first")
     order, label_keyed = _sorted(labels, "labels")

@@ -1,6 +1,6 @@
 """Layers of S networks of one shape, computed together.
 
-Weights, inputs and outputs have a first dimension S; row s of an output is what network s alone gives, up to rounding.
+Weights, inputs and outputs have a first dimension S; row s of an output is the output of network s, up to rounding.
 Tokens are packed: those of step 0 of all sequences, then those of step 1 and so on (:class:`.data.Batch`).
 """
 
@@ -33,7 +33,7 @@ def lstm(
 
 
 class _Recurrence(torch.autograd.Function):
-    """The recurrent part of :func:`lstm`: what the inputs give to the gates [S, M, 4 W] -> hidden states [S, M, W].
+    """The recurrent part of :func:`lstm`: contributions of the inputs to the gates [S, M, 4 W] -> hidden [S, M, W].
 
     Automatic differentiation would add up the gradient of the recurrent weights step by step; here it is one product.
     """
@@ -60,10 +60,10 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         weight, hidden_before, cell_before, cell_tanh, i, f, g, o = ctx.saved_tensors
         by_gates = grad.new_empty(*grad.shape[:-1], 4, grad.shape[-1])
-        # Derivatives of the cell by what the gates i, f and g are given; of the hidden state by that of o, by the cell.
+        # Derivatives of the cell by the inputs of i, f and g; of the hidden state by the input of o, and by the cell.
         cell_by_gates = torch.stack((g * i * (1 - i), cell_before * f * (1 - f), i * (1 - g * g)), -2)
         hidden_by_gate, hidden_by_cell = cell_tanh * o * (1 - o), o * (1 - cell_tanh * cell_tanh)
-        # What the step after it gives to a step's hidden state and cell, in the sequences that go on.
+        # Gradients of a step's hidden state and cell from the step after it, in the sequences that go on.
         end, to_hidden, to_cell = grad.shape[1], None, None
         for size in reversed(ctx.sizes):
             step = (slice(None), slice(end - size, end))

@@ -58,7 +58,7 @@ def divergence(alpha: torch.Tensor) -> torch.Tensor:
 
 
 def _targets(label: torch.Tensor, classes: int) -> torch.Tensor:
-    """Class of each token; an arbitrary one where there is no label, whose weight is 0."""
+    """Class of each token; an arbitrary one, of weight 0, if there is no label."""
     return label.clamp_min(0) if classes == 3 else (label == CORRECT).long()
 
 

@@ -21,8 +21,8 @@ class Network:
     """S detectors of one shape, each weight stacked over them into one tensor with a first dimension S.
 
     A training step of all of them is then a few large products in the place of many small ones. ``weights`` have the
-    names that they have in :class:`Detector`, and what is computed from them is the same; the detectors that are given
-    stay as they are.
+    names that they have in :class:`Detector`, and the same outputs are computed from them; ``detectors`` stay as they
+    are.
     """
 
     def __init__(self, detectors: Sequence[Detector]) -> None:
@@ -45,7 +45,7 @@ class Network:
         return embedding + len(self.settings.signals) * SIGNAL_WIDTH + BLOCKS * (EXPANSION + 1) * WIDTH
 
     def __call__(self, batch: Batch, noise: Noise | None = None) -> Tensor:
-        """Class logits [S, M, C] of S batches side by side, with dropout where ``noise`` is given."""
+        """Class logits [S, M, C] of S batches side by side, with dropout if there is ``noise``."""
 
         def drop(x: Tensor, rate: float) -> Tensor:
             return x if noise is None else noise(x, rate)

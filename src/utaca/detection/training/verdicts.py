@@ -1,6 +1,6 @@
-"""What a trained detector, or a threshold on logits, says of every token of some sequences; how thresholds are chosen.
+"""Decisions of a trained detector, or of a threshold on logits, on every token of some sequences.
 
-A token is distrusted where its score is above the threshold of a decision rule, which is chosen on the validation set.
+A token is distrusted if its score is above the threshold of a decision rule, which is chosen on the validation set.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ def _decided(detector: Detector, score: Tensor, rule: str, p: Tensor | None) -> 
 
 
 def vacuity(logits: Tensor) -> Tensor:
-    """u = C / (sum of the concentrations), in (0, 1], of ``logits`` [..., C]: 1 where there is no evidence at all."""
+    """u = C / (sum of the concentrations), in (0, 1], of ``logits`` [..., C]: 1 without any evidence."""
     return logits.shape[-1] / concentration(logits).sum(-1)
 
 
 def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -> pa.Table:
     """The verdicts of a detector or heuristic as a table of schema "detections", one row a token of ``sequences``.
 
-    The label is null where the labeller failed, the probabilities where there are none. ``name`` and ``seed`` fill the
+    The label is null if the labeller failed, the probabilities if the detector has none. ``name`` and ``seed`` fill the
     columns ``detector`` and ``seed``.
     """
     uncertain, score, p = verdicts
@@ -124,7 +124,7 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     """The threshold on ``score`` [n] with the best balanced accuracy for ``label`` [n]; negative labels are left out.
 
     Candidates are the midpoints of adjacent distinct scores; of equally good ones it is the least, which distrusts the
-    most tokens. Raises :class:`UserError` where there are no uncertain or no correct tokens, or all scores are equal.
+    most tokens. Raises :class:`UserError` if there are no uncertain or no correct tokens, or all scores are equal.
     """
     labelled = label >= 0
     value, negative = score[labelled].astype(np.float64), label[labelled] != CORRECT
