@@ -1,18 +1,17 @@
-"""Labels of the tokens that a detector judged along its own answers (UT-ACA's generations).
+"""Labels of the tokens that a detector judged along its method's answers (UT-ACA's generations).
 
 Judged tokens are those tried below K_max; the labeller is the one of the trajectories
 (:func:`utaca.judging.labels.label`), which labels whole answers.
 
-* A token that was accepted at once has the label that it has in the accepted answer; so has one that the expanded pass
-  gave again.
-* A token that another one replaced has no answer of its own: what would have followed was never decoded. It is labelled
-  as the last token of the accepted tokens before it and itself, an answer that ends there. For the sentences asked
-  for, that is what its label means: whether what was said up to it is right. A value cut off there is only incomplete,
-  yet "19" of "1974" is another year; so where the last word of the text begins a word of the reference, the labeller
-  is shown that word in full, and where only punctuation of a value was said, the reference's first word after it. A
-  word that strays gains nothing by it, nor does one that is right already.
-* A control token ends the answer: right where all that was asked is answered.
-* A token that holds a part of a character has no label where it was replaced: its rest is not known.
+* A token that was accepted at once has its label in the accepted answer; so has a token that the expanded pass gave
+  again.
+* A replaced token has no answer: what would have followed was never decoded. It is labelled as the last token of an
+  answer that ends with it, after the accepted tokens: is the text up to this token right? A value cut off there is only
+  incomplete, yet "19" of "1974" is another year. So if the last word of the text begins a word of the reference, the
+  labeller sees that word in full, and after mere punctuation of a value the reference's first word. A word that strays
+  gains nothing by this, nor does one that is right already.
+* A control token ends the answer: right if all that was asked is answered.
+* A replaced token that holds a part of a character has no label, for the rest of the character is unknown.
 """
 
 from __future__ import annotations
