@@ -187,13 +187,13 @@ def request(item: object, **settings: Any) -> Request:
     return Request(str(item), {"item": str(item)}, Prompt("1", "Say a number."), Number, **settings)
 
 
-def endpoint(server: Server, **settings: Any) -> Endpoint:
+def endpoint(server: Server | None = None, **settings: Any) -> Endpoint:
     """The endpoint of a server, of little patience unless the settings say otherwise."""
-    usual = {"name": "wild", "model": "m", "base_url": server.url, "max_failed": 1.0, "timeout_s": 5.0}
-    return Endpoint(**{**usual, "backoff_s": 0.01, "patience_s": 5.0, "concurrency": 4, **settings})
+    usual = {"name": "wild", "model": "m", "base_url": server.url if server else "", "max_failed": 1.0}
+    return Endpoint(**{**usual, "timeout_s": 5.0, "backoff_s": 0.01, "patience_s": 5.0, "concurrency": 4, **settings})
 
 
-def ask_items(server: Server, store: Path | str, count: int = 8, **settings: Any) -> Answers:
+def ask_items(server: Server | None = None, store: Path | str = "", count: int = 8, **settings: Any) -> Answers:
     """Ask for items "0", "1", ...; each has one outcome."""
     items = [str(number) for number in range(count)]
     answers = ask(endpoint(server, **settings), [request(item) for item in items], store=store, description="items")

@@ -11,27 +11,20 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import pyarrow as pa
 import pytest
+from server import ask_items
 
 from utaca.data_files import root
 from utaca.endpoints import check
 from utaca.errors import UserError
-from utaca.judging import cas, labels
-from utaca.judging.roles import Role
-from utaca.judging.writer import write_narratives
 from utaca.readers import gguf, public
 from utaca.settings.schema import Endpoint
 
 FILE = root() / public.FOLDER / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 CONTENT = {"shape", "check", "truncated", "empty"}
-PERSON = "Ada Lopez"
-DOCUMENT = {"id": "d0", "person": PERSON, "facts": [{"attribute": "hobby", "value": "Rock climbing"}]}
-PIECES = ["The", " hobby", " of", " Ada", " Lopez", " is", " Rock", " climbing", "."]
 START_SECONDS = 120
 
 
@@ -45,13 +38,6 @@ while True:
     time.sleep(60)
 """
 """llama.cpp's own server, in a process of its own."""
-
-
-class Server(NamedTuple):
-    """A server that runs: its base URL and the model as it calls it."""
-
-    address: str
-    model: str
 
 
 def command(kind: str, port: int) -> tuple[str, list[str]]:
@@ -71,8 +57,8 @@ def command(kind: str, port: int) -> tuple[str, list[str]]:
 
 
 @pytest.fixture(scope="module", params=["transformers", "llama.cpp"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Each server in turn."""
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Each server in turn, as the settings of its endpoint."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -89,44 +75,21 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.5)
-    yield Server(f"http://127.0.0.1:{port}/v1", model)
+    yield {"base_url": f"http://127.0.0.1:{port}/v1", "model": model, "max_tokens": 24, "attempts": 2, "timeout_s": 60}
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def endpoint(server: Server, **settings: Any) -> Endpoint:
-    given = {"name": "foreign", "model": server.model, "base_url": server.address, "max_tokens": 24, "attempts": 2}
-    return Endpoint(**{**given, "max_failed": 1.0, "patience_s": 10.0, **settings})
-
-
-def test_foreign_server_serves_every_role(server: Server, tmp_path: Path) -> None:
-    """Each request comes back with an answer of the model, and what it cannot do counts as its failure."""
-    role = Role(endpoint(server), tmp_path / "a.sqlite")
-    check(role.endpoint, "judge")
-    answer = {"document": "d0", "split": "s", "point": "p", "text": "".join(PIECES)}
-    (judged,) = cas.score([answer], [DOCUMENT], role)
-    rows = [
-        {"document": "d0", "budget": 1, "step": i, "token": 7, "text": text, "finish": "eos" if text == "." else ""}
-        for i, text in enumerate(PIECES)
-    ]
-    told = labels.label(pa.Table.from_pylist(rows), [DOCUMENT], role).to_pylist()
-    with suppress(UserError):  # a biography that it could not write, as the usage tells
-        write_narratives([("d0", PERSON, [("hobby", "Rock climbing")])], role)
-    used = role.used
-    assert len(used) == 3
+def test_a_foreign_server_is_asked_and_its_answers_are_kept(server: dict[str, Any], tmp_path: Path) -> None:
+    store = tmp_path / "a.sqlite"
+    check(Endpoint(name="foreign", **server), "judge")
+    answers = ask_items(store=store, count=3, **server)
     # So small a model seldom gives what is asked for; what matters is that it was asked and counted.
-    assert judged["failure"] in CONTENT or 0 <= judged["cas"] <= 1
-    assert {row["source"] for row in told[6:8]} <= {"endpoint", "failed"}
-    assert {row["failure"] for row in used} <= CONTENT | {None}
-    assert all(row["answers"] for row in used)
-    counts = [(one["prompt_tokens"], one["completion_tokens"]) for row in used for one in row["answers"]]
-    assert all(prompt > 100 and 0 < completion <= 24 for prompt, completion in counts)
-    gone = Role(endpoint(Server("http://127.0.0.1:9/v1", server.model)), role.store)
-    assert cas.score([answer], [DOCUMENT], gone) == [judged]
-
-
-def test_foreign_server_that_is_late_is_called_slow(server: Server, tmp_path: Path) -> None:
-    answer = {"document": "d0", "split": "s", "point": "p", "text": "".join(PIECES)}
-    late = Role(endpoint(server, timeout_s=0.05, max_failed=0.0), tmp_path / "a.sqlite")
+    assert set(answers.failures.values()) <= CONTENT
+    counts = [(one["prompt_tokens"], one["completion_tokens"]) for row in answers.used for one in row["answers"]]
+    assert len(counts) >= 3
+    assert all(prompt > 10 and 0 < completion <= 24 for prompt, completion in counts)
+    gone = ask_items(store=store, count=3, **server | {"base_url": "http://127.0.0.1:9/v1"})
+    assert (gone.values, gone.used) == (answers.values, answers.used)
     with pytest.raises(UserError, match=r"1 of 1 .* \(1 timeout\).*the server is too slow for its timeout_s=0.05"):
-        cas.score([answer], [DOCUMENT], late)
+        ask_items(store=tmp_path / "b.sqlite", count=1, **server | {"timeout_s": 0.05, "max_failed": 0.0})
