@@ -163,7 +163,7 @@ def test_what_goes_on_is_what_reading_anew_would_make() -> None:
     for layer, store in enumerate(anew.stores):
         torch.testing.assert_close(entry.memory.stores[layer].tokens, store.tokens)
         torch.testing.assert_close(entry.memory.representatives[layer], anew.representatives[layer])
-        torch.testing.assert_close(entry.memory.given[layer], anew.given[layer])
+        torch.testing.assert_close(entry.memory.attention_mass[layer], anew.attention_mass[layer])
 
 
 def test_the_document_that_was_used_last_longest_ago_leaves() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from secrets import randbits
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from utaca.decoding.sampling import Sampling
 from utaca.detection.token_reader import TOP
 from utaca.errors import UserError
 from utaca.readers.load import Reader
-from utaca.readers.prompts import SEPARATOR
+from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.records.texts import whole_characters
 
 # Parameters that change an answer and are not supported, each with the values that change nothing.
@@ -252,11 +253,19 @@ def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool)
         cut = starts[-2] + len(texts[-2])
     else:
         cut = 0
-    tokens, offsets = reader.prompts.with_offsets(rendered[:cut] if cut else rendered)
+    head = rendered[:cut] if cut else rendered
+    tokens = _tokens(reader.prompts, head)
     count = len(tokens) if cut else len(tokens) - 1
     if cut:
         tokens = tokens + reader.prompts.behind_text(rendered[cut:])
-    return tokens, count, _places(offsets[:count], starts, [len(text) for text in texts]) if placed else ()
+    offsets = reader.prompts.with_offsets(head)[1][:count] if placed else ()
+    return tokens, count, _places(offsets, starts, [len(text) for text in texts])
+
+
+@lru_cache(maxsize=4)
+def _tokens(prompts: Prompts, text: str) -> list[int]:
+    """Token ids of a rendered conversation; those of a few long ones are kept, which are asked about again."""
+    return prompts.with_offsets(text)[0]
 
 
 def _places(offsets: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int]) -> Places:
