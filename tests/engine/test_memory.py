@@ -14,20 +14,17 @@ import torch
 from brute import infllm
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from small import SIZES, SmallTokenizer, full_attention, in_float64, make_reader, some_tokens
+from small import SIZES, full_attention, in_float64, make_reader, some_tokens
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForCausalLM, LlamaConfig
 
 from utaca.decoding.loop import generate
 from utaca.errors import UserError
 from utaca.memory import BlockMemory, Branch, Layout, Step, prefill
-from utaca.memory.attention import best, ranked, represented
+from utaca.memory.attention import best, ranked
 from utaca.memory.passes import _Group
 from utaca.memory.store import Store
-from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
 from utaca.settings.schema import Memory
-from utaca.settings.schema import Reader as ReaderSettings
 
 reading = import_module("utaca.memory.prefill")
 
@@ -97,54 +94,6 @@ def test_a_store_gives_the_initial_tokens_and_the_blocks_asked_for(n_init: int, 
         assert store.blocks(torch.tensor([], dtype=torch.long)).shape == (2, 2, 0, block_size, 4)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_selection_is_the_brute_force_one(seed: int) -> None:
-    """Layer 0's keys and queries can be had without block memory; the rule is restated with loops in float64."""
-    rng = random.Random(seed)
-    m = Memory(n_init=rng.randint(0, 6), n_local=rng.randint(9, 30), block_size=rng.choice([4, 8]), prefill_chunk=16,
-               prefill_budget=0, n_representatives=8)  # fmt: skip
-    reader = make_reader(rng.choice(["llama", "llama-wide"]), m, seed)
-    tokens = some_tokens(150 + rng.randint(0, 9), seed)
-    document = prefill(reader, tokens[:-1])
-    budget = rng.randint(1, 8)
-    step = Branch(document, 1).step(tokens[-1:], budget)
-
-    attention, norm = reader.model.model.layers[0].self_attn, reader.model.model.layers[0].input_layernorm
-    hidden = norm(reader.model.model.embed_tokens(tokens))
-    heads, groups, size = 4, 2, hidden.shape[-1] // 4
-    if hidden.shape[-1] == 96:
-        heads, groups, size = 6, 3, 16
-    query = attention.q_proj(hidden[-1]).view(heads, 1, size)
-    query = reader.rotary(query, torch.tensor([m.n_local - 1]))[:, 0].double()
-    keys = attention.k_proj(hidden[:-1]).view(-1, groups, size).double()
-    position = len(tokens) - 1
-    scores = {}
-    for block in range((len(tokens) - 1 - m.n_init) // m.block_size):
-        start = m.n_init + block * m.block_size
-        if start + m.block_size > position + 1 - m.n_local:
-            break
-        mean = keys[start : start + m.block_size].mean(0)
-        scores[block] = sum(float(query[h] @ mean[h // (heads // groups)]) for h in range(heads))
-    best = sorted(sorted(scores, key=lambda b: (-scores[b], b))[:budget])
-    assert step.selected[0].tolist() == best
-
-
-def test_far_keys_are_at_the_clipped_distance() -> None:
-    """One far token moved within the far region changes nothing but which block holds it."""
-    m = Memory(n_init=0, n_local=8, block_size=4, prefill_chunk=4, prefill_budget=0, n_representatives=4)
-    config = LlamaConfig(vocab_size=97, hidden_size=64, intermediate_size=80, num_hidden_layers=1,
-                         num_attention_heads=4, num_key_value_heads=2, initializer_range=0.3)  # fmt: skip
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION).eval()
-    reader = Reader(model, SmallTokenizer(), ReaderSettings(name="t", path="t", memory=m))
-    tokens = some_tokens(41)
-    shuffled = torch.cat((tokens[8:16], tokens[:8], tokens[16:]))
-    logits = [
-        reader.logits(Branch(prefill(reader, t[:40]), 1).step(t[40:], budget=99).hidden[-1]) for t in (tokens, shuffled)
-    ]
-    assert torch.allclose(*logits, atol=1e-5)
-
-
 @pytest.mark.parametrize("n_representatives", [2, 8])
 def test_chunking_changes_no_representative_while_everything_is_near(n_representatives: int) -> None:
     """Within one window the queries that score a token do not depend on the chunks they come in."""
@@ -183,33 +132,6 @@ def test_chunks_at_once_are_chunks_one_by_one(representatives: str, kind: str, m
     assert set(counts) == {1}
     for a, b in zip(contents(together), contents(apart), strict=True):
         assert torch.allclose(a, b, rtol=1e-11, atol=1e-12)
-
-
-def test_representatives_are_the_most_attended_keys() -> None:
-    """InfLLM's rule by loops: softmax mass that the following queries give a key, best keys averaged."""
-    m = Memory(n_init=2, n_local=64, block_size=4, prefill_chunk=64, prefill_budget=0,
-               representatives="attention_mass", n_representatives=2)  # fmt: skip
-    reader = make_reader("llama", m)
-    tokens = some_tokens(30)
-    document = prefill(reader, tokens)
-    layer = reader.model.model.layers[0]
-    hidden = layer.input_layernorm(reader.model.model.embed_tokens(tokens))
-    positions = torch.arange(30)
-    query = reader.rotary(layer.self_attn.q_proj(hidden).view(30, 4, 16).transpose(0, 1), positions).double()
-    raw = layer.self_attn.k_proj(hidden).view(30, 2, 16).transpose(0, 1)
-    key = reader.rotary(raw, positions).double()
-    for group in range(2):
-        mass = torch.zeros(30, dtype=torch.double)
-        for head in (2 * group, 2 * group + 1):
-            for i in range(30):
-                mass[: i + 1] += ((query[head, i] @ key[group, : i + 1].T) * layer.self_attn.scaling).softmax(-1)
-        for block in range(7):
-            start = 2 + block * 4
-            most = sorted(range(start, start + 4), key=lambda j: -mass[j])[:2]
-            expected = raw[group, most].mean(0)
-            keys = document.stores[0].tokens[0, :, None, start : start + 4]
-            chosen = represented(m, keys, document.attention_mass[0][:, None, start : start + 4])
-            assert torch.allclose(chosen[group, 0], expected, atol=1e-5)
 
 
 def test_budgets_nest_at_layer_zero_and_ties_go_to_the_lowest_block() -> None:

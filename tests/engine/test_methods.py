@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 
 import pytest
@@ -16,9 +15,8 @@ from utaca.decoding.policies import Set
 from utaca.decoding.triggers import Every
 from utaca.errors import UserError
 from utaca.generation.answers import Answers, loops
-from utaca.methods import METHODS, Method, build
+from utaca.methods import Method, build
 from utaca.readers.load import Reader
-from utaca.settings.schema import BLOCK_METHODS
 from utaca.trace import Generation
 
 QUESTION = "what is it"
@@ -62,11 +60,6 @@ def steps(
         attended.append(step.attended)
         state.commit(step)
     return torch.stack(rows), attended
-
-
-def test_every_method_is_tested_with_a_budget_of_everything() -> None:
-    """But those of block memory, which have tests of their own, and the one that reads no document."""
-    assert set(EVERYTHING) == set(METHODS) - {*BLOCK_METHODS, "closed_book"}
 
 
 @pytest.mark.parametrize("kind", list(SIZES))
@@ -218,18 +211,6 @@ def test_circles_are_told_from_answers() -> None:
     assert not loops([5] * 47)
     assert not loops([1, *[5] * 47])
     assert not loops(list(range(17)) * 3)
-
-
-def test_methods_are_frozen_and_say_what_they_are() -> None:
-    for name, method in METHODS.items():
-        built = build(name, {})
-        assert built.name == name
-        assert built.prefill in ("linear", "quadratic")
-        assert built.positions in ("absolute", "rolling", "clipped")
-        assert dataclasses.fields(method)[0].name == "budget"
-        assert method.__doc__
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            built.budget = 3
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -140,7 +140,8 @@ class Branch:
         self.tail = like.new_zeros(layers, 2, groups, n_tail, layout.block_size, width)
         n_massed = max(0, min(self.attention_mass.shape[2], local - self.mass_start))
         self.state_id: object = id(memory)
-        self._queries: list[_Queries] = []
+        # Committed queries and their log-sum-exps, whose attention mass is not added yet.
+        self._queries: list[tuple[Tensor, Tensor]] = []
         tail_start = max(0, layout.first_token(self.n_whole))
         for layer, store in enumerate(memory.stores):
             keys, values = store.window(self.start, n)
@@ -187,11 +188,11 @@ class Branch:
         owns_blocks = self.tail.shape[3] > 0
         if owns_blocks:
             self._keep(step.position, torch.stack((passed.keys[:, row], passed.values[:, row]), 1))
-        queries = _Queries(step.start, step.behind, step.size, passed.query[:, row], passed.lse[:, row], passed.scaling)
-        self._queries.append(queries)
-        if owns_blocks or step.size > 1 or self.memory.layout.n_far(self.position) > step.n_far:
-            self._add_attention_mass()
-            self._represent()
+        if self.memory.settings.representatives != TOKENS:
+            self._queries.append((passed.query[:, row], passed.lse[:, row]))
+            if owns_blocks or step.size > 1 or self.memory.layout.n_far(self.position) > step.n_far:
+                self._add_attention_mass(step)
+                self._represent()
 
     def blocks(self, layer: int, ids: Tensor, n_far: int) -> Tensor:
         """Unrotated keys and values [2, G, k, block_size, D] of the blocks ``ids`` [k], of the first ``n_far``."""
@@ -209,29 +210,26 @@ class Branch:
         tail = self.tail[layers].flatten(3, 4)[..., max(0, first) : max(0, first + pairs.shape[3]), :]
         tail.copy_(pairs[..., max(0, -first) :, :][..., : tail.shape[3], :])
 
-    def _add_attention_mass(self) -> None:
-        """Add what the latest queries give to the tokens that will be in blocks of the branch."""
-        latest, self._queries = self._queries, []
-        if self.memory.settings.representatives == TOKENS:
-            return
-        # If the branch has blocks of its tokens, the queries are those of one step; otherwise tokens of the document
-        # receive alone, which all of the queries see.
-        start, behind, size, *_ = latest[0]
-        query, lse = (torch.cat(column, 2) for column in zip(*((x.query, x.lse) for x in latest), strict=True))
+    def _add_attention_mass(self, step: Step) -> None:
+        """Add what the queries up to those of a ``step`` give to the tokens that will be in blocks of the branch.
+
+        If the branch has blocks of its tokens, the queries are those of the step alone; otherwise only tokens of the
+        document receive, which all of the queries see.
+        """
+        query, lse = (torch.cat(column, 2) for column in zip(*self._queries, strict=True))
+        self._queries = []
         # A single token sees itself; several see each other in part.
-        seen = behind + (size == 1)
-        for first, last, causal in ((start, seen, False), (seen, behind + size, True)):
+        seen = step.behind + (step.size == 1)
+        for first, last, causal in ((step.start, seen, False), (seen, step.behind + step.size, True)):
             low, high = max(first, self.mass_start), min(last, self.mass_start + self.attention_mass.shape[2])
             if low < high:
                 keys = slice(first, last) if causal else slice(low, high)
-                mass = received(query, self.window[:, 0, :, keys], lse, latest[0].scaling, causal=causal)
+                mass = received(query, self.window[:, 0, :, keys], lse, step.passed.scaling, causal=causal)
                 mass = mass[:, :, low - keys.start : high - keys.start]
                 self.attention_mass[:, :, low - self.mass_start : high - self.mass_start] += mass
 
     def _represent(self) -> None:
         """Represent the blocks that the committed tokens have made far."""
-        if self.memory.settings.representatives == TOKENS:
-            return
         memory, layout, size = self.memory, self.memory.layout, self.memory.block_size
         for block in range(self.n_represented, min(self.n_at_capacity, layout.n_far(self.position))):
             place, first = block - self.n_scored, layout.first_token(block)
@@ -242,17 +240,6 @@ class Branch:
             mass = self.attention_mass[:, :, None, place * size : (place + 1) * size]
             self.representatives[:, :, place] = represented(memory.settings, keys[:, :, None], mass).flatten(1)
             self.n_represented = block + 1
-
-
-class _Queries(NamedTuple):
-    """Committed queries [layers, H, T, D], and where in the window what they see starts and they themselves begin."""
-
-    start: int
-    behind: int
-    size: int
-    query: Tensor
-    lse: Tensor
-    scaling: float
 
 
 class Step(Row):

@@ -19,7 +19,7 @@ from utaca.readers.attention import Output
 from utaca.settings.schema import TOKENS
 
 if TYPE_CHECKING:
-    from utaca.memory.branch import Capture, Step
+    from utaca.memory.branch import Step
 
 
 class Pass:
@@ -75,7 +75,10 @@ class Pass:
         sizes, columns = [len(group.branches) for group in self._groups], []
         for group, *rows in zip(self._groups, *(x.split(sizes) for x in (query, key, value)), strict=True):
             *attended, chosen, scores = group.attend(layer, *rows, scaling)
-            captured = [group.captured(capture, scores) for capture in self._captures.values()]
+            captured = [
+                capture(scores, group.n_far, group.scale) if group.n_far else scores.new_zeros(len(scores))
+                for capture in self._captures.values()
+            ]
             scores = scores.gather(1, chosen)
             if room := self._most - chosen.shape[1]:
                 # A group of fewer blocks is filled up with block 0, which none of its steps sees.
@@ -125,10 +128,6 @@ class _Group:
             end = branch.first_position + first.start
             before = [torch.arange(end - layout.block_size * count, end, device=device) for count in self.counts]
             self.to_pack = rotary.at(torch.cat(before).clamp(min=0), dtype)
-
-    def captured(self, capture: Capture, scores: Tensor) -> Tensor:
-        """What a signal keeps of the scores [R, blocks]: [R]."""
-        return capture(scores, self.n_far, self.scale) if self.n_far else scores.new_zeros(len(scores))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, ...]:
         """As :meth:`Pass.attend`; with it rotated keys and queries, log-sum-exp, and blocks chosen of all scores."""
