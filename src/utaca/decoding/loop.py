@@ -1,8 +1,9 @@
 """Decoding: Algorithm 1 of the paper, and fixed budgets, for every method that an answer can be decoded from.
 
-One token can be followed from :func:`_decode`, which is the algorithm, through :mod:`utaca.memory.branch` (retrieval,
-attention, commit) and :mod:`utaca.memory.attention` to :mod:`utaca.detection.detector` (verdict) and back. An answer
-plans steps and goes on once they have run, so that a :class:`Batch` of answers shares the model's passes.
+One token can be followed from :func:`_decode`, which is the algorithm, through :mod:`utaca.memory.passes` (retrieval)
+and :mod:`utaca.memory.attention` to :mod:`utaca.detection.token_reader` (signals, verdict), and to
+:mod:`utaca.memory.branch` (commit). An answer plans steps and goes on once they have run, so that a :class:`Batch` of
+answers shares the model's passes.
 """
 
 from __future__ import annotations
