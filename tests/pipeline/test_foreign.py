@@ -91,5 +91,5 @@ def test_a_foreign_server_is_asked_and_its_answers_are_kept(server: dict[str, An
     assert all(prompt > 10 and 0 < completion <= 24 for prompt, completion in counts)
     gone = ask_items(store=store, count=3, **server | {"base_url": "http://127.0.0.1:9/v1"})
     assert (gone.values, gone.used) == (answers.values, answers.used)
-    with pytest.raises(UserError, match=r"1 of 1 .* \(1 timeout\).*the server is too slow for its timeout_s=0.05"):
-        ask_items(store=tmp_path / "b.sqlite", count=1, **server | {"timeout_s": 0.05, "max_failed": 0.0})
+    with pytest.raises(UserError, match=r"1 of 1 .* \(1 timeout\).*the server is too slow for its timeout_s=0.1"):
+        ask_items(store=tmp_path / "b.sqlite", count=1, **server | {"timeout_s": 0.1, "attempts": 1, "max_failed": 0.0})
