@@ -11,7 +11,6 @@ from itertools import chain
 
 from babel import Locale
 from dateutil import parser
-from dateutil.rrule import rrulestr
 
 from utaca.judging.rules import names, numbers
 
@@ -112,27 +111,20 @@ def of_event(text: str, attribute: str) -> str:
 
 def in_figures(text: str) -> str:
     """A text with named days as day and month, and with number words as digits."""
-    pattern, rules = _named_days()
-    year = re.search(r"(?<!\d)[12]\d{3}(?!\d)", numbers.in_digits(text))
-
-    def day(named: re.Match[str]) -> str:
-        rule = rules[_key(named[0])]
-        if "=" in rule:
-            start = datetime(int(year[0]), 1, 1) if year else None
-            return f"{rrulestr(f'FREQ=YEARLY;{rule}', dtstart=start)[0]:%d %B}" if start else named[0]
-        month, number = map(int, rule.split("-"))
-        return f"{number} {month_name[month]}"
-
-    return numbers.in_digits(pattern.sub(day, text))
+    pattern, days = _named_days()
+    return numbers.in_digits(pattern.sub(lambda named: days[_key(named[0])], text))
 
 
 @functools.cache
 def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
-    """What finds the days that have a name, and month and day, or the rule of a calendar (RFC 5545), of each."""
-    rules = {name: rule for rule, written in names.table()["days"].items() for name in written}
-    any_of = "|".join(re.escape(name) for name in sorted(rules, key=len)[::-1]).replace("'", "['’]?")
+    """What finds the days that have a name, and each of them as day and month."""
+    days: dict[str, str] = {}
+    for date, written in names.table()["days"].items():
+        month, day = map(int, date.split("-"))
+        days |= dict.fromkeys(written, f"{day} {month_name[month]}")
+    any_of = "|".join(re.escape(name) for name in sorted(days, key=len)[::-1]).replace("'", "['’]?")
     any_of = any_of.replace("st\\ ", r"(?:st\.*|saint)\s+").replace("day\\ of|", r"day\ of(?=\s+\d{4})|")
-    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE), {_key(name): rule for name, rule in rules.items()}
+    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE), {_key(name): day for name, day in days.items()}
 
 
 def _key(name: str) -> str:
