@@ -287,7 +287,6 @@ def test_articles_in_their_order_and_no_other_paragraph(tmp_path, made):
     [
         ({"articles": ["Mills", "Gone"]}, "has no article 'Gone'"),
         ({"examples": 3}, "has 2 questions for task qa_1, its set wants 3"),
-        ({"evidence": ["none"]}, "evidence 'none' of task qa_1 is none of complete, partial, missing"),
     ],
 )
 def test_settings_that_cannot_be(settings, said, tmp_path, made):
