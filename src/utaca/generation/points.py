@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from itertools import chain, groupby
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -105,8 +104,8 @@ def decode_points(
         bar.update(len(group))
     bar.close()
     return Decoded(
-        {key: pa.concat_tables(one.answer for one in own) for key, own in found.items()},
-        {key: pa.concat_tables(one.trace for one in own) for key, own in found.items()},
+        {key: pa.concat_tables(answer for answer, _ in own) for key, own in found.items()},
+        {key: pa.concat_tables(trace for _, trace in own) for key, own in found.items()},
     )
 
 
@@ -125,12 +124,10 @@ def side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list
         yield group
 
 
-@dataclass(frozen=True)
-class Answered:
-    """An answer (schema "answers", one row) and its trace (schema "traces")."""
-
-    answer: pa.Table
-    trace: pa.Table
+Answered = tuple[pa.Table, pa.Table]
+"""An answer (schema "answers", one row) and its trace (schema "traces")."""
+_JOURNALED = SCHEMAS["answers"].append(pa.field("trace", pa.list_(pa.struct(SCHEMAS["traces"]))))
+"""What a journal holds of an answer: its row, with the rows of its trace."""
 
 
 class _Question:
@@ -142,46 +139,58 @@ class _Question:
         self.together: dict[str, pa.Table] = {}
 
     def answer(self, point: Operating, method: Method | Adaptive, detector: PointDetector | None) -> Answered:
+        """The answer at a point, named after the point and its detector."""
+        row = self.together.get(point.label)
+        if row is None and (lacking := _lacking(method, self.answers.reader)):
+            # What is missing now may be there next time.
+            row = self.table([(_not_run(lacking), point)])
+        elif row is None:
+            item = f"row/{_identity(method, detector)}/{self.what}"
+            row = self.journal.table(item, lambda: self.table([(self._decode(point, method, detector), point)]))
+        trace = pa.table(row["trace"].combine_chunks().flatten().flatten(), SCHEMAS["traces"])
         about: dict[str, str | int] = {"split": self.split, "point": point.label, "budget": point.budget}
-        if detector is not None:
-            about |= {"detector": detector.variant, "seed": detector.seed}
-        elif point.beside:
-            about["detector"] = point.beside
-        if point.label in self.together:
-            return unpacked(self.together[point.label], about)
-        lacking = _lacking(method, self.answers.reader)
-        # What is missing now may be there next time.
-        pair = (
-            self.packed(_not_run(lacking), point)
-            if lacking
-            else self.journal.table(
-                f"answer/{_identity(method, detector)}/{self.what}", lambda: self._decode(point, method, detector)
-            )
-        )
-        return unpacked(pair, about)
+        about["detector"] = detector.variant if detector else point.beside
+        about |= {"seed": detector.seed} if detector else {}
+        return with_columns(row.drop_columns("trace"), **about), with_columns(trace, point=point.label)
 
-    def _decode(self, point: Operating, method: Method | Adaptive, detector: PointDetector | None) -> pa.Table:
+    def _decode(self, point: Operating, method: Method | Adaptive, detector: PointDetector | None) -> Answer:
         try:
             asked, judging = self.asked, detector and detector.detector
-            answer = self.answers.answer(method, asked.question, asked.longest, judging, prefix=asked.prefix)
+            return self.answers.answer(method, asked.question, asked.longest, judging, prefix=asked.prefix)
         except UserError as error:
             if point.in_blocks or isinstance(error, NotFiniteError):
                 raise
             # What a method cannot do with this document, as LLMLingua-2 with a budget far below its length.
-            answer = _not_run(str(error))
-        return self.packed(answer, point)
+            return _not_run(str(error))
 
-    def packed(self, answer: Answer, point: Operating) -> pa.Table:
-        return packed(
-            answer.generation,
-            point,
-            document=self.asked.document,
-            question=self.asked.question,
-            n_context=answer.n_context,
-            dropped=answer.dropped,
-            prefill_seconds=answer.prefill_seconds,
-            peak_bytes=answer.peak_bytes,
-        )
+    def table(self, answers: Sequence[tuple[Answer, Operating]]) -> pa.Table:
+        """Answers to the question as the journal holds them."""
+        return pa.Table.from_pylist([self._row(*one) for one in answers], _JOURNALED)
+
+    def _row(self, answer: Answer, point: Operating) -> dict[str, Any]:
+        generation = answer.generation
+        return {
+            "document": self.asked.document,
+            "question": self.asked.question,
+            "method": point.decoder,
+            "budget": point.budget,
+            "policy": point.policy,
+            "text": generation.text,
+            "n_context": answer.n_context,
+            "dropped": answer.dropped,
+            "n_generated": len(generation.trace),
+            "finish": generation.finish,
+            "selected": generation.mean_selected_tokens,
+            "attended": generation.mean_attended_tokens,
+            "selected_with_tentative": generation.mean_selected_with_tentative,
+            "attended_with_tentative": generation.mean_attended_with_tentative,
+            "rollbacks": generation.rollbacks,
+            "effective_rollbacks": generation.effective_rollbacks,
+            "prefill_seconds": answer.prefill_seconds,
+            "decode_seconds": generation.seconds,
+            "peak_bytes": answer.peak_bytes,
+            "trace": list(trace_rows(self.asked.document, generation)),
+        }
 
 
 def _answer_together(
@@ -199,29 +208,23 @@ def _answer_together(
     wanted = [(one, *how) for one in questions for how in new]
 
     @cache
-    def decoded() -> dict[int, list[pa.Table]]:
+    def decoded() -> dict[int, list[tuple[Answer, Operating]]]:
         asked = [(one.answers, one.asked, method, of and of.detector) for one, _, method, of in wanted]
-        found: dict[int, list[pa.Table]] = {}
+        found: dict[int, list[tuple[Answer, Operating]]] = {}
         for answer, (one, point, *_) in zip(answer_together(asked), wanted, strict=True):
-            found.setdefault(id(one), []).append(one.packed(answer, point))
+            found.setdefault(id(one), []).append((answer, point))
         return found
-
-    def make(one: _Question) -> pa.Table:
-        pairs = decoded()[id(one)]
-        places = [pa.array([place] * len(pair), pa.int32()) for place, pair in enumerate(pairs)]
-        return pa.concat_tables(pair.append_column("place", own) for pair, own in zip(pairs, places, strict=True))
 
     identity = digest([_identity(method, detector) for _, method, detector in new])
     for one in questions:
         try:
-            found = one.journal.table(f"answers/{identity}/{one.what}", partial(make, one))
+            found = one.journal.table(f"rows/{identity}/{one.what}", lambda one=one: one.table(decoded()[id(one)]))
         except UserError as error:
             if new[0][0].in_blocks or isinstance(error, NotFiniteError):
                 raise
             # What the method cannot do with a document is told when each is decoded by itself.
             return
-        for place, (point, *_) in enumerate(new):
-            one.together[point.label] = found.filter(pc.equal(found["place"], place)).drop_columns("place")
+        one.together |= {point.label: found.slice(place, 1) for place, (point, *_) in enumerate(new)}
 
 
 def _identity(method: Method | Adaptive, detector: PointDetector | None) -> str:
@@ -243,43 +246,6 @@ def _lacking(method: Method | Adaptive, reader: Reader) -> str:
 def _not_run(why: str) -> Answer:
     """The answer of a method that was not run."""
     return Answer(Generation(1, finish=NOT_RUN + why), 0, 0, float("nan"), 0)
-
-
-def packed(generation: Generation, point: Operating, **about: Any) -> pa.Table:
-    """One answer as a table that a journal can hold: a row a token, one at least, with the answer beside each.
-
-    ``about`` are the columns of schema "answers" that neither the answer nor the point tell.
-    """
-    answer = about | {
-        "method": point.decoder,
-        "budget": point.budget,
-        "policy": point.policy,
-        "text": generation.text,
-        "n_generated": len(generation.trace),
-        "finish": generation.finish,
-        "selected": generation.mean_selected_tokens,
-        "attended": generation.mean_attended_tokens,
-        "selected_with_tentative": generation.mean_selected_with_tentative,
-        "attended_with_tentative": generation.mean_attended_with_tentative,
-        "rollbacks": generation.rollbacks,
-        "effective_rollbacks": generation.effective_rollbacks,
-        "decode_seconds": generation.seconds,
-    }
-    trace = list(trace_rows(about["document"], generation)) or [None]
-    return pa.table(
-        {
-            "answer": pa.array([answer] * len(trace), pa.struct(SCHEMAS["answers"])),
-            "trace": pa.array(trace, pa.struct(SCHEMAS["traces"])),
-        }
-    )
-
-
-def unpacked(pair: pa.Table, about: Mapping[str, str | int]) -> Answered:
-    """What :func:`packed` holds, in the place where it is used: its split, point and detector."""
-    answer = pa.table(pair["answer"][:1].combine_chunks().flatten(), SCHEMAS["answers"])
-    trace = pa.table(pair["trace"].drop_null().combine_chunks().flatten(), SCHEMAS["traces"])
-    answer = with_columns(answer, **({"detector": ""} | about))
-    return Answered(answer, with_columns(trace, point=about["point"]))
 
 
 def with_columns(table: pa.Table, **values: str | int) -> pa.Table:
