@@ -274,7 +274,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_tokens_are_shaded_where_the_terminal_can(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_shaded_where_the_terminal_can(reader: Reader, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert asking.colours(Terminal())
@@ -284,9 +284,10 @@ def test_tokens_are_shaded_where_the_terminal_can(memory: Any, monkeypatch: pyte
             patch.setenv(name, value)
             assert not asking.colours(Terminal())
     out = Terminal()
-    tokens = utaca.generate(memory, QUESTION, budget=8, policy=utaca.Sub(2), trigger=utaca.Every(7)).trace
+    choice = choose(reader, trigger="every.7")
+    tokens = utaca.generate(memory, QUESTION, **choice.options).trace
     tokens[1].text = "\x1b[2J"
-    list(asking.shaded(out, 8)(tokens))
+    list(asking.shaded(out, choice)(tokens))
     assert out.getvalue().startswith("\x1b[38;5;16;48;5;75mThe\x1b[0m"), "K_max is the darkest"
     assert "\x1b[4m" in out.getvalue() or ";4m" in out.getvalue(), "a rollback is underlined"
     assert "\x1b[2J" not in out.getvalue(), "an answer does not steer the terminal"

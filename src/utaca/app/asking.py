@@ -58,7 +58,7 @@ def ask(question: Question) -> None:
     if cached:
         tell(f"Read before: {len(memory):,} tokens came from the cache in {seconds:.1f} s.")
     generation = Generation(memory.block_size)
-    show = lines(sys.stdout) if question.json_lines else shaded(sys.stdout, choice.options["budget"])
+    show = lines(sys.stdout) if question.json_lines else shaded(sys.stdout, choice)
     started = time.perf_counter()
     for token in show(collected(answered(memory, question.text, choice), generation)):
         del token
@@ -176,9 +176,9 @@ def colours(out: TextIO) -> bool:
     return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def shaded(out: TextIO, most: int) -> Callable[[Iterable[Token]], Iterator[Token]]:
-    """Shows tokens as text, on a terminal with colours each shaded by its share of the budget ``most``."""
-    coloured = colours(out)
+def shaded(out: TextIO, choice: Choice) -> Callable[[Iterable[Token]], Iterator[Token]]:
+    """Shows tokens as text; of an adaptive budget, on a terminal with colours, each shaded by its share of K_max."""
+    most, coloured = choice.options["budget"], choice.policy is not None and colours(out)
 
     def show(tokens: Iterable[Token]) -> Iterator[Token]:
         if coloured:
