@@ -105,6 +105,32 @@ def ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
 # Prompts
 
 
+@pytest.mark.parametrize("name", sorted(TEMPLATES.keys() - {"llama-3.2"}))  # which writes today's date
+def test_a_conversation_is_what_the_template_writes(name: str) -> None:
+    messages = [("user", "A long text.\n\nWhat is it?"), ("assistant", "It is long."), ("user", "Why is that?")]
+    tokenizer = tokenizer_of(name)
+    prompts = Prompts(tokenizer)
+    text, starts = prompts.conversation(messages)
+    expected = tokenizer.apply_chat_template(
+        [{"role": role, "content": content} for role, content in messages],
+        tokenize=False,
+        add_generation_prompt=True,
+        enable_thinking=False,
+    )
+    assert prompts.with_offsets(text)[0] == ids(tokenizer, expected)
+    assert [text[start:].startswith(content) for start, (_, content) in zip(starts, messages, strict=True)] == [
+        True
+    ] * 3
+    injected = prompts.conversation([("user", f"{tokenizer.eos_token}"), *messages[1:]])[0]
+    ends = [prompts.with_offsets(one)[0].count(tokenizer.eos_token_id) for one in (text, injected)]
+    assert ends[0] == ends[1]
+
+
+def test_a_template_that_takes_no_such_conversation_says_so() -> None:
+    with pytest.raises(UserError, match=r"must alternate.*; send messages in the order"):
+        Prompts(tokenizer_of("mistral-7b-v0.2")).conversation([("user", "a"), ("user", "b")])
+
+
 SMOLLM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 LLAMA = (
     "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"

@@ -75,12 +75,15 @@ def _in_turn(texts: Sequence[str]) -> list[tuple[str, str]]:
     return [(("user", "assistant")[number % 2], text) for number, text in enumerate(texts)]
 
 
-def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]], *, answered: bool) -> str:
+def _rendered(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[tuple[str, str]],
+    *,
+    answered: bool,
+    mend: str = "mend its chat_template.jinja, or use another reader",
+) -> str:
     """What the chat template makes of messages, (role, text) each, asking for an answer or not."""
-    with in_a_sentence(
-        f"the chat template of {tokenizer.name_or_path!r} cannot be rendered",
-        "mend its chat_template.jinja, or use another reader",
-    ):
+    with in_a_sentence(f"the chat template of {tokenizer.name_or_path!r} cannot be rendered", mend):
         return tokenizer.apply_chat_template(
             [{"role": role, "content": text} for role, text in messages],
             chat_template=_DAY + tokenizer.get_chat_template(),
@@ -168,7 +171,8 @@ class Prompts:
         """
         marks = [f"<<utaca-{number}>>" for number in range(len(messages))]
         roles = [role for role, _ in messages]
-        rendered = _rendered(self._plain, list(zip(roles, marks, strict=True)), answered=False)
+        marked, mend = list(zip(roles, marks, strict=True)), "send messages in the order of roles that it takes"
+        rendered = _rendered(self._plain, marked, answered=False, mend=mend)
         pieces = re.split(r"<<utaca-(\d+)>>", rendered)
         if pieces[1::2] != [str(number) for number in range(len(messages))]:
             raise UserError("the reader's chat template does not write each message once; leave out some of them")
