@@ -535,12 +535,12 @@ def test_a_fault_in_an_options_file_is_said_like_any_other(root: Path, tmp_path:
         "unknown config key reader.nam; did you mean reader.name?",
         "reader.memory.n_local must be a whole number at least 1, not 'few'.",
     }
-    (tmp_path / "config" / "reader" / "mine.yaml").write_text("name: [mine\n")
+    (tmp_path / "config" / "reader" / "broken.yaml").write_text("name: [mine\n")
     with pytest.raises(UserError, match="do not compose: while parsing"):
-        compose({"reader": "mine"}, tmp_path)
-    (tmp_path / "config" / "reader" / "mine.yaml").write_text("name: a\nname: b\n")
+        compose({"reader": "broken"}, tmp_path)
+    (tmp_path / "config" / "reader" / "twice.yaml").write_text("name: a\nname: b\n")
     with pytest.raises(UserError, match="do not compose: while constructing"):
-        compose({"reader": "mine"}, tmp_path)
+        compose({"reader": "twice"}, tmp_path)
 
 
 _ADDED = """

@@ -49,29 +49,29 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     faulty keys.
     """
     models.refuse_misread(overrides)
-    said = _read(overrides, groups(root))
-    found = said.faults
-    if "points" in said.choices:
+    parts = _read(overrides, groups(root))
+    faults = parts.faults
+    if "points" in parts.choices:
         # An option brings its own, in place of a saved run's.
-        said.whole.pop("decode", None)
-    plain = _options(root, said.choices) | said.whole
+        parts.whole.pop("decode", None)
+    plain = _options(root, parts.choices) | parts.whole
     models.refuse_misread(plain)
-    for key, value in said.keys.items():
+    for key, value in parts.keys.items():
         base = plain.get(key)
         if key in ROLES:
-            value = _as_endpoint(key, base, value, found)
+            value = _as_endpoint(key, base, value, faults)
         if key == "reader":
-            base, value = _as_reader(base, value, _names_an_option(overrides[key]), found)
+            base, value = _as_reader(base, value, _names_an_option(overrides[key]), faults)
         plain[key] = _merged(base, value, key)
     try:
         models.build(schema.Config, plain)
     except models.Faults as error:
-        found += error.faults
-    if found:
-        raise models.Faults(found)
+        faults += error.faults
+    if faults:
+        raise models.Faults(faults)
     named = asdict(load(plain))
     if not named["run"]:
-        chosen = {key: option for key, option in said.choices.items() if key in BASE_GROUPS}
+        chosen = {key: option for key, option in parts.choices.items() if key in BASE_GROUPS}
         pure = _options(root, chosen)
         named["run"] = runs.name(named, _usual(root), pure)
         load(named)
@@ -81,7 +81,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
 
 
 @dataclass
-class _Said:
+class _Parts:
     """What the overrides hold: options of groups, whole groups, keys on top, and what is wrong with them."""
 
     choices: dict[str, str] = field(default_factory=dict)
@@ -90,44 +90,44 @@ class _Said:
     faults: list[str] = field(default_factory=list)
 
 
-def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Said:
-    said = _Said()
+def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Parts:
+    parts = _Parts()
     for key, value in overrides.items():
         if "." in key:
             group = key.partition(".")[0]
-            said.faults.append(f"config key {key} is dotted; write --config '{group}={{KEY: VALUE, ...}}'.")
+            parts.faults.append(f"config key {key} is dotted; write --config '{group}={{KEY: VALUE, ...}}'.")
         elif key not in (*options, *_WHOLE):
-            said.keys[key] = value
+            parts.keys[key] = value
         elif isinstance(value, Mapping):
             rest = dict(value)
             chosen = rest.pop(CHOICE_KEY, "")
             if isinstance(chosen, Mapping):
-                said.whole[key] = dict(chosen)
+                parts.whole[key] = dict(chosen)
             elif chosen not in ("", None):
-                _choose(said, key, chosen, options)
+                _choose(parts, key, chosen, options)
             if rest:
-                said.keys[key] = rest
+                parts.keys[key] = rest
         elif key == "corpus" and isinstance(value, str) and value not in options[key] and _is_path(value):
-            said.choices[key], said.keys[key] = "folder", {"path": value}
+            parts.choices[key], parts.keys[key] = "folder", {"path": value}
         elif isinstance(value, str) and value and key != "decode":
-            _choose(said, key, value, options)
+            _choose(parts, key, value, options)
         else:
             path = ", or a path, as ./articles" if key == "corpus" else ""
             named = "" if key == "decode" else "the name of an option or "
-            said.faults.append(f"{key} must be {named}a mapping of keys{path}, not {value!r}.")
-    return said
+            parts.faults.append(f"{key} must be {named}a mapping of keys{path}, not {value!r}.")
+    return parts
 
 
 def _is_path(value: str) -> bool:
     return "/" in value or value.lower().endswith(_CORPUS_FILE) or os.path.exists(value)
 
 
-def _choose(said: _Said, key: str, chosen: Any, options: Mapping[str, list[str]]) -> None:
+def _choose(parts: _Parts, key: str, chosen: Any, options: Mapping[str, list[str]]) -> None:
     if chosen in options.get(key, ()):
-        said.choices[key] = chosen
+        parts.choices[key] = chosen
     else:
         allowed = ", ".join(options.get(key, [])) + (", or the path of your own" if key == "corpus" else "")
-        said.faults.append(f"{key}={chosen} is unknown; {key} is one of {allowed}.")
+        parts.faults.append(f"{key}={chosen} is unknown; {key} is one of {allowed}.")
 
 
 def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
@@ -163,45 +163,45 @@ def _usual(root: Path) -> dict[str, str]:
 
 
 def _merged(base: Any, value: Any, path: str) -> Any:
-    """Keys on top of a mapping; a point is written anew, a detector of a known name keeps what is not said."""
+    """Keys on top of a mapping; a point is written anew, a detector of a known name keeps its other keys."""
     if not isinstance(base, Mapping) or not isinstance(value, Mapping) or path.startswith("points."):
         return value
     return {**base, **{name: _merged(base.get(name), each, f"{path}.{name}") for name, each in value.items()}}
 
 
-def _as_endpoint(role: str, base: Any, given: Any, found: list[str]) -> Any:
+def _as_endpoint(role: str, base: Any, changes: Any, faults: list[str]) -> Any:
     """An address makes an endpoint remote, and another model than the option's wants a name of its own."""
-    if not isinstance(given, Mapping):
-        return given
-    given, url = dict(given), given.get("base_url")
+    if not isinstance(changes, Mapping):
+        return changes
+    changes, url = dict(changes), changes.get("base_url")
     was_remote = base.get("kind", "remote") == "remote"
     if url and not was_remote:
-        given.setdefault("kind", "remote")
-    if was_remote and "name" not in given and given.get("model", base.get("model")) != base.get("model"):
-        found.append(
-            f"{role}.model is {given['model']!r}, another than that of {base.get('name')}; name it too, as in --config "
-            f"'{role}={{..., model: {given['model']}, name: NAME}}'."
+        changes.setdefault("kind", "remote")
+    if was_remote and "name" not in changes and changes.get("model", base.get("model")) != base.get("model"):
+        faults.append(
+            f"{role}.model is {changes['model']!r}, another than that of {base.get('name')}; name it too, as in "
+            f"--config '{role}={{..., model: {changes['model']}, name: NAME}}'."
         )
-    return given
+    return changes
 
 
 def _names_an_option(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get(CHOICE_KEY), str)
 
 
-def _as_reader(base: Any, given: Any, kept: bool, found: list[str]) -> tuple[Any, Any]:
+def _as_reader(base: Any, changes: Any, kept: bool, faults: list[str]) -> tuple[Any, Any]:
     """Another model than the option's wants a name of its own, and starts from defaults, unless the option's settings
     are asked for by ``use`` (``kept``): prompt, window, positions and settings of methods would be wrong for it."""
-    if not isinstance(given, Mapping) or not isinstance(base, Mapping):
-        return base, given
-    path = str(given.get("path", base.get("path"))).rstrip("/")
+    if not isinstance(changes, Mapping) or not isinstance(base, Mapping):
+        return base, changes
+    path = str(changes.get("path", base.get("path"))).rstrip("/")
     if path == str(base.get("path")).rstrip("/"):
-        return base, given
-    if "name" not in given:
-        found.append(
+        return base, changes
+    if "name" not in changes:
+        faults.append(
             f"reader.path is {path!r}, another model than that of reader {base.get('name')}; name it too, as in "
             f"--config 'reader={{name: NAME, path: {path}}}' (its other keys then start from the defaults of "
             "config/README.md, or from an option's by use: OPTION)."
         )
-        return base, given
-    return (base if kept else {}), given
+        return base, changes
+    return (base if kept else {}), changes

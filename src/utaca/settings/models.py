@@ -91,13 +91,12 @@ def build(kind: type[T], data: Any, where: str = "") -> T:
     Keys left out take their default. Raises :class:`Faults` that names every unknown or missing key, every wrong
     type and every value outside its range or choices, a sentence each.
     """
-    found = list(_lacking(kind, data, where))
+    faults = list(_lacking(kind, data, where))
     try:
-        made = pydantic.TypeAdapter(kind).validate_python(_known(data))
+        made = pydantic.TypeAdapter(kind).validate_python(data)
     except pydantic.ValidationError as error:
-        found += (_sentence(kind, fault, where) for fault in error.errors(include_url=False))
-    if found:
-        raise Faults(found)
+        faults += (_sentence(kind, fault, where) for fault in error.errors(include_url=False))
+    refuse(faults)
     return made
 
 
@@ -129,13 +128,13 @@ def refuse(sentences: Iterable[str]) -> None:
         raise Faults(faults)
 
 
-def unknown_key(path: str, known: Iterable[str]) -> str:
+def unknown_key(path: str, names: Iterable[str]) -> str:
     """The sentence for a key that does not exist, with the nearest one that does."""
     for pattern, written in INSTEAD.items():
         if re.fullmatch(pattern, path):
             return f"config key {path} is of an earlier version; {written}."
     where, _, key = path.rpartition(".")
-    names = sorted(known)
+    names = sorted(names)
     near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
     hint = f"did you mean {join(where, near[0])}?" if near else f"allowed are {', '.join(names) or 'none'}."
     return f"unknown config key {path}; {hint}"
@@ -212,17 +211,6 @@ def _lacking(kind: Any, data: Any, where: str) -> Iterator[str]:
                 yield f"{path} is missing; set it to {describe(hint, bounds_of(about))}."
 
 
-def _known(value: Any) -> Any:
-    """Without what is still to be set."""
-    if isinstance(value, Mapping):
-        return {name: _known(each) for name, each in value.items() if not _is_missing(each)}
-    return [_known(each) for each in value] if isinstance(value, list) else value
-
-
-def _is_missing(value: Any) -> bool:
-    return isinstance(value, str) and value == MISSING
-
-
 def _sentence(kind: type, fault: Any, where: str) -> str:
     path, hint, bounds, hidden, owner = where, kind, {}, False, kind
     for part in fault["loc"]:
@@ -236,17 +224,17 @@ def _sentence(kind: type, fault: Any, where: str) -> str:
         elif get_args(owner):
             hint = get_args(owner)[1 if get_origin(owner) is dict else 0]
         path = f"{path}[{part}]" if isinstance(part, int) else join(path, part)
-    allowed, found, path = describe(hint, bounds), fault["input"], path or "the config"
+    allowed, value, path = describe(hint, bounds), fault["input"], path or "the config"
     if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return unknown_key(path, getattr(owner, "__pydantic_fields__", ()))
     if hidden:
         return f"{path} must be {allowed}."
     if fault["type"] == "distinct":
-        return f"{path} is {found} but must name each once."
+        return f"{path} is {value} but must name each once."
     if fault["type"] in ("literal_error", "greater_than_equal", "less_than_equal"):
-        return f"{path} is {found!r} but must be {allowed}."
-    if hint is str and not isinstance(found, Mapping | list):
+        return f"{path} is {value!r} but must be {allowed}."
+    if hint is str and not isinstance(value, Mapping | list):
         # Snakemake takes quotes off what --config gives.
         mend = "write it in quotes" if "." in path else "begin it with a letter, or write it in quotes in a config file"
-        return f"{path} must be a text, but is {found}, which YAML takes for {_read_as(found)}; {mend}."
-    return f"{path} must be {allowed}, not {found!r}."
+        return f"{path} must be a text, but is {value}, which YAML takes for {_read_as(value)}; {mend}."
+    return f"{path} must be {allowed}, not {value!r}."
