@@ -11,7 +11,7 @@ from utaca.errors import UserError
 
 @dataclass
 class Token:
-    """A generated token and everything known of the pass that gave it.
+    """A generated token, with the results of the pass that it was read from.
 
     ``k`` is the budget that the pass used: retrieved blocks, or nominal tokens of a method without blocks. ``margin``
     is the best logit minus the second best; ``top_tokens`` and ``top_logits`` are the ten best tokens and their logits.

@@ -17,7 +17,7 @@ class Trigger:
 
     A token that is decoded under a budget ``k`` below K_max is shown to the trigger. If it expands, the token is rolled
     back and decoded again under the budget that the policy expands to. A trigger is pure, like a policy: one object
-    serves any number of answers. A ``detector`` reads every token, before the trigger is asked.
+    serves any number of answers. A ``detector`` reads every token before :meth:`expands` is called.
     """
 
     detector: Detector | None = None

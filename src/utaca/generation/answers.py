@@ -139,21 +139,21 @@ def answer_together(wanted: Sequence[tuple[Answers, Asked, Method | Adaptive, De
     """
     decodings, read = [], []
     with side_by_side_room(len(wanted)):
-        for answers, asked, method, detector in wanted:
-            options = {**method.options(detector), "prefix": asked.prefix, "max_new_tokens": asked.longest}
+        for answers, one, method, detector in wanted:
+            options = {**method.options(detector), "prefix": one.prefix, "max_new_tokens": one.longest}
             method = method.base
             method.check(answers.reader)
-            room = answers.room(asked.question, asked.longest, asked.prefix)
+            room = answers.room(one.question, one.longest, one.prefix)
             reading, seconds = answers.shared(method, room)
-            decodings.append(Decoding(method.bind(reading), asked.question, **options))
+            decodings.append(Decoding(method.bind(reading), one.question, **options))
             read.append(seconds)
         generations = generate_together(decodings)
-    found = []
+    answered = []
     for decoding, seconds, generation in zip(decodings, read, generations, strict=True):
         generation.seconds = float("nan")
         _name_loops(generation)
-        found.append(Answer(generation, len(decoding.reading), decoding.reading.dropped, seconds, None))
-    return found
+        answered.append(Answer(generation, len(decoding.reading), decoding.reading.dropped, seconds, None))
+    return answered
 
 
 @contextmanager

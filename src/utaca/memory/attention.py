@@ -1,6 +1,6 @@
 """Attention over segments of keys under one softmax, and the choice of the best blocks.
 
-A segment has queries of its own, because InfLLM rotates queries towards far keys otherwise than towards near ones. Each
+Each segment has its queries, because InfLLM rotates queries towards far keys otherwise than towards near ones. Each
 segment goes through the device's fused attention, which also gives the logarithm of its softmax's denominator; with
 these the outputs are merged exactly. Segments with a mask go through materialised logits instead.
 """
@@ -32,7 +32,7 @@ class Segment(NamedTuple):
     """Queries [B, H, T, D] as they are rotated towards the keys [B, G, n, D], and these keys' values.
 
     ``seen`` is a bool tensor that broadcasts to [B, H, T, n]: which keys each query sees. ``causal`` says that the last
-    T keys are those of the queries' own tokens, each of which sees itself and those before it. G divides H.
+    T keys are those of the queries' tokens, each of which sees itself and those before it. G divides H.
     """
 
     query: Tensor
@@ -109,9 +109,9 @@ def probabilities(segments: Sequence[Segment], scaling: float) -> Tensor:
     return torch.softmax(logits, -1, out=logits)
 
 
-def mixed(given: Tensor, segments: Sequence[Segment]) -> Tensor:
-    """The values of all segments, mixed by the probabilities ``given``: [B, H, T, D]."""
-    shares = given.to(segments[0].query.dtype).split([segment.keys.shape[2] for segment in segments], -1)
+def mixed(p: Tensor, segments: Sequence[Segment]) -> Tensor:
+    """The values of all segments, mixed by the probabilities ``p`` [B, H, T, sum of n]: [B, H, T, D]."""
+    shares = p.to(segments[0].query.dtype).split([segment.keys.shape[2] for segment in segments], -1)
     return sum(
         (_by_group(share, segment.values) @ segment.values).view(segment.query.shape)
         for share, segment in zip(shares, segments, strict=True)
@@ -183,7 +183,7 @@ def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
 
 
 def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
-    """Retrieval scores [R, blocks] for queries [R, H, T, D], by what the tokens of each block are given.
+    """Retrieval scores [R, blocks] for queries [R, H, T, D], by the probability mass of each block's tokens.
 
     Every query of every head spreads a softmax over all tokens of the blocks. So a token that one head looks for
     outweighs a block that all heads pass over. These are the votes of TokenSelect (arXiv
@@ -196,12 +196,12 @@ def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
     share: Tensor | float = 0.0
     for tile in query.split(max(1, _TOGETHER // (rows * heads * total)), 2):
         grouped = tile.unflatten(1, (groups, -1)).transpose(0, 1).reshape(groups, -1, width).to(keys[0].dtype)
-        # Products in the keys' own type: a step reads all keys, and to widen them costs more than to multiply them.
+        # Products in the type of the keys: a step reads all keys, and to widen them costs more than to multiply them.
         # Head by head, as a batched product copies keys that are a part of a document's.
-        logits = [torch.stack([own @ each.mT for own, each in zip(grouped, part, strict=True)]) for part in keys]
+        logits = [torch.stack([head @ each.mT for head, each in zip(grouped, part, strict=True)]) for part in keys]
         logits = (logits[0] if len(logits) == 1 else torch.cat(logits, -1)) * width**-0.5
-        given = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-        share = share + given.unflatten(-1, (-1, size)).sum(-1).view(groups, rows, -1, total // size).sum((0, 2))
+        p = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        share = share + p.unflatten(-1, (-1, size)).sum(-1).view(groups, rows, -1, total // size).sum((0, 2))
     share = share / (heads * length)
     return share.clamp(min=torch.finfo(share.dtype).tiny).log() * (heads * width**0.5)
 
@@ -213,14 +213,14 @@ def _logits(segments: Sequence[Segment], scaling: float) -> Tensor:
     precise = torch.promote_types(query.dtype, torch.float32)
     logits = torch.empty(*query.shape[:3], total, dtype=precise, device=query.device)
     for segment in segments:
-        own = logits[..., start : start + segment.keys.shape[2]]
-        own.copy_(products(segment.query, segment.keys, scaling))
+        part = logits[..., start : start + segment.keys.shape[2]]
+        part.copy_(products(segment.query, segment.keys, scaling))
         if segment.causal:
-            new, length = own.shape[2:]
-            own += torch.full((new, length), -math.inf, dtype=precise, device=own.device).triu(1 + length - new)
+            new, length = part.shape[2:]
+            part += torch.full((new, length), -math.inf, dtype=precise, device=part.device).triu(1 + length - new)
         elif segment.seen is not None:
-            own.masked_fill_(~segment.seen, -math.inf)
-        start += own.shape[-1]
+            part.masked_fill_(~segment.seen, -math.inf)
+        start += part.shape[-1]
     return logits
 
 

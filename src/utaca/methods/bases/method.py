@@ -174,7 +174,7 @@ class _Rows:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         rows = zip(self._states, *(x.split(1) for x in (query, key, value)), strict=True)
-        return torch.cat([state.attend(layer, *own, scaling) for state, *own in rows])
+        return torch.cat([state.attend(layer, *row, scaling) for state, *row in rows])
 
 
 @dataclass(frozen=True)
