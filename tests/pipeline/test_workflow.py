@@ -154,10 +154,10 @@ def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent:
 
 def test_every_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> None:
     own = "detectors={use: paper, mine: {lstm: false, chain: 1, signals: [margin, retrieval]}}"
-    jobs = planned(checkout, "results/quick/tables/triggers.csv", "--config", "run=quick", own)
+    jobs = planned(checkout, "results/quick/tables/detection.csv", "--config", "run=quick", own)
     trained = {name.removeprefix("train_detector ") for name in jobs if name.startswith("train_detector")}
-    assert {"utaca", "two_way", "margin", "mlp", "evidential", "needed", "retrieval", "budget", "mine"} <= trained
-    assert len(trained) == 16
+    assert {"utaca", "two_way", "margin", "mlp", "evidential", "needed", "retrieval", "mine"} <= trained
+    assert len(trained) == 15
     target = "results/quick/detectors/needed/seed0/model.safetensors"
     jobs = planned(checkout, target, "--config", "run=quick", "detectors=paper")
     assert not {"label train", "label validation"} & set(jobs), "no judge is asked"
