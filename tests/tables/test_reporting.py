@@ -506,8 +506,8 @@ def test_markdown_keeps_its_columns():
     cells = [["a", "1.5 [1.0, 2.0]", "–", "128 tokens", "†23.4"], ["2", "–", "", "", "2.0 ± 0.1"]]
     assert render.numeric("abcde", cells) == [False, True, False, False, True]
     assert render.bracketed(1.0, float("nan"), None, 1) == "1.0"
-    assert render.figure({"x": 1.0, "x_sd": 0.25}, "x", 2) == "1.00 ± 0.25"
-    assert render.figure({"x": 1.0, "x_low": 0.5, "x_high": 2.0, "x_sd": 0.25}, "x", 1) == "1.0 [0.5, 2.0]"
+    assert render.with_interval({"x": 1.0, "x_sd": 0.25}, "x", 2) == "1.00 ± 0.25"
+    assert render.with_interval({"x": 1.0, "x_low": 0.5, "x_high": 2.0, "x_sd": 0.25}, "x", 1) == "1.0 [0.5, 2.0]"
 
 
 def test_provenance_reaches_back_to_the_first_file(tmp_path):

@@ -21,7 +21,6 @@ from transformers import AutoTokenizer
 from utaca.errors import UserError
 from utaca.readers.prompts import frame
 from utaca.records import write
-from utaca.records.trace_labels import KIND, TRACE_LABELS
 from utaca.reporting.points import fragment
 from utaca.reporting.traces import Text, encoder, page
 from utaca.settings import schema
@@ -93,7 +92,7 @@ def verdicts(folder: Path, name: str, found: dict[int, tuple[bool, int | None]])
             "p_unknown": 0.1,
         } for step, (uncertain, label) in found.items()
     ]  # fmt: skip
-    write(folder / "labels.parquet", KIND, rows, schema=TRACE_LABELS)
+    write(folder / "labels.parquet", "trace_labels", rows)
     return {"labels": [folder / "labels.parquet"]}
 
 

@@ -7,7 +7,6 @@ from utaca.judging.traces import COLUMNS, label_traces
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
-from utaca.records.trace_labels import KIND, TRACE_LABELS
 from utaca.settings.checks import digest
 
 if TYPE_CHECKING:
@@ -31,5 +30,5 @@ with stage_log(snakemake.log[0]):
     )
     labels = label_traces(answers, traces, rows(files.documents, "documents"), decode, labeller)
     config, made_from = digest(dict(params.items())), [*files.answers, *files.traces]
-    write(snakemake.output.labels, KIND, labels, schema=TRACE_LABELS, config=config, made_from=made_from)
+    write(snakemake.output.labels, "trace_labels", labels, config=config, made_from=made_from)
     write(snakemake.output.usage, "usage", labeller.used, config=digest(params.labeller))

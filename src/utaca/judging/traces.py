@@ -26,7 +26,7 @@ from utaca.errors import UserError
 from utaca.judging.alignment import align
 from utaca.judging.labels import label_tokens
 from utaca.judging.roles import Role
-from utaca.records.trace_labels import TRACE_LABELS
+from utaca.records import SCHEMAS
 
 COLUMNS = [
     *("document", "point", "step", "token", "text", "rolled_back"),
@@ -49,7 +49,7 @@ def label_traces(
     decode: Callable[[Sequence[int]], str],
     labeller: Role,
 ) -> pa.Table:
-    """Label the tokens that detectors judged; a row each of schema :data:`TRACE_LABELS`, in the order of ``answers``.
+    """Label the tokens that detectors judged; a row each of schema "trace_labels", in the order of ``answers``.
 
     ``answers`` have rows of schema "answers", ``traces`` those of schema "traces" with :data:`COLUMNS` at least,
     ``documents`` of "documents". ``decode`` gives the text of token ids, without control tokens. Labels are null as
@@ -95,7 +95,7 @@ def label_traces(
     used = {tuple(answer["request"] for answer in item["answers"]) or item["item"]: item for item in labeller.used}
     labeller.used[:] = used.values()
     labelled = [row | {name: token[name] for name in ("label", "source", "reason")} for row, token in rows]
-    return pa.Table.from_pylist(labelled, schema=TRACE_LABELS)
+    return pa.Table.from_pylist(labelled, schema=SCHEMAS["trace_labels"])
 
 
 def _row(answer: Row, step: Row, piece: str, replaced: bool) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def points_shown(files: Files, config: schema.Config, split: str, *sections: str
     return points(files[f"{split}_answers"], files[f"{split}_scores"], config.shown(split, *sections))
 
 
-def is_main(point: Point, config: schema.Config) -> bool:
+def is_default_point(point: Point, config: schema.Config) -> bool:
     """Whether a point has no detector or the config's main one: those of others are no part of a curve."""
     return point.detector in ("", config.detector)
 

@@ -26,9 +26,9 @@ class When:
 
     def option(self, reader: str) -> str:
         """What to add, with the options of points that are the reader's."""
-        plain = {"tiny": "tiny", "qwen2_7b": "qwen"}.get(reader, "llama")
-        methods = "methods" if plain == "llama" else f"methods_{plain}"
-        return self.add.replace("{plain}", plain).replace("{full}", f"{plain}_full").replace("{methods}", methods)
+        base = {"tiny": "tiny", "qwen2_7b": "qwen"}.get(reader, "llama")
+        methods = "methods" if base == "llama" else f"methods_{base}"
+        return self.add.replace("{base}", base).replace("{full}", f"{base}_full").replace("{methods}", methods)
 
 
 def _decodes(section: str) -> Callable[[schema.Config], bool]:
@@ -49,20 +49,20 @@ def _calibrated(config: schema.Config) -> bool:
     return bool(config.asked) and any(detector.sets for detector in config.detectors.values())
 
 
-_PLAIN = "points={plain}"
+_POINTS = "points={base}"
 WHEN = {
     "always": When(lambda config: True),
-    "on_test": When(_decodes("test"), "points in decode.test", _PLAIN),
-    "on_validation": When(_decodes("validation"), "points in decode.validation", _PLAIN),
+    "on_test": When(_decodes("test"), "points in decode.test", _POINTS),
+    "on_validation": When(_decodes("validation"), "points in decode.validation", _POINTS),
     "sweep": When(_decodes("sweep"), "points in decode.sweep", "points={full}"),
     "methods": When(_decodes("methods"), "points in decode.methods", "points={methods}"),
-    "fixed": When(_fixed, "fixed budgets on the test split", _PLAIN),
+    "fixed": When(_fixed, "fixed budgets on the test split", _POINTS),
     "ood": When(lambda c: bool(c.asked), "benchmarks that are asked", "tasks=paper points=ood"),
     "bars": When(_held, "a set that the reader's bars name", "tasks=biographies points=reading"),
     "calibrated": When(
         _calibrated, "detectors that learn from benchmarks", "tasks=paper points=ood detectors=calibrated"
     ),
-    "judged": When(lambda c: bool(c.sections(schema.TEST)), "points on the test split", _PLAIN),
+    "judged": When(lambda c: bool(c.sections(schema.TEST)), "points on the test split", _POINTS),
 }  # fmt: skip
 """Conditions by the names that declarations have for them."""
 

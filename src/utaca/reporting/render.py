@@ -64,7 +64,7 @@ def bracketed(value: object, low: object, high: object, digits: int) -> str:
     return number(value, digits) if MISSING in limits else f"{number(value, digits)} [{limits[0]}, {limits[1]}]"
 
 
-def figure(row: Mapping[str, Any], column: str, digits: int) -> str:
+def with_interval(row: Mapping[str, Any], column: str, digits: int) -> str:
     """A column of a row with its interval, or with its spread over seeds, ``12.3 ± 0.4``, where it has only that."""
     text = bracketed(row[column], row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
     sd = number(row.get(f"{column}_sd"), digits)

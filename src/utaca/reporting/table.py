@@ -67,7 +67,7 @@ class Column:
             return CELLS[self.cell](row, name, config)
         if self.digits is None:
             return render.text(row[name])
-        return render.figure(row, name, self.digits) if self.interval else render.number(row[name], self.digits)
+        return render.with_interval(row, name, self.digits) if self.interval else render.number(row[name], self.digits)
 
 
 @cache

@@ -33,7 +33,6 @@ from utaca.pages import fill
 from utaca.readers.prompts import Prompts
 from utaca.records import SCHEMAS, read
 from utaca.records.schemas import CORRECT
-from utaca.records.trace_labels import KIND, TRACE_LABELS
 from utaca.reporting import palette
 from utaca.reporting.points import Point, fragment, name_in_words
 from utaca.reporting.words import run_in_words
@@ -257,7 +256,7 @@ class _Split:
         method = frame["point"].map({label: row["method"] for label, row in points.items()}).rename("method")
         means = frame.groupby(["document", method, "point"])["cas"].mean().groupby(["document", "method"]).mean()
         by_method = means.unstack("method").reindex(columns=["utaca", "infllm"])
-        verdicts = read(labels, KIND, TRACE_LABELS.names).to_pylist() if labels else []
+        verdicts = read(labels, "trace_labels").to_pylist() if labels else []
         return cls(
             next(by_id[name]["split"] for name, _ in found),
             {name: by_id[name] for name, _ in found},

@@ -35,7 +35,7 @@ DETECTORS = {
 COMPARED = {"auroc": ("auroc", 1), "balanced_accuracy": ("balanced_accuracy_pct", 100)}
 """Metrics by which detectors are held against each other: their columns and factors."""
 _PERCENT = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
-_PLAIN = ("auroc", "auprc", "ece")
+_SHARES_OF_ONE = ("auroc", "auprc", "ece")
 
 
 class Run(NamedTuple):
@@ -120,7 +120,7 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
     """Figures of every detector and baseline on the test split's trajectories."""
     data = loaded(files)
     draws = Draws.of(len(data.documents), config, "detection")
-    results = {name: figures(data, name, draws) for name in data.names}
+    results = {name: metrics_of(data, name, draws) for name in data.names}
     main, drawn_main = results[config.detector]
     rows = []
     for name, (row, resampled) in results.items():
@@ -151,7 +151,7 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     for (margin, embedding, lstm), printed in paper.tables().ablation.items():
         wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
         name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
-        row = {"margin": margin, "embedding": embedding, "lstm": lstm} | figures(data, name, draws)[0]
+        row = {"margin": margin, "embedding": embedding, "lstm": lstm} | metrics_of(data, name, draws)[0]
         row |= {"detector": title(name) or NOT_RUN, "mtokens": NAN, "generation_seeds": 0}
         spread(row, "cas_pct", Estimate(NAN))
         if point := answered.get(name):
@@ -171,7 +171,7 @@ def _about(data: Detections, name: str) -> Row:
     return {"detector": title(name), "run": bool(runs), "seeds": len(runs)}
 
 
-def figures(data: Detections, name: str, draws: Draws) -> tuple[Row, dict[str, np.ndarray]]:
+def metrics_of(data: Detections, name: str, draws: Draws) -> tuple[Row, dict[str, np.ndarray]]:
     """A detector's figures, means over seeds with interval and spread, of all tokens and (``value_*``) of values alone.
 
     Gives too what :func:`measured` resamples. Tokens without a label are counted and left out of the figures.
@@ -204,8 +204,8 @@ def measured(data: Detections, name: str, draws: Draws) -> tuple[list[dict[str, 
 def summary(metrics: Sequence[Mapping[str, float]], resampled: Mapping[str, np.ndarray]) -> Row:
     """Mean and spread of the ``metrics`` of a row's runs, with limits where they are ``resampled``."""
     row: Row = {}
-    for metric in (*_PERCENT, *_PLAIN):
-        factor, column = (1, metric) if metric in _PLAIN else (100, f"{metric}_pct")
+    for metric in (*_PERCENT, *_SHARES_OF_ONE):
+        factor, column = (1, metric) if metric in _SHARES_OF_ONE else (100, f"{metric}_pct")
         mean, sd = statistics.mean_sd([m[metric] for m in metrics]) if metrics else (NAN, NAN)
         limits = statistics.interval(mean, resampled[metric]) if metric in resampled else Estimate(mean)
         row[column], row[f"{column}_sd"] = factor * mean, factor * sd

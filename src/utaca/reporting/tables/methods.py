@@ -11,7 +11,7 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.points import CAS, MTOKENS, Point, difference, is_main, points, setting_in_words
+from utaca.reporting.points import CAS, MTOKENS, Point, difference, is_default_point, points, setting_in_words
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Estimate, Row, spread
 from utaca.reporting.table import NAN, NOT_RUN, framed
@@ -26,7 +26,9 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     from utaca.methods import METHODS as KINDS
 
     others, blocks = others_and_blocks(files, config)
-    held_against = [point for point in blocks if is_main(point, config) and point.key[0] in ("infllm", "utaca")]
+    held_against = [
+        point for point in blocks if is_default_point(point, config) and point.key[0] in ("infllm", "utaca")
+    ]
     compared = [*others, *held_against]
     draws = Draws.of(len(compared[0].documents), config, "test")
     adaptive = [point for point in compared if point.key[0] == "utaca"]

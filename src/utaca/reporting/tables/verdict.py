@@ -74,7 +74,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     statistics.adjust(secondary, "gain_p")
     for row in secondary:
         row["gain_p"] = row["gain_p_holm"]
-    main = next((group for group in groups if group[0]["decoder"] == "utaca" and group[0]["is_main"]), None)
+    main = next((group for group in groups if group[0]["decoder"] == "utaca" and group[0]["is_default"]), None)
     if primary := next((row for row in rows if row["claim"] == "primary"), None):
         lead = f"**{_sentence(primary, primary['name'], n)}** It is the primary comparison of the plan."
     elif main is None:
@@ -103,7 +103,7 @@ class _Against:
         for point in points:
             if point.key[0] in schema.EXPANDED:
                 named.setdefault((point.key[0], point.detector, point.seeds), []).append(point)
-        order = sorted(named, key=lambda key: (schema.EXPANDED.index(key[0]), not self._is_main(named[key][0])))
+        order = sorted(named, key=lambda key: (schema.EXPANDED.index(key[0]), not self._is_default(named[key][0])))
         return [self._group(named[key]) for key in order]
 
     def _group(self, group: Sequence[Point]) -> list[Row]:
@@ -145,7 +145,13 @@ class _Against:
         row |= {"method": point.method, "decoder": point.key[0], "detector": point.detector, "seeds": len(point.seeds)}
         row |= {"n_points": 1, "n_documents": len(point.documents), "mtokens": tokens}
         row |= {"cas_pct": 100 * point.ratio(*CAS), "infllm_cas_pct": 100 * self.curve.at(tokens)}
-        row |= {"claim": what, "note": note, "over": "", "is_main": self._is_main(point), "meets": not note}
+        row |= {
+            "claim": what,
+            "note": note,
+            "over": "",
+            "is_default": self._is_default(point),
+            "meets": not note,
+        }
         row |= {"gain_p": statistics.p_value(gained[1]) if what != "exploratory" else NAN}
         spread(row, "gain_pct", statistics.interval(*gained), 100)
         return row
@@ -156,7 +162,7 @@ class _Against:
         named = (one for one in alone if _identity(of_name(one.label, self.config)) == _identity(point))
         return next((_claim(one, self.config) for one in named), "exploratory")
 
-    def _is_main(self, point: Point) -> bool:
+    def _is_default(self, point: Point) -> bool:
         return point.detector == self.config.detector and 0 in point.seeds
 
     def _beyond(self, tokens: float) -> str:
