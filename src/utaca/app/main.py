@@ -155,12 +155,11 @@ def serve(
     trigger: Annotated[str | None, TRIGGER] = None,
     max_new_tokens: Annotated[int, typer.Option(help="The longest answer if a request names none.", min=1)] = 512,
     name: Annotated[str | None, typer.Option(help="What clients call the model.  [default: the reader's name]")] = None,
-    api_key: Annotated[
-        str,
-        typer.Option(metavar="KEY", envvar="UTACA_API_KEY", help="What clients must show; better set as a variable."),
-    ] = "",
 ) -> None:
-    """Serve a reader over the OpenAI protocol, with a page."""
+    """Serve a reader over the OpenAI protocol, with a page.
+
+    Clients must show the key that the environment variable UTACA_API_KEY holds, if it is set.
+    """
     from utaca.app.cache import bytes_of
 
     try:
@@ -174,7 +173,12 @@ def serve(
     loaded = utaca.load_reader(reader)
     defaults = Defaults(budget, policy, trigger, max_new_tokens)
     room = None if memory is None else bytes_of(memory)
-    run_server(loaded, Settings(name or loaded.settings.name, host, port, room, parallel, api_key, defaults))
+    run_server(
+        loaded,
+        Settings(
+            name or loaded.settings.name, host, port, room, parallel, os.environ.get("UTACA_API_KEY", ""), defaults
+        ),
+    )
 
 
 @app.command()

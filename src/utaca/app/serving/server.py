@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,7 @@ class Settings:
     port: int = 8000
     room: int | None = None
     parallel: int = 16
-    api_key: str = ""
+    api_key: str = field(default="", repr=False)
     defaults: Defaults = Defaults()
 
 
