@@ -39,6 +39,8 @@ html_css_files = ["wide.css"]
 NAVIGATION = {
     "Tutorial": ["docs/tutorial"],
     "How-to": [
+        "docs/ask",
+        "docs/serve",
         "docs/big_model",
         "docs/cluster",
         "docs/endpoints",
@@ -60,6 +62,7 @@ NAVIGATION = {
         "docs/pages",
         "docs/glossary",
         "data/readers/tiny/README",
+        "data/detectors/tiny/README",
         "data/annotations/README",
         "training/README",
         "CONTRIBUTING",
