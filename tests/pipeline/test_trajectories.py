@@ -29,7 +29,7 @@ from utaca.methods.full import FullAttention
 from utaca.methods.infllm import InfLLM
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
-from utaca.records.journal import Journal, fingerprint
+from utaca.records.journal import Journal
 from utaca.settings import schema
 from utaca.settings.schema import Memory, Operating
 
@@ -161,17 +161,6 @@ def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) ->
         reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "killed", "another identity")
     )
     assert len(later) == 4, "another identity finds nothing"
-
-
-def test_a_table_made_again_with_the_same_rows_is_the_same_to_a_journal(tmp_path) -> None:
-    rows, path = [{"title": "a", "text": "b"}], tmp_path / "corpus.parquet"
-    found = []
-    for config, given in (("one", rows), ("two", rows), ("two", [*rows, rows[0]])):
-        write(path, "corpus", given, config=config)
-        found.append((fingerprint("", [path]), path.read_bytes()))
-    (first, bytes_), (again, other), (more, _) = found
-    assert first == again != more
-    assert bytes_ != other
 
 
 def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:

@@ -28,7 +28,7 @@ with stage_log(snakemake.log[0]):
     documents = rows(snakemake.input.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
     settings = digest(dict(params.items()) | {"dtype": reader.settings.dtype})
     folder = Path(params.journal) / f"{snakemake.wildcards.split}-{snakemake.wildcards.shard}"
-    journal = Journal(folder, fingerprint(settings, snakemake.input))
+    journal = Journal(folder, fingerprint(settings, snakemake.input.reader))
     recorded = build(schema.Trajectories, params.recorded, "trajectories")
     asked = [ask(reader, own) for document in documents for own in variants(document, params.evidence)]
     # What asks the same documents later need not read them again.
