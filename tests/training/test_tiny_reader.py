@@ -52,12 +52,9 @@ def asked_batch(document: torch.Tensor, prompts: list[int], answers: list[int]) 
     )
 
 
-@pytest.mark.parametrize("n_representatives", [1, 4])
 @pytest.mark.parametrize("length", [24, 64, 96])
-def test_training_attends_as_the_engine_does(length: int, n_representatives: int) -> None:
-    memory = Memory(
-        n_init=4, n_local=16, block_size=4, prefill_chunk=16, prefill_budget=0, n_representatives=n_representatives
-    )
+def test_training_attends_as_the_engine_does(length: int) -> None:
+    memory = Memory(n_init=4, n_local=16, block_size=4, prefill_chunk=16, prefill_budget=0, n_representatives=4)
     reader = make_reader("llama", memory)
     budgets = [2, 5]
     batch = asked_batch(some_tokens(length), [6, 4], [8, 9])
