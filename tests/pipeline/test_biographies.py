@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.narratives import narrative
+from training.narratives import narrative, wordings
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.dataset import biographies, drafts
 from utaca.biographies.people import LOCALES, SPLITS, draw_person, normalised, people, split_of
 from utaca.biographies.sentences import summary
+from utaca.biographies.templates import templates
 from utaca.errors import UserError
 from utaca.records import SCHEMAS
 
@@ -160,3 +161,23 @@ def test_written_biographies():
         assert all(any(fact["value"] in sentence for sentence in row["sentences"]) for fact in row["facts"])
         assert row["writer"] == "scribe"
     assert pa.Table.from_pylist(rows, schema=SCHEMAS["biographies"]).to_pylist() == rows
+
+
+def _texts(table):
+    """The strings in nested tables."""
+    if isinstance(table, str):
+        return [table]
+    entries = table.values() if isinstance(table, dict) else table if isinstance(table, list | tuple) else ()
+    return [text for entry in entries for text in _texts(entry)]
+
+
+def _blanked(wording):
+    """The wording without its slots, by either way of writing a verb that agrees with the person."""
+    bare = re.sub(r"\{[^{}|]*\}('s)?", "_", wording.casefold().strip(" .,"))
+    return {re.sub(r"\{([^{}|]*)\|[^{}]*\}", verb, bare) for verb in ("_", r"\1")}
+
+
+def test_no_wording_of_the_readers_training_is_one_of_the_reference_writer():
+    held_out = set().union(*(_blanked(text) for text in _texts(templates().model_dump())))
+    assert len(held_out) > 100
+    assert [wording for wording in _texts(wordings().model_dump()) if _blanked(wording) & held_out] == []

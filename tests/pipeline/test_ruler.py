@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
@@ -431,3 +433,28 @@ def test_partial_evidence_of_squad_ends_before_the_answer(paragraph, answers, le
 )
 def test_score_is_the_official_substring_test(prediction, references, score):
     assert QA1().score(prediction, references) == QA2().score(prediction, references) == score
+
+
+@pytest.mark.parametrize(("kind", "task"), [("qa_1", QA1()), ("qa_2", QA2())])
+def test_the_protocols_calibration_has_no_evidence_and_no_question_of_its_tests(kind: str, task: Task, made) -> None:
+    root = Path(__file__).parents[2]
+    folder = Path(os.environ.get("UTACA_DATA", root.parent / "shared" / "data"))
+    sets = yaml.safe_load((root / "config" / "tasks" / "protocol.yaml").read_text(encoding="utf-8"))["sets"]
+
+    def drawn(name: str) -> list[Example]:
+        keys = {key: sets[name][key] for key in ("articles", "examples") if key in sets[name]}
+        questions = folder / sets[name]["files"]["questions"]
+        if not questions.is_file():
+            pytest.skip("needs files of SQuAD and HotpotQA; UTACA_DATA names the folder that has them")
+        return made(task, questions, length=16384, evidence=["complete", "missing"], **keys)
+
+    def evidence(examples: list[Example]) -> set[str]:
+        by_name: dict[str, list[set[str]]] = {}
+        for example in examples:
+            by_name.setdefault(example.id.partition("/")[0], []).append(set(documents(example)))
+        return set().union(*(complete - missing for complete, missing in by_name.values()))
+
+    test, calibration = drawn(f"{kind}-4k"), drawn(f"{kind}-calibration")
+    assert len(evidence(test)) >= 20
+    assert not evidence(test) & evidence(calibration)
+    assert not {example.query for example in test} & {example.query for example in calibration}

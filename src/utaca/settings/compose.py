@@ -132,12 +132,15 @@ def _choose(parts: _Parts, key: str, chosen: Any, options: Mapping[str, list[str
 
 def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
     """What Hydra makes of the main config under chosen options."""
-    return deepcopy(_composed(root, tuple(choices.items())))
+    written = tuple((path, path.stat().st_mtime_ns) for path in sorted((root / "config").rglob("*.yaml")))
+    return deepcopy(_composed(root, tuple(choices.items()), written))
 
 
 @lru_cache(256)
-def _composed(root: Path, choices: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """As :func:`_options`, kept: a run and its base differ in keys more often than in options."""
+def _composed(
+    root: Path, choices: tuple[tuple[str, str], ...], written: tuple[tuple[Path, int], ...]
+) -> dict[str, Any]:
+    """As :func:`_options`, kept as long as no file is ``written`` again: a run and its base differ in keys alone."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
