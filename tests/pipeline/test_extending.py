@@ -338,16 +338,13 @@ print(plan.table_code("lengths") != plan.table_code("test"), *outputs, sep="\\n"
 """
 
 
-def test_a_table_is_a_function_and_an_entry(tmp_path: Path) -> None:
+def test_a_table_is_one_file(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=ignored)
     (tmp_path / "data").symlink_to(ROOT / "data")
     before = {path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "src").rglob("*") if path.is_file()}
     file = tmp_path / "src" / "utaca" / "reporting" / "tables" / "lengths.py"
     file.write_text(examples("docs/extending.md", "A table")[0], encoding="utf-8")
-    entries = file.parent.with_suffix(".yaml")
-    entry = examples("docs/extending.md", "A table", "yml")[0]
-    entries.write_text(entries.read_text("utf-8") + entry, encoding="utf-8")
     script = ROOT / "workflow" / "scripts" / "table.py"
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'src'}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
@@ -359,7 +356,7 @@ def test_a_table_is_a_function_and_an_entry(tmp_path: Path) -> None:
     assert of_its_own == "True", "it is made anew where its module changes"
     after = {path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "src").rglob("*") if path.is_file()}
     changed = {path for path in after if after[path] != before.get(path)}
-    assert changed == {path.relative_to(tmp_path) for path in (file, entries)}
+    assert changed == {file.relative_to(tmp_path)}
     csv, markdown, _ = ((tmp_path / path).read_text(encoding="utf-8") for path in outputs)
     assert csv == "point,answered,longest,n_documents\ninfllm-K1,20.5,31,2\n"
     assert markdown.startswith("## Length of the answers\n\n| Point | Tokens an answer | Longest |\n")

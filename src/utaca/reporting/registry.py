@@ -1,4 +1,4 @@
-"""Every table and figure of a run, as ``tables.yaml`` beside this module declares them."""
+"""Every table and figure of a run, as ``tables.yaml`` beside this module, or a table's module, declares it."""
 
 from __future__ import annotations
 
@@ -98,9 +98,23 @@ class Entry:
         return WHEN[self.when].holds(config)
 
 
+def _declared() -> dict[str, Any]:
+    """The declarations of ``tables.yaml``, and those behind the line ``---`` of a table module's docstring.
+
+    Modules are read and not imported, because planning must not load pandas.
+    """
+    package = files(__package__)
+    declared = yaml.safe_load((package / "tables.yaml").read_text(encoding="utf-8"))
+    for module in sorted((package / "tables").iterdir(), key=lambda path: path.name):
+        if module.name.endswith(".py"):
+            _, _, entries = module.read_text(encoding="utf-8").partition("\n---\n")
+            declared |= yaml.safe_load(entries.partition('"""')[0]) or {}
+    return declared
+
+
 def _entries() -> dict[str, Entry]:
     entries = {}
-    for name, about in yaml.safe_load((files(__package__) / "tables.yaml").read_text(encoding="utf-8")).items():
+    for name, about in _declared().items():
         lists = {key: about[key].split() for key in ("files", "columns") if key in about}
         entries[name] = Entry(name=name, **about | lists)
     return entries
