@@ -37,7 +37,6 @@ def test_the_engine_answers_every_question(table: Table) -> None:
         "decode a token behind 2560",
         "prefill a token of 3072",
         "decode a token behind 2560 with detector and policy",
-        "the same with K_max=64 tried in the same pass",
         "prefill of 2048 by full attention",
         "decode a token behind 2048 by full attention",
         "peak memory",
@@ -99,7 +98,7 @@ def test_the_store_is_timed(table: Table) -> None:
 
 
 def test_the_server_is_timed_beside_hugging_face(table: Table) -> None:
-    rows = table("serving", "--document", "1500", "--tokens", "4", "--clients", "2", "--rounds", "1")
+    rows = table("serve", "--document", "1500", "--tokens", "4", "--clients", "2", "--rounds", "1")
     assert [row[0] for row in rows[:3]] == ["the server", "generate, cache kept", "generate, read anew"]
     assert rows[-1][0] == "an answer by the server"
 
@@ -107,5 +106,5 @@ def test_the_server_is_timed_beside_hugging_face(table: Table) -> None:
 def test_pages_name_the_scripts_that_there_are() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
     named = set(re.findall(r"python (bench/\w+\.py)", text))
-    assert {f"bench/{name}.py" for name in ("engine", "compare", "detectors", "client", "store", "serving")} <= named
+    assert {f"bench/{name}.py" for name in ("engine", "compare", "detectors", "client", "store", "serve")} <= named
     assert all((ROOT / name).is_file() for name in named)

@@ -417,6 +417,8 @@ def start(*arguments: str, **pipes: Any) -> subprocess.Popen[str]:
 
 
 def test_an_interrupt_ends_quietly() -> None:
+    # A shell's background jobs ignore interrupts, and so would the command.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with start("ask", "--reader", "tiny", "--document", "-", "Who?", **pipe) as process:
         # More than a pipe holds: once it is written, the command waits for the rest of its document.

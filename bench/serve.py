@@ -1,4 +1,4 @@
-"""What the server costs, and what it saves: ``python bench/serving.py [--reader NAME]``.
+"""What the server costs, and what it saves: ``python bench/serve.py [--reader NAME]``.
 
 * The second question about a document: seconds to the first token, and tokens a second after it, against Hugging
   Face's ``generate`` with the document's cache kept, and with the document read anew.
@@ -179,7 +179,7 @@ def overhead(server: Server, reader: Reader, options: argparse.Namespace) -> str
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python bench/serving.py", description="Time the server.")
+    parser = argparse.ArgumentParser(prog="python bench/serve.py", description="Time the server.")
     parser.add_argument("--reader", default="tiny", help="its name or folder (%(default)s)")
     parser.add_argument("--document", type=int, default=16384, help="tokens of the document (%(default)s)")
     parser.add_argument("--tokens", type=int, default=48, help="tokens of an answer (%(default)s)")
