@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import openai
 import pytest
 from browser import CHROMIUM, Browser
 from commands import ENVIRONMENT, call, snakemake, typed
@@ -27,6 +28,7 @@ from utaca.app.answering import BUDGET, BUDGETS, MARGIN, choose, detectors
 from utaca.app.cache import bytes_of
 from utaca.app.main import TARGETS, app
 from utaca.decoding.triggers import Margin
+from utaca.judging.rules import tasks
 from utaca.readers.load import Reader
 
 BIRTH, STUDIES = "Emma Thompson was born on May 3, 1959.", "Emma Thompson studied at Harvard University."
@@ -435,6 +437,29 @@ def test_a_broken_pipe_ends_quietly() -> None:
         process.stdout.close()
         complaint = process.stderr.read()
     assert complaint == ""
+
+
+def test_the_rules_answer_as_a_server_as_they_do_in_process() -> None:
+    task = {
+        "task": "score",
+        "question": "Birth place?",
+        "attribute": "birth place",
+        "prediction": "Rome.",
+        "reference": "Rome",
+    }
+    messages = [{"role": "user", "content": f"The task:\n\n```json\n{json.dumps(task)}\n```"}]
+    with start("serve-rules", "--port", "0", stdout=subprocess.PIPE) as process:
+        address = process.stdout.readline().split()[-1]
+        try:
+            client = openai.OpenAI(base_url=address, api_key="-", max_retries=0)
+            answer = client.chat.completions.create(model="utaca-reference", messages=messages)
+            assert json.loads(answer.choices[0].message.content) == tasks.answer(task)
+            with pytest.raises(openai.NotFoundError, match="there is no model other"):
+                client.chat.completions.create(model="other", messages=messages)
+            with pytest.raises(openai.BadRequestError, match="must be a JSON object"):
+                client.post("/chat/completions", body=[], cast_to=object)
+        finally:
+            process.terminate()
 
 
 def test_tables_are_made_in_a_checkout(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -324,6 +324,17 @@ def prune_answers(
         print(f"{number} answers {'would be ' if dry_run else ''}removed from {answers.place}")
 
 
+@app.command("serve-rules")
+def serve_rules(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0: a free one.")] = 8000,
+) -> None:
+    """Serve the offline judge over the OpenAI protocol."""
+    from utaca.judging.rules import server
+
+    server.run(host, port)
+
+
 def run() -> None:
     """The entry point."""
     try:
