@@ -454,6 +454,8 @@ def test_the_rules_answer_as_a_server_as_they_do_in_process() -> None:
             client = openai.OpenAI(base_url=address, api_key="-", max_retries=0)
             answer = client.chat.completions.create(model="utaca-reference", messages=messages)
             assert json.loads(answer.choices[0].message.content) == tasks.answer(task)
+            done = typed("check-endpoint", "--base-url", address, "--model", "utaca-reference")
+            assert done.stdout == f"{address}: model utaca-reference answers.\n"
             with pytest.raises(openai.NotFoundError, match="there is no model other"):
                 client.chat.completions.create(model="other", messages=messages)
             with pytest.raises(openai.BadRequestError, match="must be a JSON object"):

@@ -13,16 +13,17 @@ from utaca.judging.rules import tasks
 from utaca.settings.checks import EMBEDDED
 
 _TASK = re.compile(r"```json\n(.*?)\n```", re.DOTALL)
+_READY = '{"ready": true}'
 _UNABLE = "I can only write a biography, label tokens or score an answer, given as a JSON block with its task."
 
 
 def complete(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The chat completion for the last fenced task of the user's messages; words if there is no such task."""
+    """The chat completion for the last fenced task of the user's messages, or for a client that asks for readiness."""
     blocks = [block for each in messages if each["role"] == "user" for block in _TASK.findall(each["content"])]
     try:
         content = json.dumps(tasks.answer(json.loads(blocks[-1])), ensure_ascii=False)
     except (IndexError, ValueError, KeyError, TypeError):
-        content = _UNABLE
+        content = _READY if _READY in messages[-1]["content"] else _UNABLE
     read, written = sum(len(each["content"].split()) for each in messages), len(content.split())
     return {
         "id": "chatcmpl-rules", "object": "chat.completion", "created": 0, "model": EMBEDDED,
