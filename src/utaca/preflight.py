@@ -6,7 +6,7 @@ each; it exits with 1 if something is missing. A run does those of its stages be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -88,6 +88,7 @@ def findings(
     wanted = wanted | {"tasks"} if names else wanted - {"tasks"}
     decoding, reading = wanted & _DECODING, wanted & {"documents", *_DECODING}
     people = settings.scale.test.people
+    taken = {name: detector.taken for name, detector in settings.detectors.items() if detector.taken}
     roles = [role for stage, role in _ROLES.items() if stage in wanted and not (people and role == "writer")]
     # One request is enough for an endpoint in several roles.
     first = {role: next(x for x in roles if getattr(settings, x) == getattr(settings, role)) for role in roles}
@@ -98,6 +99,7 @@ def findings(
         ("reader", reading, lambda: _reader(settings.reader, bool(decoding), here)),
         ("tasks", names, lambda: _tasks(settings.tasks, names)),
         ("methods", wanted & {"generations", "methods", "tasks"}, lambda: _methods(settings)),
+        ("detectors", taken and wanted & {"detections", "generations", "tasks"}, lambda: _detectors(settings, taken)),
         ("memory", decoding and here, lambda: _memory(settings, wanted, names)),
         # The rules in process keep no answers.
         ("answers", any(getattr(settings, x).kind == "remote" for x in roles), lambda: _answers(settings.answers)),
@@ -190,6 +192,19 @@ def _methods(settings: schema.Config) -> str:
     if faults:
         raise Faults(faults)
     return f"{len({point.decoder for point in others})} beside block memory"
+
+
+def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
+    """Detectors that are ``taken`` from folders, by variant, are there."""
+    for name, folder in taken.items():
+        for seed in range(settings.scale.detector_seeds):
+            path = Path(folder, f"seed{seed}", "model.safetensors")
+            if not path.exists():
+                raise UserError(
+                    f"detectors.{name}.taken is {folder}, but {path} does not exist; first make the detectors of the "
+                    "run that trains it, or set scale.detector_seeds to as many as there are"
+                )
+    return f"{len(taken)} taken"
 
 
 def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:

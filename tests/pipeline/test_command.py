@@ -460,6 +460,8 @@ def test_the_rules_answer_as_a_server_as_they_do_in_process() -> None:
                 client.chat.completions.create(model="other", messages=messages)
             with pytest.raises(openai.BadRequestError, match="must be a JSON object"):
                 client.post("/chat/completions", body=[], cast_to=object)
+            with pytest.raises(openai.BadRequestError, match="must be a JSON object"):
+                client.chat.completions.create(model="utaca-reference", messages=[])
         finally:
             process.terminate()
 

@@ -49,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
             if request["model"] != EMBEDDED:
                 return self._send(404, _error(f"there is no model {request['model']}; this server has {EMBEDDED}"))
             completion = complete(request["messages"])
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             return self._send(400, _error("the body must be a JSON object with model and messages"))
         self._send(200, completion)
 
