@@ -22,7 +22,7 @@ from report import markdown
 
 from utaca.endpoints.client import Request, ask
 from utaca.endpoints.prompts import Prompt
-from utaca.settings.schema import Endpoint
+from utaca.settings.schema import EndpointSettings
 
 PROMPT = Prompt("1", "Reply with a number. " * 100)  # as long as the judge's
 
@@ -36,7 +36,7 @@ class Number(pydantic.BaseModel):
 def run(address: str, items: int, concurrency: int) -> tuple[float, float]:
     """Seconds of ``items`` answers, ``concurrency`` at once, of the wall and of the client's processor."""
     requests = [Request(str(number), {"item": number}, PROMPT, Number) for number in range(items)]
-    endpoint = Endpoint(name="bench", model="bench", base_url=address, concurrency=concurrency)
+    endpoint = EndpointSettings(name="bench", model="bench", base_url=address, concurrency=concurrency)
     with TemporaryDirectory() as folder:
         started, worked = time.perf_counter(), time.process_time()
         answers = ask(endpoint, requests, store=Path(folder) / "answers.sqlite", description="client")

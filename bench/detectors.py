@@ -26,7 +26,7 @@ def step_seconds(width: int, seeds: int, steps: int) -> tuple[float, float]:
     # The first, short run warms up.
     for length in (3, steps):
         started, worked = time.perf_counter(), time.process_time()
-        train(schema.Detector(), *splits, steps=length, seeds=range(seeds), description="training")
+        train(schema.DetectorSettings(), *splits, steps=length, seeds=range(seeds), description="training")
         took, cpu = time.perf_counter() - started, time.process_time() - worked
     return took / steps, cpu / steps
 

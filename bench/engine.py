@@ -50,7 +50,7 @@ class Bench:
         # Answers are to be of one length.
         self.reader.stop_tokens = frozenset()
         torch.manual_seed(0)
-        self.detector = Detector(schema.Detector(), self.reader.width).eval().to(self.reader.device)
+        self.detector = Detector(schema.DetectorSettings(), self.reader.width).eval().to(self.reader.device)
 
     def read(self, length: int) -> tuple[Any, float]:
         """The memory of a document of ``length`` tokens, and the seconds that reading it takes."""
@@ -211,7 +211,7 @@ def random_8b() -> Any:
     dtype = natural_dtype(device)
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=ATTENTION)
-    settings = schema.Reader(name=RANDOM_8B, path="", dtype=dtype, device=device)
+    settings = schema.ReaderSettings(name=RANDOM_8B, path="", dtype=dtype, device=device)
     # The tokenizer serves the question alone; its ids are in the model's vocabulary.
     return Reader(model.eval().requires_grad_(False), utaca.load_reader("tiny").tokenizer, settings)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 
 
 @dataclass
@@ -39,7 +39,7 @@ def turn(half: int, position: int, theta: float) -> tuple[Tensor, Tensor]:
 
 
 def infllm(
-    model: PreTrainedModel, m: Memory, document: Tensor, continuation: list[tuple[int, int]]
+    model: PreTrainedModel, m: MemorySettings, document: Tensor, continuation: list[tuple[int, int]]
 ) -> list[tuple[Tensor, list[list[int]]]]:
     """Last hidden state and selected blocks a layer of each (token, budget) that is decoded behind a document.
 

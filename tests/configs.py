@@ -19,11 +19,11 @@ from utaca.settings.modules import code
 
 def reference_config(**other: Any) -> schema.Config:
     """The smallest config of a run for which tables are made, the reference endpoint in every role; ``other`` keys."""
-    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
+    endpoint = schema.EndpointSettings(name="reference", kind="reference", model="utaca-reference")
     about: dict[str, Any] = {
-        "scale": schema.Scale(name="smoke", detector_steps=1, bootstrap=200),
-        "reader": schema.Reader(name="tiny", path="data/readers/tiny"),
-        "corpus": schema.Corpus(name="embedded", source="embedded"),
+        "scale": schema.ScaleSettings(name="smoke", detector_steps=1, bootstrap=200),
+        "reader": schema.ReaderSettings(name="tiny", path="data/readers/tiny"),
+        "corpus": schema.CorpusSettings(name="embedded", source="embedded"),
         "writer": endpoint,
         "labeller": endpoint,
         "judge": endpoint,
@@ -41,23 +41,23 @@ def point(
     base: str = "",
     seeds: int = 1,
     name: str = "",
-) -> schema.Operating:
+) -> schema.OperatingPoint:
     """An operating point as it is decoded, named after its settings unless told otherwise, as those of ``config`` are:
     ``infllm-K8``, ``utaca-K64-sub16-two_way``, ``agreement-K8-sub2``, ``no_detector-K8-sub2-every40``, ``snapkv-512``.
     """
-    settings = schema.Point(method, budget, policy, trigger, base, seeds)
+    settings = schema.PointSettings(method, budget, policy, trigger, base, seeds)
     blocks = f"K{budget}" if settings.in_blocks else str(budget or "")
     trigger_name = settings.detector or settings.beside.replace(" ", "")
     parts = [settings.decoder, blocks, policy.replace(".", ""), trigger_name]
-    return schema.Operating(**vars(settings), name=name or "-".join(filter(None, parts)), seed=seed)
+    return schema.OperatingPoint(**vars(settings), name=name or "-".join(filter(None, parts)), seed=seed)
 
 
-def decoding(**sections: Sequence[schema.Operating]) -> dict[str, Any]:
+def decoding(**sections: Sequence[schema.OperatingPoint]) -> dict[str, Any]:
     """The keys of a config that decodes these points, by section."""
-    keys = [key.name for key in fields(schema.Point)]
+    keys = [key.name for key in fields(schema.PointSettings)]
     every = [point for points in sections.values() for point in points]
     return {
-        "points": {point.name: schema.Point(**{key: getattr(point, key) for key in keys}) for point in every},
+        "points": {point.name: schema.PointSettings(**{key: getattr(point, key) for key in keys}) for point in every},
         "decode": {name: list(dict.fromkeys(x.name for x in points)) for name, points in sections.items()},
     }
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from utaca.records import write
-from utaca.settings.schema import Operating
+from utaca.settings.schema import OperatingPoint
 
 Row = dict[str, Any]
 
 
-def answer(document: str, of: Operating, **columns: Any) -> Row:
+def answer(document: str, of: OperatingPoint, **columns: Any) -> Row:
     """A row of schema "answers" of an operating point; by default 288 keys more than selected are attended."""
     selected = columns.get("selected", 16.0 * of.budget)
     attended = columns.get("attended", selected + 288)

@@ -20,7 +20,7 @@ import pydantic
 
 from utaca.endpoints import Answers, Request, ask
 from utaca.endpoints.prompts import Prompt
-from utaca.settings.schema import Endpoint
+from utaca.settings.schema import EndpointSettings
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
 
@@ -187,10 +187,12 @@ def request(item: object, **settings: Any) -> Request:
     return Request(str(item), {"item": str(item)}, Prompt("1", "Say a number."), Number, **settings)
 
 
-def endpoint(server: Server | None = None, **settings: Any) -> Endpoint:
+def endpoint(server: Server | None = None, **settings: Any) -> EndpointSettings:
     """The endpoint of a server, of little patience unless the settings say otherwise."""
     usual = {"name": "wild", "model": "m", "base_url": server.url if server else "", "max_failed": 1.0}
-    return Endpoint(**{**usual, "timeout_s": 5.0, "backoff_s": 0.01, "patience_s": 5.0, "concurrency": 4, **settings})
+    return EndpointSettings(
+        **{**usual, "timeout_s": 5.0, "backoff_s": 0.01, "patience_s": 5.0, "concurrency": 4, **settings}
+    )
 
 
 def ask_items(server: Server | None = None, store: Path | str = "", count: int = 8, **settings: Any) -> Answers:

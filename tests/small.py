@@ -19,8 +19,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
-from utaca.settings.schema import Memory
-from utaca.settings.schema import Reader as ReaderSettings
+from utaca.settings.schema import MemorySettings, ReaderSettings
 
 SIZES = {
     "llama": (LlamaConfig, {}),
@@ -69,7 +68,7 @@ class SmallTokenizer(PreTrainedTokenizerFast):
         self.chat_template = "{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
 
 
-def make_reader(kind: str = "llama", memory: Memory | None = None, seed: int = 0) -> Reader:
+def make_reader(kind: str = "llama", memory: MemorySettings | None = None, seed: int = 0) -> Reader:
     config_class, extra = SIZES[kind]
     base = {
         "vocab_size": 97,
@@ -83,7 +82,7 @@ def make_reader(kind: str = "llama", memory: Memory | None = None, seed: int = 0
     }
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config_class(**{**base, **extra}), attn_implementation=ATTENTION)
-    memory = memory or Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
+    memory = memory or MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
     settings = ReaderSettings(name="test", path="test", memory=memory)
     return Reader(model.eval().requires_grad_(False), SmallTokenizer(), settings)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from utaca.biographies.attributes import Attribute
-from utaca.data_files import Entries, Pair, Sentence, Text, read, slots
+from utaca.data_files import DataFile, Entries, Pair, Sentence, read, slots
 from utaca.errors import UserError
 
 _SLOT = re.compile(r"\{([^{}|]+)(?:\|([^{}]+))?\}")
@@ -25,7 +25,7 @@ _PRONOUNS = (("she", "her", "her"), ("he", "his", "him"), ("they", "their", "the
 _MENTIONS = "s p o"
 
 
-class Wordings(Text):
+class Wordings(DataFile):
     """Sentences of one fact and of two, what may lead in or close the former, and sentences without a fact."""
 
     facts: dict[Attribute, Entries[Annotated[Sentence, slots(once="v", some=_MENTIONS, choices=True)]]]

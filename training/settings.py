@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from utaca.errors import UserError
 from utaca.settings import models
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -24,7 +24,7 @@ class Tiny:
     kv_heads: int = Field(ge=1)
     intermediate_size: int = Field(ge=8)
     vocabulary: int = Field(ge=300)
-    memory: Memory = Field()
+    memory: MemorySettings = Field()
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:

@@ -23,7 +23,7 @@ _HOMES = {
     "Every": "utaca.decoding.triggers",
     "Generation": "utaca.trace",
     "Margin": "utaca.decoding.triggers",
-    "Memory": "utaca.settings.schema",
+    "MemorySettings": "utaca.settings.schema",
     "Policy": "utaca.decoding.policies",
     "Replayed": "utaca.decoding.triggers",
     "Sampling": "utaca.decoding.sampling",

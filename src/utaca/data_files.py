@@ -1,6 +1,6 @@
 """Text that ships as YAML files under ``data/``: wordings, words, values, the paper's figures.
 
-A file is read once a process, when it is first needed, and checked by a type: a :class:`Text` of :data:`Entries`.
+A file is read once a process, when it is first needed, and checked by a type: a :class:`DataFile` of :data:`Entries`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PACKAGE = Path(__file__).resolve().parent
 _SLOT = re.compile(r"\{([^{}]*)\}")
 
 T = TypeVar("T")
-TextType = TypeVar("TextType", bound="Text")
+DataFileType = TypeVar("DataFileType", bound="DataFile")
 
 
-class Text(BaseModel):
+class DataFile(BaseModel):
     """What a file holds: its keys are the fields, no more and no fewer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -103,7 +103,7 @@ def root() -> Path:
 
 
 @cache
-def read(name: str, kind: type[TextType]) -> TextType:
+def read(name: str, kind: type[DataFileType]) -> DataFileType:
     """What the file ``data/NAME`` holds; :mod:`utaca.settings.modules` finds ``name`` in the module that reads it.
 
     Raises:

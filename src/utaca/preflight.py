@@ -118,7 +118,7 @@ def findings(
             yield Finding(name, fault=str(error))
 
 
-def _people(size: schema.SplitSize) -> str:
+def _people(size: schema.SplitSettings) -> str:
     """A file of biographies holds as many as are asked for."""
     from utaca.biographies.handwritten import handwritten
 
@@ -141,7 +141,7 @@ def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:
     return [name for name in settings.tasks.sets if name in found]
 
 
-def _tasks(tasks: schema.Tasks, names: Sequence[str]) -> str:
+def _tasks(tasks: schema.TasksSettings, names: Sequence[str]) -> str:
     """What each set asks of its task, the metric's packages, and its files; all faults at once."""
     from utaca.tasks.registry import files_of, task_of
 
@@ -161,7 +161,7 @@ def _tasks(tasks: schema.Tasks, names: Sequence[str]) -> str:
     return f"{len(names)} sets of {len(files)} files in {tasks.path}"
 
 
-def _endpoint(endpoint: schema.Endpoint, role: str) -> str:
+def _endpoint(endpoint: schema.EndpointSettings, role: str) -> str:
     from utaca.endpoints.server import check as check_endpoint
 
     check_endpoint(endpoint, role)
@@ -207,7 +207,7 @@ def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
     return f"{len(taken)} taken"
 
 
-def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:
+def _reader(reader: schema.ReaderSettings, weights: bool, here: bool) -> str:
     """The model's config, tokenizer and family; and, where it is to decode, that its weights are here or can be had."""
     from utaca.readers.load import check as check_reader
     from utaca.readers.load import check_settings
@@ -231,7 +231,7 @@ def _reader(reader: schema.Reader, weights: bool, here: bool) -> str:
     return f"{reader.path}, {gib(_to_fetch(reader))} of weights to be fetched"
 
 
-def _to_fetch(reader: schema.Reader) -> int:
+def _to_fetch(reader: schema.ReaderSettings) -> int:
     """Bytes of a hub model's weights that are to be fetched; raises where the hub cannot be asked or has none."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
@@ -281,7 +281,7 @@ def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str
     return f"{'; '.join(notes)} ({parts})"
 
 
-def _weights(reader: schema.Reader, item: int) -> int:
+def _weights(reader: schema.ReaderSettings, item: int) -> int:
     paths = files.weights(reader)
     return files.parameters(paths) * item if paths else _to_fetch(reader)
 
@@ -313,7 +313,7 @@ def _disk(settings: schema.Config, stages: Collection[str]) -> str:
     return f"about {gib(size)} for results, {gib(free_disk(Path('results')))} are free"
 
 
-def _sizes(reader: schema.Reader) -> Sizes:
+def _sizes(reader: schema.ReaderSettings) -> Sizes:
     config = files.config_file(reader)
     if config is None:
         raise UserError(f"reader {reader.name!r} (reader.path={reader.path}) has no config.json here")

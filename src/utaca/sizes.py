@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from utaca.layout import Layout
-from utaca.settings.schema import TOKENS, Memory, Reader
+from utaca.settings.schema import TOKENS, MemorySettings, ReaderSettings
 
 TOGETHER = 4096
 """Most tokens of chunks that go through the model in one pass where none of them retrieves blocks."""
@@ -51,12 +51,12 @@ class Sizes:
         return self.layers * tokens * self.token * item
 
 
-def chunks(m: Memory, clipped: bool = True) -> int:
+def chunks(m: MemorySettings, clipped: bool = True) -> int:
     """Prefill chunks that go through the model in one pass."""
     return max(1, TOGETHER // m.prefill_chunk) if m.prefill_budget == 0 and clipped else 1
 
 
-def document_bytes(sizes: Sizes, m: Memory, length: int, item: int, device: str, together: int) -> Counter[str]:
+def document_bytes(sizes: Sizes, m: MemorySettings, length: int, item: int, device: str, together: int) -> Counter[str]:
     """Bytes of a document of ``length`` tokens in block memory and of the passes that read it, by ``cpu`` and ``cuda``.
 
     A number has ``item`` bytes; ``together`` chunks share a pass. A pass holds the residual stream, its sum and its
@@ -115,7 +115,7 @@ class Model:
     asks for more.
     """
 
-    reader: Reader
+    reader: ReaderSettings
     sizes: Sizes
     parameters: int
     positions: int

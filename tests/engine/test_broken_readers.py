@@ -50,8 +50,8 @@ def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question on stdin"))
 
 
-def settings_of(path: Path) -> schema.Reader:
-    return schema.Reader(name=path.name, path=str(path), prompt="instruct", device="cpu")
+def settings_of(path: Path) -> schema.ReaderSettings:
+    return schema.ReaderSettings(name=path.name, path=str(path), prompt="instruct", device="cpu")
 
 
 def refusal(path: Path) -> str:

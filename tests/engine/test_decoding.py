@@ -29,7 +29,7 @@ from utaca.memory import Branch, prefill
 from utaca.readers.load import Reader
 from utaca.readers.tokenizer import piece_of_text
 from utaca.settings import schema
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 from utaca.trace import Generation, NotFiniteError, Token
 
 BUDGET = 12
@@ -42,7 +42,7 @@ class Count(NamedTuple):
 class Scripted:
     """A detector that distrusts by a rule on the margin and on how many committed tokens it has seen."""
 
-    settings = schema.Detector()
+    settings = schema.DetectorSettings()
 
     def check(self, reader: Reader) -> None:
         """It judges the tokens of any reader."""
@@ -118,7 +118,7 @@ def test_adaptive_decoding_is_algorithm_1(memory, policy: Policy) -> None:
 
 def test_an_answer_goes_on_from_its_prefix() -> None:
     """Under a budget of everything and a window as long as the document it is full attention, greedy."""
-    reader = make_reader(memory=Memory(n_init=4, n_local=400, block_size=8, prefill_chunk=16))
+    reader = make_reader(memory=MemorySettings(n_init=4, n_local=400, block_size=8, prefill_chunk=16))
     document = some_tokens(60)
     found = generate(prefill(reader, document), "Who?", budget=1, prefix=" Answer:", max_new_tokens=12)
     tokens = torch.cat((document, reader.encode_question("Who?"), reader.encode(" Answer:")))
@@ -149,7 +149,7 @@ def test_streaming_and_text_agree(memory) -> None:
 
 def test_real_detector_sees_margin_and_embedding(memory) -> None:
     torch.manual_seed(0)
-    detector = Detector(schema.Detector(), memory.reader.width).eval()
+    detector = Detector(schema.DetectorSettings(), memory.reader.width).eval()
     found = generate(
         memory, "Who?", budget=9, policy=Sub(3), trigger=Replayed(Detected(detector), {3: True}), max_new_tokens=12
     )
@@ -167,7 +167,7 @@ def test_real_detector_sees_margin_and_embedding(memory) -> None:
 
 def test_a_detector_may_look_at_the_embedding_alone(memory) -> None:
     torch.manual_seed(0)
-    detector = Detector(schema.Detector(signals=[], lstm=False), memory.reader.width).eval()
+    detector = Detector(schema.DetectorSettings(signals=[], lstm=False), memory.reader.width).eval()
     found = generate(memory, "Who?", budget=9, policy=Sub(3), trigger=Detected(detector), max_new_tokens=6)
     for token in found.trace:
         seen = (token.tentative or token).embeddings["attention"]
@@ -273,7 +273,7 @@ def test_impossible_tokens_are_told(memory, monkeypatch) -> None:
 def test_either_storage_gives_the_same_bits(dtype: torch.dtype, prefill_budget: int) -> None:
     found = []
     for storage in ("device", "host"):
-        m = schema.Memory(
+        m = schema.MemorySettings(
             n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=prefill_budget, storage=storage
         )
         reader = make_reader(memory=m)
@@ -594,7 +594,7 @@ def test_a_sealed_memory_keeps_the_settings_it_was_read_with() -> None:
     document = prefill(reader, some_tokens(300))
     before = generate(document, "Who?", budget=3, max_new_tokens=5)
     reader.settings.memory.block_size = 4
-    reader.settings = replace(reader.settings, memory=schema.Memory(block_size=4, n_init=1, n_local=9))
+    reader.settings = replace(reader.settings, memory=schema.MemorySettings(block_size=4, n_init=1, n_local=9))
     after = generate(document, "Who?", budget=3, max_new_tokens=5)
     assert tokens_of(before) == tokens_of(after)
     assert document.settings.block_size == 8

@@ -45,7 +45,7 @@ from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, Origin, read, reader_of, trajectory_schema, write
 from utaca.settings import schema
 
-SMALL = schema.Detector()
+SMALL = schema.DetectorSettings()
 TRAINING = "utaca.detection.training.training"
 
 
@@ -105,7 +105,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table, **changes) -> Sequences:
     return shown(trajectories, labels, replace(SMALL, **changes))
 
 
-def alone(settings: schema.Detector, splits, *, steps: int, seed: int):
+def alone(settings: schema.DetectorSettings, splits, *, steps: int, seed: int):
     return train(settings, *splits, steps=steps, seeds=[seed])[0]
 
 
@@ -128,7 +128,7 @@ VARIANTS = [{}, {"lstm": False}, {"signals": []}, {"embedding": False}, {"classe
 def test_parameter_count_is_the_papers(changes, monkeypatch):
     for name, value in (("WIDTH", WIDTH), ("SIGNAL_WIDTH", SIGNAL_WIDTH), ("BLOCKS", BLOCKS)):
         monkeypatch.setattr(f"utaca.detection.detector.{name}", value)
-    shape = replace(schema.Detector(), **changes)
+    shape = replace(schema.DetectorSettings(), **changes)
     d, w, inner, c = 4096, 64, 32, shape.classes
     expected = 3 * ((w * 2 * w + 2 * w) + (2 * w * w + w)) + w * c + c
     expected += (d * w + w) * shape.embedding + (inner + inner + inner * w + w) * len(shape.signals)
@@ -162,7 +162,7 @@ def reference(detector: Detector, signals: torch.Tensor, embedding: torch.Tensor
 @pytest.mark.parametrize("changes", [*VARIANTS, {"signals": ["retrieval", "margin"]}])
 def test_steps_and_whole_sequences_equal_the_reference(changes):
     torch.manual_seed(0)
-    settings = replace(schema.Detector(), **changes)
+    settings = replace(schema.DetectorSettings(), **changes)
     detector, data = Detector(settings, 8), shown(*tables(6, 2), settings)
     logits = token_logits(detector, data)
     for n in range(len(data)):

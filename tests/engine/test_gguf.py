@@ -19,7 +19,7 @@ from utaca.readers import gguf
 from utaca.readers.load import check, load
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.checks import build_reader
-from utaca.settings.schema import Reader as ReaderSettings
+from utaca.settings.schema import ReaderSettings
 
 
 def letters() -> list[str]:

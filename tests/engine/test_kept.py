@@ -17,9 +17,9 @@ from utaca.generation.kept import Kept
 from utaca.generation.trajectories import trajectories
 from utaca.memory import BlockMemory, prefill
 from utaca.records.journal import Journal
-from utaca.settings.schema import Memory, Trajectories
+from utaca.settings.schema import MemorySettings, TrajectorySettings
 
-SMALL = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
+SMALL = MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_what_trajectories_have_read_answers_need_not_read(
     reader, given = make_reader(memory=SMALL), documents(2)
     questions, points = asked(reader, given), [point("infllm", 2), point("infllm", 6)]
     folder = Kept(tmp_path / "memories")
-    trajectories(reader, questions, [1], Trajectories(), Journal(tmp_path / "a", "x"), folder)
+    trajectories(reader, questions, [1], TrajectorySettings(), Journal(tmp_path / "a", "x"), folder)
     assert len(read) == 2
 
     def answers(name: str, kept: Kept | None) -> list:

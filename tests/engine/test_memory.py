@@ -24,7 +24,7 @@ from utaca.memory.attention import best, ranked
 from utaca.memory.passes import _Group
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 
 reading = import_module("utaca.memory.prefill")
 
@@ -33,7 +33,7 @@ reading = import_module("utaca.memory.prefill")
 @pytest.mark.parametrize("kind", list(SIZES))
 def test_all_blocks_at_true_positions_equal_full_attention(kind: str, chunk: int) -> None:
     """In float64 to its rounding; in float32 as near to that as Hugging Face's own float32 is, within a factor."""
-    memory = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=chunk, prefill_budget=2)
+    memory = MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=chunk, prefill_budget=2)
     single, double = make_reader(kind, memory), make_reader(kind, memory)
     in_float64(double, rotary=False)
     tokens = some_tokens(270)
@@ -69,7 +69,9 @@ def test_short_document_is_read_whole() -> None:
 
 
 def test_a_window_may_be_wider_than_the_positions_of_a_short_document() -> None:
-    reader = make_reader(memory=Memory(n_init=4, n_local=2000, block_size=8, prefill_chunk=16, prefill_budget=2))
+    reader = make_reader(
+        memory=MemorySettings(n_init=4, n_local=2000, block_size=8, prefill_chunk=16, prefill_budget=2)
+    )
     tokens = some_tokens(41)
     step = Branch(prefill(reader, tokens[:40]), 1).step(tokens[40:], budget=3)
     assert (reader.logits(step.hidden[-1]) - full_attention(reader, tokens)[-1]).abs().max() < 1e-4
@@ -100,7 +102,7 @@ def test_chunking_changes_no_representative_while_everything_is_near(n_represent
     tokens = some_tokens(60)
     found = []
     for chunk in (60, 7):
-        m = Memory(n_init=4, n_local=64, block_size=8, prefill_chunk=chunk, prefill_budget=0,
+        m = MemorySettings(n_init=4, n_local=64, block_size=8, prefill_chunk=chunk, prefill_budget=0,
                    n_representatives=n_representatives)  # fmt: skip
         branch = Branch(prefill(make_reader("llama", m), tokens), 60)
         branch.commit(branch.step(some_tokens(60, 2), 0))
@@ -112,7 +114,7 @@ def test_chunking_changes_no_representative_while_everything_is_near(n_represent
 @pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_chunks_at_once_are_chunks_one_by_one(representatives: str, kind: str, monkeypatch) -> None:
-    m = Memory(n_init=4, n_local=20, block_size=4, prefill_chunk=8, prefill_budget=0,
+    m = MemorySettings(n_init=4, n_local=20, block_size=4, prefill_chunk=8, prefill_budget=0,
                representatives=representatives, n_representatives=2)  # fmt: skip
     reader, tokens = make_reader(kind, m), some_tokens(150)
     in_float64(reader)
@@ -170,7 +172,7 @@ def test_selection_is_what_sorting_by_score_and_id_gives() -> None:
 @pytest.mark.parametrize("prefill_budget", [0, 2])
 def test_no_pass_waits_for_the_device(representatives: str, prefill_budget: int, monkeypatch) -> None:
     """Tensors on device meta have no values: an operation that takes one to the host, or a shape from one, fails."""
-    m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=prefill_budget,
+    m = MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=prefill_budget,
                representatives=representatives)  # fmt: skip
     on_cpu = make_reader("llama", m)
     reader = Reader(on_cpu.model.to("meta"), on_cpu.tokenizer, on_cpu.settings)
@@ -186,7 +188,7 @@ def test_no_pass_waits_for_the_device(representatives: str, prefill_budget: int,
 
 def test_positions_are_reserved_where_a_pass_begins() -> None:
     """The tables of a reader begin with 1024; every position up to the branch's end may be used, and no other."""
-    m = Memory(n_init=0, n_local=2100, block_size=8, prefill_chunk=600, prefill_budget=0)
+    m = MemorySettings(n_init=0, n_local=2100, block_size=8, prefill_chunk=600, prefill_budget=0)
     for clipped in (True, False):
         reader = make_reader(memory=m)
         branch = Branch(prefill(reader, some_tokens(2000), clipped=clipped), 300)
@@ -233,7 +235,7 @@ def contents(document: BlockMemory) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(("dtype", "storage"), [(torch.float32, "device"), (torch.bfloat16, "host")])
 def test_uncommitted_steps_leave_no_trace(dtype: torch.dtype, storage: str) -> None:
-    m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, storage=storage)
+    m = MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, storage=storage)
     reader = make_reader(memory=m)
     reader.model.to(dtype)
     tokens = some_tokens(260)
@@ -348,7 +350,9 @@ def test_branches_that_share_a_pass_equal_full_attention(kind: str) -> None:
 
 @pytest.mark.parametrize("prefill_budget", [0, 2])
 def test_host_storage_leaves_the_device_the_window_and_what_is_retrieved(prefill_budget: int, monkeypatch) -> None:
-    m = Memory(n_init=20, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=prefill_budget, storage="host")
+    m = MemorySettings(
+        n_init=20, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=prefill_budget, storage="host"
+    )
     widths, leave = [], Store.leave
     monkeypatch.setattr(
         Store, "leave", lambda self, start: (leave(self, start), widths.append(self._window.shape[2]))[0]
@@ -379,7 +383,7 @@ def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
         config = SimpleNamespace(intermediate_size=14336, hidden_size=4096)
         reader = SimpleNamespace(shape=(32, 32, 8, 128), dtype=kind, device=torch.device(device))
         reader.model = SimpleNamespace(config=config)
-        reading._check_room(reader, Memory(storage=storage), 252_000, 1)
+        reading._check_room(reader, MemorySettings(storage=storage), 252_000, 1)
 
     for device, storage in itertools.product(("cpu", "cuda"), ("device", "host")):
         check(storage, device)
@@ -405,7 +409,7 @@ def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
     check("device", "cpu")
 
 
-def whole_rule(m: Memory, kind: str, seed: int, length: int, text: int, budgets: list[int]) -> None:
+def whole_rule(m: MemorySettings, kind: str, seed: int, length: int, text: int, budgets: list[int]) -> None:
     """Hold every token of a continuation, hidden states and selected blocks, against the brute-force statement."""
     reader = make_reader(kind, m, seed)
     in_float64(reader)
@@ -427,7 +431,7 @@ def whole_rule(m: Memory, kind: str, seed: int, length: int, text: int, budgets:
 def test_the_whole_rule_is_the_brute_force_one(data) -> None:
     """Prefill with retrieval, representatives, selection, clipped distances, blocks of the continuation itself."""
     block_size = data.draw(st.integers(2, 6))
-    m = Memory(
+    m = MemorySettings(
         block_size=block_size,
         n_init=data.draw(st.integers(0, 5)),
         n_local=data.draw(st.integers(block_size, 14)),
@@ -458,7 +462,7 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(
 ) -> None:
     """Continuations of a document under budgets of their own, one of them ahead, until blocks leave their windows: the
     document's, which points share, and of the longer ones their own, which they do not."""
-    m = Memory(n_init=n_init, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
+    m = MemorySettings(n_init=n_init, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
                representatives=representatives, far_positions=far_positions, storage=storage)  # fmt: skip
     reader, rows, attend = make_reader("llama-wide", m), [], _Group.attend
     in_float64(reader)
@@ -495,7 +499,7 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(
 @pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
 def test_a_long_answer_goes_on_making_blocks(representatives: str) -> None:
     """500 tokens behind a document of 40: nearly all blocks are the answer's, and the window stays bounded."""
-    m = Memory(n_init=4, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
+    m = MemorySettings(n_init=4, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
                representatives=representatives)  # fmt: skip
     rng = random.Random(0)
     whole_rule(m, "llama", 0, 40, 3, [rng.randint(1, 6) for _ in range(500)])
@@ -509,7 +513,7 @@ def test_a_long_answer_goes_on_making_blocks(representatives: str) -> None:
 
 @pytest.mark.parametrize("prefill_budget", [0, 1])
 def test_at_true_positions_question_and_answer_have_full_attention(prefill_budget: int) -> None:
-    m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=prefill_budget)
+    m = MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=prefill_budget)
     reader = make_reader(memory=m)
     document, question = some_tokens(150), "Who is it? " * 3
     memory = prefill(reader, document, clipped=False)
@@ -524,7 +528,9 @@ def test_at_true_positions_question_and_answer_have_full_attention(prefill_budge
 def test_a_question_retrieves_under_its_own_budget() -> None:
     retrieved = {}
     for budget in (0, 5, -1):
-        m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_budget=budget)
+        m = MemorySettings(
+            n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_budget=budget
+        )
         memory = prefill(make_reader(memory=m), some_tokens(200))
         _, pieces, last = memory.begin(some_tokens(40), 4, 3, {})
         retrieved[budget] = {own for _, own in pieces}
@@ -535,14 +541,14 @@ def test_a_question_retrieves_under_its_own_budget() -> None:
 def test_tokens_of_a_question_retrieve_together_as_many_as_are_asked_to() -> None:
     sizes = {}
     for chunk in (0, 3):
-        m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_chunk=chunk)
+        m = MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_chunk=chunk)
         _, pieces, _ = prefill(make_reader(memory=m), some_tokens(200)).begin(some_tokens(40), 4, 3, {})
         sizes[chunk] = [len(piece) for piece, _ in pieces]
     assert sizes == {0: [16, 16, 7], 3: [3] * 13}
 
 
 def test_a_question_under_the_budget_of_its_answer_leaves_out_what_is_tried_beside() -> None:
-    m = Memory(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_budget=-1)
+    m = MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2, question_budget=-1)
     memory = prefill(make_reader(memory=m), some_tokens(200))
     compact, both = (generate(memory, "Who is it?" * 4, budget=3, expanded=wide, max_new_tokens=4) for wide in (0, 9))
     assert [token.token for token in compact.trace] == [token.token for token in both.trace]

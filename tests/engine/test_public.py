@@ -36,7 +36,7 @@ from utaca.memory import Branch, prefill
 from utaca.readers import gguf, public
 from utaca.readers.load import check, load_reader
 from utaca.readers.tokenizer import load_tokenizer
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 
 PARTS = (b"GGUF one", b"and two.", b"end")
 FILE = public.File(
@@ -358,7 +358,7 @@ def test_a_fetched_model_computes_as_its_file_says() -> None:
 def test_with_every_block_a_fetched_model_has_full_attention() -> None:
     """4,000 tokens of prose, the last forty token by token, attention biases and all."""
     here("qwen25_coder_0_5b")
-    memory = Memory(n_init=16, n_local=512, prefill_chunk=512)
+    memory = MemorySettings(n_init=16, n_local=512, prefill_chunk=512)
     reader = load_reader("qwen25_coder_0_5b", device="cpu", dtype="float32", memory=memory)
     text = "\n\n".join(article["text"] for article in articles(paper_articles(), 0))
     tokens = reader.encode_document(text)[:4000]

@@ -377,7 +377,7 @@ def test_a_bare_folder_is_loaded_in_the_type_of_its_device(folder: Path, monkeyp
     dtypes = {"cpu": torch.float32, "cuda": torch.bfloat16}
     assert (reader.device.type, reader.dtype) == (device, dtypes[device])
     assert (reader.settings.name, reader.settings.dtype) == ("small", str(reader.dtype).removeprefix("torch."))
-    bare = schema.Reader(name="small", path=str(folder))
+    bare = schema.ReaderSettings(name="small", path=str(folder))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (resolved(bare).device, resolved(bare).dtype) == ("cuda", "bfloat16")
     assert resolved(replace(bare, device="cpu")).dtype == "float32"
@@ -402,7 +402,7 @@ def test_a_processor_computes_in_the_narrowest_type_that_it_multiplies(
 
 
 def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:
-    memory = utaca.Memory(n_local=64, block_size=4)
+    memory = utaca.MemorySettings(n_local=64, block_size=4)
     reader = utaca.load_reader(str(folder), dtype=torch.bfloat16, device=torch.device("cpu"), memory=memory)
     assert (reader.device.type, reader.dtype) == ("cpu", torch.bfloat16)
     assert reader.settings.memory == memory
@@ -416,10 +416,10 @@ def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:
         ({"dtype": "float8"}, 'reader.dtype is \'float8\' but must be one of "auto", "float32", "bfloat16"'),
         ({"dtype": torch.float16}, "reader.dtype is 'float16'"),
         ({"device": "tpu"}, "reader.device is 'tpu'"),
-        ({"memory": utaca.Memory(n_representatives=17)}, "reader.memory.n_representatives is 17"),
+        ({"memory": utaca.MemorySettings(n_representatives=17)}, "reader.memory.n_representatives is 17"),
         (
             {"memory": {"n_local": 64}},
-            "memory must be a utaca.Memory, as utaca.Memory(n_local=256), not {'n_local': 64}",
+            "memory must be a utaca.MemorySettings, as utaca.MemorySettings(n_local=256), not {'n_local': 64}",
         ),
     ],
 )
@@ -441,7 +441,7 @@ def test_impossible_values_are_one_sentence(name: str, given: dict[str, object],
 )
 def test_settings_that_are_none_are_one_sentence(values: tuple, keys: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=rf"^{re.escape(said)}$"):
-        utaca.Memory(*values, **keys)
+        utaca.MemorySettings(*values, **keys)
 
 
 # What a reader keeps and is

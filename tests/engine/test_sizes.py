@@ -17,14 +17,14 @@ from utaca.methods.full import FullAttention
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
 from utaca.settings import schema
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 from utaca.sizes import Sizes, chunks, document_bytes, whole_bytes
 
 SMALL = Sizes(layers=4, heads=8, kv_heads=2, head_size=32, hidden=256, intermediate=896)
 """Of the proportions of an 8B model."""
 
 
-def reader_of(sizes: Sizes, memory: Memory) -> Reader:
+def reader_of(sizes: Sizes, memory: MemorySettings) -> Reader:
     """A reader with random weights of float32."""
     config = LlamaConfig(
         vocab_size=97,
@@ -37,7 +37,9 @@ def reader_of(sizes: Sizes, memory: Memory) -> Reader:
         max_position_embeddings=8192,
     )
     model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
-    reader = Reader(model.eval().requires_grad_(False), SmallTokenizer(), schema.Reader("test", "", memory=memory))
+    reader = Reader(
+        model.eval().requires_grad_(False), SmallTokenizer(), schema.ReaderSettings("test", "", memory=memory)
+    )
     reader.rotary.reserve(8192)
     return reader
 
@@ -70,7 +72,9 @@ class Held(TorchDispatchMode):
     [("device", "attention_mass", 2), ("host", "attention_mass", 2), ("device", "tokens", 0)],
 )
 def test_bytes_of_a_document_are_those_that_its_prefill_holds(storage: str, rule: str, budget: int) -> None:
-    m = Memory(n_init=16, n_local=512, prefill_chunk=256, prefill_budget=budget, storage=storage, representatives=rule)
+    m = MemorySettings(
+        n_init=16, n_local=512, prefill_chunk=256, prefill_budget=budget, storage=storage, representatives=rule
+    )
     reader, length = reader_of(SMALL, m), 5000
     needed = document_bytes(SMALL, m, length, 4, "cpu", chunks(m))["cpu"]
     with Held() as held:
@@ -86,7 +90,7 @@ def test_bytes_of_a_document_are_those_that_its_prefill_holds(storage: str, rule
 
 
 def test_bytes_of_full_attention_are_those_that_it_holds() -> None:
-    reader, length = reader_of(SMALL, Memory()), 4000
+    reader, length = reader_of(SMALL, MemorySettings()), 4000
     needed = whole_bytes(SMALL, length, 4)
     with Held() as held:
         FullAttention().read(reader, some_tokens(length), 100)
@@ -96,7 +100,8 @@ def test_bytes_of_full_attention_are_those_that_it_holds() -> None:
 def test_the_pages_tell_the_memory_of_an_8b_reader(root: Path) -> None:
     llama, weights = Sizes(layers=32, heads=32, kv_heads=8, head_size=128, hidden=4096, intermediate=14336), 2 * 8.03e9
     needed = {
-        storage: document_bytes(llama, Memory(storage=storage), 400_000, 2, "cuda", 1) for storage in ("device", "host")
+        storage: document_bytes(llama, MemorySettings(storage=storage), 400_000, 2, "cuda", 1)
+        for storage in ("device", "host")
     }
     device, host = (f"{(weights + needed[storage]['cuda']) / 2**30:.0f}" for storage in ("device", "host"))
     page = " ".join((root / "docs" / "reader.md").read_text(encoding="utf-8").split())

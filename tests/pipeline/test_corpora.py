@@ -22,7 +22,7 @@ from utaca.biographies.corpora.topics import DOMAINS, domain_of, paper_articles,
 from utaca.errors import UserError
 from utaca.records import tables
 from utaca.settings import machine
-from utaca.settings.schema import Corpus
+from utaca.settings.schema import CorpusSettings
 
 PROSE = "The river rises in the hills and reaches the sea after a course of several hundred kilometres."
 
@@ -94,7 +94,7 @@ def test_faults_of_files_are_named(tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         with pytest.raises(UserError) as raised:
-            corpora.check(Corpus(name="own", source="folder", path=str(path)))
+            corpora.check(CorpusSettings(name="own", source="folder", path=str(path)))
         assert str(path) in str(raised.value)
         return str(raised.value)
 
@@ -113,7 +113,7 @@ def test_faults_of_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         folder.articles(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"corpus\.path is empty"):
-        corpora.check(Corpus(name="own", source="folder"))
+        corpora.check(CorpusSettings(name="own", source="folder"))
     (tmp_path / "void").mkdir()
     with pytest.raises(UserError, match=r"no \.txt or \.md file"):
         folder.articles(tmp_path / "void")
@@ -188,7 +188,7 @@ def wiki() -> Iterator[Wiki]:
         yield stub
 
 
-WIKIPEDIA = Corpus(name="wikipedia", source="wikipedia")
+WIKIPEDIA = CorpusSettings(name="wikipedia", source="wikipedia")
 
 
 @pytest.fixture(autouse=True)
@@ -237,12 +237,12 @@ def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: Wiki, tmp_pa
 
 def test_load_dispatches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text(PROSE)
-    assert len(corpora.load(Corpus(name="own", source="folder", path=str(tmp_path)), 0, tmp_path)) == 1
+    assert len(corpora.load(CorpusSettings(name="own", source="folder", path=str(tmp_path)), 0, tmp_path)) == 1
     monkeypatch.setattr(wikipedia, "articles", lambda cache: [{"cache": cache}])
     assert corpora.load(WIKIPEDIA, 0, tmp_path) == [{"cache": tmp_path}]
-    rows = corpora.load(Corpus(name="embedded", source="embedded"), 5, tmp_path)
+    rows = corpora.load(CorpusSettings(name="embedded", source="embedded"), 5, tmp_path)
     assert [row["title"] for row in rows] == list(paper_articles())
     corpora.check(WIKIPEDIA)
-    corpora.check(Corpus(name="embedded", source="embedded"))
+    corpora.check(CorpusSettings(name="embedded", source="embedded"))
     with pytest.raises(UserError, match=r"source is 'elsewhere' but must be one of"):
-        Corpus(name="x", source="elsewhere")
+        CorpusSettings(name="x", source="elsewhere")

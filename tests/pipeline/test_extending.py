@@ -63,7 +63,7 @@ def imported(heading: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> Modul
 def detector_of(reader: Reader, seed: int, **settings: object) -> Detector:
     """A detector with random weights; its LSTM makes a verdict depend on the tokens accepted before."""
     torch.manual_seed(seed)
-    return Detector(schema.Detector(**settings), reader.width).eval()
+    return Detector(schema.DetectorSettings(**settings), reader.width).eval()
 
 
 # A method
@@ -211,7 +211,7 @@ from utaca.detection.detector import Detector
 from utaca.detection.signals import SIGNALS
 from utaca.records import trajectory_schema
 from utaca.settings import schema
-detector = Detector(schema.Detector(signals=["margin", "lead"]), 8)
+detector = Detector(schema.DetectorSettings(signals=["margin", "lead"]), 8)
 print(*sorted(SIGNALS), *trajectory_schema(8, ["attention"]).names, *detector.signal_encoders)
 """
 
@@ -272,7 +272,7 @@ def benchmarks(tmp_path: Path) -> Path:
 
 def asked(folder: Path, **settings: int) -> list[Example]:
     """The rows of a set of the example as the tiny reader is asked them."""
-    chosen = schema.TaskSet("multifieldqa_en", **settings)
+    chosen = schema.TaskSetSettings("multifieldqa_en", **settings)
     return task_of(chosen).examples(chosen, files_of(chosen, str(folder)), tiny().prompts)
 
 

@@ -36,10 +36,10 @@ from utaca.reporting.table import Table, save
 from utaca.reporting.tables.endpoints import endpoints
 from utaca.settings.checks import digest as settings_digest
 from utaca.settings.checks import identity
-from utaca.settings.schema import Config, Endpoint
+from utaca.settings.schema import Config, EndpointSettings
 
 KEY = "sk-planted-0123456789"
-AWAY = Endpoint(name="away", model="m", base_url="http://127.0.0.1:9/v1", max_failed=1.0, patience_s=0.1)
+AWAY = EndpointSettings(name="away", model="m", base_url="http://127.0.0.1:9/v1", max_failed=1.0, patience_s=0.1)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from utaca.data_files import root
 from utaca.endpoints import check
 from utaca.errors import UserError
 from utaca.readers import gguf, public
-from utaca.settings.schema import Endpoint
+from utaca.settings.schema import EndpointSettings
 
 FILE = root() / public.FOLDER / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 CONTENT = {"shape", "check", "truncated", "empty"}
@@ -82,7 +82,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_a_foreign_server_is_asked_and_its_answers_are_kept(server: dict[str, Any], tmp_path: Path) -> None:
     store = tmp_path / "a.sqlite"
-    check(Endpoint(name="foreign", **server), "judge")
+    check(EndpointSettings(name="foreign", **server), "judge")
     answers = ask_items(store=store, count=3, **server)
     # So small a model seldom gives what is asked for; what matters is that it was asked and counted.
     assert set(answers.failures.values()) <= CONTENT

@@ -20,7 +20,7 @@ from utaca.records import SCHEMAS
 from utaca.settings import schema
 
 PERSON = "Ada Lopez"
-ROLE = Role(schema.Endpoint(name="table", kind="reference", model="table"), "unused.sqlite")
+ROLE = Role(schema.EndpointSettings(name="table", kind="reference", model="table"), "unused.sqlite")
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_free_answers_need_their_question(tasks):
 
 
 def test_free_answers_through_the_reference_endpoint(tmp_path):
-    endpoint = schema.Endpoint(name="reference", kind="reference", model="utaca-reference")
+    endpoint = schema.EndpointSettings(name="reference", kind="reference", model="utaca-reference")
     labeller = Role(endpoint, tmp_path / "a.sqlite")
     rows = trajectory([" France", " and", " Spain"], budget=2) + trajectory([" not", " given"], budget=1)
     table = answers.label_answers(pa.Table.from_pylist(rows), FREE, labeller)
@@ -322,7 +322,7 @@ def test_prompts_cannot_be_closed_by_the_text_under_judgement():
 
 def test_an_edited_prompt_changes_its_requests() -> None:
     task, prompt = {"prediction": "Go"}, prompts.load(cas.__name__)
-    endpoint = schema.Endpoint(name="m", model="m")
+    endpoint = schema.EndpointSettings(name="m", model="m")
 
     def name(prompt: prompts.Prompt) -> str:
         return identity(endpoint, prompt.messages(task), {}, prompt.version)

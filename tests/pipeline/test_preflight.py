@@ -66,7 +66,9 @@ def test_people_of_a_file_need_no_writer_and_are_counted(settings: schema.Config
 
 
 def test_a_stage_is_checked_for_what_it_needs_alone(settings: schema.Config) -> None:
-    lost = replace(settings, reader=replace(settings.reader, path="none"), corpus=schema.Corpus("x", "folder", "none"))
+    lost = replace(
+        settings, reader=replace(settings.reader, path="none"), corpus=schema.CorpusSettings("x", "folder", "none")
+    )
     preflight.check(lost, {"detectors", "tables", "labels"})
     assert set(said(lost, "scores")) == {"judge"}
     assert set(said(lost, "corpus")) == {"corpus"}
@@ -74,11 +76,11 @@ def test_a_stage_is_checked_for_what_it_needs_alone(settings: schema.Config) -> 
 
 
 def test_all_that_is_missing_is_said_at_once(settings: schema.Config) -> None:
-    remote = schema.Endpoint(name="m", model="m", base_url="http://127.0.0.1:9/v1", patience_s=0.0)
+    remote = schema.EndpointSettings(name="m", model="m", base_url="http://127.0.0.1:9/v1", patience_s=0.0)
     lost = replace(
         settings,
         reader=replace(settings.reader, path="none/there"),
-        corpus=schema.Corpus("x", "folder", "none/prose.jsonl"),
+        corpus=schema.CorpusSettings("x", "folder", "none/prose.jsonl"),
         judge=remote,
         labeller=replace(remote, api_key_env="NO_SUCH_KEY"),
     )
@@ -94,7 +96,7 @@ def test_the_store_is_tried_if_a_server_is_asked(
     settings: schema.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    away = schema.Endpoint(name="m", model="m", base_url="http://127.0.0.1:9/v1", patience_s=0.0)
+    away = schema.EndpointSettings(name="m", model="m", base_url="http://127.0.0.1:9/v1", patience_s=0.0)
     served = replace(settings, answers="postgresql://ada@db1/utaca", labeller=away)
     assert "extra postgres" in said(served, "labels")["answers"]
     assert not {"answers"} & {*said(served, "detectors"), *said(served, "scores")}
@@ -104,7 +106,7 @@ def test_the_store_is_tried_if_a_server_is_asked(
 
 def test_endpoints_answer_and_list_the_model(settings: schema.Config) -> None:
     def remote(url: str) -> schema.Config:
-        endpoint = schema.Endpoint(name="m", model="m", base_url=url)
+        endpoint = schema.EndpointSettings(name="m", model="m", base_url=url)
         return replace(settings, writer=endpoint, judge=endpoint)
 
     with serving(chat()) as server:

@@ -16,7 +16,7 @@ import yaml
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.readers.tokenizer import load_tokenizer
-from utaca.settings.schema import EVIDENCE, TaskSet
+from utaca.settings.schema import EVIDENCE, TaskSetSettings
 from utaca.tasks.ruler import QA1, QA2
 from utaca.tasks.task import Example, Task
 
@@ -44,7 +44,7 @@ def made(prompts: Prompts) -> Callable[..., list[Example]]:
 
     def examples(task: Task, questions: Path, **settings: Any) -> list[Example]:
         files = {"questions": questions, **{name: Path(name) for name in settings.get("pool", [])}}
-        return task.examples(TaskSet(task=task.name, **settings), files, prompts)
+        return task.examples(TaskSetSettings(task=task.name, **settings), files, prompts)
 
     return examples
 

@@ -20,7 +20,7 @@ from utaca.errors import UserError
 from utaca.judging.cas import Score
 from utaca.settings.checks import address_fault
 from utaca.settings.compose import compose
-from utaca.settings.schema import Endpoint
+from utaca.settings.schema import EndpointSettings
 
 # What a server takes
 
@@ -245,7 +245,7 @@ ADDRESSES = [
 def test_an_address_that_is_none_is_refused_everywhere(store: Path, root: Path) -> None:
     fault = "must be the server's address, as in http://localhost:8000/v1"
     assert all(fault in address_fault(url) for url in ADDRESSES)
-    remote = Endpoint(name="wild", model="m", base_url="localhost:8000/v1")
+    remote = EndpointSettings(name="wild", model="m", base_url="localhost:8000/v1")
     with pytest.raises(UserError, match=f"judge: endpoint wild: base_url .*{fault}"):
         check(remote, "judge")
     with pytest.raises(UserError, match=fault):
@@ -261,7 +261,7 @@ def test_an_address_that_is_none_is_refused_everywhere(store: Path, root: Path) 
     "url", ["http://me:planted@h/v1", "http://h/v1?key=planted", "http://h/v1#planted", "planted@h"]
 )
 def test_an_address_with_a_secret_is_not_repeated(url: str, store: Path) -> None:
-    remote = Endpoint(name="wild", model="m", base_url=url)
+    remote = EndpointSettings(name="wild", model="m", base_url=url)
     for work in (lambda: check(remote, "judge"), lambda: ask(remote, [request("0")], store=store, description="x")):
         with pytest.raises(UserError, match=r"endpoint wild: base_url must not hold a user, a password or a q") as e:
             work()

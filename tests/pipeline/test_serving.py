@@ -25,7 +25,7 @@ from utaca.app.serving.memories import Memories, key_of
 from utaca.app.serving.protocol import Text
 from utaca.app.serving.server import Server
 from utaca.readers.load import Reader
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_a_conversation_goes_on_from_what_was_read(server: Server, reader: Reade
 
 
 def test_what_goes_on_is_what_reading_anew_would_make() -> None:
-    settings = Memory(n_init=8, n_local=48, prefill_chunk=32, prefill_budget=2, n_representatives=2)
+    settings = MemorySettings(n_init=8, n_local=48, prefill_chunk=32, prefill_budget=2, n_representatives=2)
     small = make_reader(memory=settings)
     small.model.double()
     tokens = torch.randint(1, 96, (330,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -167,7 +167,7 @@ def test_what_goes_on_is_what_reading_anew_would_make() -> None:
 
 
 def test_the_document_that_was_used_last_longest_ago_leaves() -> None:
-    small = make_reader(memory=Memory(n_init=8, n_local=48, prefill_chunk=32, prefill_budget=0))
+    small = make_reader(memory=MemorySettings(n_init=8, n_local=48, prefill_chunk=32, prefill_budget=0))
     texts = [[number] * 200 for number in (1, 2, 3)]
     memories = Memories(small, Memories(small, 0)._size(200) * 2)
     for text in texts[:2]:

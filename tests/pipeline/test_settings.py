@@ -328,8 +328,8 @@ def test_a_key_in_place_of_its_variable_is_not_shown(root: Path) -> None:
 
 
 def test_identity_leaves_transport_out(config: dict[str, Any]) -> None:
-    host = schema.Memory(storage="host")
-    assert repr(host) == repr(schema.Memory()) != repr(schema.Memory(n_local=1)), "journals go by it"
+    host = schema.MemorySettings(storage="host")
+    assert repr(host) == repr(schema.MemorySettings()) != repr(schema.MemorySettings(n_local=1)), "journals go by it"
     judge = identity(load(config))["judge"]
     assert {"model", "temperature", "seed"} <= set(judge)
     assert not {"base_url", "concurrency", "timeout_s", "api_key_env"} & set(judge)

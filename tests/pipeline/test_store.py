@@ -27,7 +27,7 @@ from utaca.errors import UserError
 from utaca.settings import machine, runs
 from utaca.settings.compose import compose
 from utaca.settings.database import is_database
-from utaca.settings.schema import Endpoint
+from utaca.settings.schema import EndpointSettings
 
 SHAPE = {"title": "Colour"}
 FORK = multiprocessing.get_context("fork")
@@ -35,7 +35,7 @@ both = pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
 
 
 def key(question: str, model: str = "m", version: str = "a-1") -> str:
-    endpoint = Endpoint(name="fake", model=model, base_url="http://fake/v1")
+    endpoint = EndpointSettings(name="fake", model=model, base_url="http://fake/v1")
     return identity(endpoint, [{"role": "user", "content": question}], SHAPE, version)
 
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
-from utaca.settings.schema import TaskSet
+from utaca.settings.schema import TaskSetSettings
 from utaca.tasks import metrics
 from utaca.tasks.registry import TASKS, files_of, task_of
 from utaca.tasks.task import Example
@@ -50,7 +50,7 @@ def ask(tmp_path: Path, prompts: Prompts) -> Callable[..., list[Example]]:
         path = tmp_path / "rows.jsonl"
         lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
         path.write_text("\n".join(lines), encoding="utf-8")
-        chosen = TaskSet(name, files={"rows": str(path)}, **settings)
+        chosen = TaskSetSettings(name, files={"rows": str(path)}, **settings)
         task = task_of(chosen)
         return task.examples(chosen, files_of(chosen, "elsewhere"), prompts)
 
@@ -159,7 +159,7 @@ def test_other_layouts_are_named(
 def test_a_mark_at_the_start_and_halves_of_characters_are_read(tmp_path: Path, prompts: Prompts) -> None:
     row = json.dumps(STORY | {"context": "A mill \ud83d stood\u2028there."}, ensure_ascii=False)
     (tmp_path / "rows.jsonl").write_text("\ufeff" + row.replace("\ud83d", "\\ud83d") + "\r\n", encoding="utf-8")
-    settings = TaskSet("qmsum", files={"rows": "rows.jsonl"})
+    settings = TaskSetSettings("qmsum", files={"rows": "rows.jsonl"})
     (found,) = task_of(settings).examples(settings, files_of(settings, str(tmp_path)), prompts)
     assert "A mill \ufffd stood\u2028there." in found.text
 
@@ -204,9 +204,9 @@ def test_fewer_queries_are_spread_over_the_meetings(ask: Callable[..., list[Exam
 
 def test_every_task_is_registered() -> None:
     assert set(TASKS) == {*ROWS, "qa_1", "qa_2", "biographies"}
-    assert all(type(task_of(TaskSet(name))) is task for name, task in TASKS.items())
+    assert all(type(task_of(TaskSetSettings(name))) is task for name, task in TASKS.items())
     with pytest.raises(UserError, match=r"no task is called 'squad'; name one of longbook_sum_eng, "):
-        task_of(TaskSet("squad"))
+        task_of(TaskSetSettings("squad"))
 
 
 def test_files_lie_below_the_folder(tmp_path: Path) -> None:
@@ -215,11 +215,11 @@ def test_files_lie_below_the_folder(tmp_path: Path) -> None:
     own.touch()
     absolute.touch()
     task = TASKS["longbook_qa_eng"]()
-    assert files_of(TaskSet(task.name), str(tmp_path)) == {"rows": own}
-    assert files_of(TaskSet(task.name, files={"rows": str(absolute)}), "elsewhere") == {"rows": absolute}
-    pooled = files_of(TaskSet(task.name, pool=["other.jsonl"]), str(tmp_path))
+    assert files_of(TaskSetSettings(task.name), str(tmp_path)) == {"rows": own}
+    assert files_of(TaskSetSettings(task.name, files={"rows": str(absolute)}), "elsewhere") == {"rows": absolute}
+    pooled = files_of(TaskSetSettings(task.name, pool=["other.jsonl"]), str(tmp_path))
     assert pooled == {"rows": own, "other.jsonl": absolute}
     with pytest.raises(UserError, match=r"elsewhere/InfiniteBench/longbook_qa_eng\.jsonl.*docs/benchmarks\.md"):
-        files_of(TaskSet(task.name), "elsewhere")
+        files_of(TaskSetSettings(task.name), "elsewhere")
     with pytest.raises(UserError, match=r"task longbook_qa_eng has no file 'row'; its files are rows"):
-        files_of(TaskSet(task.name, files={"row": "x"}), str(tmp_path))
+        files_of(TaskSetSettings(task.name, files={"row": "x"}), str(tmp_path))

@@ -31,13 +31,13 @@ from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
 from utaca.records.journal import Journal
 from utaca.settings import schema
-from utaca.settings.schema import Memory, Operating
+from utaca.settings.schema import MemorySettings, OperatingPoint
 
 
 class EveryThird:
     """A detector that distrusts every third committed token, whatever it is."""
 
-    settings = schema.Detector()
+    settings = schema.DetectorSettings()
 
     def initial_state(self, batch: int) -> int:
         return 0
@@ -55,7 +55,7 @@ class EveryThird:
         return torch.tensor([[0.9, 0.1, 0.0] if state % 3 == 2 else [0.1, 0.9, 0.0]]), state + 1
 
 
-def methods_of(points: Sequence[Operating], settings: Mapping[str, Any] | None = None) -> dict[str, Method]:
+def methods_of(points: Sequence[OperatingPoint], settings: Mapping[str, Any] | None = None) -> dict[str, Method]:
     """The method of every point, by label."""
     return {point.label: method_of(point, settings or {}) for point in points}
 
@@ -63,7 +63,7 @@ def methods_of(points: Sequence[Operating], settings: Mapping[str, Any] | None =
 def decoded(
     reader: Reader,
     asked: Sequence[Asked],
-    points: Sequence[Operating],
+    points: Sequence[OperatingPoint],
     journal: Journal,
     detectors: Mapping[str, PointDetector] | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -93,14 +93,14 @@ def asked(reader: Reader, given: Sequence[Mapping[str, Any]]) -> list[Asked]:
 @pytest.fixture
 def reader():
     # The window holds a question, a character a token.
-    reader = make_reader(memory=Memory(n_init=4, n_local=48, block_size=8, prefill_chunk=16, prefill_budget=2))
+    reader = make_reader(memory=MemorySettings(n_init=4, n_local=48, block_size=8, prefill_chunk=16, prefill_budget=2))
     reader.settings.max_new_tokens = 9
     return reader
 
 
 def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
     given = documents(2)
-    recorded = schema.Trajectories(sites=["residual", "attention"], expanded=6)
+    recorded = schema.TrajectorySettings(sites=["residual", "attention"], expanded=6)
     table = trajectories(reader, asked(reader, given), [1, 3], recorded, Journal(tmp_path, "x"))
     assert table.schema.equals(trajectory_schema(64, recorded.sites))
     found = table.to_pylist()
@@ -130,7 +130,9 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
 
 
 def test_trajectories_survive_the_round_trip(reader, tmp_path) -> None:
-    table = trajectories(reader, asked(reader, documents(1)), [2], schema.Trajectories(), Journal(tmp_path / "j", "x"))
+    table = trajectories(
+        reader, asked(reader, documents(1)), [2], schema.TrajectorySettings(), Journal(tmp_path / "j", "x")
+    )
     write(tmp_path / "part.parquet", "trajectories", table, schema=trajectory_schema(64))
     assert read(tmp_path / "part.parquet", "trajectories").equals(table)
     with pytest.raises(UserError, match="has no column embedding_mlp"):
@@ -140,7 +142,9 @@ def test_trajectories_survive_the_round_trip(reader, tmp_path) -> None:
 def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) -> None:
     given = documents(3)
     monkeypatch.setattr("utaca.generation.points.TOGETHER", 2)
-    plain = trajectories(reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "plain", "x"))
+    plain = trajectories(
+        reader, asked(reader, given), [1], schema.TrajectorySettings(), Journal(tmp_path / "plain", "x")
+    )
     read_documents = []
 
     def dying(reader, text, **options):
@@ -151,21 +155,23 @@ def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) ->
 
     monkeypatch.setattr(trajectories_module, "prefill", dying)
     with pytest.raises(KeyboardInterrupt):
-        trajectories(reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "killed", "x"))
+        trajectories(reader, asked(reader, given), [1], schema.TrajectorySettings(), Journal(tmp_path / "killed", "x"))
     later = []
     monkeypatch.setattr(trajectories_module, "prefill", lambda r, t, **o: later.append(t) or prefill(r, t, **o))
-    resumed = trajectories(reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "killed", "x"))
+    resumed = trajectories(
+        reader, asked(reader, given), [1], schema.TrajectorySettings(), Journal(tmp_path / "killed", "x")
+    )
     assert resumed.equals(plain)
     assert later == [given[2]["text"]], "only the documents in hand are read again"
     trajectories(
-        reader, asked(reader, given), [1], schema.Trajectories(), Journal(tmp_path / "killed", "another identity")
+        reader, asked(reader, given), [1], schema.TrajectorySettings(), Journal(tmp_path / "killed", "another identity")
     )
     assert len(later) == 4, "another identity finds nothing"
 
 
 def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     torch.manual_seed(0)
-    trained = [Detector(schema.Detector(), 64).eval() for _ in range(2)]
+    trained = [Detector(schema.DetectorSettings(), 64).eval() for _ in range(2)]
     points = [
         point("infllm", 2),
         point("infllm", 5),

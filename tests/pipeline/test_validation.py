@@ -16,7 +16,7 @@ from utaca.biographies.padding import counter
 from utaca.biographies.people import split_of
 from utaca.biographies.sentences import summary
 from utaca.readers.load import Reader, load_reader
-from utaca.settings.schema import TaskSet
+from utaca.settings.schema import TaskSetSettings
 from utaca.tasks.biographies import Biographies
 
 
@@ -80,7 +80,7 @@ def test_files_are_made_by_their_rule_and_asked_by_the_task(checkout: Path, read
     assert sorted(path.stem for path in folder.glob("*.jsonl")) == sorted(Drawn.KINDS)
     for kind, evidence in (("natural", "complete"), ("absent", "missing")):
         rows = biographies(folder / f"{kind}.jsonl")
-        settings = TaskSet(task="biographies", evidence=[evidence], asked=6)
+        settings = TaskSetSettings(task="biographies", evidence=[evidence], asked=6)
         examples = Biographies().examples(settings, {"rows": folder / f"{kind}.jsonl"}, reader.prompts)
         assert len({one.document for one in examples}) == len({row["text"] for row in rows})
         assert sum(len(one.references) for one in examples) >= 10

@@ -25,7 +25,8 @@ ATTRIBUTES = ("major", "company", "city")
 @pytest.fixture
 def config() -> schema.Config:
     return reference_config(
-        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300), detectors={"utaca": schema.Detector()}
+        scale=schema.ScaleSettings(name="smoke", detector_steps=1, bootstrap=300),
+        detectors={"utaca": schema.DetectorSettings()},
     )
 
 

@@ -25,7 +25,8 @@ OWN = [("snapkv", 128, "", -1, 128.0, 0.4), ("snapkv", 512, "", -1, 512.0, 0.6),
 @pytest.fixture
 def config() -> schema.Config:
     return reference_config(
-        scale=schema.Scale(name="smoke", detector_steps=1, bootstrap=300), detectors={"utaca": schema.Detector()}
+        scale=schema.ScaleSettings(name="smoke", detector_steps=1, bootstrap=300),
+        detectors={"utaca": schema.DetectorSettings()},
     )
 
 

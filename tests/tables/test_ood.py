@@ -14,14 +14,14 @@ from utaca.reporting.tables import detection, tasks
 from utaca.settings import schema
 from utaca.settings.checks import identity, load
 from utaca.settings.compose import compose
-from utaca.settings.schema import NOT_RUN, Operating, TaskSet
+from utaca.settings.schema import NOT_RUN, OperatingPoint, TaskSetSettings
 from utaca.tasks import asking
 from utaca.tasks.registry import TASKS
 
 SETS = {
-    "qa_1-8k": TaskSet(task="qa_1", length=8192),
-    "qa_2-8k": TaskSet(task="qa_2", length=8192),
-    "meetings": TaskSet(task="meetings"),
+    "qa_1-8k": TaskSetSettings(task="qa_1", length=8192),
+    "qa_2-8k": TaskSetSettings(task="qa_2", length=8192),
+    "meetings": TaskSetSettings(task="meetings"),
 }
 POINTS = [
     point("full"),
@@ -35,14 +35,20 @@ ROWS, SHARED = 12, 3
 
 
 def config() -> schema.Config:
-    detectors = {"utaca": schema.Detector(), "calibrated": schema.Detector(start="utaca", sets=["qa_1-8k"])}
-    scale = schema.Scale(name="smoke", bootstrap=400)
+    detectors = {
+        "utaca": schema.DetectorSettings(),
+        "calibrated": schema.DetectorSettings(start="utaca", sets=["qa_1-8k"]),
+    }
+    scale = schema.ScaleSettings(name="smoke", bootstrap=400)
     return reference_config(
-        scale=scale, tasks=schema.Tasks(sets=SETS), detectors=detectors, **decoding(**dict.fromkeys(SETS, POINTS))
+        scale=scale,
+        tasks=schema.TasksSettings(sets=SETS),
+        detectors=detectors,
+        **decoding(**dict.fromkeys(SETS, POINTS)),
     )
 
 
-def score_of(name: str, point: Operating, row: int) -> float:
+def score_of(name: str, point: OperatingPoint, row: int) -> float:
     """A score that tells where it comes from."""
     place = list(SETS).index(name) + POINTS.index(point)
     return 100.0 * ((row + place) % 4 == 0) if point.method != "full" else 100.0
@@ -100,7 +106,7 @@ def test_scores_are_means_over_rows_and_ruler_s_two_tasks_weigh_alike(tmp_path) 
     assert (row["paper_mtokens"], row["paper_score"]) == (128, 14.90)
 
 
-def rows_of(frame, name: str, point: Operating) -> list[dict]:
+def rows_of(frame, name: str, point: OperatingPoint) -> list[dict]:
     own = frame[(frame["set"] == name) & (frame["detector"] == (point.detector or "utaca") * (point.method == "utaca"))]
     called = {"full": "Full attention", "closed_book": "No document", "infllm": "InfLLM", "utaca": "UT-ACA"}
     return own[own["method"] == called[point.method]].to_dict("records")
@@ -179,7 +185,7 @@ def test_a_task_is_asked_with_its_own_prefix_and_length() -> None:
 
 
 def test_verdicts() -> None:
-    least, most = schema.Bar("qa_1-8k", 90), schema.Bar("qa_1-8k", 3, most=True)
+    least, most = schema.BarSettings("qa_1-8k", 90), schema.BarSettings("qa_1-8k", 3, most=True)
     assert [str(least), str(most)] == [">= 90", "<= 3"]
     assert tasks.verdict(90, least) == "met"
     assert tasks.verdict(89.99, least) == "missed by 0.1"
@@ -190,11 +196,11 @@ def test_verdicts() -> None:
 
 def test_scores_are_beside_the_readers_bars(tmp_path) -> None:
     bars = [
-        schema.Bar("qa_1-8k", 90),
-        schema.Bar("qa_1-8k", 30, point="infllm-K8"),
-        schema.Bar("qa_1-8k", 70, minus="infllm-K8", most=True),
-        schema.Bar("qa_1-8k", 50, point="infllm-K99"),
-        schema.Bar("another set", 50),
+        schema.BarSettings("qa_1-8k", 90),
+        schema.BarSettings("qa_1-8k", 30, point="infllm-K8"),
+        schema.BarSettings("qa_1-8k", 70, minus="infllm-K8", most=True),
+        schema.BarSettings("qa_1-8k", 50, point="infllm-K99"),
+        schema.BarSettings("another set", 50),
     ]
     held = config()
     held.reader.bars = bars

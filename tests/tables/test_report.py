@@ -25,9 +25,9 @@ HOSTILE = '<script>window.ran = 1</script><img src=x onerror="window.ran = 2">'
 
 @pytest.fixture
 def config() -> schema.Config:
-    size = schema.SplitSize(biographies=3, tokens=[10, 20], budgets=[1, 2])
+    size = schema.SplitSettings(biographies=3, tokens=[10, 20], budgets=[1, 2])
     return reference_config(
-        scale=schema.Scale(
+        scale=schema.ScaleSettings(
             name="smoke", train=size, validation=size, test=size, detector_steps=1, detector_seeds=2, bootstrap=200
         )
     )

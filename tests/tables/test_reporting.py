@@ -30,11 +30,11 @@ POINTS = [point("infllm", 2), point("infllm", 4), point("utaca", 4, "sub.1"), po
 def config() -> schema.Config:
     return reference_config(
         detectors={
-            "utaca": schema.Detector(),
-            "margin_only": schema.Detector(embedding=False, lstm=False),
-            "other": schema.Detector(embedding=False, lstm=False, classes=2),
+            "utaca": schema.DetectorSettings(),
+            "margin_only": schema.DetectorSettings(embedding=False, lstm=False),
+            "other": schema.DetectorSettings(embedding=False, lstm=False, classes=2),
         },
-        judge=schema.Endpoint(name="gpt_oss_120b", model="openai/gpt-oss-120b"),
+        judge=schema.EndpointSettings(name="gpt_oss_120b", model="openai/gpt-oss-120b"),
     )
 
 
@@ -528,10 +528,10 @@ def test_provenance_reaches_back_to_the_first_file(tmp_path):
 
 
 def test_a_tables_run_names_the_settings_that_leave_infllms_rules(monkeypatch) -> None:
-    memory = schema.Memory(representatives="tokens", far_positions="packed")
-    reader = schema.Reader(name="own", dtype="float32", memory=memory)
+    memory = schema.MemorySettings(representatives="tokens", far_positions="packed")
+    reader = schema.ReaderSettings(name="own", dtype="float32", memory=memory)
     assert words.reader_in_words(reader) == "own (not by InfLLM's rules: representatives=tokens, far_positions=packed)"
-    assert words.reader_in_words(schema.Reader(name="own", dtype="bfloat16")) == "own"
+    assert words.reader_in_words(schema.ReaderSettings(name="own", dtype="bfloat16")) == "own"
     monkeypatch.setattr("utaca.settings.machine.natural_dtype", {"cpu": "float32", "cuda": "bfloat16"}.get)
-    assert words.reader_in_words(schema.Reader(name="own", device="cuda")) == "own in bfloat16"
-    assert words.reader_in_words(schema.Reader(name="own", device="cpu")) == "own in float32"
+    assert words.reader_in_words(schema.ReaderSettings(name="own", device="cuda")) == "own in bfloat16"
+    assert words.reader_in_words(schema.ReaderSettings(name="own", device="cpu")) == "own in float32"

@@ -30,7 +30,7 @@ from utaca.reporting.tables import retrieval
 from utaca.settings import schema
 
 PERSON, QUESTION = "Ada Lopez", "Which?"
-MEMORY = schema.Memory(block_size=4, n_init=4, n_local=8)
+MEMORY = schema.MemorySettings(block_size=4, n_init=4, n_local=8)
 POINTS = [
     point("infllm", 4),
     point("infllm", 1),
@@ -42,7 +42,7 @@ TEXT = "." * 20 + "Chess" + "." * 35 + "Law" + "." * 37
 
 @pytest.fixture
 def config() -> schema.Config:
-    reader = schema.Reader(name="tiny", path=str(ROOT / "data/readers/tiny"), memory=MEMORY)
+    reader = schema.ReaderSettings(name="tiny", path=str(ROOT / "data/readers/tiny"), memory=MEMORY)
     return reference_config(reader=reader, **decoding(test=POINTS))
 
 
@@ -181,7 +181,7 @@ def test_the_table_is_what_the_traces_say(two, config) -> None:
 def test_chance_is_that_of_blocks_drawn_at_random(
     tmp_path, config, letters, start: int, n_local: int, near: set[int]
 ) -> None:
-    config.reader.memory = schema.Memory(block_size=4, n_init=4, n_local=n_local)
+    config.reader.memory = schema.MemorySettings(block_size=4, n_init=4, n_local=n_local)
     text, texts = "." * start + "Chess" + "." * (95 - start), said(("hobby", "Go"))
     given: Given = {("infllm-K4", "d"): (texts, [[[0, 7, 8, 9]]] * len(texts))}
     one = document("d", text, {"hobby": "Chess"}, evidence(text, {"hobby": "Chess"}))
@@ -258,7 +258,9 @@ def test_facts_in_view_count_apart(tmp_path, config, letters) -> None:
     )
     assert short == {"major": "n_in_view"}, "nothing is far"
     wide = reference_config(
-        reader=schema.Reader(name="tiny", path="", memory=schema.Memory(block_size=4, n_init=4, n_local=100)),
+        reader=schema.ReaderSettings(
+            name="tiny", path="", memory=schema.MemorySettings(block_size=4, n_init=4, n_local=100)
+        ),
         **decoding(test=POINTS),
     )
     assert aside(tmp_path, wide, letters, [*BOTH], facts, text, evidence(text, facts))["major"] == "n_in_view"
@@ -449,7 +451,7 @@ def test_only_runs_with_fixed_budgets_on_the_test_split_have_it(config) -> None:
     holds = ENTRIES["retrieval"].holds
     assert holds(config)
 
-    def decodes(**sections: list[schema.Operating]) -> schema.Config:
+    def decodes(**sections: list[schema.OperatingPoint]) -> schema.Config:
         return reference_config(**decoding(**sections))
 
     fixed, adaptive = point("infllm", 4), point("utaca", 4, "sub.1")

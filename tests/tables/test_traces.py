@@ -37,8 +37,8 @@ HOSTILE = [
 
 @pytest.fixture
 def config() -> schema.Config:
-    memory = schema.Memory(block_size=SIZE, n_init=N_INIT, n_local=8)
-    return reference_config(reader=schema.Reader(name="tiny", path="data/readers/tiny", memory=memory))
+    memory = schema.MemorySettings(block_size=SIZE, n_init=N_INIT, n_local=8)
+    return reference_config(reader=schema.ReaderSettings(name="tiny", path="data/readers/tiny", memory=memory))
 
 
 def words(text: str) -> Text:

@@ -27,8 +27,8 @@ INFLLM = [("infllm", 8, "", "", 128, 0.3), ("infllm", 16, "", "", 256, 0.5), ("i
 @pytest.fixture
 def config() -> schema.Config:
     return reference_config(
-        scale=schema.Scale(name="quick", detector_steps=1, bootstrap=200),
-        detectors={"utaca": schema.Detector(), "chained": schema.Detector()},
+        scale=schema.ScaleSettings(name="quick", detector_steps=1, bootstrap=200),
+        detectors={"utaca": schema.DetectorSettings(), "chained": schema.DetectorSettings()},
     )
 
 
@@ -113,7 +113,7 @@ def test_no_difference_is_said(tmp_path, config) -> None:
 
 def planned(config: schema.Config, given, primary: str, secondary: list[str]) -> schema.Config:
     vars(config).update(decoding(test=[point(*settings[:4]) for settings in given]))
-    config.plan = schema.Planned(primary, secondary)
+    config.plan = schema.PlanSettings(primary, secondary)
     return config
 
 

@@ -21,7 +21,7 @@ from utaca.readers.prompts import Prompts, question
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import write
 from utaca.records.tables import rows as rows_of
-from utaca.settings.schema import TaskSet
+from utaca.settings.schema import TaskSetSettings
 from utaca.tasks.biographies import Biographies, abstains, gives
 from utaca.tasks.task import Example
 
@@ -114,7 +114,7 @@ def test_the_test_split_takes_the_first_people_and_six_of_their_facts(
 
 def asked(prompts: Prompts, corpus: Path | None = None, **settings: Any) -> list[Example]:
     files = {"rows": BIOGRAPHIES} | ({"corpus": corpus} if corpus else {})
-    return Biographies().examples(TaskSet(task="biographies", **settings), files, prompts)
+    return Biographies().examples(TaskSetSettings(task="biographies", **settings), files, prompts)
 
 
 def facts(examples: list[Example]) -> list[dict]:

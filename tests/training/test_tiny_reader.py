@@ -20,7 +20,7 @@ from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers.load import load
 from utaca.settings import schema
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 
 TINY = Path(__file__).parents[2] / "data" / "readers" / "tiny"
 PROSE = [
@@ -54,7 +54,7 @@ def asked_batch(document: torch.Tensor, prompts: list[int], answers: list[int]) 
 
 @pytest.mark.parametrize("length", [24, 64, 96])
 def test_training_attends_as_the_engine_does(length: int) -> None:
-    memory = Memory(n_init=4, n_local=16, block_size=4, prefill_chunk=16, prefill_budget=0, n_representatives=4)
+    memory = MemorySettings(n_init=4, n_local=16, block_size=4, prefill_chunk=16, prefill_budget=0, n_representatives=4)
     reader = make_reader("llama", memory)
     budgets = [2, 5]
     batch = asked_batch(some_tokens(length), [6, 4], [8, 9])
@@ -74,7 +74,7 @@ def test_training_attends_as_the_engine_does(length: int) -> None:
 
 
 def test_full_attention_in_training_is_that_of_transformers() -> None:
-    memory = Memory(n_init=4, n_local=10**6, block_size=4)
+    memory = MemorySettings(n_init=4, n_local=10**6, block_size=4)
     reader = make_reader("llama", memory)
     batch = asked_batch(some_tokens(40), [6, 4], [8, 9])
     zeros = torch.zeros_like(batch.question)
@@ -200,7 +200,7 @@ def test_examples_go_on_from_a_recorded_state(tokenizer) -> None:
 
 
 def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, monkeypatch) -> None:
-    memory = Memory(n_init=4, n_local=32, block_size=8, prefill_chunk=32, prefill_budget=0, n_representatives=8)
+    memory = MemorySettings(n_init=4, n_local=32, block_size=8, prefill_chunk=32, prefill_budget=0, n_representatives=8)
     tiny = Tiny("cpu", 32, 2, 2, 1, 48, 400, memory)
     settings = Settings(0, "", 1.0, tiny)
     shapes = (Shape(2, 100, 100, 1, (1, 2), full=True), Shape(1, 128, 100, 1, (1, 2)))
@@ -238,7 +238,9 @@ SHIPPED = pytest.mark.skipif(not (TINY / "model.safetensors").is_file(), reason=
 
 @SHIPPED
 def test_the_shipped_reader_is_a_plain_llama() -> None:
-    settings = schema.Reader(name="tiny", path=str(TINY), dtype="float32", memory=Memory(n_init=32, n_local=256))
+    settings = schema.ReaderSettings(
+        name="tiny", path=str(TINY), dtype="float32", memory=MemorySettings(n_init=32, n_local=256)
+    )
     reader = load(settings)
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
     tokens = reader.encode(PROSE[0] * 8)

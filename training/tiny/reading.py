@@ -14,7 +14,7 @@ from torch import Tensor
 
 from training.tiny.examples import Batch
 from utaca.readers.attention import Rotary
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 
 
 class ReadingBatch:
@@ -31,7 +31,7 @@ class ReadingBatch:
     """
 
     def __init__(
-        self, memory: Memory, rotary: Rotary, batch: Batch, budget: Tensor, forced: Tensor, copying: int
+        self, memory: MemorySettings, rotary: Rotary, batch: Batch, budget: Tensor, forced: Tensor, copying: int
     ) -> None:
         self.memory, self.rotary, self.batch, self.copying = memory, rotary, batch, copying
         self.retrieval_losses: list[Tensor] = []

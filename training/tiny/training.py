@@ -28,7 +28,7 @@ from utaca.readers.attention import ATTENTION, Rotary
 from utaca.records import atomic_path
 from utaca.records.progress import counter
 from utaca.settings.machine import keep_freed_memory, natural_dtype, return_freed_memory
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 
 # Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and annealed by a cosine, twice. With Muon,
 # larger initial weights and shorter first documents copying had emerged at step 600, with AdamW at 2e-3 not at 700.
@@ -183,7 +183,7 @@ def losses(
     model: LlamaForCausalLM,
     probe: torch.nn.Linear,
     rotary: Rotary,
-    memory: Memory,
+    memory: MemorySettings,
     batch: Batch,
     budget: Tensor,
     forced: Tensor,
@@ -331,7 +331,7 @@ def train(
     return spent + time.monotonic() - started
 
 
-def _check(memory: Memory, schedule: Sequence[Stage]) -> None:
+def _check(memory: MemorySettings, schedule: Sequence[Stage]) -> None:
     """Training reads documents chunk by chunk, a window each, without retrieval."""
     if memory.prefill_budget or memory.prefill_chunk != memory.n_local:
         raise UserError(
@@ -350,7 +350,7 @@ def _losses(
     model: LlamaForCausalLM,
     probe: torch.nn.Linear,
     rotary: Rotary,
-    memory: Memory,
+    memory: MemorySettings,
     stage: Stage,
     shape: Shape,
     batch: Batch,

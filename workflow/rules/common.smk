@@ -247,7 +247,7 @@ def learns(*splits):
 
 def compact(budgets):
     """The points that trajectories are decoded at."""
-    return [schema.Point(method="infllm", budget=budget) for budget in budgets]
+    return [schema.PointSettings(method="infllm", budget=budget) for budget in budgets]
 
 
 def split_work(split, points, conditions=1):

@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     params = snakemake.params
-    settings = build(schema.Corpus, snakemake.config["corpus"], "corpus")
+    settings = build(schema.CorpusSettings, snakemake.config["corpus"], "corpus")
     rows = corpora.load(settings, params.seed, Path(params.cache))
     write(snakemake.output[0], "corpus", rows, config=digest(dict(params.items())))

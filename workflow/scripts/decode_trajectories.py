@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params = snakemake.params
-    reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
+    reader = load_reader(build(schema.ReaderSettings, snakemake.config["reader"], "reader"))
     documents = rows(snakemake.input.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
     settings = digest(dict(params.items()) | {"dtype": reader.settings.dtype})
     folder = Path(params.journal) / f"{snakemake.wildcards.split}-{snakemake.wildcards.shard}"
     journal = Journal(folder, fingerprint(settings, snakemake.input.reader))
-    recorded = build(schema.Trajectories, params.recorded, "trajectories")
+    recorded = build(schema.TrajectorySettings, params.recorded, "trajectories")
     asked = [ask(reader, own) for document in documents for own in variants(document, params.evidence)]
     # What asks the same documents later need not read them again.
     later = params.together and snakemake.config["decode"].get(snakemake.wildcards.split)

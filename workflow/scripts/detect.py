@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 
-def traces(settings: schema.Detector, trajectories: list[str], labels: str) -> Sequences:
+def traces(settings: schema.DetectorSettings, trajectories: list[str], labels: str) -> Sequences:
     """A split as a detector is shown it, judged by the labeller whatever the detector learned from."""
     table = read(trajectories, "trajectories", columns(settings))
     return sequences(table, read(labels, "labels"), replace(settings, label="judged"))
@@ -27,7 +27,7 @@ def traces(settings: schema.Detector, trajectories: list[str], labels: str) -> S
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params, files = snakemake.params, snakemake.input
-    split, logits = (files.trajectories, files.labels), schema.Detector(embedding=False)
+    split, logits = (files.trajectories, files.labels), schema.DetectorSettings(embedding=False)
     plain = traces(logits, *split)
     baselines = heuristics(traces(logits, files.validation, files.validation_labels), plain)
     tables = [detections(decided, plain, name, 0) for name, decided in baselines.items()]
@@ -38,7 +38,7 @@ with stage_log(snakemake.log[0]):
         detectors = [load(path) for path in paths]
         if variant in params.taken:
             for detector, path in zip(detectors, paths, strict=True):
-                detector.check_taken(build(schema.Detector, params.taken[variant]), reader, path)
+                detector.check_taken(build(schema.DetectorSettings, params.taken[variant]), reader, path)
         shown = traces(detectors[0].settings, *split)
         for seed, detector in enumerate(detectors):
             for readout, decided in verdicts(detector, shown).items():

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params, files, output, wildcards = snakemake.params, snakemake.input, snakemake.output, snakemake.wildcards
-    reader = load_reader(build(schema.Reader, snakemake.config["reader"], "reader"))
-    points = [build(schema.Operating, point) for point in params.points]
+    reader = load_reader(build(schema.ReaderSettings, snakemake.config["reader"], "reader"))
+    points = [build(schema.OperatingPoint, point) for point in params.points]
     methods = {point.label: method_of(point, params.methods) for point in points}
     detectors = {
         label: PointDetector(load_detector(path), fingerprint("", [path]), variant, seed)
@@ -33,7 +33,7 @@ with stage_log(snakemake.log[0]):
     }
     for detector, (variant, _, path) in zip(detectors.values(), params.triggers.values(), strict=True):
         if variant in params.taken:
-            taken = build(schema.Detector, params.taken[variant])
+            taken = build(schema.DetectorSettings, params.taken[variant])
             detector.detector.check_taken(taken, Origin(reader.settings.name, reader.identity), path)
     documents = rows(files.documents, "documents")[int(wildcards.shard) :: params.shards]
     # Operating points that are added or asked for again find the others in the journal.

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
-    print(files.fetch(build(schema.Reader, snakemake.config["reader"], "reader")), file=sys.stderr)
+    print(files.fetch(build(schema.ReaderSettings, snakemake.config["reader"], "reader")), file=sys.stderr)

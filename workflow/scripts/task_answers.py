@@ -24,8 +24,8 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params, files, output = snakemake.params, snakemake.input, snakemake.output
     settings = snakemake.config["reader"] | {"memory": params.reader["memory"]}
-    reader = load_reader(build(schema.Reader, settings, "reader"))
-    points = [build(schema.Operating, point) for point in params.points]
+    reader = load_reader(build(schema.ReaderSettings, settings, "reader"))
+    points = [build(schema.OperatingPoint, point) for point in params.points]
     methods = {point.label: method_of(point, params.methods) for point in points}
     detectors = {
         label: PointDetector(load_detector(path), fingerprint("", [path]), variant, seed)

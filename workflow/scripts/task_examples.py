@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 with stage_log(snakemake.log[0]):
     params = snakemake.params
-    settings = build(schema.TaskSet, params.set, "tasks.sets")
+    settings = build(schema.TaskSetSettings, params.set, "tasks.sets")
     task, files = task_of(settings), files_of(settings, params.path)
     # One file or none.
     files["corpus"] = Path(str(snakemake.input.corpus))

@@ -24,13 +24,13 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params = snakemake.params
     settings = snakemake.config["reader"] | {"memory": params.reader["memory"]}
-    reader = load_reader(build(schema.Reader, settings, "reader"))
+    reader = load_reader(build(schema.ReaderSettings, settings, "reader"))
     asked = ask(TASKS[params.task](), rows(snakemake.input.examples, "examples"))
     # What is journaled outlives an edit of the code, as in task_answers.py.
     common = digest({key: value for key, value in params.items() if key != "code"})
     folder = Path(params.journal) / snakemake.wildcards.task
     journal = Journal(folder, fingerprint(common, snakemake.input.reader))
-    recorded = build(schema.Trajectories, params.recorded, "trajectories")
+    recorded = build(schema.TrajectorySettings, params.recorded, "trajectories")
     table = trajectories(reader, asked, params.budgets, recorded, journal, together=params.together)
     write(
         snakemake.output[0],

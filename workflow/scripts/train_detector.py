@@ -48,7 +48,7 @@ def tasks(half: int) -> list[Sequences]:
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     output = snakemake.output
-    settings = build(schema.Detector, snakemake.params.detector, "detector")
+    settings = build(schema.DetectorSettings, snakemake.params.detector, "detector")
     first, *second = [reduce(joined, own) for own in (tasks(0), biographies("train")) if own]
     trained = train(
         settings,

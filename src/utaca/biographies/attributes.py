@@ -11,7 +11,7 @@ from faker import Faker
 from pydantic import Field, StringConstraints
 
 from utaca.biographies.people import LOCALES, faker
-from utaca.data_files import Entries, Text, read, slots
+from utaca.data_files import DataFile, Entries, read, slots
 from utaca.errors import UserError
 
 HELD_OUT_ATTRIBUTES: tuple[str, ...] = ("birth date", "birth place", "university", "major", "company", "work place")
@@ -25,7 +25,7 @@ _LONGEST = {"user agent": 80, "catch phrase": 60}
 Listed = Entries[Annotated[str, StringConstraints(max_length=MAX_LENGTH)]]
 
 
-class Values(Text):
+class Values(DataFile):
     """Values that are drawn from lists; ``countries`` has a country by the locale of a city."""
 
     hobbies: Listed

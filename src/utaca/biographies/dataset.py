@@ -10,7 +10,7 @@ from itertools import islice
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.people import Person, people
 from utaca.biographies.sentences import summary
-from utaca.data_files import Entries, Sentence, Text, read
+from utaca.data_files import DataFile, Entries, Sentence, read
 from utaca.errors import UserError
 
 Write = Callable[[str, Sequence[tuple[str, str]]], Sequence[str]]
@@ -18,7 +18,7 @@ Write = Callable[[str, Sequence[tuple[str, str]]], Sequence[str]]
 _FILLERS_BETWEEN = (4, 16)
 
 
-class Fillers(Text):
+class Fillers(DataFile):
     """Simple sentences around the summary of a biography with one fact."""
 
     fillers: Entries[Sentence]

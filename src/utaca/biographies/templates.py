@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Annotated
 
-from utaca.data_files import Entries, Pair, Sentence, Text, read, slots
+from utaca.data_files import DataFile, Entries, Pair, Sentence, read, slots
 
 Fact = tuple[str, str]
 
@@ -17,7 +17,7 @@ _SHORTEST, _LONGEST = 8, 16
 _MENTIONS = "Subject Possessive name possessive_name he him his"
 
 
-class Templates(Text):
+class Templates(DataFile):
     """Sentences of one fact, by attribute and for any other, of two facts, and without a fact."""
 
     facts: dict[str, Entries[Annotated[Sentence, slots(_MENTIONS, once="value")]]]

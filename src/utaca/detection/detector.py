@@ -61,7 +61,7 @@ class Detector(nn.Module):
     rules, by rule; ``facts`` say how it was trained. Raises :class:`UserError` for settings without any input.
     """
 
-    def __init__(self, settings: schema.Detector, input_width: int, reader: Origin | None = None) -> None:
+    def __init__(self, settings: schema.DetectorSettings, input_width: int, reader: Origin | None = None) -> None:
         super().__init__()
         check_detector(settings, "the detector")
         self.settings, self.input_width, self.reader = settings, input_width, reader
@@ -100,7 +100,7 @@ class Detector(nn.Module):
             f"trajectories of {other.name}"
         )
 
-    def check_taken(self, settings: schema.Detector, reader: Origin, path: str | Path) -> None:
+    def check_taken(self, settings: schema.DetectorSettings, reader: Origin, path: str | Path) -> None:
         """Raise :class:`UserError` where this detector, of the file ``path``, is not what ``settings`` say, or where it
         reads embeddings that ``reader`` does not give.
 
@@ -229,7 +229,7 @@ def load(path: str | Path) -> Detector:
         # Files of earlier versions have a target of their threshold, which only a decision that is gone used.
         about["settings"].pop("target", None)
         reader = Origin(**about["reader"]) if about["reader"] else None
-        detector = Detector(build(schema.Detector, about["settings"]), about["input_width"], reader)
+        detector = Detector(build(schema.DetectorSettings, about["settings"]), about["input_width"], reader)
         detector.thresholds, detector.facts = about["thresholds"], about["facts"]
         detector.load_state_dict(tensors)
     except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -27,7 +27,7 @@ from utaca.endpoints.server import Server, shape
 from utaca.endpoints.store import Store, digest, identity
 from utaca.errors import UserError
 from utaca.records.progress import counter
-from utaca.settings.schema import Endpoint
+from utaca.settings.schema import EndpointSettings
 
 _UNREACHABLE_IN_A_ROW = 3
 _QUOTED_CHARACTERS = 4000
@@ -67,7 +67,7 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
-    def in_words(self, endpoint: Endpoint) -> str:
+    def in_words(self, endpoint: EndpointSettings) -> str:
         """The figures as a list for people; with the price if the endpoint has one."""
         figures = (
             f"{self.cached} from the store, {self.requests} answers sent for, {self.retries} asked again, "
@@ -91,7 +91,7 @@ class Answers:
     usage: Usage = field(default_factory=Usage)
 
 
-def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path | str, description: str) -> Answers:
+def ask(endpoint: EndpointSettings, requests: Sequence[Request], *, store: Path | str, description: str) -> Answers:
     """Ask a server every request, with at most ``endpoint.concurrency`` in flight.
 
     Answers in ``store``, a file or the URL of a database, are not sent for; new answers are kept there as they arrive;
@@ -126,7 +126,7 @@ def ask(endpoint: Endpoint, requests: Sequence[Request], *, store: Path | str, d
 class _Exchange:
     """The talk about one request: the next messages, the answers so far, the outcome once there is one."""
 
-    def __init__(self, request: Request, endpoint: Endpoint) -> None:
+    def __init__(self, request: Request, endpoint: EndpointSettings) -> None:
         self.request = request
         self.outcome: pydantic.BaseModel | Failure | None = None
         self.n_late = 0
@@ -176,7 +176,9 @@ class _Exchange:
 class _Session:
     """One call of :func:`ask`: brings exchanges to their outcomes, by the store's answers before the server's."""
 
-    def __init__(self, endpoint: Endpoint, store: Store, description: str, exchanges: Sequence[_Exchange]) -> None:
+    def __init__(
+        self, endpoint: EndpointSettings, store: Store, description: str, exchanges: Sequence[_Exchange]
+    ) -> None:
         self.usage = Usage()
         self._endpoint = endpoint
         self._store = store

@@ -35,7 +35,7 @@ from utaca.endpoints.transport import (
     where,
 )
 from utaca.errors import UserError
-from utaca.settings.schema import Endpoint
+from utaca.settings.schema import EndpointSettings
 
 _REFUSED = (openai.BadRequestError, openai.UnprocessableEntityError)
 _SENT_AGAIN = (408, 409, 429)
@@ -78,7 +78,7 @@ def shape(answer: type[Answer]) -> dict[str, Any]:
 class Server:
     """A server within an event loop: its client, its pace, and the forms of the parameters that it takes."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: EndpointSettings) -> None:
         """Make a client; errors are those of :func:`utaca.endpoints.transport.connect`."""
         self.pace = Pace(endpoint.concurrency)
         self._endpoint = endpoint
@@ -267,7 +267,7 @@ class Ready(Answer):
     ready: bool
 
 
-def check(endpoint: Endpoint, role: str) -> None:
+def check(endpoint: EndpointSettings, role: str) -> None:
     """Make sure that an endpoint can serve its role (writer, labeller or judge): key, address, model, one request.
 
     Raises:
@@ -280,7 +280,7 @@ def check(endpoint: Endpoint, role: str) -> None:
             raise UserError(f"{role}: {fault}") from None
 
 
-async def _check(endpoint: Endpoint) -> None:
+async def _check(endpoint: EndpointSettings) -> None:
     patience_s = min(_CHECK_SECONDS, endpoint.patience_s)
     async with Server(replace(endpoint, patience_s=patience_s)) as server:
         listed = await server.models()

@@ -39,7 +39,7 @@ from sqlalchemy.schema import CreateTable
 from utaca.errors import UserError
 from utaca.settings import machine
 from utaca.settings.database import FORM, is_database
-from utaca.settings.schema import Endpoint
+from utaca.settings.schema import EndpointSettings
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ _ANSWERS = Table(
 )
 
 
-def sampling(endpoint: Endpoint) -> dict[str, Any]:
+def sampling(endpoint: EndpointSettings) -> dict[str, Any]:
     """The sampling parameters of an endpoint as the request carries them."""
     parameters = {name: getattr(endpoint, name) for name in ("temperature", "top_p", "seed", "max_tokens")}
     effort = endpoint.reasoning_effort
@@ -71,7 +71,7 @@ def sampling(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def identity(
-    endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], answer_schema: Mapping[str, Any], version: str
+    endpoint: EndpointSettings, messages: Sequence[Mapping[str, Any]], answer_schema: Mapping[str, Any], version: str
 ) -> str:
     """The identity of a request as a JSON list: model, messages, sampling, shape of the answer, version of the prompt.
 

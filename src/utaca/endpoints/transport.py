@@ -17,13 +17,13 @@ import openai
 
 from utaca.errors import UserError
 from utaca.settings.checks import address_fault
-from utaca.settings.schema import Endpoint
+from utaca.settings.schema import EndpointSettings
 
 _CONNECT_SECONDS = 20.0
 _SHOWN_CHARACTERS = 200
 
 
-def connect(endpoint: Endpoint) -> openai.AsyncOpenAI:
+def connect(endpoint: EndpointSettings) -> openai.AsyncOpenAI:
     """Make a client of the endpoint, without deadlines and repeats.
 
     Raises:
@@ -46,7 +46,7 @@ def connect(endpoint: Endpoint) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=address, api_key=key, max_retries=0, timeout=timeout, http_client=http)
 
 
-def api_key(endpoint: Endpoint) -> str:
+def api_key(endpoint: EndpointSettings) -> str:
     """The key of a remote endpoint, from the environment variable that its config names."""
     if not endpoint.api_key_env:
         return "none"
@@ -62,7 +62,7 @@ def api_key(endpoint: Endpoint) -> str:
     return key
 
 
-def refusal(endpoint: Endpoint, fault: openai.APIStatusError) -> str:
+def refusal(endpoint: EndpointSettings, fault: openai.APIStatusError) -> str:
     """A refusal of the server as the rest of a sentence that begins with the role or endpoint; never holds the key."""
     place, status = where(endpoint), fault.status_code
     if status in (401, 403):
@@ -75,7 +75,7 @@ def refusal(endpoint: Endpoint, fault: openai.APIStatusError) -> str:
     return f"{place} answers a request to model {endpoint.model} with HTTP {status} ({words})"
 
 
-def shown(endpoint: Endpoint, text: str) -> str:
+def shown(endpoint: EndpointSettings, text: str) -> str:
     """The first words of what a server sent, in one line, without the key."""
     words = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
     if endpoint.api_key_env:
@@ -83,7 +83,7 @@ def shown(endpoint: Endpoint, text: str) -> str:
     return words[:_SHOWN_CHARACTERS]
 
 
-def unreachable(endpoint: Endpoint, fault: BaseException) -> str:
+def unreachable(endpoint: EndpointSettings, fault: BaseException) -> str:
     """Why there was no connection, as the rest of a sentence."""
     if untrusted := certificate(fault):
         return (
@@ -101,7 +101,7 @@ def certificate(fault: BaseException | None) -> str:
     return fault.verify_message.rstrip(".") if fault is not None else ""
 
 
-def where(endpoint: Endpoint) -> str:
+def where(endpoint: EndpointSettings) -> str:
     """The endpoint's address, and the proxy before it, whose refusals look like the server's."""
     parts, proxies = urlsplit(endpoint.base_url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")

@@ -23,7 +23,7 @@ from utaca.records import SCHEMAS
 from utaca.records.journal import Journal, fingerprint
 from utaca.records.progress import counter
 from utaca.settings.checks import digest
-from utaca.settings.schema import NOT_RUN, Operating
+from utaca.settings.schema import NOT_RUN, OperatingPoint
 from utaca.trace import Generation, NotFiniteError, Token
 
 TOGETHER = 32
@@ -53,7 +53,7 @@ class Decoded:
 def decode_points(
     reader: Reader,
     asked: Sequence[Asked],
-    points: Sequence[Operating],
+    points: Sequence[OperatingPoint],
     methods: Mapping[str, Method | Adaptive],
     detectors: Mapping[str, PointDetector],
     journal: Journal,
@@ -85,7 +85,7 @@ def decode_points(
             for document in group
             for answers in [Answers(reader, document[0].text, kept)]
         ]
-        shared: dict[Hashable, list[tuple[Operating, Method | Adaptive, PointDetector | None]]] = {}
+        shared: dict[Hashable, list[tuple[OperatingPoint, Method | Adaptive, PointDetector | None]]] = {}
         for point in order if together else ():
             if point.together:
                 method = methods[point.label]
@@ -138,7 +138,7 @@ class _Question:
         self.journal, self.split, self.what = journal, split, f"{asked.document}/{digest(asked)}"
         self.together: dict[str, pa.Table] = {}
 
-    def answer(self, point: Operating, method: Method | Adaptive, detector: PointDetector | None) -> Answered:
+    def answer(self, point: OperatingPoint, method: Method | Adaptive, detector: PointDetector | None) -> Answered:
         """The answer at a point, named after the point and its detector."""
         row = self.together.get(point.label)
         if row is None and (lacking := _lacking(method, self.answers.reader)):
@@ -153,7 +153,7 @@ class _Question:
         about |= {"seed": detector.seed} if detector else {}
         return with_columns(row.drop_columns("trace"), **about), with_columns(trace, point=point.label)
 
-    def _decode(self, point: Operating, method: Method | Adaptive, detector: PointDetector | None) -> Answer:
+    def _decode(self, point: OperatingPoint, method: Method | Adaptive, detector: PointDetector | None) -> Answer:
         try:
             asked, judging = self.asked, detector and detector.detector
             return self.answers.answer(method, asked.question, asked.longest, judging, prefix=asked.prefix)
@@ -163,11 +163,11 @@ class _Question:
             # What a method cannot do with this document, as LLMLingua-2 with a budget far below its length.
             return _not_run(str(error))
 
-    def table(self, answers: Sequence[tuple[Answer, Operating]]) -> pa.Table:
+    def table(self, answers: Sequence[tuple[Answer, OperatingPoint]]) -> pa.Table:
         """Answers to the question as the journal holds them."""
         return pa.Table.from_pylist([self._row(*one) for one in answers], _JOURNALED)
 
-    def _row(self, answer: Answer, point: Operating) -> dict[str, Any]:
+    def _row(self, answer: Answer, point: OperatingPoint) -> dict[str, Any]:
         generation = answer.generation
         return {
             "document": self.asked.document,
@@ -194,7 +194,7 @@ class _Question:
 
 
 def _answer_together(
-    questions: Sequence[_Question], points: Sequence[tuple[Operating, Method | Adaptive, PointDetector | None]]
+    questions: Sequence[_Question], points: Sequence[tuple[OperatingPoint, Method | Adaptive, PointDetector | None]]
 ) -> None:
     """Decode those of the points that were not yet, all of one kind of reading, in shared passes.
 
@@ -208,9 +208,9 @@ def _answer_together(
     wanted = [(one, *how) for one in questions for how in new]
 
     @cache
-    def decoded() -> dict[int, list[tuple[Answer, Operating]]]:
+    def decoded() -> dict[int, list[tuple[Answer, OperatingPoint]]]:
         asked = [(one.answers, one.asked, method, of and of.detector) for one, _, method, of in wanted]
-        found: dict[int, list[tuple[Answer, Operating]]] = {}
+        found: dict[int, list[tuple[Answer, OperatingPoint]]] = {}
         for answer, (one, point, *_) in zip(answer_together(asked), wanted, strict=True):
             found.setdefault(id(one), []).append((answer, point))
         return found

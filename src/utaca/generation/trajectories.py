@@ -22,7 +22,7 @@ from utaca.records.journal import Journal
 from utaca.records.progress import counter
 from utaca.settings import schema
 from utaca.settings.checks import digest
-from utaca.settings.schema import Trajectories
+from utaca.settings.schema import TrajectorySettings
 from utaca.trace import Generation
 
 
@@ -30,7 +30,7 @@ def trajectories(
     reader: Reader,
     asked: Sequence[Asked],
     budgets: Sequence[int],
-    recorded: Trajectories,
+    recorded: TrajectorySettings,
     journal: Journal,
     kept: Kept | None = None,
     *,
@@ -57,7 +57,7 @@ def trajectories(
 
 
 def _decoded(
-    reader: Reader, questions: Sequence[Asked], budgets: Sequence[int], recorded: Trajectories, kept: Kept | None
+    reader: Reader, questions: Sequence[Asked], budgets: Sequence[int], recorded: TrajectorySettings, kept: Kept | None
 ) -> list[pa.Table]:
     """The trajectories of each question, decoded in shared passes."""
     decodings, options = [], {"expanded": recorded.expanded, "measured": True}

@@ -14,21 +14,21 @@ from utaca.endpoints.store import digest, identity
 from utaca.judging.rules import tasks
 from utaca.records.progress import counter
 from utaca.settings.checks import build
-from utaca.settings.schema import Endpoint
+from utaca.settings.schema import EndpointSettings
 
 
 @dataclass(frozen=True)
 class Role:
     """An endpoint in its role, and the store of a server's answers; ``used`` gets rows of schema "usage"."""
 
-    endpoint: Endpoint
+    endpoint: EndpointSettings
     store: Path | str
     used: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def of(cls, name: str, config: Mapping[str, Any]) -> Role:
         """The role of that name in a plain config."""
-        return cls(build(Endpoint, config[name], name), config["answers"])
+        return cls(build(EndpointSettings, config[name], name), config["answers"])
 
     def ask(self, requests: Sequence[Request], description: str) -> Answers:
         """Ask the rules or the server every request; errors are those of :func:`utaca.endpoints.client.ask`."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from utaca.settings.schema import Memory
+from utaca.settings.schema import MemorySettings
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention
 _FLASH_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -160,7 +160,7 @@ def ranked(scores: Tensor, chosen: Tensor) -> Tensor:
     return chosen.gather(-1, scores.gather(-1, chosen).argsort(dim=-1, descending=True, stable=True))
 
 
-def represented(m: Memory, keys: Tensor, mass: Tensor) -> Tensor:
+def represented(m: MemorySettings, keys: Tensor, mass: Tensor) -> Tensor:
     """Representative keys [..., blocks, D] of blocks' keys [..., blocks, size, D], in float32 at least.
 
     The mean of the ``n_representatives`` keys of the most attention ``mass`` [..., blocks, size].

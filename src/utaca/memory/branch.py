@@ -22,7 +22,7 @@ from utaca.memory.passes import Pass
 from utaca.memory.store import Store
 from utaca.readers.attention import Row
 from utaca.readers.load import Reader
-from utaca.settings.schema import OWN, PACKED, TOKENS, Memory
+from utaca.settings.schema import OWN, PACKED, TOKENS, MemorySettings
 
 Capture = Callable[[Tensor, int, float], Tensor]
 """What a signal keeps of a layer's retrieval, see :class:`utaca.detection.signal.Signal`."""
@@ -42,7 +42,7 @@ class BlockMemory:
     """
 
     reader: Reader
-    settings: Memory
+    settings: MemorySettings
     tokens: Tensor
     clipped: bool
     layout: Layout

@@ -27,7 +27,7 @@ from utaca.memory.store import Store, check_room
 from utaca.readers.load import Reader
 from utaca.records.progress import counter
 from utaca.settings.machine import in_turn, return_freed_memory
-from utaca.settings.schema import TOKENS, Memory
+from utaca.settings.schema import TOKENS, MemorySettings
 from utaca.sizes import Sizes, chunks, document_bytes
 
 
@@ -191,7 +191,7 @@ class Chunks:
         store.leave(self.next_start)
 
 
-def _check_room(reader: Reader, m: Memory, length: int, together: int) -> None:
+def _check_room(reader: Reader, m: MemorySettings, length: int, together: int) -> None:
     """Raise where a document and the passes of ``together`` chunks that read it do not fit into what is free."""
     config, device = reader.model.config, reader.device
     sizes = Sizes(*reader.shape, config.hidden_size, config.intermediate_size)

@@ -37,7 +37,7 @@ def build(name: str, settings: Mapping[str, Any]) -> Any:
     return build_plain(METHODS[name], settings, f"methods.{name}")
 
 
-def method_of(point: schema.Point, methods: Mapping[str, Mapping[str, Any]]) -> Any:
+def method_of(point: schema.PointSettings, methods: Mapping[str, Mapping[str, Any]]) -> Any:
     """The method of an operating point: its settings of the config, and the point's budget where it names one.
 
     Raises :class:`UserError` for settings that the method does not know and budgets that it cannot meet.

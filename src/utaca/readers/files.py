@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from utaca.errors import UserError, cause
 from utaca.readers import gguf
-from utaca.settings.schema import Reader
+from utaca.settings.schema import ReaderSettings
 from utaca.sizes import Model, Sizes
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -31,7 +31,7 @@ QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
 _QUANTISED_KEYS = ("quantization_config", "compression_config", "quantization")
 
 
-def where(reader: Reader) -> str:
+def where(reader: ReaderSettings) -> str:
     """The reader's name and path, the beginning of a sentence about it."""
     return f"reader {reader.name!r} (reader.path={reader.path})"
 
@@ -65,7 +65,7 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def check_folder(reader: Reader) -> None:
+def check_folder(reader: ReaderSettings) -> None:
     """Raise :class:`UserError` where a file is missing in a reader's folder, or is another than it should be."""
     folder, named = folder_of(reader.path) or Path(reader.path), where(reader)
     if not (folder / "config.json").is_file() and (whole := next(folder.glob("*.gguf"), None)):
@@ -123,7 +123,7 @@ def first_few(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _shards(reader: Reader) -> dict[str, list[str]]:
+def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
     """The files that hold a reader's weights, and which ones an index says that each of them has."""
     if _found(reader, WHOLE) is not None or (index := _found(reader, INDEX)) is None:
         return {WHOLE: []}
@@ -136,12 +136,12 @@ def _shards(reader: Reader) -> dict[str, list[str]]:
     return shards
 
 
-def config_file(reader: Reader) -> Path | None:
+def config_file(reader: ReaderSettings) -> Path | None:
     """Its ``config.json``, in its folder or in the cache of the hub; None where it is in neither."""
     return _found(reader, "config.json")
 
 
-def weights(reader: Reader) -> list[Path]:
+def weights(reader: ReaderSettings) -> list[Path]:
     """Its files of weights, in its folder or in the cache; none where one is missing."""
     files = [_found(reader, name) for name in sorted(_shards(reader))]
     return [file for file in files if file is not None] if all(files) else []
@@ -166,7 +166,7 @@ def positions(config: Path) -> int:
     return _numbers(config)["max_position_embeddings"]
 
 
-def model(reader: Reader) -> Model:
+def model(reader: ReaderSettings) -> Model:
     """What a cluster's jobs are asked for by; raises :class:`UserError` where the reader's files are not here."""
     config, paths = config_file(reader), weights(reader)
     if config is None or not paths:
@@ -199,7 +199,7 @@ def stored(files: Sequence[Path]) -> dict[str, Stored]:
     return weights
 
 
-def stored_weights(reader: Reader) -> dict[str, Stored] | None:
+def stored_weights(reader: ReaderSettings) -> dict[str, Stored] | None:
     """The weights of a reader whose files are here, by name; None where one is missing.
 
     Raises :class:`UserError` as :func:`stored` does, and where a file has not what the index says.
@@ -220,7 +220,7 @@ def parameters(files: Sequence[Path]) -> int:
     return sum(prod(weight.shape) for weight in stored(files).values())
 
 
-def fetch(reader: Reader) -> str:
+def fetch(reader: ReaderSettings) -> str:
     """Fetch the files of a reader that are missing, and return what was done as a sentence.
 
     A hub model's files go into the cache of the hub. A GGUF file, of the catalogue (:mod:`utaca.readers.public`) or
@@ -259,7 +259,7 @@ def folder_of(path: str) -> Path | None:
     return folder if folder is not None and folder.is_dir() else None
 
 
-def _found(reader: Reader, name: str) -> Path | None:
+def _found(reader: ReaderSettings, name: str) -> Path | None:
     if (folder := folder_of(reader.path)) is not None:
         return folder / name if (folder / name).is_file() else None
     if gguf.is_gguf(reader.path):

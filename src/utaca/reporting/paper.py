@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, StrictInt
 
-from utaca.data_files import Text, read
+from utaca.data_files import DataFile, read
 
 LLAMA, QWEN = "llama31_8b", "qwen2_7b"
 NAMES = {LLAMA: "Llama-3.1-8B", QWEN: "Qwen2-7B"}
@@ -90,7 +90,7 @@ ByPoint = dict[Annotated[Point, BeforeValidator(_point)], T]
 Components = Annotated[tuple[bool, bool, bool], BeforeValidator(_components)]
 
 
-class Tables(Text):
+class Tables(DataFile):
     """The paper's tables, by detector, components (logit margin, embedding, LSTM), reader, task, method or point."""
 
     detection: dict[str, Detection]

@@ -196,7 +196,7 @@ def fragment(document: str, point: str = "", step: int | None = None) -> str:
 
 
 def of_label(label: str, config: schema.Config) -> Point | None:
-    """The point that files call ``label`` (:attr:`utaca.settings.schema.Operating.label`), without any answers.
+    """The point that files call ``label`` (:attr:`utaca.settings.schema.OperatingPoint.label`), without any answers.
 
     None where the config does not decode it.
     """
@@ -209,7 +209,7 @@ def of_name(name: str, config: schema.Config) -> Point | None:
     return next((of_config(point, config) for point in config.operating.values() if point.name == name), None)
 
 
-def of_config(point: schema.Operating, config: schema.Config) -> Point:
+def of_config(point: schema.OperatingPoint, config: schema.Config) -> Point:
     """An operating point of the config, without any answers."""
     detector = point.detector or (config.detector if point.detected else point.beside)
     return Point((point.decoder, point.budget, point.policy), detector, (point.seed,) if point.detected else (), (), {})

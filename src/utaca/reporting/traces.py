@@ -148,7 +148,7 @@ def page(
 
 
 def answer_page(
-    title: str, about: str, document: str, answer: Row, steps: Sequence[Row], text: Text, memory: schema.Memory
+    title: str, about: str, document: str, answer: Row, steps: Sequence[Row], text: Text, memory: schema.MemorySettings
 ) -> str:
     """The viewer of one answer about any document, which nobody judged, as HTML.
 
@@ -341,7 +341,7 @@ def _pack(content: Any) -> str:
 
 
 def _document(
-    split: _Split, name: str, steps: Mapping[str, Sequence[Row]], text: Text, memory: schema.Memory
+    split: _Split, name: str, steps: Mapping[str, Sequence[Row]], text: Text, memory: schema.MemorySettings
 ) -> dict[str, Any]:
     document = split.documents[name]
     n_blocks = max(0, (len(text.offsets) - memory.n_init) // memory.block_size)
@@ -385,14 +385,14 @@ def _document(
     }
 
 
-def _covered(span: Row, starts: Sequence[int], memory: schema.Memory, n_blocks: int) -> range:
+def _covered(span: Row, starts: Sequence[int], memory: schema.MemorySettings, n_blocks: int) -> range:
     """Blocks that hold tokens of a span of characters."""
     first = max(0, bisect_right(starts, span["start"]) - 1 - memory.n_init)
     last = bisect_left(starts, span["end"]) - 1 - memory.n_init
     return range(first // memory.block_size, min(n_blocks, last // memory.block_size + 1))
 
 
-def _extent(block: int, text: Text, memory: schema.Memory) -> tuple[int, int]:
+def _extent(block: int, text: Text, memory: schema.MemorySettings) -> tuple[int, int]:
     """Characters of a block, up to where the next token starts: spaces belong to what they follow.
 
     Long answers make blocks too, of the question and of themselves: such a one has no characters of the document.

@@ -13,7 +13,7 @@ def corpus_in_words(config: schema.Config) -> str:
     return f"{config.corpus.name}{' (synthetic prose)' if config.corpus.source == 'embedded' else ''}"
 
 
-def endpoint_in_words(endpoint: schema.Endpoint) -> str:
+def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
     """An endpoint, said to be no language model where it is the reference."""
     if endpoint.kind == "reference":
         return f"{endpoint.name} (built-in rules, not GPT-OSS-120B nor any language model)"
@@ -54,7 +54,7 @@ def run_in_words(config: schema.Config, role: str) -> str:
     )
 
 
-def reader_in_words(reader: schema.Reader) -> str:
+def reader_in_words(reader: schema.ReaderSettings) -> str:
     """A reader's name, and the settings in which its block memory leaves InfLLM's rules, whose name points bear."""
     memory = reader.memory
     others = [f"representatives={memory.representatives}"] if memory.representatives == schema.TOKENS else []

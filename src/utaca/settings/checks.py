@@ -70,14 +70,14 @@ def digest(settings: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def build_reader(data: Mapping[str, Any]) -> schema.Reader:
+def build_reader(data: Mapping[str, Any]) -> schema.ReaderSettings:
     """A reader's settings from a plain dict; raises :class:`UserError` as :func:`load` does."""
-    reader = build(schema.Reader, data, "reader")
+    reader = build(schema.ReaderSettings, data, "reader")
     refuse(_reader_faults(reader))
     return reader
 
 
-def check_detector(detector: schema.Detector, path: str) -> None:
+def check_detector(detector: schema.DetectorSettings, path: str) -> None:
     """Raise :class:`UserError` if the settings of a detector contradict each other."""
     refuse(_detector_faults(detector, path))
 
@@ -128,7 +128,7 @@ def _name_faults(value: str, path: str) -> Iterator[str]:
         yield f"{path} is {value!r} but is used in file names; use letters, digits, '-', '_' and '.', at most 100."
 
 
-def _split_faults(split: schema.SplitSize, path: str) -> Iterator[str]:
+def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
     if len(split.tokens) != 2 or not 0 < split.tokens[0] <= split.tokens[1]:
         yield f"{path}.tokens is {split.tokens} but must be two ascending lengths, as in [400, 900]."
     if split.shards > split.biographies:
@@ -145,7 +145,7 @@ def _people_faults(config: schema.Config) -> Iterator[str]:
             yield f"scale.{split}.people is {people}, but the test split alone takes a file; set scale.test.people."
 
 
-def _reader_faults(reader: schema.Reader) -> Iterator[str]:
+def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
     memory = reader.memory
     if not reader.path:
         yield "reader.path is empty; set it to a Hugging Face id or a local folder."
@@ -178,7 +178,7 @@ def _window_faults(config: schema.Config) -> Iterator[str]:
         )
 
 
-def _corpus_faults(corpus: schema.Corpus) -> Iterator[str]:
+def _corpus_faults(corpus: schema.CorpusSettings) -> Iterator[str]:
     if corpus.source == "folder" and not corpus.path:
         yield (
             "corpus.path is empty but corpus.source is folder; give the folder or file, "
@@ -202,7 +202,7 @@ def address_fault(url: str) -> str:
     )
 
 
-def _endpoint_faults(endpoint: schema.Endpoint, role: str) -> Iterator[str]:
+def _endpoint_faults(endpoint: schema.EndpointSettings, role: str) -> Iterator[str]:
     remote = endpoint.kind == "remote"
     if remote and (fault := address_fault(endpoint.base_url)):
         yield f"{role}.base_url {fault}."
@@ -230,7 +230,7 @@ def _endpoint_faults(endpoint: schema.Endpoint, role: str) -> Iterator[str]:
         )
 
 
-def _detector_faults(detector: schema.Detector, path: str) -> Iterator[str]:
+def _detector_faults(detector: schema.DetectorSettings, path: str) -> Iterator[str]:
     if not detector.signals and not detector.embedding:
         yield f"{path}.signals is empty and {path}.embedding is false; give it at least one input."
     if unknown := [name for name in detector.signals if name not in schema.SIGNALS]:
@@ -279,7 +279,7 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
                 yield f"{path}.sets names {own!r}, but tasks.sets.{own}.budgets is empty; give it compact budgets."
 
 
-def _start_faults(detector: schema.Detector, path: str, config: schema.Config) -> Iterator[str]:
+def _start_faults(detector: schema.DetectorSettings, path: str, config: schema.Config) -> Iterator[str]:
     first = config.detectors.get(detector.start)
     if first is None or first is detector:
         others = ", ".join(name for name, other in config.detectors.items() if other is not detector) or "none"
@@ -344,7 +344,7 @@ def _trigger_faults(config: schema.Config) -> Iterator[str]:
         )
 
 
-def _point_faults(point: schema.Point, path: str, config: schema.Config) -> Iterator[str]:
+def _point_faults(point: schema.PointSettings, path: str, config: schema.Config) -> Iterator[str]:
     if point.method not in (schema.FIXED, schema.ADAPTIVE, *schema.CONTEXT_METHODS):
         known = ", ".join([schema.FIXED, schema.ADAPTIVE, *schema.CONTEXT_METHODS])
         yield f"{path}.method is {point.method!r} but must be one of {known}."

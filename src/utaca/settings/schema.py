@@ -35,9 +35,9 @@ CONTEXT_METHODS = tuple(
 AGREEMENT = "agreement"
 """The trigger that compares tokens under two budgets."""
 EXPANDED = (ADAPTIVE, AGREEMENT, "no_detector")
-"""What follows an update policy, as answers and tables call it (:attr:`Point.kind`)."""
+"""What follows an update policy, as answers and tables call it (:attr:`PointSettings.kind`)."""
 BLOCK_METHODS = (FIXED, *EXPANDED)
-"""What decodes from block memory, as answers and tables call it (:attr:`Point.kind`)."""
+"""What decodes from block memory, as answers and tables call it (:attr:`PointSettings.kind`)."""
 
 
 OWN = -1
@@ -68,7 +68,7 @@ Seeds = Annotated[
     BeforeValidator(lambda value: ALL if value == "all" else value),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "all"}]}),
 ]
-Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+OptionalText = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 """A text that may be empty, as YAML's nothing is."""
 
 
@@ -100,7 +100,7 @@ EVIDENCE = get_args(Evidence)
 
 
 @keys
-class SplitSize:
+class SplitSettings:
     """How much of one split is made."""
 
     biographies: Whole = setting(MISSING, "number of biographies", minimum=1)
@@ -112,7 +112,7 @@ class SplitSize:
         "what is left of the sentences that state the facts asked for, a trajectory each: complete, partial (half of "
         "the facts, or of the only one), missing; operating points are decoded under complete evidence alone",
     )
-    people: Text = setting(
+    people: OptionalText = setting(
         "",
         "JSONL file of biographies written by hand, as data/biographies/handwritten.jsonl; the first so many are asked "
         "for six facts each (test); empty: people are drawn",
@@ -125,20 +125,20 @@ class SplitSize:
 
 
 @keys
-class Scale:
+class ScaleSettings:
     """Sizes of a run."""
 
     name: str = setting(MISSING, "name of the scale")
-    train: SplitSize = setting(SplitSize(), "the detector's training split")
-    validation: SplitSize = setting(SplitSize(), "validation split, six held-out attributes")
-    test: SplitSize = setting(SplitSize(), "long-context test split, six attributes a person")
+    train: SplitSettings = setting(SplitSettings(), "the detector's training split")
+    validation: SplitSettings = setting(SplitSettings(), "validation split, six held-out attributes")
+    test: SplitSettings = setting(SplitSettings(), "long-context test split, six attributes a person")
     detector_steps: Whole = setting(MISSING, "optimisation steps of a detector", minimum=1)
     detector_seeds: Whole = setting(8, "independent training runs of a detector", minimum=1)
     bootstrap: Whole = setting(2000, "bootstrap resamples of documents behind every interval", minimum=100)
 
 
 @keys
-class Memory:
+class MemorySettings:
     """InfLLM's block memory."""
 
     block_size: Whole = setting(16, "tokens in a block", minimum=1)
@@ -180,26 +180,26 @@ class Memory:
 
 
 @keys
-class Bar:
+class BarSettings:
     """What a score of a set of `tasks` is to reach or, with ``most``, not to exceed."""
 
     set: str = setting(MISSING, "the set's name in tasks.sets")
     limit: Number = setting(MISSING, "the least that the score may be, 0 to 100", minimum=-100.0, maximum=100.0)
     most: bool = setting(False, "the limit is the most that it may be")
     point: str = setting("full", "label of an operating point, as in infllm-K8")
-    minus: Text = setting("", "label of a point whose score is taken off; empty: none")
+    minus: OptionalText = setting("", "label of a point whose score is taken off; empty: none")
 
     def __str__(self) -> str:
         return f"{'<=' if self.most else '>='} {self.limit:g}"
 
 
 @keys
-class Reader:
+class ReaderSettings:
     """The language model that answers."""
 
     name: str = setting(MISSING, "name used in result paths")
     path: str = setting(MISSING, "Hugging Face id or local folder")
-    revision: Text = setting("", "revision on the hub; empty: default branch")
+    revision: OptionalText = setting("", "revision on the hub; empty: default branch")
     dtype: Literal["auto", "float32", "bfloat16"] = setting(
         "auto",
         "compute type: float32, bfloat16, or auto: bfloat16 where the device multiplies it natively (a GPU, or a CPU "
@@ -208,7 +208,7 @@ class Reader:
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "cpu, cuda, or auto: cuda where there is one")
     prompt: Literal["compact", "instruct"] = setting("compact", "wording of the question")
     max_new_tokens: Whole = setting(64, "longest answer about one attribute, in tokens", minimum=1)
-    memory: Memory = setting(Memory(), "block memory of this reader")
+    memory: MemorySettings = setting(MemorySettings(), "block memory of this reader")
     positions: Whole = setting(
         0,
         "longest input, answer included, that other methods give it at true positions; 0: the model's "
@@ -216,27 +216,29 @@ class Reader:
         minimum=0,
     )
     methods: dict[str, dict[str, Plain]] = setting({}, "settings of methods that are others for this reader")
-    bars: list[Bar] = setting([], "what its scores are held to, where a run asks these sets", transport=True)
+    bars: list[BarSettings] = setting([], "what its scores are held to, where a run asks these sets", transport=True)
 
 
 @keys
-class Corpus:
+class CorpusSettings:
     """Where padding prose comes from."""
 
     name: str = setting(MISSING, "name used in result paths")
     source: Literal["embedded", "folder", "wikipedia"] = setting(MISSING, "kind of source")
-    path: Text = setting("", "folder of text files, or a JSONL or Parquet file with title and text (source=folder)")
+    path: OptionalText = setting(
+        "", "folder of text files, or a JSONL or Parquet file with title and text (source=folder)"
+    )
 
 
 @keys
-class Endpoint:
+class EndpointSettings:
     """An OpenAI-compatible endpoint in one of the roles writer, labeller, judge."""
 
     name: str = setting(MISSING, "name used in result paths")
     kind: Literal["reference", "remote"] = setting("remote", "embedded reference, in process, or a server")
-    base_url: Text = setting("", "address of the server, ending in /v1 (kind=remote)", transport=True)
+    base_url: OptionalText = setting("", "address of the server, ending in /v1 (kind=remote)", transport=True)
     model: str = setting(MISSING, "model name that the server lists")
-    api_key_env: Text = setting(
+    api_key_env: OptionalText = setting(
         "", "name of the environment variable that holds the key; empty: none needed", transport=True, hidden=True
     )
     temperature: Number = setting(0.0, "sampling temperature", minimum=0.0, maximum=2.0)
@@ -284,7 +286,7 @@ POLICY = r"(set|sub)\.([1-9]\d*)"
 
 
 @keys
-class Trajectories:
+class TrajectorySettings:
     """What is recorded of the compact-budget answers that detectors learn from and are measured on."""
 
     sites: Annotated[list[Site], Distinct] = setting(
@@ -301,7 +303,7 @@ class Trajectories:
 
 
 @keys
-class Detector:
+class DetectorSettings:
     """A variant of the uncertainty detector and its training (paper, appendix B)."""
 
     kind: Literal["softmax", "evidential"] = setting(
@@ -331,8 +333,8 @@ class Detector:
         "when it distrusts a token: argmax, a failure is likelier than correct (the paper's); youden, the odds of a "
         "failure pass a threshold chosen on validation for the best balanced accuracy",
     )
-    start: Text = setting("", "variant whose weights of the same seed it starts from; empty: random weights")
-    taken: Text = setting(
+    start: OptionalText = setting("", "variant whose weights of the same seed it starts from; empty: random weights")
+    taken: OptionalText = setting(
         "",
         "folder whose detectors, seedN/model.safetensors, are taken as they are in place of training, as "
         "results/RUN/detectors/VARIANT; those of another reader must read no embedding; empty: trained",
@@ -344,7 +346,7 @@ class Detector:
         False, "learn from the biographies' training split too, half of each batch (detectors.*.sets not empty)"
     )
 
-    def differing(self, other: Detector) -> str:
+    def differing(self, other: DetectorSettings) -> str:
         """The first key, by name, in which two variants differ such that the weights of one mean nothing to the other;
         "" where there is none."""
         keys = ("classes", "embedding", "kind", "lstm", "signals", "site")
@@ -356,7 +358,7 @@ TRIGGER = r"agreement(?:\.([1-9]\d*))?|every\.([1-9]\d*)|never"
 
 
 @keys
-class Point:
+class PointSettings:
     """An operating point."""
 
     method: str = setting(MISSING, "infllm: a fixed budget; utaca: an adaptive one; or another of docs/methods.md")
@@ -366,16 +368,16 @@ class Point:
         "as its settings say",
         minimum=0,
     )
-    policy: Text = setting(
+    policy: OptionalText = setting(
         "",
         "update policy of an adaptive budget: set.N, the next token gets N blocks, or sub.N, N blocks less",
     )
-    trigger: Text = setting(
+    trigger: OptionalText = setting(
         "",
         "what expands an adaptive budget: a variant of the detector (empty: the config's); agreement: that the "
         "expanded token is another, or agreement.N: that the token under N blocks is; every.N: every N tokens; never",
     )
-    base: Text = setting(
+    base: OptionalText = setting(
         "",
         "another method, whose steps an adaptive budget is given to, in its tokens; empty: infllm, in blocks",
     )
@@ -418,7 +420,7 @@ class Point:
 
     @property
     def together(self) -> bool:
-        """Whether its answers may share passes with others (:attr:`Generation.together`)."""
+        """Whether its answers may share passes with others (:attr:`GenerationSettings.together`)."""
         return self.in_blocks or self.method == "full"
 
     @property
@@ -434,7 +436,7 @@ class Point:
 
 
 @keys
-class Operating(Point):
+class OperatingPoint(PointSettings):
     """An operating point as it is decoded: by its name in ``points``, and under one seed of its detector."""
 
     name: str = setting("", "its name in points")
@@ -447,7 +449,7 @@ class Operating(Point):
 
 
 @keys
-class TaskSet:
+class TaskSetSettings:
     """Rows of a task of a benchmark, as they are asked."""
 
     task: str = setting(
@@ -486,15 +488,15 @@ class TaskSet:
 
 
 @keys
-class Tasks:
+class TasksSettings:
     """Benchmarks of other domains (docs/benchmarks.md)."""
 
     path: str = setting("data/benchmarks", "folder that holds their files")
-    sets: dict[str, TaskSet] = setting({}, "what is asked, by name; decode and detectors name it")
+    sets: dict[str, TaskSetSettings] = setting({}, "what is asked, by name; decode and detectors name it")
 
 
 @keys
-class Generation:
+class GenerationSettings:
     """How answers are decoded."""
 
     together: bool = setting(
@@ -513,10 +515,10 @@ class Comparison(NamedTuple):
 
 
 @keys
-class Planned:
+class PlanSettings:
     """Comparisons that were chosen before a test document was read (docs/plan.md)."""
 
-    primary: Text = setting(
+    primary: OptionalText = setting(
         "",
         "what decides, detector seeds together: the name of a point, which is compared with InfLLM at equal tokens, "
         "or 'NAME over NAME', which compares what two points gain on InfLLM; empty: nothing was planned",
@@ -533,20 +535,20 @@ class Planned:
 class Config:
     """The whole config."""
 
-    run: Text = setting(
+    run: OptionalText = setting(
         "",
         "name of the run, whose results are in `results/NAME`; empty: after its scale, what else is not the default, "
         "and a digest where single keys are set",
     )
     seed: Whole = setting(0, "seed of people, facts, padding and bootstrap")
-    scale: Scale = setting(Scale(), "sizes of a run")
-    reader: Reader = setting(Reader(), "the language model that answers")
-    corpus: Corpus = setting(Corpus(), "padding prose")
-    writer: Endpoint = setting(Endpoint(), "endpoint that writes test narratives")
-    labeller: Endpoint = setting(Endpoint(), "endpoint that labels factual tokens")
-    judge: Endpoint = setting(Endpoint(), "endpoint that scores answers")
-    trajectories: Trajectories = setting(Trajectories(), "what detectors learn from")
-    detectors: dict[str, Detector] = setting(
+    scale: ScaleSettings = setting(ScaleSettings(), "sizes of a run")
+    reader: ReaderSettings = setting(ReaderSettings(), "the language model that answers")
+    corpus: CorpusSettings = setting(CorpusSettings(), "padding prose")
+    writer: EndpointSettings = setting(EndpointSettings(), "endpoint that writes test narratives")
+    labeller: EndpointSettings = setting(EndpointSettings(), "endpoint that labels factual tokens")
+    judge: EndpointSettings = setting(EndpointSettings(), "endpoint that scores answers")
+    trajectories: TrajectorySettings = setting(TrajectorySettings(), "what detectors learn from")
+    detectors: dict[str, DetectorSettings] = setting(
         {}, "variants of the uncertainty detector, by name; scale=paper brings all of the paper's"
     )
     detector: str = setting("utaca", "variant that the adaptive operating points use")
@@ -555,16 +557,18 @@ class Config:
         "settings of context-management methods, by name, that are others than their sources'; they go on top of "
         "`reader.methods`; docs/methods.md lists the methods, and their classes what may be set",
     )
-    points: dict[str, Point] = setting({}, "operating points, by names of your choice; each reader brings its own")
+    points: dict[str, PointSettings] = setting(
+        {}, "operating points, by names of your choice; each reader brings its own"
+    )
     decode: dict[str, list[str]] = setting(
         {},
         "the points that are decoded, by where they are shown: validation and test (a split's table), and on the test "
         "split sweep (curves of CAS over selected tokens) and methods (other methods under their sources' settings); "
         "or by a set of tasks.sets",
     )
-    tasks: Tasks = setting(Tasks(), "benchmarks of other domains")
-    generation: Generation = setting(Generation(), "how answers are decoded")
-    plan: Planned = setting(Planned(), "comparisons chosen in advance; all others are called exploratory")
+    tasks: TasksSettings = setting(TasksSettings(), "benchmarks of other domains")
+    generation: GenerationSettings = setting(GenerationSettings(), "how answers are decoded")
+    plan: PlanSettings = setting(PlanSettings(), "comparisons chosen in advance; all others are called exploratory")
     answers: str = setting(
         "results/answers.sqlite",
         "what keeps every endpoint's answers, shared by runs: an SQLite file, on a disk of one machine, or for many "
@@ -577,17 +581,17 @@ class Config:
         """A method's settings that are others than its class's: the reader's, and the run's on top."""
         return {**self.reader.methods.get(method, {}), **self.methods.get(method, {})}
 
-    def decoded(self, section: str) -> list[Operating]:
+    def decoded(self, section: str) -> list[OperatingPoint]:
         """The points of a section of ``decode``, one a seed where it is decoded under several."""
         points = []
         for name in self.decode.get(section, ()):
             point = self.points[name]
             seeds = (point.seeds or self.scale.detector_seeds) if point.detected else 1
-            points += [Operating(**vars(point), name=name, seed=seed) for seed in range(seeds)]
+            points += [OperatingPoint(**vars(point), name=name, seed=seed) for seed in range(seeds)]
         return points
 
     @property
-    def operating(self) -> dict[str, Operating]:
+    def operating(self) -> dict[str, OperatingPoint]:
         """Every point that is decoded, by its label."""
         return {point.label: point for section in self.decode for point in self.decoded(section)}
 

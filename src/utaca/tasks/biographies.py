@@ -23,7 +23,7 @@ from utaca.judging.strings import normalise
 from utaca.readers.prompts import Prompts, question
 from utaca.records.tables import rows as rows_of
 from utaca.records.texts import records
-from utaca.settings.schema import TaskSet
+from utaca.settings.schema import TaskSetSettings
 from utaca.tasks.task import Example, Task
 
 COMPLETE, MISSING = "complete", "missing"
@@ -50,11 +50,11 @@ class Biographies(Task):
     metric = "values found"
     padded = True
 
-    def check(self, settings: TaskSet) -> None:
+    def check(self, settings: TaskSetSettings) -> None:
         if unknown := sorted({*settings.evidence} - {COMPLETE, MISSING}):
             raise UserError(f"evidence names {unknown[0]!r}; of task biographies it is complete or missing")
 
-    def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+    def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         self.check(settings)
         rows = biographies(files["rows"])
         if len(rows) < settings.examples:
@@ -102,7 +102,7 @@ class Biographies(Task):
         return documents
 
 
-def _examples(row: Biography, document: str, text: str, settings: TaskSet, style: str) -> Iterator[Example]:
+def _examples(row: Biography, document: str, text: str, settings: TaskSetSettings, style: str) -> Iterator[Example]:
     values = {fact["attribute"]: [fact["value"], *fact["also"]] for fact in row["facts"]}
     names, most = list(values), settings.asked
     groups = [names[first : first + most] for first in range(0, len(names), most)] * (COMPLETE in settings.evidence)

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.request import urlopen
 
-from utaca.data_files import Text, read, sha256
+from utaca.data_files import DataFile, read, sha256
 from utaca.errors import UserError
-from utaca.settings.schema import Tasks
+from utaca.settings.schema import TasksSettings
 from utaca.tasks.registry import TASKS
 from utaca.tasks.ruler import QA1, QA2
 from utaca.tasks.task import Task
 
-FOLDER = Tasks().path
+FOLDER = TasksSettings().path
 _PATIENCE = 60
 """Seconds without a byte after which a download fails."""
 
@@ -75,12 +75,12 @@ class _HotpotTraining(QA2):
     rows = 90_447
 
 
-class _File(Text):
+class _File(DataFile):
     source: Source
     member: str = ""
 
 
-class Files(Text):
+class Files(DataFile):
     """The files of ``data/benchmarks.yaml``."""
 
     files: dict[str, _File]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from utaca.errors import UserError
-from utaca.settings.schema import TaskSet
+from utaca.settings.schema import TaskSetSettings
 from utaca.tasks import infinitebench, longbench
 from utaca.tasks.biographies import Biographies
 from utaca.tasks.meetings import Meetings
@@ -25,14 +25,14 @@ _ALL: tuple[type[Task], ...] = (
 TASKS = {task.name: task for task in _ALL}
 
 
-def task_of(settings: TaskSet) -> Task:
+def task_of(settings: TaskSetSettings) -> Task:
     """The task of a set. Raises :class:`UserError` for a name that no task has."""
     if settings.task not in TASKS:
         raise UserError(f"no task is called {settings.task!r}; name one of {', '.join(TASKS)}")
     return TASKS[settings.task]()
 
 
-def paths_of(settings: TaskSet, folder: str) -> dict[str, Path]:
+def paths_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
     """Paths of the files of a set, by name; those of its pool by the names in the set.
 
     Paths are below ``folder``, those of the set before the task's own; an absolute path is taken as it is. Raises
@@ -45,7 +45,7 @@ def paths_of(settings: TaskSet, folder: str) -> dict[str, Path]:
     return {name: Path(folder, path) for name, path in named.items()}
 
 
-def files_of(settings: TaskSet, folder: str) -> dict[str, Path]:
+def files_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
     """As :func:`paths_of`; raises :class:`UserError` if one is missing, too."""
     paths = paths_of(settings, folder)
     for name, path in paths.items():

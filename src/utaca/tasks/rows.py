@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.records.texts import records
-from utaca.settings.schema import TaskSet
+from utaca.settings.schema import TaskSetSettings
 from utaca.tasks.task import Example, Task, cut
 
 MEND = "docs/benchmarks.md says which file the task reads"
@@ -42,7 +42,7 @@ class Rows(Task):
     id_key: ClassVar[str]
     answers_key: ClassVar[str]
 
-    def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+    def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         self.check(settings)
         count, rows = settings.examples, self.read(files["rows"])
         chosen = self.select(rows, count) if count else list(rows)

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 from utaca.biographies.evidence import named
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
-from utaca.settings.schema import EVIDENCE, TaskSet
+from utaca.settings.schema import EVIDENCE, TaskSetSettings
 from utaca.tasks import ruler_files
 from utaca.tasks.rows import MEND, identity, objects, text
 from utaca.tasks.ruler_files import plain
@@ -111,7 +111,7 @@ class _Ruler(Task):
     purged: ClassVar[bool]
     """Whether distractors that hold the answer are left out with its evidence wherever they are from."""
 
-    def check(self, settings: TaskSet) -> None:
+    def check(self, settings: TaskSetSettings) -> None:
         super().check(settings)
         if settings.length <= self.new_tokens:
             raise UserError(
@@ -119,7 +119,7 @@ class _Ruler(Task):
                 f"included, which is {settings.length}; give it one that holds more than an answer"
             )
 
-    def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+    def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         self.check(settings)
         path = files["questions"]
         source = self._source(path, settings.articles)
@@ -170,7 +170,7 @@ class _Ruler(Task):
             if title not in source.titles and plain(paragraph) not in source.texts
         }
 
-    def _selected(self, path: Path, questions: Sequence[_Question], settings: TaskSet) -> Sequence[_Question]:
+    def _selected(self, path: Path, questions: Sequence[_Question], settings: TaskSetSettings) -> Sequence[_Question]:
         if len({question.id for question in questions}) < len(questions):
             raise UserError(f"{path} has two questions of one id; give each one of its own")
         if not questions or settings.examples > len(questions):
@@ -182,7 +182,7 @@ class _Ruler(Task):
             questions = random.Random(SEED).sample(questions, len(questions))
         return questions[: settings.examples or None]
 
-    def _samples(self, question: _Question, documents: Sequence[str], settings: TaskSet) -> dict[str, _Sample]:
+    def _samples(self, question: _Question, documents: Sequence[str], settings: TaskSetSettings) -> dict[str, _Sample]:
         """Samples by evidence, all with the same distractors, which fill the places of missing gold documents."""
         rng = random.Random(f"{SEED}:{question.id}")
         near = rng.sample(question.near, len(question.near))
@@ -267,7 +267,7 @@ class QA2(_Ruler):
     def _document(self, title: str, text: str) -> str:
         return f"{title}\n{text}"
 
-    def check(self, settings: TaskSet) -> None:
+    def check(self, settings: TaskSetSettings) -> None:
         super().check(settings)
         if settings.articles:
             raise UserError("articles are qa_1's; leave them out of a set of qa_2")

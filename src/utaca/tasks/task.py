@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
-from utaca.settings.schema import TaskSet
+from utaca.settings.schema import TaskSetSettings
 from utaca.tasks import metrics
 
 
@@ -51,12 +51,12 @@ class Task(ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     padded: ClassVar[bool] = False
 
-    def check(self, settings: TaskSet) -> None:
+    def check(self, settings: TaskSetSettings) -> None:
         """Raise :class:`UserError` if a package of the metric is missing, or if the task lacks an option of the set."""
         metrics.require(*self.packages)
 
     @abstractmethod
-    def examples(self, settings: TaskSet, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+    def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         """The rows of a set as examples under a reader's prompts.
 
         ``files`` has a path for each of the class's, all of them there, and under "corpus" that of the run's corpus

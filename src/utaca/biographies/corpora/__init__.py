@@ -10,7 +10,7 @@ from utaca.biographies.corpora.topics import paper_articles
 from utaca.settings import schema
 
 
-def load(settings: schema.Corpus, seed: int, cache: Path) -> list[dict[str, Any]]:
+def load(settings: schema.CorpusSettings, seed: int, cache: Path) -> list[dict[str, Any]]:
     """The corpus that the settings name, as rows of schema ``corpus``.
 
     ``seed`` matters to the embedded prose alone, ``cache`` is where fetched articles are kept. Raises
@@ -23,7 +23,7 @@ def load(settings: schema.Corpus, seed: int, cache: Path) -> list[dict[str, Any]
     return wikipedia.articles(cache)
 
 
-def check(settings: schema.Corpus) -> None:
+def check(settings: schema.CorpusSettings) -> None:
     """Raise :class:`UserError` for a source that cannot work; the network is not touched."""
     if settings.source == "folder":
         folder.articles(settings.path)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from utaca.biographies.corpora.topics import DOMAINS, ByDomain, domain_of, phrase_of
-from utaca.data_files import Entries, Text, read, slots
+from utaca.data_files import DataFile, Entries, read, slots
 
 REVISION = "grammar 1"
 LICENCE = "CC0-1.0"
@@ -57,7 +57,7 @@ PARTS = ("thing", "adjective", "role", "process", "verb", "material", "field")
 """Words of a domain by their part in a sentence."""
 
 
-class Vocabulary(Text):
+class Vocabulary(DataFile):
     """Parts of invented names, and words that fill slots: those that all domains share, and each domain's."""
 
     given_names: Words
@@ -75,7 +75,7 @@ class Vocabulary(Text):
     domains: ByDomain[Annotated[dict[Literal[PARTS], Words], Field(min_length=len(PARTS))]]
 
 
-class Grammar(Text):
+class Grammar(DataFile):
     """Patterns of sentences by their place in a paragraph, of quotations and of evaluating clauses."""
 
     opening: Patterns

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
-from utaca.data_files import Text, read
+from utaca.data_files import DataFile, read
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ ByDomain = Annotated[dict[Literal[DOMAINS], T], Field(min_length=len(DOMAINS))]
 """A table with an entry for each of the domains."""
 
 
-class Topics(Text):
+class Topics(DataFile):
     """By domain and title, how a title stands inside a sentence: of the paper's articles and of the training text."""
 
     paper: ByDomain[dict[str, str]]

@@ -126,13 +126,13 @@ class Sequences:
             yield self.batch(indices, chain)
 
 
-def columns(settings: schema.Detector) -> list[str]:
+def columns(settings: schema.DetectorSettings) -> list[str]:
     """Columns of the trajectories that :func:`sequences` needs for a detector; embeddings are most of a file."""
     embedding = [embedding_column(settings.site)] if settings.embedding else []
     return [*KEYS, "token", "top10", "expanded_token", *settings.signals, *embedding]
 
 
-def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.Detector) -> Sequences:
+def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.DetectorSettings) -> Sequences:
     """Trajectories and their labels as a detector of these settings needs them.
 
     ``trajectories`` follows :func:`utaca.records.trajectory_schema`, of which :func:`columns` are enough; ``labels``

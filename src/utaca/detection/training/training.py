@@ -31,7 +31,7 @@ EVALUATE_EVERY = 100
 
 
 def train(
-    settings: schema.Detector,
+    settings: schema.DetectorSettings,
     train: Sequences,
     validation: Sequences,
     *,
@@ -120,7 +120,7 @@ class Kept:
     detector: Detector | None = None
 
 
-def _initial(settings: schema.Detector, width: int, reader: Origin | None, seed: int) -> Detector:
+def _initial(settings: schema.DetectorSettings, width: int, reader: Origin | None, seed: int) -> Detector:
     """A detector with random weights."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

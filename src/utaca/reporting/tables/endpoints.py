@@ -18,7 +18,7 @@ def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
     rows: list[Row] = []
     for name, paths in files.items():
         role = name.removesuffix("_usage")
-        endpoint: schema.Endpoint = getattr(config, role)
+        endpoint: schema.EndpointSettings = getattr(config, role)
         items = read(paths, "usage").to_pylist()
         answers = {answer["request"]: answer for item in items for answer in item["answers"]}
         again = {answer["request"] for item in items for answer in item["answers"][1:]}

@@ -42,7 +42,7 @@ FIXED = "infllm"
 _BATCH = 1024
 
 
-def shown(config: schema.Config) -> dict[str, schema.Operating]:
+def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
     """Points of the test split decoded from block memory, by label: fixed budgets ascending, then the others."""
     known = {label: point for label, point in config.operating.items() if point.in_blocks}
     labels = [label for label in config.shown("test", *schema.SECTIONS) if label in known]

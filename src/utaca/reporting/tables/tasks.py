@@ -27,7 +27,7 @@ class Asked:
     """A set of a task under its points; :attr:`draws` are the resamples of what its rows share."""
 
     name: str
-    settings: schema.TaskSet
+    settings: schema.TaskSetSettings
     official: bool
     tokens: float
     points: Sequence[Point]
@@ -154,7 +154,7 @@ def _balanced(name: str, verdicts: Detections, config: schema.Config) -> Estimat
     return statistics.interval(value, resampled["balanced_accuracy"])
 
 
-def _sources(detector: schema.Detector) -> list[str]:
+def _sources(detector: schema.DetectorSettings) -> list[str]:
     return [*(["biographies"] if detector.mixed or not detector.sets else []), *detector.sets]
 
 
@@ -202,7 +202,7 @@ def bars(files: Files, config: schema.Config) -> pd.DataFrame:
     return framed(rows, absent="")
 
 
-def _held(group: Group, bar: schema.Bar, config: schema.Config) -> Row:
+def _held(group: Group, bar: schema.BarSettings, config: schema.Config) -> Row:
     by_label = _named(group, config)
     found, n = Estimate(NAN), 0
     if {bar.point, bar.minus} <= {*by_label, ""}:
@@ -221,7 +221,7 @@ def _named(group: Group, config: schema.Config) -> dict[str, Identity]:
     return {name: identity for name, identity in named.items() if identity in ran}
 
 
-def verdict(value: float, bar: schema.Bar) -> str:
+def verdict(value: float, bar: schema.BarSettings) -> str:
     """ "met", by how much a score misses its bar, or that there is none."""
     if np.isnan(value):
         return "not measured"
