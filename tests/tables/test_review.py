@@ -16,7 +16,7 @@ from commands import snakemake
 from configs import planned, reference_config
 from conftest import ROOT, copy_checkout
 
-from utaca.biographies.source import sentence
+from utaca.biographies.evidence import sentence
 from utaca.errors import UserError
 from utaca.judging import review, sheets
 from utaca.records import SCHEMAS, read, write

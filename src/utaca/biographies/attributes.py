@@ -118,40 +118,34 @@ def _user_agent(rng: random.Random, locale: str) -> str:
     return agent[: agent.index(")") + 1]
 
 
-def _catch_phrase(rng: random.Random, locale: str) -> str:
-    return _source(rng, locale if rng.random() < 0.5 else "en_US").catch_phrase()
+def _faked(method: str, local: float = 0.0) -> Callable[[random.Random, str], str]:
+    """A draw by a method of Faker, for the share ``local`` in the person's locale and else in American English."""
 
+    def draw(rng: random.Random, locale: str) -> str:
+        at_home = local == 1 or (local > 0 and rng.random() < local)
+        return getattr(_source(rng, locale if at_home else "en_US"), method)()
 
-def _job(rng: random.Random, locale: str) -> str:
-    return _source(rng, locale if rng.random() < 0.4 else "en_US").job()
-
-
-def _english(method: str) -> Callable[[random.Random, str], str]:
-    return lambda rng, locale: getattr(_source(rng, "en_US"), method)()
-
-
-def _local(method: str) -> Callable[[random.Random, str], str]:
-    return lambda rng, locale: getattr(_source(rng, locale), method)()
+    return draw
 
 
 _DRAWS: dict[str, Callable[[random.Random, str], str]] = {
     "marriage date": lambda rng, locale: _date(rng, 1870, 2024),
-    "job title": _job,
+    "job title": _faked("job", local=0.4),
     "current city": lambda rng, locale: _city(rng, _some_locale(rng, locale)),
-    "email address": _local("email"),
-    "phone number": _local("phone_number"),
-    "favorite color": _english("color_name"),
+    "email address": _faked("email", local=1),
+    "phone number": _faked("phone_number", local=1),
+    "favorite color": _faked("color_name"),
     "user agent": _user_agent,
-    "credit card provider": _english("credit_card_provider"),
-    "currency used": _english("currency_name"),
-    "catch phrase": _catch_phrase,
+    "credit card provider": _faked("credit_card_provider"),
+    "currency used": _faked("currency_name"),
+    "catch phrase": _faked("catch_phrase", local=0.5),
     "street address": lambda rng, locale: _source(rng, _some_locale(rng, locale)).street_address(),
     "vehicle license plate": lambda rng, locale: _source(rng, _some_locale(rng, locale)).license_plate(),
-    "favorite file extension": _english("file_extension"),
-    "domain name": _local("domain_name"),
-    "cryptocurrency": _english("cryptocurrency_name"),
+    "favorite file extension": _faked("file_extension"),
+    "domain name": _faked("domain_name", local=1),
+    "cryptocurrency": _faked("cryptocurrency_name"),
     "timezone": lambda rng, locale: rng.choice(_values().timezones),
-    "isbn code": _english("isbn13"),
+    "isbn code": _faked("isbn13"),
     "lucky number": lambda rng, locale: str(rng.randint(0, rng.choice((99, 99, 99, 999, 9999)))),
     "hobby": lambda rng, locale: rng.choice(_values().hobbies),
     "marital status": lambda rng, locale: rng.choice(_values().marital_statuses),

@@ -1,4 +1,4 @@
-"""Documents without the evidence that answers their question: examples of a reader's failures for detectors.
+"""Where a document states its facts, and documents without that: examples of a reader's failures for detectors.
 
 The paper trains its detector under complete, partial and missing evidence in RULER alone (appendix "Calibration"). A
 good reader seldom fails under complete evidence, which leaves a detector of three classes little to learn from.
@@ -8,14 +8,73 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from utaca.biographies.source import biography_spans, sentences
 from utaca.settings.schema import EVIDENCE
 
 _COMPLETE, _PARTIAL, _ = EVIDENCE
+
+SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
+"""An end of a sentence in padding, where it does no harm if it is the full stop of a title."""
+# In a biography, the full stop of a title or an initial ends no sentence.
+_SENTENCE_END = re.compile(
+    r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bProf)(?<!\bSt)(?<!\b[A-Z])" + SENTENCE_END.pattern
+)
+_WORD = re.compile(r"\w+")
 _SPACES, _BREAKS = re.compile(" *"), re.compile(r"\n{3,}")
+
+
+def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
+    """Characters [start, end) of the sentence that states ``value``; ``document`` has ``text`` and ``spans``.
+
+    This is the first sentence of the biography that has the value verbatim, letter case and spaces aside. If there is
+    none (a date in another notation), it is the sentence with most words of the value, at least half of them, or None.
+    """
+    text, spans = document["text"], _biography_spans(document)
+    wanted = {word.lower() for word in _WORD.findall(value)}
+    if not wanted:
+        return None
+    literal = re.compile(r"\s+".join(map(re.escape, value.split())), re.IGNORECASE)
+    for start, end in spans:
+        if match := literal.search(text, start, end):
+            # Full stops within the value end no sentence.
+            before = [stop.end() for stop in _SENTENCE_END.finditer(text, start, match.start())]
+            after = _SENTENCE_END.search(text, match.end() - 1, end)
+            return _stripped(text, before[-1] if before else start, after.end() if after else end)
+
+    def common(span: tuple[int, int]) -> int:
+        return len(wanted & {word.lower() for word in _WORD.findall(text[slice(*span)])})
+
+    best = max((span for place in spans for span in _sentences(text, *place)), key=common, default=None)
+    return best if best and 2 * common(best) >= len(wanted) else None
+
+
+def sentence(document: Mapping[str, Any], value: str) -> str:
+    """The text of :func:`source`, or ""."""
+    place = source(document, value)
+    return document["text"][slice(*place)] if place else ""
+
+
+def evidence(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The first place at which the biography states each fact, for facts whose value stands there verbatim.
+
+    ``document`` has ``person``, ``facts``, ``text`` and ``spans``; places are as in schema ``documents``. Longer values
+    match first, so that "Law" does not match inside the name of a law school; nothing matches inside the person's name.
+    Facts that share a value have a place each, in order; the last of them has all further places.
+    """
+    attributes: dict[str, list[str]] = {}
+    for fact in document["facts"]:
+        attributes.setdefault(fact["value"], []).append(fact["attribute"])
+    pattern = re.compile(_any_of({*attributes, document["person"]}))
+    places: dict[str, dict[str, Any]] = {}
+    for span in _biography_spans(document):
+        for match in pattern.finditer(document["text"], *span):
+            if names := attributes.get(match[0]):
+                attribute = names.pop(0) if len(names) > 1 else names[0]
+                place = {"attribute": attribute, "text": match[0], "start": match.start(), "end": match.end()}
+                places.setdefault(attribute, place)
+    return [places[fact["attribute"]] for fact in document["facts"] if fact["attribute"] in places]
 
 
 def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -54,12 +113,36 @@ def condition_of(document: str) -> str:
     return document.partition("/")[2] or _COMPLETE
 
 
+def _biography_spans(document: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Characters [start, end) of a document's text in which the biography stands."""
+    return [(span["start"], span["end"]) for span in document["spans"] if span["kind"] == "biography"]
+
+
+def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The sentences from character ``start`` to ``end`` of a text, [start, end) each, without the spaces between."""
+    for stop in [*(match.end() for match in _SENTENCE_END.finditer(text, start, end)), end]:
+        first, stop = _stripped(text, start, stop)
+        if first < stop:
+            yield first, stop
+        start = stop
+
+
+def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    """Characters [start, end) without the white space at their beginning."""
+    return end - len(text[start:end].lstrip()), end
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """What finds any of some words or phrases, whole, the longest of them first."""
+    longest = sorted(words, key=len, reverse=True)
+    return "|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in longest)
+
+
 def _stated(document: Mapping[str, Any], attributes: Collection[str]) -> re.Pattern[str]:
     """A pattern of the values of some facts, as in the reference and as in the document."""
     values = {fact["value"] for fact in document["facts"] if fact["attribute"] in attributes}
     values |= {place["text"] for place in document["evidence"] if place["attribute"] in attributes}
-    longest = sorted(values, key=lambda value: (-len(value), value))
-    return re.compile("|".join(rf"(?<!\w){re.escape(value)}(?!\w)" for value in longest), re.IGNORECASE)
+    return re.compile(_any_of(values), re.IGNORECASE)
 
 
 def _halved(document: Mapping[str, Any]) -> str:
@@ -71,7 +154,7 @@ def _halved(document: Mapping[str, Any]) -> str:
         return " ".join(words[: -(-len(words) // 2)]) if len(words) > 1 else match[0][: -(-len(match[0]) // 2)]
 
     text, kept, end = document["text"], [], 0
-    for first, last in biography_spans(document):
+    for first, last in _biography_spans(document):
         kept += [text[end:first], stated.sub(half, text[first:last])]
         end = last
     return "".join([*kept, text[end:]])
@@ -81,8 +164,8 @@ def _without(document: Mapping[str, Any], lost: Collection[str]) -> str:
     """The text without the sentences that state the values of the facts ``lost``."""
     places = [place for place in document["evidence"] if place["attribute"] in lost]
     text, stated, kept, end = document["text"], _stated(document, lost), [], 0
-    for span in biography_spans(document):
-        for first, last in sentences(text, *span):
+    for span in _biography_spans(document):
+        for first, last in _sentences(text, *span):
             overlaps = any(place["start"] < last and first < place["end"] for place in places)
             if overlaps or stated.search(text, first, last):
                 kept.append(text[end:first])

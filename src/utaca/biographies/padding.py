@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from utaca.biographies.corpora.text import paragraphs
-from utaca.biographies.source import SENTENCE_END
+from utaca.biographies.evidence import SENTENCE_END, evidence
 from utaca.errors import UserError
 from utaca.sizes import FACTS
 
@@ -24,14 +26,13 @@ _WORD_END = re.compile(r"\S(?=\s|$)")
 
 
 @dataclass(frozen=True)
-class Part:
+class _Piece:
     """A paragraph of an article, or sentences of the biography; ``source`` is the article's title or the biography's
     id."""
 
     kind: str
     source: str
     text: str
-    size: int = 0  # tokens of a paragraph, separator included
 
 
 def counter(tokenizer: Any) -> Callable[[str], int]:
@@ -52,18 +53,15 @@ class Padder:
         seen: set[str] = set()
         self._articles: list[tuple[str, list[str]]] = []
         for article in articles:
-            fresh = []
-            for paragraph in paragraphs(article["text"]):
-                if paragraph not in seen:
-                    seen.add(paragraph)
-                    fresh.append(paragraph)
+            fresh = [text for text in dict.fromkeys(paragraphs(article["text"])) if text not in seen]
+            seen.update(fresh)
             if fresh:
                 self._articles.append((article["title"], fresh))
         if not self._articles:
             raise UserError(f"corpus {corpus!r} has no usable paragraph to pad documents with; choose another corpus")
-        self._sizes: list[list[int] | None] = [None] * len(self._articles)
-        self._count = count
-        self._corpus = corpus
+        self._count, self._corpus = count, corpus
+        # Tokens of a paragraph, separator included.
+        self._size = cache(lambda text: count(text + SEPARATOR))
 
     def document(self, biography: Mapping[str, Any], n_tokens: int, rng: random.Random) -> dict[str, Any]:
         """A row of schema ``documents``: the biography in a text of ``n_tokens`` tokens, to within 1 %.
@@ -85,65 +83,49 @@ class Padder:
                 f"raise {key}"
             )
         if size >= n_tokens - slack:
-            return self._row(biography, _arranged(biography, [" ".join(groups)], [0], []), size)
+            return self._row(biography, [_Piece("biography", biography["id"], " ".join(groups))])
         # Tokens of the whole text less the sum of its parts' tokens, learnt from the attempt before.
         surplus = 0
         for _ in range(_ATTEMPTS):
             pieces = self._pieces(n_tokens - size - surplus, slack, rng)
-            groups = _fitting(groups, len(pieces) + 1)
+            n_padding = sum(self._size(piece.text) for piece in pieces)
+            # The last groups are joined if there are more groups than places.
+            last = min(len(groups) - 1, len(pieces))
+            groups = [*groups[:last], " ".join(groups[last:])]
             places = sorted(rng.sample(range(len(pieces) + 1), len(groups)))
-            row = self._row(biography, _arranged(biography, groups, places, pieces))
+            for place, text in reversed([*zip(places, groups, strict=True)]):
+                pieces.insert(place, _Piece("biography", biography["id"], text))
+            row = self._row(biography, pieces)
             if abs(row["n_tokens"] - n_tokens) <= slack:
                 return row
-            surplus = row["n_tokens"] - size - sum(piece.size for piece in pieces)
+            surplus = row["n_tokens"] - size - n_padding
         document = f"the document of biography {biography['id']} to {n_tokens} tokens"
         raise UserError(f"no cut brings {document} within 1 %; raise {key}")
 
-    def _row(self, biography: Mapping[str, Any], parts: Sequence[Part], n_tokens: int | None = None) -> dict[str, Any]:
-        text = SEPARATOR.join(part.text for part in parts)
+    def _row(self, biography: Mapping[str, Any], pieces: Sequence[_Piece]) -> dict[str, Any]:
+        text = SEPARATOR.join(piece.text for piece in pieces)
         spans: list[dict[str, Any]] = []
         end = -len(SEPARATOR)
-        for part in parts:
-            start = end + len(SEPARATOR)
-            end = start + len(part.text)
+        for piece in pieces:
+            start, end = end + len(SEPARATOR), end + len(SEPARATOR) + len(piece.text)
             # Paragraphs of one article that follow one another are one span.
-            if (
-                spans
-                and part.kind == "article"
-                and spans[-1]["kind"] == "article"
-                and spans[-1]["source"] == part.source
-            ):
+            if spans and piece.kind == spans[-1]["kind"] == "article" and piece.source == spans[-1]["source"]:
                 spans[-1]["end"] = end
             else:
-                spans.append({"kind": part.kind, "source": part.source, "start": start, "end": end})
-        return {
-            **{key: biography[key] for key in ("id", "split", "person", "facts")},
-            "text": text,
-            "n_tokens": self._count(text) if n_tokens is None else n_tokens,
-            "spans": spans,
-            "evidence": _evidence(biography, text, spans),
-            "corpus": self._corpus,
-        }
+                spans.append({"kind": piece.kind, "source": piece.source, "start": start, "end": end})
+        row = {key: biography[key] for key in ("id", "split", "person", "facts")}
+        row |= {"text": text, "n_tokens": self._count(text), "spans": spans}
+        return row | {"evidence": evidence(row), "corpus": self._corpus}
 
-    def _size(self, text: str) -> int:
-        return self._count(text + SEPARATOR)
-
-    def _sizes_of(self, article: int) -> list[int]:
-        sizes = self._sizes[article]
-        if sizes is None:
-            sizes = self._sizes[article] = [self._size(text) for text in self._articles[article][1]]
-        return sizes
-
-    def _pieces(self, needed: int, slack: int, rng: random.Random) -> list[Part]:
+    def _pieces(self, needed: int, slack: int, rng: random.Random) -> list[_Piece]:
         """Paragraphs of ``needed`` tokens together, at most ``slack`` fewer if a cut allows it."""
-        pieces: list[Part] = []
+        pieces: list[_Piece] = []
         order: list[int] = []
         while needed > slack:
             if not order:
                 order = rng.sample(range(len(self._articles)), len(self._articles))
-            article = order.pop()
-            title, texts = self._articles[article]
-            sizes = self._sizes_of(article)
+            title, texts = self._articles[order.pop()]
+            sizes = [self._size(text) for text in texts]
             first = 0
             if sum(sizes) > needed:
                 # A run that is long enough may begin at any paragraph that leaves enough behind it.
@@ -157,24 +139,16 @@ class Padder:
                     if needed > slack:
                         pieces.extend(self._cut(title, text, needed, slack))
                     return pieces
-                pieces.append(Part("article", title, text, size))
+                pieces.append(_Piece("article", title, text))
                 needed -= size
         return pieces
 
-    def _cut(self, title: str, text: str, needed: int, slack: int) -> list[Part]:
+    def _cut(self, title: str, text: str, needed: int, slack: int) -> list[_Piece]:
         for pattern, least in ((SENTENCE_END, needed - slack), (_WORD_END, 1)):
             ends = [match.end() for match in pattern.finditer(text)]
-            low, high = 0, len(ends)
-            while low < high:
-                middle = (low + high) // 2
-                if self._size(text[: ends[middle]]) <= needed:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low:
-                piece = Part("article", title, text[: ends[low - 1]], self._size(text[: ends[low - 1]]))
-                if piece.size >= least:
-                    return [piece]
+            fitting = bisect_right(ends, needed, key=lambda end: self._size(text[:end]))
+            if fitting and self._size(text[: ends[fitting - 1]]) >= least:
+                return [_Piece("article", title, text[: ends[fitting - 1]])]
         return []
 
 
@@ -186,42 +160,3 @@ def _dealt(biography: Mapping[str, Any], rng: random.Random) -> list[str]:
         number = rng.randint(_FEWEST_GROUPS, min(_MOST_GROUPS, len(sentences)))
         cuts[1:1] = sorted(rng.sample(range(1, len(sentences)), number - 1))
     return [" ".join(sentences[start:end]) for start, end in pairwise(cuts)]
-
-
-def _fitting(groups: list[str], places: int) -> list[str]:
-    """The groups, the last ones joined if there are more groups than places."""
-    kept = min(len(groups), places)
-    return [*groups[: kept - 1], " ".join(groups[kept - 1 :])]
-
-
-def _arranged(
-    biography: Mapping[str, Any], groups: Sequence[str], places: Sequence[int], pieces: Sequence[Part]
-) -> list[Part]:
-    """The parts of a document: the pieces of padding, each group before the piece of its place (ascending)."""
-    parts = list(pieces)
-    for place, text in reversed([*zip(places, groups, strict=True)]):
-        parts.insert(place, Part("biography", biography["id"], text))
-    return parts
-
-
-def _evidence(biography: Mapping[str, Any], text: str, spans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The first place at which the biography states each fact, for facts whose value stands there verbatim.
-
-    Longer values match first, so that "Law" does not match inside the name of a law school; nothing matches inside the
-    person's name. Facts that share a value have a place each, in order; the last of them has all further places.
-    """
-    attributes: dict[str, list[str]] = {}
-    for fact in biography["facts"]:
-        attributes.setdefault(fact["value"], []).append(fact["attribute"])
-    longest = sorted({*attributes, biography["person"]}, key=len, reverse=True)
-    pattern = re.compile("|".join(rf"(?<!\w){re.escape(words)}(?!\w)" for words in longest))
-    places: dict[str, dict[str, Any]] = {}
-    for span in spans:
-        if span["kind"] != "biography":
-            continue
-        for match in pattern.finditer(text, span["start"], span["end"]):
-            if names := attributes.get(match[0]):
-                attribute = names.pop(0) if len(names) > 1 else names[0]
-                place = {"attribute": attribute, "text": match[0], "start": match.start(), "end": match.end()}
-                places.setdefault(attribute, place)
-    return [places[fact["attribute"]] for fact in biography["facts"] if fact["attribute"] in places]

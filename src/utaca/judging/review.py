@@ -17,8 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from utaca.biographies.evidence import original
-from utaca.biographies.source import sentence
+from utaca.biographies.evidence import original, sentence
 from utaca.endpoints import prompts
 from utaca.errors import UserError
 from utaca.judging import cas, labels

@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from utaca.biographies.source import source
+from utaca.biographies.evidence import source
 from utaca.errors import UserError
 from utaca.judging.alignment import align
 from utaca.pages import fill

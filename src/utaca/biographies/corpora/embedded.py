@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from utaca.biographies.corpora.text import article
 from utaca.biographies.corpora.topics import DOMAINS, ByDomain, domain_of, phrase_of
 from utaca.data_files import DataFile, Entries, read, slots
 
@@ -249,15 +250,6 @@ def articles(topics: Sequence[str], seed: int, paragraphs: int = 60, crowded: bo
         texts: dict[str, None] = {}
         while len(texts) < paragraphs:
             texts[prose.paragraph()] = None
-        rows.append(
-            {
-                "title": topic,
-                "text": "\n\n".join(texts),
-                "url": "",
-                "licence": LICENCE,
-                "revision": REVISION,
-                "source": "embedded",
-                "synthetic": True,
-            }
-        )
+        row = article("embedded", topic, "\n\n".join(texts), licence=LICENCE, revision=REVISION, synthetic=True)
+        rows.append(row)
     return rows

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from utaca.biographies.corpora.text import MINIMUM_CHARACTERS, paragraphs
+from utaca.biographies.corpora.text import MINIMUM_CHARACTERS, article
 from utaca.errors import UserError
 from utaca.records import texts
 from utaca.records.texts import opened, whole_characters
@@ -45,20 +45,16 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
         records = _parquet(path)
     else:
         raise UserError(f"{key} {path} is neither a folder nor a .jsonl or .parquet file; convert it to one of them")
-    rows, total = [], 0
-    for record in records:
-        total += 1
-        usable = paragraphs(record["text"])
-        if usable:
-            rows.append({**record, "text": "\n\n".join(usable), "source": "folder", "synthetic": False})
+    candidates = [article("folder", **record) for record in records]
+    rows = [row for row in candidates if row["text"]]
     if not rows:
         raise UserError(
             f"{key} {path} has no usable text, that is no paragraph of {MINIMUM_CHARACTERS} characters or more; "
             "paragraphs are separated by blank lines"
         )
-    if len(rows) < total:
-        short = "%s: %d of %d texts have no paragraph of %d characters and are left out"
-        _log.warning(short, path, total - len(rows), total, MINIMUM_CHARACTERS)
+    if short := len(candidates) - len(rows):
+        omission = "%s: %d of %d texts have no paragraph of %d characters and are left out"
+        _log.warning(omission, path, short, len(candidates), MINIMUM_CHARACTERS)
     return rows
 
 
@@ -76,7 +72,7 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
     for file in files:
         title = whole_characters(Path(file).stem.replace("_", " "))
         with opened(file, _MEND) as text:
-            yield {"title": title, "text": text.read(), "url": "", "licence": "", "revision": ""}
+            yield {"title": title, "text": text.read()}
 
 
 def _parquet(path: Path) -> Iterator[dict[str, str]]:
@@ -96,8 +92,4 @@ def _record(record: dict[str, Any], place: str) -> dict[str, str]:
     for name in _NEEDED:
         if not isinstance(record.get(name), str) or not record[name].strip():
             raise UserError(f"{place} has no text under {name!r}; {_MEND}")
-    row = {name: record[name] for name in _NEEDED}
-    for name in _OPTIONAL:
-        value = record.get(name)
-        row[name] = "" if value is None else str(value)
-    return row
+    return {name: str(record[name]) for name in (*_NEEDED, *_OPTIONAL) if record.get(name) is not None}

@@ -1,8 +1,9 @@
-"""Usable paragraphs of padding prose."""
+"""Usable paragraphs of padding prose, and the articles that they make."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 MINIMUM_CHARACTERS = 80
 """Shortest paragraph that is used; headings, captions and list items fall below it."""
@@ -14,3 +15,11 @@ def paragraphs(text: str) -> list[str]:
     """The usable paragraphs of a text, in order: parts between blank lines, white space collapsed, long enough."""
     parts = (" ".join(part.split()) for part in _BLANK_LINES.split(text.replace("\r\n", "\n")))
     return [part for part in parts if len(part) >= MINIMUM_CHARACTERS]
+
+
+def article(
+    source: str, title: str, text: str, url: str = "", licence: str = "", revision: str = "", synthetic: bool = False
+) -> dict[str, Any]:
+    """A row of schema ``corpus`` with the usable paragraphs of ``text``, which may be none."""
+    row = {"title": title, "text": "\n\n".join(paragraphs(text)), "url": url, "licence": licence, "revision": revision}
+    return row | {"source": source, "synthetic": synthetic}
