@@ -23,22 +23,14 @@ from small import make_reader, some_tokens
 from utaca.decoding.loop import generate
 from utaca.decoding.policies import Sub
 from utaca.decoding.triggers import Detected
-from utaca.detection.detector import BLOCKS, SIGNAL_WIDTH, WIDTH, Detector, load
+from utaca.detection.detector import BLOCKS, SIGNAL_WIDTH, WIDTH, Detector, distrust, load
 from utaca.detection.training.data import Sequences, columns, joined
 from utaca.detection.training.data import sequences as shown
-from utaca.detection.training.layers import Noise, lstm
-from utaca.detection.training.losses import bayes_risk, cross_entropy, divergence, evidential
-from utaca.detection.training.metrics import calibration_error, detection_metrics
-from utaca.detection.training.network import Network
+from utaca.detection.training.losses import bayes_risk, cross_entropy, evidential
+from utaca.detection.training.metrics import calibration_error, detection_metrics, youden
+from utaca.detection.training.network import Network, Noise, lstm
 from utaca.detection.training.training import train
-from utaca.detection.training.verdicts import (
-    detections,
-    heuristics,
-    token_logits,
-    vacuity,
-    verdicts,
-    youden,
-)
+from utaca.detection.training.verdicts import detections, heuristics, token_logits, vacuity, verdicts
 from utaca.errors import UserError
 from utaca.memory import prefill
 from utaca.readers.load import Reader
@@ -70,31 +62,18 @@ def tables(count: int, seed: int, failed: float = 0.0) -> tuple[pa.Table, pa.Tab
     for n in range(count):
         for step in range(rng.integers(3, 9)):
             label = int(rng.choice(3, p=[0.2, 0.6, 0.2]))
-            key = {
-                "document": f"d{n // 2:03}",
-                "budget": 2 + 6 * (n % 2),
-                "step": step,
-                "token": 7 * n + step,
-                "text": "",
-            }
+            key = {"document": f"d{n // 2:03}", "budget": 2 + 6 * (n % 2), "step": step, "token": 7 * n + step}
+            key |= {"text": ""}
             top10 = np.sort(rng.normal(2.0 * (label == 1), 1.0, 10))[::-1]
-            trajectories.append(
-                key
-                | {
-                    "margin": top10[0] - top10[1],
-                    "retrieval": rng.random(),
-                    "top10": top10.tolist(),
-                    "embedding_attention": (DIRECTIONS[label] + rng.normal(0, 0.5, 8)).astype(np.float16),
-                    "embedding_mlp": (-DIRECTIONS[label] + rng.normal(0, 0.5, 8)).astype(np.float16),
-                    "expanded_token": key["token"] + int(label == 0),
-                    "selected": [],
-                    "finish": "",
-                }
-            )
+            row = key | {"margin": top10[0] - top10[1], "retrieval": rng.random(), "top10": top10.tolist()}
+            for site, sign in (("attention", 1), ("mlp", -1)):
+                embedding = sign * DIRECTIONS[label] + rng.normal(0, 0.5, 8)
+                row[f"embedding_{site}"] = embedding.astype(np.float16)
+            expanded = key["token"] + int(label == 0)
+            trajectories.append(row | {"expanded_token": expanded, "selected": [], "finish": ""})
             lost = rng.random() < failed
-            labels.append(
-                key | {"label": None if lost else label, "source": "failed" if lost else "endpoint", "reason": ""}
-            )
+            source = "failed" if lost else "endpoint"
+            labels.append(key | {"label": None if lost else label, "source": source, "reason": ""})
     return (
         pa.Table.from_pylist(trajectories, schema=trajectory_schema(8, ["attention", "mlp"])),
         pa.Table.from_pylist(labels, schema=SCHEMAS["labels"]),
@@ -356,7 +335,7 @@ def test_a_chain_is_its_sequences_end_to_end(chosen, chain):
 
 def test_chains_of_validation_hold_every_token_once_and_part_neighbours():
     data = shown(*tables(40, 6), SMALL)
-    chained = [batch.position for batch in data.batches(16, 3)]
+    chained = [data.batch(indices, 3).position for indices in data.split(16, 3)]
     assert sorted(torch.cat(chained).tolist()) == list(range(data.n_tokens))
     assert chained[0].tolist() != data.batch(torch.arange(16), 3).position.tolist()
     detector = Detector(SMALL, 8)
@@ -460,9 +439,6 @@ def test_loss_equals_a_loop_over_tokens(classes):
 
 
 def test_evidential_identities():
-    nothing, target = torch.ones(2), torch.tensor([1.0, 0.0])
-    assert divergence(nothing).item() == pytest.approx(0, abs=1e-6)
-    assert bayes_risk(nothing, target).item() == pytest.approx(0.5 + 2 * 0.25 / 3)
     # Evidence (9, 0) for a token of class 0; the inverse of softplus gives its logits, near enough for none.
     logits = torch.tensor([9.0, 1e-12]).double().expm1().log()
     assert vacuity(logits).item() == pytest.approx(2 / 11)
@@ -472,13 +448,9 @@ def test_evidential_identities():
 
 @given(st.lists(st.floats(1.0, 50.0), min_size=2, max_size=4))
 @settings(max_examples=40, deadline=None)
-def test_divergence_is_that_of_torch(alpha):
+def test_bayes_risk_is_by_the_moments_of_the_distribution(alpha):
+    """E[(y - p)^2] = (y - E p)^2 + Var p."""
     alpha = torch.tensor(alpha, dtype=torch.double)
-    expected = torch.distributions.kl_divergence(
-        torch.distributions.Dirichlet(alpha), torch.distributions.Dirichlet(torch.ones_like(alpha))
-    )
-    assert divergence(alpha).item() == pytest.approx(expected.item(), abs=1e-9)
-    # The Bayes risk, by the moments of the distribution: E[(y - p)^2] = (y - E p)^2 + Var p.
     dirichlet, target = torch.distributions.Dirichlet(alpha), torch.eye(len(alpha), dtype=torch.double)[0]
     risk = ((target - dirichlet.mean) ** 2 + dirichlet.variance).sum()
     assert bayes_risk(alpha, target).item() == pytest.approx(risk.item())
@@ -601,26 +573,24 @@ def test_a_warm_start_goes_on_from_the_weights_given(splits, changes, monkeypatc
     assert any((value - before[0][name]).abs().max() > 1e-3 for name, value in moved.state_dict().items())
 
 
+HERE = Origin("a", "1")
+
+
 @pytest.mark.parametrize(
-    ("changes", "key"), [({"classes": 2}, "classes is 2 but 3"), ({"site": "mlp"}, "site is mlp but attention")]
+    ("start", "sentence"),
+    [
+        (Detector(replace(SMALL, classes=2), 8, HERE), r"^classes is 3 but 2 in the detector whose .*; give both"),
+        (Detector(replace(SMALL, site="mlp"), 8, HERE), "^site is attention but mlp in the detector whose weights"),
+        (Detector(SMALL, 9, HERE), "embeddings are 8 wide but 9 for the detector"),
+        (Detector(SMALL, 8, Origin("a", "2")), r"are of reader a \(1\), .* of reader a \(2\); use one reader"),
+        (Detector(SMALL, 8, None), r"are of reader a \(1\), .* of reader unknown; use one reader"),
+    ],
 )
-def test_a_warm_start_from_another_network_is_refused(splits, changes, key):
-    with pytest.raises(UserError, match=f"^{key} in the detector whose weights training starts from; give both"):
-        train(replace(SMALL, **changes), *splits, steps=1, seeds=[0], initial=[Detector(SMALL, 8)])
-
-
-def test_a_warm_start_from_another_reader_is_refused(splits):
-    here = Origin("a", "1")
-
-    def start(width: int, origin: Origin | None):
-        return train(SMALL, *splits, steps=1, seeds=[0], reader=here, initial=[Detector(SMALL, width, origin)])
-
-    with pytest.raises(UserError, match="embeddings are 8 wide but 9 for the detector"):
-        start(9, here)
-    for other, its in ((Origin("a", "2"), r"a \(2\)"), (None, "unknown")):
-        with pytest.raises(UserError, match=rf"are of reader a \(1\), .* of reader {its}; use one reader"):
-            start(8, other)
-    assert start(8, Origin("renamed", "1"))
+def test_a_warm_start_from_another_network_or_reader_is_refused(splits, start, sentence):
+    with pytest.raises(UserError, match=sentence):
+        train(SMALL, *splits, steps=1, seeds=[0], reader=HERE, initial=[start])
+    same = Detector(SMALL, 8, Origin("renamed", "1"))
+    assert train(SMALL, *splits, steps=1, seeds=[0], reader=HERE, initial=[same])
 
 
 def test_half_of_every_batch_is_of_each_set(splits, monkeypatch):
@@ -681,15 +651,15 @@ def test_files_of_earlier_versions(tmp_path, trained):
 
 
 def test_foreign_files_are_refused(tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
-        load(tmp_path / "none")
-    with pytest.raises(UserError, match="is a folder; name the detector's file in it"):
-        load(tmp_path)
-    with pytest.raises(UserError, match="is loaded from a file, not from None; give its path"):
-        load(None)
     (tmp_path / "text").write_text("[1]")
-    with pytest.raises(UserError, match="not a detector"):
-        load(tmp_path / "text")
+    for path, sentence in [
+        (tmp_path / "none", "does not exist"),
+        (tmp_path, "is a folder; name the detector's file in it"),
+        (None, "is loaded from a file, not from None; give its path"),
+        (tmp_path / "text", "not a detector"),
+    ]:
+        with pytest.raises(UserError, match=sentence):
+            load(path)
 
 
 @pytest.mark.parametrize("changes", [{}, {"kind": "evidential", "classes": 2, "decision": "youden"}])
@@ -706,7 +676,7 @@ def test_detections_follow_the_online_decisions(splits, changes):
         p, state = detector.step(data.signals[own][None], data.embedding[own][None].float(), state)
         found = [row["p_hallucinated"], row["p_correct"], row["p_unknown"]]
         np.testing.assert_allclose(found, p[0], atol=1e-5)
-        assert row["score"] == pytest.approx(detector.distrust(p)[0].item(), abs=1e-4)
+        assert row["score"] == pytest.approx(distrust(p, detector.settings.decision)[0].item(), abs=1e-4)
         assert row["uncertain"] == bool(detector.distrusts(p)[0])
 
 

@@ -1,7 +1,7 @@
-"""The uncertainty detector: signals and embedding of each token in, probabilities of its label out.
+"""Uncertainty detector: from the signals and the embedding of each token to the probabilities of its label.
 
-Architecture of the paper's appendix "Architecture of Uncertainty Detector", decision of its section 3.1. This is the
-network as decoding runs it; dropout and training are in :mod:`utaca.detection.training`.
+The architecture is that of the paper's appendix "Architecture of Uncertainty Detector", the decision that of its
+section 3.1. This is the network as decoding runs it; dropout and training are in :mod:`utaca.detection.training`.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class ResidualBlock(nn.Module):
 
 
 class Detector(nn.Module):
-    """Encoders of the embedding and of each signal, an LSTM over the sums of what they give, and a residual head.
+    """Encoders of the embedding and of each signal, an LSTM over the sums of their outputs, and a residual head.
 
     Classes are (hallucinated, correct, unknown), or (uncertain, correct) if ``settings.classes`` is 2.
-    ``input_width`` is D, the width of the reader's embedding. ``reader`` is the one whose tokens it was trained on, the
-    only one that it fits (:meth:`check`); None if it was built by hand. ``thresholds`` are those of the decision
-    rules, by rule; ``facts`` say how it was trained. Raises :class:`UserError` for settings without any input.
+    ``input_width`` is D, the width of the reader's embedding. ``reader`` is the reader whose tokens it was trained on,
+    the only one that it fits (:meth:`check`); None if it was built by hand. ``thresholds`` are those of the decision
+    rules, by rule; ``facts`` record its training. Raises :class:`UserError` for settings without any input.
     """
 
     def __init__(self, settings: schema.DetectorSettings, input_width: int, reader: Origin | None = None) -> None:
@@ -81,7 +81,7 @@ class Detector(nn.Module):
     def check(self, reader: Reader) -> None:
         """Raise :class:`UserError` if this detector cannot judge the tokens of ``reader``.
 
-        That is another reader than it was trained for, or one whose embeddings are of another width or another site.
+        It cannot if it was trained for another reader, or on embeddings of another width or another site.
         """
         embedding, site = self.settings.embedding, self.settings.site
         # A reader holds no embeddings before its first pass.
@@ -101,11 +101,11 @@ class Detector(nn.Module):
         )
 
     def check_taken(self, settings: schema.DetectorSettings, reader: Origin, path: str | Path) -> None:
-        """Raise :class:`UserError` where this detector, of the file ``path``, is not what ``settings`` say, or where it
-        reads embeddings that ``reader`` does not give.
+        """Raise :class:`UserError` if this detector, loaded from ``path``, differs from ``settings``, or reads
+        embeddings of another reader than ``reader``.
 
-        One that reads signals alone may judge another reader's recorded tokens, for what it is worth: its thresholds
-        are those of the reader that it was trained for.
+        A detector that reads only signals may judge another reader's recorded tokens, with the thresholds of the
+        reader that it was trained for.
         """
         if key := self.settings.differing(settings):
             has, wanted = getattr(self.settings, key), getattr(settings, key)
@@ -117,9 +117,9 @@ class Detector(nn.Module):
             )
 
     def encode(self, signals: Tensor, embedding: Tensor) -> Tensor:
-        """z [..., WIDTH], the sum of the encoded ``embedding`` [..., D] and of the encoded ``signals`` [..., n].
+        """Sum the encoded ``embedding`` [..., D] and the encoded ``signals`` [..., n] to z [..., WIDTH].
 
-        Both are brought to the detector's device and precision; embeddings are normalised to length 1.
+        Both are converted to the detector's device and precision; embeddings are normalised to length 1.
         """
         signals, parts = signals.to(self.head.weight), []
         if self.settings.embedding:
@@ -131,7 +131,7 @@ class Detector(nn.Module):
     def forward(self, signals: Tensor, embedding: Tensor) -> Tensor:
         """Class logits [B, T, C] of whole answers: ``signals`` [B, T, n], ``embedding`` [B, T, D].
 
-        Shorter answers are padded at their end with anything; their logits there mean nothing.
+        Shorter answers are padded at their end with arbitrary values; the logits of padding are meaningless.
         """
         hidden = self.encode(signals, embedding)
         if self.settings.lstm:
@@ -139,16 +139,16 @@ class Detector(nn.Module):
         return self.head(self.blocks(hidden))
 
     def initial_state(self, batch: int) -> DetectorState:
-        """The state before the first token of ``batch`` answers."""
+        """State before the first token of ``batch`` answers."""
         zeros = self.head.weight.new_zeros(batch, WIDTH)
         return DetectorState(zeros, zeros)
 
     @torch.no_grad()
     def step(self, signals: Tensor, embedding: Tensor, state: DetectorState) -> tuple[Tensor, DetectorState]:
-        """The next token of B answers: ``signals`` [B, n], ``embedding`` [B, D] -> ``p`` [B, 3] and the state after it.
+        """Judge the next token of B answers: ``signals`` [B, n], ``embedding`` [B, D] -> ``p`` [B, 3], state after it.
 
-        ``state`` is left as it was, so a rejected token is undone by going on from the state before it. ``p`` is
-        (hallucinated, correct, unknown) whatever the number of classes. Results stay on the detector's device.
+        ``state`` is not changed, so a rejected token is undone by continuing from the state before it. ``p`` is
+        (hallucinated, correct, unknown) for any number of classes. Results stay on the detector's device.
         """
         hidden = self.encode(signals, embedding)
         if self.settings.lstm:
@@ -158,9 +158,9 @@ class Detector(nn.Module):
         return self.probabilities(self.head(self.blocks(hidden))), state
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """``logits`` [..., C] as probabilities [..., 3]; of two classes, "uncertain" counts as hallucinated.
+        """Convert ``logits`` [..., C] to probabilities [..., 3]; of two classes, "uncertain" counts as hallucinated.
 
-        Those of an evidential detector are the means of its Dirichlet distribution.
+        The probabilities of an evidential detector are the means of its Dirichlet distribution.
         """
         if self.settings.kind == "evidential":
             alpha = concentration(logits)
@@ -169,13 +169,9 @@ class Detector(nn.Module):
             p = logits.softmax(dim=-1)
         return p if self.settings.classes == 3 else functional.pad(p, (0, 1))
 
-    def distrust(self, p: Tensor) -> Tensor:
-        """The score [...] of ``p`` [..., 3] that the decision compares with its threshold, see :func:`distrust`."""
-        return distrust(p, self.settings.decision)
-
     def distrusts(self, p: Tensor) -> Tensor:
-        """The decision for ``p`` [..., 3]; boolean [...], on the device of ``p``."""
-        return self.distrust(p) > self.thresholds[self.settings.decision]
+        """Decide on ``p`` [..., 3]: boolean [...], on the device of ``p``."""
+        return distrust(p, self.settings.decision) > self.thresholds[self.settings.decision]
 
     def save(self, path: str | Path) -> None:
         """Write weights, settings, reader, thresholds and facts as safetensors; the same detector, the same bytes."""
@@ -193,10 +189,10 @@ class Detector(nn.Module):
 
 
 def distrust(p: Tensor, decision: str) -> Tensor:
-    """Log odds [...] of failure against "correct", of ``p`` [..., 3].
+    """Log odds [...] of failure against "correct", of ``p`` [..., 3]: the score that a decision thresholds.
 
-    Under the paper's decision (argmax) failure is the likelier of hallucinated and unknown, so that a score above 0 is
-    max(p_hal, p_unk) > p_cor. Under the other decisions it is the two together.
+    Under the paper's decision (argmax), failure is the likelier of hallucinated and unknown, so that a score above 0
+    means max(p_hal, p_unk) > p_cor. Under the other decisions, it is the two together.
     """
     hallucinated, unknown, least = p[..., HALLUCINATED], p[..., UNKNOWN], torch.finfo(p.dtype).tiny
     failed = torch.maximum(hallucinated, unknown) if decision == "argmax" else hallucinated + unknown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -120,11 +120,6 @@ class Sequences:
             order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0))
         return order.split(size)
 
-    def batches(self, size: int = 256, chain: int = 1) -> Iterator[Batch]:
-        """All sequences as batches of :meth:`split`."""
-        for indices in self.split(size, chain):
-            yield self.batch(indices, chain)
-
 
 def columns(settings: schema.DetectorSettings) -> list[str]:
     """Columns of the trajectories that :func:`sequences` needs for a detector; embeddings are most of a file."""
@@ -224,13 +219,8 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
         budget=(*first.budget, *second.budget),
         length=torch.cat([first.length, second.length]),
         position=torch.cat([moved(first, 0), moved(second, first.n_tokens)]),
-        step=np.concatenate([first.step, second.step]),
-        top10=np.concatenate([first.top10, second.top10]),
-        signals=torch.cat([first.signals[:-1], second.signals]),
-        embedding=torch.cat([first.embedding[:-1], second.embedding]),
-        label=torch.cat([first.label[:-1], second.label]),
-        needed=np.concatenate([first.needed, second.needed]),
-        value=np.concatenate([first.value, second.value]),
+        **{x: torch.cat([getattr(first, x)[:-1], getattr(second, x)]) for x in ("signals", "embedding", "label")},
+        **{x: np.concatenate([getattr(first, x), getattr(second, x)]) for x in ("step", "top10", "needed", "value")},
     )
 
 

@@ -6,9 +6,8 @@ uncertain (0) or correct (1); the weight is still that of the label, one of thre
 
 from __future__ import annotations
 
-import math
-
 import torch
+from torch.distributions import Dirichlet, kl_divergence
 from torch.nn import functional
 
 from utaca.detection.detector import concentration
@@ -37,8 +36,9 @@ def evidential(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor,
     """
     alpha = concentration(logits)
     target = functional.one_hot(_targets(label, logits.shape[-1]), logits.shape[-1]).to(alpha.dtype)
-    misleading = divergence(target + (1 - target) * alpha)
-    loss = bayes_risk(alpha, target) + min(1.0, passes / ANNEALING) * misleading
+    misleading = Dirichlet(target + (1 - target) * alpha, validate_args=False)
+    nothing = Dirichlet(torch.ones_like(alpha), validate_args=False)
+    loss = bayes_risk(alpha, target) + min(1.0, passes / ANNEALING) * kl_divergence(misleading, nothing)
     return _weighted(loss, label, weights)
 
 
@@ -48,13 +48,6 @@ def bayes_risk(alpha: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     total = alpha.sum(-1, keepdim=True)
     p = alpha / total
     return ((target - p) ** 2 + p * (1 - p) / (total + 1)).sum(-1)
-
-
-def divergence(alpha: torch.Tensor) -> torch.Tensor:
-    """KL(Dir(``alpha``) || Dir(1)) of ``alpha`` [..., C]."""
-    total = alpha.sum(-1, keepdim=True)
-    constant = total[..., 0].lgamma() - alpha.lgamma().sum(-1) - math.lgamma(alpha.shape[-1])
-    return constant + ((alpha - 1) * (alpha.digamma() - total.digamma())).sum(-1)
 
 
 def _targets(label: torch.Tensor, classes: int) -> torch.Tensor:

@@ -1,9 +1,13 @@
-"""Metrics of uncertainty detection; N is the uncertain class (hallucinated or unknown), P the correct one."""
+"""Metrics and thresholds of uncertainty detection.
+
+N is the uncertain class (hallucinated or unknown), P the correct one.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from utaca.errors import UserError
 from utaca.records.schemas import CORRECT
 
 BINS = 10
@@ -64,8 +68,40 @@ def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
     return _ratio(float(np.nansum(gaps * tokens)), int(tokens.sum()))
 
 
+def youden(score: np.ndarray, label: np.ndarray) -> float:
+    """Choose the threshold on ``score`` [n] with the best balanced accuracy for ``label`` [n]; negative labels are left
+    out.
+
+    Candidates are the midpoints of adjacent distinct scores; of equally good ones it is the smallest, which distrusts
+    the most tokens. Raises :class:`UserError` if no token is uncertain, none is correct, or all scores are equal.
+    """
+    labelled = label >= 0
+    negative = label[labelled] != CORRECT
+    n_negative = int(negative.sum())
+    n_positive = len(negative) - n_negative
+    if not n_negative or not n_positive:
+        lack = "uncertain" if not n_negative else "correct"
+        raise UserError(f"the validation labels have no {lack} token to fit a threshold on; enlarge scale.validation")
+    value, hits, false_alarms = _curve(score[labelled].astype(np.float64), negative)
+    if len(value) == 1:
+        raise UserError("a score is the same for all validation tokens, so no threshold splits them; check the reader")
+    # Youden's J times both class counts: integers, so that ties are exact.
+    gain = (hits * n_positive - false_alarms * n_negative)[:-1]
+    best = len(gain) - 1 - int(gain[::-1].argmax())
+    return float((value[best] + value[best + 1]) / 2)
+
+
 def _ratio(part: float, whole: int) -> float:
     return part / whole if whole else float("nan")
+
+
+def _curve(score: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct scores [m], highest first, and how many tokens of N and of P have at least each: int64 [m]."""
+    order = np.argsort(-score, kind="stable")
+    ranked = score[order]
+    ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
+    hits = np.cumsum(negative[order], dtype=np.int64)[ends]
+    return ranked[ends], hits, ends + 1 - hits
 
 
 def _areas(score: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
@@ -74,16 +110,11 @@ def _areas(score: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
     n_correct = len(negative) - n_uncertain
     if not n_uncertain:
         return float("nan"), float("nan")
-    order = np.argsort(-score, kind="stable")
-    ranked = score[order]
-    ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
-    hits = np.cumsum(negative[order])[ends].astype(np.float64)
-    false_alarms = ends + 1 - hits
-    gained = np.diff(hits, prepend=0.0)
-    auprc = float((gained * hits / (ends + 1)).sum() / n_uncertain)
+    _, hits, false_alarms = _curve(score, negative)
+    gained = np.diff(hits, prepend=0)
+    auprc = float((gained * hits / (hits + false_alarms)).sum() / n_uncertain)
     if not n_correct:
         return float("nan"), auprc
     # A trapezoid between two curve points gives half of the pairs that tie in the score.
-    wrong = np.diff(false_alarms, prepend=0.0)
-    auroc = float((wrong * (hits - gained / 2)).sum() / (n_uncertain * n_correct))
-    return auroc, auprc
+    wrong = np.diff(false_alarms, prepend=0)
+    return float((wrong * (hits - gained / 2)).sum() / (n_uncertain * n_correct)), auprc

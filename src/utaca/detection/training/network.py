@@ -1,9 +1,14 @@
-"""The network that is trained: the detectors of several seeds side by side, with dropout."""
+"""Network that training computes: the detectors of several seeds side by side, with an LSTM and dropout for them.
+
+Weights, inputs and outputs have a first dimension S; row s of an output is the output of network s, up to rounding.
+Tokens are packed: those of step 0 of all sequences, then those of step 1 and so on (:class:`.data.Batch`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +16,6 @@ from torch.nn.functional import gelu
 
 from utaca.detection.detector import BLOCKS, EXPANSION, SIGNAL_WIDTH, WIDTH, Detector
 from utaca.detection.training.data import Batch, Sequences
-from utaca.detection.training.layers import Noise, linear, lstm
 
 EMBEDDING_DROPOUT, DROPOUT = 0.5, 0.1
 """Dropout of the embedding's encoder, and of signal encoders and residual blocks."""
@@ -20,27 +24,26 @@ EMBEDDING_DROPOUT, DROPOUT = 0.5, 0.1
 class Network:
     """S detectors of one shape, each weight stacked over them into one tensor with a first dimension S.
 
-    A training step of all of them is then a few large products in the place of many small ones. ``weights`` have the
-    names that they have in :class:`Detector`, and the same outputs are computed from them; ``detectors`` stay as they
-    are.
+    A training step of all detectors is then a few large products instead of many small ones. ``weights`` have the same
+    names as in :class:`Detector` and give the same outputs; ``detectors`` stay unchanged.
     """
 
     def __init__(self, detectors: Sequence[Detector]) -> None:
-        self.settings, self._detectors = detectors[0].settings, detectors
+        self.settings, self.detectors = detectors[0].settings, detectors
         self.weights = {
             name: torch.stack([detector.get_parameter(name).detach() for detector in detectors]).requires_grad_()
             for name, _ in detectors[0].named_parameters()
         }
 
     def detector(self, place: int) -> Detector:
-        """The detector at ``place`` with its present weights, as a copy."""
-        copy = deepcopy(self._detectors[place])
+        """Copy the detector at ``place``, with its present weights."""
+        copy = deepcopy(self.detectors[place])
         copy.load_state_dict({name: weight[place].detach() for name, weight in self.weights.items()})
         return copy
 
     @property
     def dropped_width(self) -> int:
-        """Elements of a token that dropout is drawn for, in all layers together."""
+        """Elements of a token that dropout applies to, over all layers."""
         embedding = WIDTH if self.settings.embedding else 0
         return embedding + len(self.settings.signals) * SIGNAL_WIDTH + BLOCKS * (EXPANSION + 1) * WIDTH
 
@@ -71,17 +74,107 @@ class Network:
 
     @torch.no_grad()
     def logits(self, sequences: Sequences, chain: int = 1) -> Tensor:
-        """Class logits [S, n, C] of all tokens, in the order of the flat tensors; see :meth:`Sequences.batches`."""
-        seeds = len(self._detectors)
+        """Class logits [S, n, C] of all tokens, in the order of the flat tensors; for ``chain`` see
+        :meth:`Sequences.padded`."""
+        seeds = len(self.detectors)
         all_logits = torch.empty(seeds, sequences.n_tokens + 1, self.settings.classes)
-        for batch in sequences.batches(chain=chain):
+        for indices in sequences.split(chain=chain):
+            batch = sequences.batch(indices, chain)
             signals, embedding = (x.expand(seeds, *x.shape) for x in (batch.signals, batch.embedding))
             all_logits[:, batch.position] = self(batch._replace(signals=signals, embedding=embedding))
         return all_logits[:, :-1]
 
-    def probabilities(self, logits: Tensor) -> Tensor:
-        """As :meth:`Detector.probabilities`."""
-        return self._detectors[0].probabilities(logits)
-
     def _linear(self, name: str, x: Tensor) -> Tensor:
-        return linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+        """``x`` W^T + b of ``x`` [S, M, I] and the named layer's weights: [S, M, O]."""
+        return torch.baddbmm(self.weights[f"{name}.bias"][:, None], x, self.weights[f"{name}.weight"].mT)
+
+
+def lstm(
+    x: Tensor, sizes: Sequence[int], weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor
+) -> Tensor:
+    """Hidden states [S, M, W] of a standard LSTM layer over packed ``x`` [S, M, W], from a state of zeros.
+
+    ``sizes`` are the tokens of each step, descending: the first so many sequences go on. Weights are [S, 4 W, W] and
+    [S, 4 W], the gates (input, forget, cell, output) in the order of torch's LSTM.
+    """
+    inputs = x @ weight_ih.mT + (bias_ih + bias_hh)[:, None]
+    return _Recurrence.apply(inputs, weight_hh, list(sizes))
+
+
+class _Recurrence(torch.autograd.Function):
+    """Recurrent part of :func:`lstm`: contributions of the inputs to the gates [S, M, 4 W] -> hidden states [S, M, W].
+
+    The gradient of the recurrent weights is one product here; automatic differentiation would add it up step by step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
+        hidden = cell = inputs.new_zeros(len(inputs), sizes[0], weight.shape[-1])
+        recurrent, steps = weight.mT, []
+        for gates, size in zip(inputs.split(sizes, 1), sizes, strict=True):
+            hidden_before, cell_before = hidden[:, :size], cell[:, :size]
+            gates = gates + hidden_before @ recurrent
+            i, f, _, o = gates.sigmoid().chunk(4, -1)
+            g = gates.chunk(4, -1)[2].tanh()
+            cell = f * cell_before + i * g
+            cell_tanh = cell.tanh()
+            hidden = o * cell_tanh
+            steps.append((hidden, hidden_before, cell_before, cell_tanh, i, f, g, o))
+        states, *rest = (torch.cat(column, 1) for column in zip(*steps, strict=True))
+        ctx.sizes = sizes
+        ctx.save_for_backward(weight, *rest)
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        weight, hidden_before, cell_before, cell_tanh, i, f, g, o = ctx.saved_tensors
+        by_gates = grad.new_empty(*grad.shape[:-1], 4, grad.shape[-1])
+        # Derivatives of the cell by the inputs of i, f and g; of the hidden state by the input of o, and by the cell.
+        cell_by_gates = torch.stack((g * i * (1 - i), cell_before * f * (1 - f), i * (1 - g * g)), -2)
+        hidden_by_gate, hidden_by_cell = cell_tanh * o * (1 - o), o * (1 - cell_tanh * cell_tanh)
+        # Gradients of a step's hidden state and cell from the step after it, in the sequences that go on.
+        end, to_hidden, to_cell = grad.shape[1], None, None
+        for size in reversed(ctx.sizes):
+            step = (slice(None), slice(end - size, end))
+            hidden, end = grad[step], end - size
+            if to_hidden is not None:
+                hidden = hidden.clone()
+                hidden[:, : to_hidden.shape[1]] += to_hidden
+            cell = hidden * hidden_by_cell[step]
+            if to_cell is not None:
+                cell[:, : to_cell.shape[1]] += to_cell
+            gates = by_gates[step]
+            gates[..., :3, :] = cell[..., None, :] * cell_by_gates[step]
+            gates[..., 3, :] = hidden * hidden_by_gate[step]
+            to_hidden, to_cell = gates.flatten(-2) @ weight, cell * f[step]
+        by_gates = by_gates.flatten(-2)
+        return by_gates, by_gates.mT @ hidden_before, None
+
+
+_LEAST = -(2**15)
+"""The least of the 16-bit integers that :class:`Noise` draws."""
+
+
+class Noise:
+    """Dropout in one training pass of S networks.
+
+    Each network has a generator and draws for its ``valid`` tokens [S, M], those that are not padding, so that it drops
+    the same elements whatever networks are trained beside it. ``width`` is the number of elements of a token over all
+    layers with dropout; each call takes the next columns.
+    """
+
+    def __init__(self, generators: Sequence[torch.Generator], valid: Tensor, width: int) -> None:
+        # Sixteen random bits an element, four elements a draw.
+        self._drawn = torch.full((*valid.shape, width), _LEAST, dtype=torch.int16)
+        for bits, rows, generator in zip(self._drawn, valid, generators, strict=True):
+            count = int(rows.sum()) * width
+            drawn = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+            bits[rows] = drawn.view(torch.int16)[:count].view(-1, width)
+        self._used = 0
+
+    def __call__(self, x: Tensor, rate: float) -> Tensor:
+        """Drop elements of ``x`` [S, M, W] at ``rate`` and scale the others by 1 / (1 - ``rate``)."""
+        columns = slice(self._used, self._used + x.shape[-1])
+        self._used = columns.stop
+        keep = (self._drawn[..., columns] >= _LEAST + round(rate * 2**16)).to(x.dtype)
+        return x * keep.mul_(1 / (1 - rate))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from utaca.detection.detector import Detector, distrust
 from utaca.detection.training.data import Sequences, joined
-from utaca.detection.training.layers import Noise
 from utaca.detection.training.losses import cross_entropy, evidential
-from utaca.detection.training.metrics import detection_metrics
-from utaca.detection.training.network import Network
-from utaca.detection.training.verdicts import token_logits, vacuity, youden
+from utaca.detection.training.metrics import detection_metrics, youden
+from utaca.detection.training.network import Network, Noise
+from utaca.detection.training.verdicts import token_logits, vacuity
 from utaca.errors import UserError
 from utaca.records import Origin, progress
 from utaca.records.schemas import CORRECT
@@ -44,21 +42,21 @@ def train(
 ) -> list[tuple[Detector, list[dict[str, Any]]]]:
     """Train a detector for every seed, all of them side by side, on the CPU.
 
-    Adam without weight decay; a cosine over ``steps`` anneals its rate to 0; no early stopping. A batch is
-    :data:`BATCH` trajectories, every ``settings.chain`` of them put end to end as one. Batches pass over the training
+    Adam without weight decay, its rate annealed to 0 by a cosine over ``steps``; no early stopping. A batch is
+    :data:`BATCH` trajectories, every ``settings.chain`` of them concatenated into one. Batches pass over the training
     set again and again, each time in a new random order; a batch may hold the end of one pass and the start of the
     next. Validation, in chains too, takes place every :data:`EVALUATE_EVERY` steps and after the last. Each seed keeps
-    the weights with the best validation F1 of the uncertain class, the earliest of equals, and their thresholds are
-    chosen on the validation set (:mod:`utaca.detection.training.verdicts`).
+    the weights with the best validation F1 of the uncertain class, the earliest of equals; thresholds are chosen on the
+    validation set (:func:`youden`).
 
-    ``initial``: detectors, one a seed, whose weights training starts from, in place of random ones. ``second``: further
+    ``initial``: detectors, one per seed, whose weights training starts from, instead of random ones. ``second``: more
     trajectories, of other documents than ``train``; half of each batch then comes from each of the two sets. ``reader``
     decoded the trajectories; the detectors refuse any other reader (:meth:`Detector.check`).
 
-    Returns for each seed the detector and its curve, one row a validation: ``step``, ``loss`` (mean over the steps
-    since the row before), ``learning_rate`` (of the last step), ``f1`` and other validation metrics, and ``kept``
+    Returns for each seed the detector and its curve, one row per validation: ``step``, ``loss`` (mean over the steps
+    since the previous row), ``learning_rate`` (of the last step), ``f1`` and other validation metrics, and ``kept``
     (whether these weights are the best so far). Each seed has a random generator, so that its result does not depend
-    on the other seeds, up to rounding; the same seeds give the same bytes. The caller's random state is untouched.
+    on the other seeds, up to rounding; the same seeds give the same bytes. The caller's random state is unchanged.
     Raises :class:`UserError` if a set has no uncertain or no correct tokens, if the embeddings of the sets differ in
     width, if ``train`` and ``second`` share a document, if ``initial`` are detectors of another reader or of another
     shape, or if the loss is not finite.
@@ -69,16 +67,17 @@ def train(
     weights = torch.tensor(CLASS_WEIGHTS, dtype=torch.float32)
     order = torch.stack([_order(sizes, steps * BATCH, seed) for seed in seeds])
     order = order.view(len(seeds), steps, BATCH)
-    begun = [_initial(settings, train.width, reader, seed) for seed in seeds]
-    if initial is not None:
-        for detector, start in zip(begun, initial, strict=True):
-            _start(detector, start)
-    network = Network(begun)
+    starts = initial or [None] * len(seeds)
+    network = Network(
+        [_started(settings, train.width, reader, seed, start) for seed, start in zip(seeds, starts, strict=True)]
+    )
     generators = [_generator(seed, "dropout") for seed in seeds]
     optimiser = torch.optim.Adam(network.weights.values(), lr=LEARNING_RATE, fused=True)
     curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
-    best: list[Kept] = [Kept() for _ in seeds]
-    losses = []
+    facts: dict[str, Any] = {"steps": steps} | ({"warm_start": True} if initial else {})
+    for name, data in (("train", train), ("validation", validation)):
+        facts |= {f"{name}_trajectories": len(data), f"{name}_tokens": data.n_tokens, f"{name}_failed": data.n_failed}
+    best, losses = list(network.detectors), []
     for done in progress(range(1, steps + 1), total=steps, unit="step", description=description):
         rate = LEARNING_RATE * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
         optimiser.param_groups[0]["lr"] = rate
@@ -96,83 +95,56 @@ def train(
         if done % EVALUATE_EVERY == 0 or done == steps:
             mean = torch.stack(losses).double().mean(0).tolist()
             metrics = _evaluate(network, validation)
-            for place, curve, kept in zip(range(len(seeds)), curves, best, strict=True):
+            for place, curve in enumerate(curves):
                 if not math.isfinite(mean[place]):
                     raise UserError(f"the detector's loss is not finite by step {done}; decode its trajectories again")
                 row = {"step": done, "loss": mean[place], "learning_rate": rate, **metrics[place]}
-                row["kept"] = row["f1"] > kept.f1
+                row["kept"] = row["f1"] > best[place].facts.get("validation_f1", -1.0)
                 if row["kept"]:
-                    kept.f1, kept.step, kept.detector = row["f1"], done, network.detector(place)
+                    best[place] = network.detector(place)
+                    best[place].facts = {**facts, "seed": seeds[place], "kept_step": done, "validation_f1": row["f1"]}
                 curve.append(row)
             losses = []
-    return [
-        (_finished(kept, seed, steps, train, validation, warm=initial is not None), curve)
-        for kept, seed, curve in zip(best, seeds, curves, strict=True)
-    ]
+    for detector in best:
+        _set_thresholds(detector, validation)
+    return list(zip(best, curves, strict=True))
 
 
-@dataclass
-class Kept:
-    """The detector of a seed with the best validation F1 so far, and the step that it is of."""
-
-    f1: float = -1.0
-    step: int = 0
-    detector: Detector | None = None
-
-
-def _initial(settings: schema.DetectorSettings, width: int, reader: Origin | None, seed: int) -> Detector:
-    """A detector with random weights."""
+def _started(
+    settings: schema.DetectorSettings, width: int, reader: Origin | None, seed: int, start: Detector | None
+) -> Detector:
+    """Make a detector with random weights, or with those of ``start``."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return Detector(settings, width, reader)
-
-
-def _start(detector: Detector, start: Detector) -> None:
-    """Give a new detector the weights of another one."""
-    settings, start_settings = detector.settings, start.settings
-    if key := settings.differing(start_settings):
+        detector = Detector(settings, width, reader)
+    if start is None:
+        return detector
+    if key := settings.differing(start.settings):
         raise UserError(
-            f"{key} is {getattr(settings, key)} but {getattr(start_settings, key)} in the detector whose weights "
+            f"{key} is {getattr(settings, key)} but {getattr(start.settings, key)} in the detector whose weights "
             "training starts from; give both the same"
         )
-    if detector.input_width != start.input_width:
+    if width != start.input_width:
         raise UserError(
-            f"embeddings are {detector.input_width} wide but {start.input_width} for the detector whose weights "
+            f"embeddings are {width} wide but {start.input_width} for the detector whose weights "
             "training starts from; decode with the reader that it was trained for"
         )
-    readers = [reader and reader.identity for reader in (detector.reader, start.reader)]
-    if readers[0] != readers[1]:
+    if (reader and reader.identity) != (start.reader and start.reader.identity):
         raise UserError(
-            f"the trajectories are of reader {detector.reader or 'unknown'}, the detector whose weights training "
+            f"the trajectories are of reader {reader or 'unknown'}, the detector whose weights training "
             f"starts from of reader {start.reader or 'unknown'}; use one reader for both"
         )
     detector.load_state_dict(start.state_dict())
+    return detector
 
 
-def _finished(kept: Kept, seed: int, steps: int, train: Sequences, validation: Sequences, *, warm: bool) -> Detector:
-    """The kept detector with its thresholds and facts."""
-    detector = kept.detector
-    assert detector is not None, "an F1 is at least 0"
+def _set_thresholds(detector: Detector, validation: Sequences) -> None:
+    """Choose a detector's thresholds on the validation set."""
     logits = token_logits(detector, validation, detector.settings.chain)
     p, label = detector.probabilities(logits), validation.labels
     detector.thresholds["youden"] = youden(distrust(p, "youden").numpy(), label)
     if detector.settings.kind == "evidential":
         detector.thresholds["mass"] = youden(vacuity(logits).numpy(), label)
-    detector.facts = {
-        "seed": seed,
-        "steps": steps,
-        "kept_step": kept.step,
-        "validation_f1": kept.f1,
-        "train_trajectories": len(train),
-        "train_tokens": train.n_tokens,
-        "train_failed": train.n_failed,
-        "validation_trajectories": len(validation),
-        "validation_tokens": validation.n_tokens,
-        "validation_failed": validation.n_failed,
-    }
-    if warm:
-        detector.facts["warm_start"] = True
-    return detector
 
 
 def _order(sizes: Sequence[int], total: int, seed: int) -> torch.Tensor:
@@ -193,7 +165,7 @@ def _generator(seed: int, purpose: str) -> torch.Generator:
 
 def _evaluate(network: Network, validation: Sequences) -> list[dict[str, Any]]:
     """Validation metrics of each seed, under the decision rule of the settings."""
-    p = network.probabilities(network.logits(validation, network.settings.chain))
+    p = network.detectors[0].probabilities(network.logits(validation, network.settings.chain))
     rule = network.settings.decision
     names = ["balanced_accuracy", "macc", "recall_n", "recall_p", "auroc", "auprc"]
     rows = []

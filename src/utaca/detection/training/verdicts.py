@@ -15,9 +15,8 @@ from torch import Tensor
 
 from utaca.detection.detector import Detector, concentration, distrust
 from utaca.detection.training.data import Sequences
-from utaca.errors import UserError
+from utaca.detection.training.metrics import youden
 from utaca.records import SCHEMAS
-from utaca.records.schemas import CORRECT
 
 
 class Verdicts(NamedTuple):
@@ -45,22 +44,20 @@ def token_logits(detector: Detector, sequences: Sequences, chain: int = 1) -> Te
 def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
     """Decisions on all tokens under several rules, by name: "" is the detector's own rule.
 
-    Where that is the paper's, "youden" is the same score with the threshold of the best balanced accuracy; for an
+    If that is the paper's, "youden" is the threshold of the best balanced accuracy on the odds of a failure; for an
     evidential detector, "mass" is such a threshold on its lack of evidence, :func:`vacuity`.
     """
-    logits = token_logits(detector, sequences)
-    p, rules = detector.probabilities(logits), {"": detector.settings.decision}
-    if detector.settings.decision == "argmax":
-        rules["youden"] = "youden"
-    decided = {name: _decided(detector, distrust(p, rule), rule, p) for name, rule in rules.items()}
+    logits, decision = token_logits(detector, sequences), detector.settings.decision
+    p = detector.probabilities(logits)
+    scores = {rule: distrust(p, rule) for rule in dict.fromkeys((decision, "youden"))}
     if detector.settings.kind == "evidential":
-        decided["mass"] = _decided(detector, vacuity(logits), "mass", None)
-    return decided
-
-
-def _decided(detector: Detector, score: Tensor, rule: str, p: Tensor | None) -> Verdicts:
-    uncertain = score > detector.thresholds[rule]
-    return Verdicts(uncertain.numpy(), score.numpy(), None if p is None else p.numpy())
+        scores["mass"] = vacuity(logits)
+    return {
+        "" if rule == decision else rule: Verdicts(
+            (score > detector.thresholds[rule]).numpy(), score.numpy(), None if rule == "mass" else p.numpy()
+        )
+        for rule, score in scores.items()
+    }
 
 
 def vacuity(logits: Tensor) -> Tensor:
@@ -115,31 +112,3 @@ def heuristics(validation: Sequences, sequences: Sequences) -> dict[str, Verdict
         threshold = youden(-statistic(validation.top10), validation.labels)
         decided[name] = Verdicts(score > threshold, score.astype(np.float32), None)
     return decided
-
-
-# Thresholds
-
-
-def youden(score: np.ndarray, label: np.ndarray) -> float:
-    """The threshold on ``score`` [n] with the best balanced accuracy for ``label`` [n]; negative labels are left out.
-
-    Candidates are the midpoints of adjacent distinct scores; of equally good ones it is the least, which distrusts the
-    most tokens. Raises :class:`UserError` if there are no uncertain or no correct tokens, or all scores are equal.
-    """
-    labelled = label >= 0
-    value, negative = score[labelled].astype(np.float64), label[labelled] != CORRECT
-    n_negative = int(negative.sum())
-    n_positive = len(negative) - n_negative
-    if not n_negative or not n_positive:
-        lack = "uncertain" if not n_negative else "correct"
-        raise UserError(f"the validation labels have no {lack} token to fit a threshold on; enlarge scale.validation")
-    order = np.argsort(-value, kind="stable")
-    ranked = value[order]
-    ends = np.flatnonzero(ranked[1:] != ranked[:-1])
-    if not len(ends):
-        raise UserError("a score is the same for all validation tokens, so no threshold splits them; check the reader")
-    hits = np.cumsum(negative[order], dtype=np.int64)[ends]
-    # Youden's J times both class counts: integers, so that ties are exact.
-    gain = hits * n_positive - (ends + 1 - hits) * n_negative
-    best = ends[len(gain) - 1 - int(gain[::-1].argmax())]
-    return float((ranked[best] + ranked[best + 1]) / 2)
