@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from utaca.settings import schema
 from utaca.settings.compose import groups
-from utaca.settings.models import MISSING, bounds_of, keys_of
+from utaca.settings.models import bounds_of, keys_of
 
 PAGE = Path("config") / "README.md"
 SCHEMA = Path("config") / "schema.json"
@@ -61,9 +61,7 @@ def json_schema(root: Path) -> dict[str, Any]:
         kind.pop("required", None)
         kind.pop("title", None)
         for about in kind["properties"].values():
-            if about.get("default") == MISSING:
-                about.pop("default")
-            for internal in ("title", "transport", "hidden"):
+            for internal in ("title", "hidden"):
                 about.pop(internal, None)
     for key in options:
         whole = made["properties"][key]
@@ -101,7 +99,7 @@ def _rows(kind: type, where: str) -> Iterator[str]:
                 yield from _rows(inner, f"{where}.{shared}{suffix}".lstrip("."))
             continue
         path = f"{where}.{name}".lstrip(".")
-        meaning = f"{about.description}{' (*transport*)' if about.json_schema_extra['transport'] else ''}"
+        meaning = f"{about.description}{' (*transport*)' if about.exclude else ''}"
         row = (f"`{path}`", _type(hint), _default(about), _allowed(hint, about), meaning)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
 
@@ -121,8 +119,10 @@ def _type(hint: Any) -> str:
 
 
 def _default(about: FieldInfo) -> str:
+    if about.is_required():
+        return "required"
     value = about.get_default(call_default_factory=True)
-    return {MISSING: "required", "": "empty"}.get(str(value), f"`{json.dumps(value)}`")
+    return "empty" if value == "" else f"`{json.dumps(value)}`"
 
 
 def _allowed(hint: Any, about: FieldInfo) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,16 +17,17 @@ from utaca.settings.compose import compose
 from utaca.settings.modules import code
 
 
-def reference_config(**other: Any) -> schema.Config:
-    """The smallest config of a run for which tables are made, the reference endpoint in every role; ``other`` keys."""
-    endpoint = schema.EndpointSettings(name="reference", kind="reference", model="utaca-reference")
+def reference_config(scale: Mapping[str, Any] | None = None, **other: Any) -> schema.Config:
+    """The smallest config of a run for which tables are made, the reference endpoint in every role; keys of ``scale``
+    and ``other`` ones on top."""
+    endpoint = {"name": "reference", "kind": "reference", "model": "utaca-reference"}
+    size = {"biographies": 3, "tokens": [10, 20], "budgets": [1, 2]}
+    sizes = {"name": "smoke", "train": size, "validation": size, "test": size, "detector_steps": 1, "bootstrap": 200}
     about: dict[str, Any] = {
-        "scale": schema.ScaleSettings(name="smoke", detector_steps=1, bootstrap=200),
-        "reader": schema.ReaderSettings(name="tiny", path="data/readers/tiny"),
-        "corpus": schema.CorpusSettings(name="embedded", source="embedded"),
-        "writer": endpoint,
-        "labeller": endpoint,
-        "judge": endpoint,
+        "scale": sizes | (scale or {}),
+        "reader": {"name": "tiny", "path": "data/readers/tiny"},
+        "corpus": {"name": "embedded", "source": "embedded"},
+        **dict.fromkeys(("writer", "labeller", "judge"), endpoint),
     }
     return schema.Config(**about | other)
 

@@ -24,10 +24,7 @@ ATTRIBUTES = ("major", "company", "city")
 
 @pytest.fixture
 def config() -> schema.Config:
-    return reference_config(
-        scale=schema.ScaleSettings(name="smoke", detector_steps=1, bootstrap=300),
-        detectors={"utaca": schema.DetectorSettings()},
-    )
+    return reference_config(scale={"bootstrap": 300}, detectors={"utaca": schema.DetectorSettings()})
 
 
 def made(folder, given_points):

@@ -24,10 +24,7 @@ OWN = [("snapkv", 128, "", -1, 128.0, 0.4), ("snapkv", 512, "", -1, 512.0, 0.6),
 
 @pytest.fixture
 def config() -> schema.Config:
-    return reference_config(
-        scale=schema.ScaleSettings(name="smoke", detector_steps=1, bootstrap=300),
-        detectors={"utaca": schema.DetectorSettings()},
-    )
+    return reference_config(scale={"bootstrap": 300}, detectors={"utaca": schema.DetectorSettings()})
 
 
 def decoded_by_methods(reader, documents, points, settings, journal) -> Decoded:

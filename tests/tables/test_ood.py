@@ -39,9 +39,8 @@ def config() -> schema.Config:
         "utaca": schema.DetectorSettings(),
         "calibrated": schema.DetectorSettings(start="utaca", sets=["qa_1-8k"]),
     }
-    scale = schema.ScaleSettings(name="smoke", bootstrap=400)
     return reference_config(
-        scale=scale,
+        scale={"bootstrap": 400},
         tasks=schema.TasksSettings(sets=SETS),
         detectors=detectors,
         **decoding(**dict.fromkeys(SETS, POINTS)),

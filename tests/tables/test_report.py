@@ -25,12 +25,7 @@ HOSTILE = '<script>window.ran = 1</script><img src=x onerror="window.ran = 2">'
 
 @pytest.fixture
 def config() -> schema.Config:
-    size = schema.SplitSettings(biographies=3, tokens=[10, 20], budgets=[1, 2])
-    return reference_config(
-        scale=schema.ScaleSettings(
-            name="smoke", train=size, validation=size, test=size, detector_steps=1, detector_seeds=2, bootstrap=200
-        )
-    )
+    return reference_config(scale={"detector_seeds": 2})
 
 
 class Reading(HTMLParser):

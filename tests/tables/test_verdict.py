@@ -27,7 +27,7 @@ INFLLM = [("infllm", 8, "", "", 128, 0.3), ("infllm", 16, "", "", 256, 0.5), ("i
 @pytest.fixture
 def config() -> schema.Config:
     return reference_config(
-        scale=schema.ScaleSettings(name="quick", detector_steps=1, bootstrap=200),
+        scale={"name": "quick"},
         detectors={"utaca": schema.DetectorSettings(), "chained": schema.DetectorSettings()},
     )
 

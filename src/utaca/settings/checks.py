@@ -11,7 +11,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import AnyHttpUrl
+from pydantic import AnyHttpUrl, TypeAdapter
 
 from utaca.errors import UserError
 from utaca.settings import schema
@@ -49,18 +49,7 @@ def identity(settings: Any) -> dict[str, Any]:
 
     Rules take it as ``params``, so that a new address or rate reruns nothing.
     """
-    about = settings.__pydantic_fields__.items()
-    return {name: _plain(getattr(settings, name)) for name, key in about if not key.json_schema_extra["transport"]}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return identity(value)
-    if isinstance(value, list):
-        return [_plain(element) for element in value]
-    if isinstance(value, dict):
-        return {name: _plain(element) for name, element in value.items()}
-    return value
+    return TypeAdapter(type(settings)).dump_python(settings)
 
 
 def digest(settings: Any) -> str:

@@ -19,8 +19,6 @@ from pydantic_core import PydanticCustomError
 from utaca.errors import UserError
 
 T = TypeVar("T")
-MISSING = "???"
-"""The default of a key that must be set."""
 _GONE = (
     r"\w+\.run_timeout_s|generation\.paired|replayed|scale\.replays|documents|corpus\.(user_agent|requests_per_second)"
     r"|tasks\.sets\..+\.sha256|detectors\..+\.(target|width|signal_width|blocks|expansion|(embedding_)?dropout"
@@ -79,7 +77,7 @@ def keys(kind: type[T]) -> type[T]:
         try:
             check(self, *values, **named)
         except pydantic.ValidationError as error:
-            raise Faults(_sentence(made, fault, "") for fault in error.errors(include_url=False)) from None
+            raise _faults(made, error, "") from None
 
     made.__init__ = init
     return made
@@ -91,13 +89,10 @@ def build(kind: type[T], data: Any, where: str = "") -> T:
     Keys left out take their default. Raises :class:`Faults` that names every unknown or missing key, every wrong
     type and every value outside its range or choices, a sentence each.
     """
-    faults = list(_lacking(kind, data, where))
     try:
-        made = pydantic.TypeAdapter(kind).validate_python(data)
+        return pydantic.TypeAdapter(kind).validate_python(data)
     except pydantic.ValidationError as error:
-        faults += (_sentence(kind, fault, where) for fault in error.errors(include_url=False))
-    refuse(faults)
-    return made
+        raise _faults(kind, error, where) from None
 
 
 def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
@@ -109,7 +104,7 @@ def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
     try:
         made = twin(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
     except pydantic.ValidationError as error:
-        raise Faults(_sentence(twin, fault, where) for fault in error.errors(include_url=False)) from None
+        raise _faults(twin, error, where) from None
     return kind(**{field.name: getattr(made, field.name) for field in fields(kind)})
 
 
@@ -191,24 +186,8 @@ def bounds_of(about: FieldInfo) -> dict[str, float]:
     return {name: getattr(limit, name) for limit in about.metadata for name in ("ge", "le") if hasattr(limit, name)}
 
 
-def _lacking(kind: Any, data: Any, where: str) -> Iterator[str]:
-    """Sentences for the keys that must be set and are not."""
-    inner = get_args(kind)[-1] if get_origin(kind) in (list, dict) else Any
-    if get_origin(kind) is list and isinstance(data, list):
-        for number, each in enumerate(data):
-            yield from _lacking(inner, each, f"{where}[{number}]")
-    elif get_origin(kind) is dict and isinstance(data, Mapping):
-        for name, each in data.items():
-            yield from _lacking(inner, each, join(where, name))
-    elif hasattr(kind, "__pydantic_fields__") and isinstance(data, Mapping):
-        for name, (hint, about) in keys_of(kind).items():
-            path, value = join(where, name), data.get(name, MISSING)
-            if hasattr(hint, "__pydantic_fields__"):
-                yield from _lacking(hint, {} if value == MISSING else value, path)
-            elif value != MISSING:
-                yield from _lacking(hint, value, path)
-            elif about.default == MISSING:
-                yield f"{path} is missing; set it to {describe(hint, bounds_of(about))}."
+def _faults(kind: type, error: pydantic.ValidationError, where: str) -> Faults:
+    return Faults(_sentence(kind, fault, where) for fault in error.errors(include_url=False))
 
 
 def _sentence(kind: type, fault: Any, where: str) -> str:
@@ -227,6 +206,8 @@ def _sentence(kind: type, fault: Any, where: str) -> str:
     allowed, value, path = describe(hint, bounds), fault["input"], path or "the config"
     if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return unknown_key(path, getattr(owner, "__pydantic_fields__", ()))
+    if fault["type"] in ("missing", "missing_argument"):
+        return f"{path} is missing; set it to {allowed}."
     if hidden:
         return f"{path} must be {allowed}."
     if fault["type"] == "distinct":

@@ -8,15 +8,12 @@ texts (``docs/config_page.py``).
 from __future__ import annotations
 
 import re
-from copy import deepcopy
-from dataclasses import is_dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from utaca.settings.models import MISSING, Distinct, Number, Plain, Whole, as_number, keys
+from utaca.settings.models import Distinct, Number, Plain, Whole, as_number, keys
 
 Site = Literal["attention", "mlp", "residual"]
 SITES = get_args(Site)
@@ -83,14 +80,17 @@ def setting(
 ) -> Any:
     """A documented config key; bounds are inclusive.
 
-    A key of ``transport`` never changes a result (addresses, limits) and so triggers no rerun; of one that is
-    ``hidden`` no message may show the value.
+    The default is a value, ``...`` for a key that must be set, or a class of keys, which has defaults of its own. A key
+    of ``transport`` never changes a result (addresses, limits) and so triggers no rerun; of one that is ``hidden`` no
+    message may show the value.
     """
+    about = {"description": help, "ge": minimum, "le": maximum, "json_schema_extra": {"hidden": hidden}}
     # What is resumed by an object's repr goes on under another transport.
-    about = {"description": help, "ge": minimum, "le": maximum, "repr": not transport}
-    about["json_schema_extra"] = {"transport": transport, "hidden": hidden}
-    if isinstance(default, list | dict) or is_dataclass(default):
-        return Field(default_factory=partial(deepcopy, default), **about)
+    about |= {"exclude": transport, "repr": not transport}
+    if isinstance(default, type):
+        return Field(default_factory=dict, validate_default=True, **about)
+    if isinstance(default, list | dict):
+        return Field(default_factory=default.copy, **about)
     return Field(default, **about)
 
 
@@ -103,10 +103,10 @@ EVIDENCE = get_args(Evidence)
 class SplitSettings:
     """How much of one split is made."""
 
-    biographies: Whole = setting(MISSING, "number of biographies", minimum=1)
-    tokens: list[Whole] = setting(MISSING, "shortest and longest document, in the reader's tokens")
+    biographies: Whole = setting(..., "number of biographies", minimum=1)
+    tokens: list[Whole] = setting(..., "shortest and longest document, in the reader's tokens")
     shards: Whole = setting(1, "parts that the documents are decoded in", minimum=1)
-    budgets: list[Whole] = setting(MISSING, "compact budgets (blocks) under which trajectories are decoded")
+    budgets: list[Whole] = setting(..., "compact budgets (blocks) under which trajectories are decoded")
     evidence: Annotated[list[Evidence], Distinct] = setting(
         ["complete"],
         "what is left of the sentences that state the facts asked for, a trajectory each: complete, partial (half of "
@@ -128,11 +128,11 @@ class SplitSettings:
 class ScaleSettings:
     """Sizes of a run."""
 
-    name: str = setting(MISSING, "name of the scale")
-    train: SplitSettings = setting(SplitSettings(), "the detector's training split")
-    validation: SplitSettings = setting(SplitSettings(), "validation split, six held-out attributes")
-    test: SplitSettings = setting(SplitSettings(), "long-context test split, six attributes a person")
-    detector_steps: Whole = setting(MISSING, "optimisation steps of a detector", minimum=1)
+    name: str = setting(..., "name of the scale")
+    train: SplitSettings = setting(SplitSettings, "the detector's training split")
+    validation: SplitSettings = setting(SplitSettings, "validation split, six held-out attributes")
+    test: SplitSettings = setting(SplitSettings, "long-context test split, six attributes a person")
+    detector_steps: Whole = setting(..., "optimisation steps of a detector", minimum=1)
     detector_seeds: Whole = setting(8, "independent training runs of a detector", minimum=1)
     bootstrap: Whole = setting(2000, "bootstrap resamples of documents behind every interval", minimum=100)
 
@@ -183,8 +183,8 @@ class MemorySettings:
 class BarSettings:
     """What a score of a set of `tasks` is to reach or, with ``most``, not to exceed."""
 
-    set: str = setting(MISSING, "the set's name in tasks.sets")
-    limit: Number = setting(MISSING, "the least that the score may be, 0 to 100", minimum=-100.0, maximum=100.0)
+    set: str = setting(..., "the set's name in tasks.sets")
+    limit: Number = setting(..., "the least that the score may be, 0 to 100", minimum=-100.0, maximum=100.0)
     most: bool = setting(False, "the limit is the most that it may be")
     point: str = setting("full", "label of an operating point, as in infllm-K8")
     minus: OptionalText = setting("", "label of a point whose score is taken off; empty: none")
@@ -197,8 +197,8 @@ class BarSettings:
 class ReaderSettings:
     """The language model that answers."""
 
-    name: str = setting(MISSING, "name used in result paths")
-    path: str = setting(MISSING, "Hugging Face id or local folder")
+    name: str = setting(..., "name used in result paths")
+    path: str = setting(..., "Hugging Face id or local folder")
     revision: OptionalText = setting("", "revision on the hub; empty: default branch")
     dtype: Literal["auto", "float32", "bfloat16"] = setting(
         "auto",
@@ -208,7 +208,7 @@ class ReaderSettings:
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "cpu, cuda, or auto: cuda where there is one")
     prompt: Literal["compact", "instruct"] = setting("compact", "wording of the question")
     max_new_tokens: Whole = setting(64, "longest answer about one attribute, in tokens", minimum=1)
-    memory: MemorySettings = setting(MemorySettings(), "block memory of this reader")
+    memory: MemorySettings = setting(MemorySettings, "block memory of this reader")
     positions: Whole = setting(
         0,
         "longest input, answer included, that other methods give it at true positions; 0: the model's "
@@ -223,8 +223,8 @@ class ReaderSettings:
 class CorpusSettings:
     """Where padding prose comes from."""
 
-    name: str = setting(MISSING, "name used in result paths")
-    source: Literal["embedded", "folder", "wikipedia"] = setting(MISSING, "kind of source")
+    name: str = setting(..., "name used in result paths")
+    source: Literal["embedded", "folder", "wikipedia"] = setting(..., "kind of source")
     path: OptionalText = setting(
         "", "folder of text files, or a JSONL or Parquet file with title and text (source=folder)"
     )
@@ -234,10 +234,10 @@ class CorpusSettings:
 class EndpointSettings:
     """An OpenAI-compatible endpoint in one of the roles writer, labeller, judge."""
 
-    name: str = setting(MISSING, "name used in result paths")
+    name: str = setting(..., "name used in result paths")
     kind: Literal["reference", "remote"] = setting("remote", "embedded reference, in process, or a server")
     base_url: OptionalText = setting("", "address of the server, ending in /v1 (kind=remote)", transport=True)
-    model: str = setting(MISSING, "model name that the server lists")
+    model: str = setting(..., "model name that the server lists")
     api_key_env: OptionalText = setting(
         "", "name of the environment variable that holds the key; empty: none needed", transport=True, hidden=True
     )
@@ -361,7 +361,7 @@ TRIGGER = r"agreement(?:\.([1-9]\d*))?|every\.([1-9]\d*)|never"
 class PointSettings:
     """An operating point."""
 
-    method: str = setting(MISSING, "infllm: a fixed budget; utaca: an adaptive one; or another of docs/methods.md")
+    method: str = setting(..., "infllm: a fixed budget; utaca: an adaptive one; or another of docs/methods.md")
     budget: Whole = setting(
         0,
         "K of a fixed budget, K_max of an adaptive one, in blocks; of another method, its nominal tokens, 0: as many "
@@ -453,7 +453,7 @@ class TaskSetSettings:
     """Rows of a task of a benchmark, as they are asked."""
 
     task: str = setting(
-        MISSING,
+        ...,
         "its task: longbook_sum_eng, longbook_qa_eng (InfiniteBench), narrativeqa, qmsum (LongBench), qa_1, qa_2 "
         "(RULER), meetings (QMSum's own files in LongBench's way), or biographies (written by hand; docs/reader.md)",
     )
@@ -541,13 +541,13 @@ class Config:
         "and a digest where single keys are set",
     )
     seed: Whole = setting(0, "seed of people, facts, padding and bootstrap")
-    scale: ScaleSettings = setting(ScaleSettings(), "sizes of a run")
-    reader: ReaderSettings = setting(ReaderSettings(), "the language model that answers")
-    corpus: CorpusSettings = setting(CorpusSettings(), "padding prose")
-    writer: EndpointSettings = setting(EndpointSettings(), "endpoint that writes test narratives")
-    labeller: EndpointSettings = setting(EndpointSettings(), "endpoint that labels factual tokens")
-    judge: EndpointSettings = setting(EndpointSettings(), "endpoint that scores answers")
-    trajectories: TrajectorySettings = setting(TrajectorySettings(), "what detectors learn from")
+    scale: ScaleSettings = setting(ScaleSettings, "sizes of a run")
+    reader: ReaderSettings = setting(ReaderSettings, "the language model that answers")
+    corpus: CorpusSettings = setting(CorpusSettings, "padding prose")
+    writer: EndpointSettings = setting(EndpointSettings, "endpoint that writes test narratives")
+    labeller: EndpointSettings = setting(EndpointSettings, "endpoint that labels factual tokens")
+    judge: EndpointSettings = setting(EndpointSettings, "endpoint that scores answers")
+    trajectories: TrajectorySettings = setting(TrajectorySettings, "what detectors learn from")
     detectors: dict[str, DetectorSettings] = setting(
         {}, "variants of the uncertainty detector, by name; scale=paper brings all of the paper's"
     )
@@ -566,9 +566,9 @@ class Config:
         "split sweep (curves of CAS over selected tokens) and methods (other methods under their sources' settings); "
         "or by a set of tasks.sets",
     )
-    tasks: TasksSettings = setting(TasksSettings(), "benchmarks of other domains")
-    generation: GenerationSettings = setting(GenerationSettings(), "how answers are decoded")
-    plan: PlanSettings = setting(PlanSettings(), "comparisons chosen in advance; all others are called exploratory")
+    tasks: TasksSettings = setting(TasksSettings, "benchmarks of other domains")
+    generation: GenerationSettings = setting(GenerationSettings, "how answers are decoded")
+    plan: PlanSettings = setting(PlanSettings, "comparisons chosen in advance; all others are called exploratory")
     answers: str = setting(
         "results/answers.sqlite",
         "what keeps every endpoint's answers, shared by runs: an SQLite file, on a disk of one machine, or for many "
