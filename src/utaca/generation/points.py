@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import chain, groupby
 from typing import Any
 
 import pyarrow as pa
-import torch
-from torch import Tensor
 
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
@@ -75,38 +73,30 @@ def decode_points(
     raises :class:`UserError` instead.
     """
     readings = list(dict.fromkeys(method.base.reading for method in methods.values()))
-    order = sorted(points, key=lambda point: readings.index(methods[point.label].base.reading))
-    found: dict[str, list[Answered]] = {point.label: [] for point in points}
+    setups = [_Setup(point, methods[point.label], detectors.get(point.label)) for point in points]
+    setups.sort(key=lambda setup: readings.index(setup.method.base.reading))
+    answered: dict[str, list[tuple[pa.Table, pa.Table]]] = {point.label: [] for point in points}
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
     bar = counter(total=len(documents), done=0, unit="document", description=f"answers, {split}")
     for group in side_by_side(documents, len(points) if together else 0):
-        questions = [
-            [_Question(one, answers, journal, split) for one in document]
-            for document in group
-            for answers in [Answers(reader, document[0].text, kept)]
-        ]
-        shared: dict[Hashable, list[tuple[OperatingPoint, Method | Adaptive, PointDetector | None]]] = {}
-        for point in order if together else ():
-            if point.together:
-                method = methods[point.label]
-                shared.setdefault(method.base.reading, []).append((point, method, detectors.get(point.label)))
-        for of_reading in shared.values():
+        questions = []
+        for document in group:
+            answers = Answers(reader, document[0].text, kept)
+            questions.append([_Journaled(one, answers, journal, split) for one in document])
+        shared = [setup for setup in setups if together and setup.point.together]
+        for _, of_reading in groupby(shared, key=lambda setup: setup.method.base.reading):
+            together_now, every = list(of_reading), list(chain(*questions))
             # Each answer about a long document has a long window of its own.
-            size = max(1, TOGETHER // len(of_reading)) if len(group[0][0].text) <= SHORT else 1
-            every = list(chain(*questions))
+            size = max(1, TOGETHER // len(together_now)) if len(every[0].asked.text) <= SHORT else 1
             for first in range(0, len(every), size):
-                _answer_together(every[first : first + size], of_reading)
+                _answer_together(every[first : first + size], together_now)
         for document in questions:
-            for point in order:
-                for one in document:
-                    answer = one.answer(point, methods[point.label], detectors.get(point.label))
-                    found[point.label].append(answer)
+            for setup in setups:
+                answered[setup.point.label] += [one.answer(setup) for one in document]
         bar.update(len(group))
     bar.close()
-    return Decoded(
-        {key: pa.concat_tables(answer for answer, _ in own) for key, own in found.items()},
-        {key: pa.concat_tables(trace for _, trace in own) for key, own in found.items()},
-    )
+    tables = {label: [pa.concat_tables(x) for x in zip(*pairs, strict=True)] for label, pairs in answered.items()}
+    return Decoded(*({label: pair[which] for label, pair in tables.items()} for which in (0, 1)))
 
 
 def side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list[list[Asked]]]:
@@ -124,13 +114,43 @@ def side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list
         yield group
 
 
-Answered = tuple[pa.Table, pa.Table]
-"""An answer (schema "answers", one row) and its trace (schema "traces")."""
 _JOURNALED = SCHEMAS["answers"].append(pa.field("trace", pa.list_(pa.struct(SCHEMAS["traces"]))))
 """What a journal holds of an answer: its row, with the rows of its trace."""
 
 
-class _Question:
+@dataclass(frozen=True)
+class _Setup:
+    """An operating point, and the method and detector that answer at it."""
+
+    point: OperatingPoint
+    method: Method | Adaptive
+    detector: PointDetector | None
+
+    @property
+    def identity(self) -> str:
+        # Names of points and detectors are no part of an answer.
+        identity = fingerprint(digest(repr(self.method)), self.method.base.files())
+        return f"{identity}/{self.detector.digest if self.detector else ''}"
+
+    @property
+    def judging(self) -> Detector | None:
+        return self.detector and self.detector.detector
+
+    def lacking(self, reader: Reader) -> str:
+        """What the method needs and is not there, or why it cannot work with the reader; "" if it can run."""
+        try:
+            if not (lacking := self.method.base.missing()):
+                self.method.base.check(reader)
+        except UserError as error:
+            return str(error)
+        return lacking
+
+    def forgives(self, error: UserError) -> bool:
+        """Whether the method cannot do with a document, as LLMLingua-2 with a budget far below its length."""
+        return not self.point.in_blocks and not isinstance(error, NotFiniteError)
+
+
+class _Journaled:
     """Answers to a question, journaled; its document is read for the first one that is not journaled yet."""
 
     def __init__(self, asked: Asked, answers: Answers, journal: Journal, split: str) -> None:
@@ -138,32 +158,32 @@ class _Question:
         self.journal, self.split, self.what = journal, split, f"{asked.document}/{digest(asked)}"
         self.together: dict[str, pa.Table] = {}
 
-    def answer(self, point: OperatingPoint, method: Method | Adaptive, detector: PointDetector | None) -> Answered:
-        """The answer at a point, named after the point and its detector."""
+    def answer(self, setup: _Setup) -> tuple[pa.Table, pa.Table]:
+        """The answer (schema "answers", one row), named after the point and its detector, and its trace ("traces")."""
+        point, detector = setup.point, setup.detector
         row = self.together.get(point.label)
-        if row is None and (lacking := _lacking(method, self.answers.reader)):
+        if row is None and (lacking := setup.lacking(self.answers.reader)):
             # What is missing now may be there next time.
             row = self.table([(_not_run(lacking), point)])
         elif row is None:
-            item = f"row/{_identity(method, detector)}/{self.what}"
-            row = self.journal.table(item, lambda: self.table([(self._decode(point, method, detector), point)]))
+            row = self.journal.table(f"row/{setup.identity}/{self.what}", partial(self._decode, setup))
         trace = pa.table(row["trace"].combine_chunks().flatten().flatten(), SCHEMAS["traces"])
         about: dict[str, str | int] = {"split": self.split, "point": point.label, "budget": point.budget}
-        about["detector"] = detector.variant if detector else point.beside
-        about |= {"seed": detector.seed} if detector else {}
-        return with_columns(row.drop_columns("trace"), **about), with_columns(trace, point=point.label)
+        about |= {"detector": detector.variant, "seed": detector.seed} if detector else {"detector": point.beside}
+        return _with_columns(row.drop_columns("trace"), **about), _with_columns(trace, point=point.label)
 
-    def _decode(self, point: OperatingPoint, method: Method | Adaptive, detector: PointDetector | None) -> Answer:
+    def _decode(self, setup: _Setup) -> pa.Table:
+        asked = self.asked
         try:
-            asked, judging = self.asked, detector and detector.detector
-            return self.answers.answer(method, asked.question, asked.longest, judging, prefix=asked.prefix)
+            how = (setup.method, asked.question, asked.longest, setup.judging)
+            answer = self.answers.answer(*how, prefix=asked.prefix)
         except UserError as error:
-            if point.in_blocks or isinstance(error, NotFiniteError):
+            if not setup.forgives(error):
                 raise
-            # What a method cannot do with this document, as LLMLingua-2 with a budget far below its length.
-            return _not_run(str(error))
+            answer = _not_run(str(error))
+        return self.table([(answer, setup.point)])
 
-    def table(self, answers: Sequence[tuple[Answer, OperatingPoint]]) -> pa.Table:
+    def table(self, answers: Iterable[tuple[Answer, OperatingPoint]]) -> pa.Table:
         """Answers to the question as the journal holds them."""
         return pa.Table.from_pylist([self._row(*one) for one in answers], _JOURNALED)
 
@@ -193,54 +213,32 @@ class _Question:
         }
 
 
-def _answer_together(
-    questions: Sequence[_Question], points: Sequence[tuple[OperatingPoint, Method | Adaptive, PointDetector | None]]
-) -> None:
+def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) -> None:
     """Decode those of the points that were not yet, all of one kind of reading, in shared passes.
 
-    :meth:`_Question.answer` finds them. What is decoded side by side rounds alike, so that all of a question's points
+    :meth:`_Journaled.answer` finds them. What is decoded side by side rounds alike, so that all of a question's points
     are journaled as one, and questions are decoded anew beside those that are missing.
     """
-    reader = questions[0].answers.reader
-    new = [how for how in points if how[0].label not in questions[0].together and not _lacking(how[1], reader)]
+    new = [setup for setup in setups if not setup.lacking(questions[0].answers.reader)]
     if not new:
         return
-    wanted = [(one, *how) for one in questions for how in new]
+    wanted = [(one.answers, one.asked, setup.method, setup.judging) for one in questions for setup in new]
+    decoded = cache(lambda: answer_together(wanted))
+    points = [setup.point for setup in new]
+    identity = digest([setup.identity for setup in new])
+    for place, one in enumerate(questions):
 
-    @cache
-    def decoded() -> dict[int, list[tuple[Answer, OperatingPoint]]]:
-        asked = [(one.answers, one.asked, method, of and of.detector) for one, _, method, of in wanted]
-        found: dict[int, list[tuple[Answer, OperatingPoint]]] = {}
-        for answer, (one, point, *_) in zip(answer_together(asked), wanted, strict=True):
-            found.setdefault(id(one), []).append((answer, point))
-        return found
+        def make(one: _Journaled = one, first: int = place * len(new)) -> pa.Table:
+            return one.table(zip(decoded()[first : first + len(new)], points, strict=True))
 
-    identity = digest([_identity(method, detector) for _, method, detector in new])
-    for one in questions:
         try:
-            found = one.journal.table(f"rows/{identity}/{one.what}", lambda one=one: one.table(decoded()[id(one)]))
+            table = one.journal.table(f"rows/{identity}/{one.what}", make)
         except UserError as error:
-            if new[0][0].in_blocks or isinstance(error, NotFiniteError):
+            if not new[0].forgives(error):
                 raise
             # What the method cannot do with a document is told when each is decoded by itself.
             return
-        one.together |= {point.label: found.slice(place, 1) for place, (point, *_) in enumerate(new)}
-
-
-def _identity(method: Method | Adaptive, detector: PointDetector | None) -> str:
-    # Names of points and detectors are no part of an answer.
-    identity = fingerprint(digest(repr(method)), method.base.files())
-    return f"{identity}/{detector.digest if detector else ''}"
-
-
-def _lacking(method: Method | Adaptive, reader: Reader) -> str:
-    """What a method needs and is not there, or why it cannot work with the reader; "" where it can run."""
-    try:
-        if not (lacking := method.base.missing()):
-            method.base.check(reader)
-    except UserError as error:
-        return str(error)
-    return lacking
+        one.together |= {point.label: table.slice(place, 1) for place, point in enumerate(points)}
 
 
 def _not_run(why: str) -> Answer:
@@ -248,23 +246,12 @@ def _not_run(why: str) -> Answer:
     return Answer(Generation(1, finish=NOT_RUN + why), 0, 0, float("nan"), 0)
 
 
-def with_columns(table: pa.Table, **values: str | int) -> pa.Table:
+def _with_columns(table: pa.Table, **values: str | int) -> pa.Table:
     """``table`` with columns of one value each in the place of its own."""
     for name, value in values.items():
         kind = table.schema.field(name)
         table = table.set_column(table.schema.get_field_index(name), kind, pa.array([value] * len(table), kind.type))
     return table
-
-
-def on_host(tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
-    """Tensors of two dimensions as lists, with one transfer from the device for all of them."""
-    flat = torch.cat([tensor.flatten() for tensor in tensors]).tolist() if tensors else []
-    rows, start = [], 0
-    for tensor in tensors:
-        height, width = tensor.shape
-        rows.append([flat[start + row * width : start + (row + 1) * width] for row in range(height)])
-        start += height * width
-    return rows
 
 
 _OF_A_PASS = ("token", "k", "margin", "logprob", "top_tokens", "top_logits")
@@ -273,13 +260,9 @@ _OF_A_PASS = ("token", "k", "margin", "logprob", "top_tokens", "top_logits")
 
 def trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]]:
     """The rows of schema "traces" of an answer, without the name of its point."""
-    retrieved = [token for token in generation.trace if token.selected is not None]
-    selected, scores = (on_host([getattr(token, name) for token in retrieved]) for name in ("selected", "scores"))
-    by_token = {id(token): pair for token, *pair in zip(retrieved, selected, scores, strict=True)}
     for step, token in enumerate(generation.trace):
         first: Token = token.tentative or token
         hallucinated, correct, unknown = token.gdm or (None, None, None)
-        blocks, block_scores = by_token.get(id(token), ([], []))
         yield {
             "document": document,
             "point": "",
@@ -289,6 +272,6 @@ def trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]
             "p_hallucinated": hallucinated,
             "p_correct": correct,
             "p_unknown": unknown,
-            "selected": blocks,
-            "scores": block_scores,
+            "selected": [] if token.selected is None else token.selected.tolist(),
+            "scores": [] if token.selected is None else token.scores.tolist(),
         }

@@ -14,7 +14,7 @@ import torch
 from utaca.decoding.loop import Decoding, generate_together
 from utaca.generation.answers import Asked, side_by_side_room
 from utaca.generation.kept import Kept
-from utaca.generation.points import on_host, side_by_side
+from utaca.generation.points import side_by_side
 from utaca.memory import prefill
 from utaca.readers.load import Reader
 from utaca.records import trajectory_schema
@@ -96,7 +96,7 @@ def _table(reader: Reader, document: str, budget: int, generation: Generation, s
         *(embedding(site) for site in sites),
         pa.array([one and one.token for one in expanded], pa.int32()),
         pa.array([one and one.logprob for one in expanded], pa.float32()),
-        pa.array(on_host([token.selected for token in trace]), pa.list_(pa.list_(pa.int32()))),
+        pa.array([token.selected.tolist() for token in trace], pa.list_(pa.list_(pa.int32()))),
         pa.array(finish),
     ]
     return pa.Table.from_arrays(columns, schema=trajectory_schema(reader.width, sites))

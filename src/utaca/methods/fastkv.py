@@ -11,7 +11,7 @@ from torch import Tensor
 
 from utaca.memory.attention import attention, best
 from utaca.methods.bases.dense import Dense, Whole
-from utaca.methods.bases.method import Pairs, State
+from utaca.methods.bases.method import Pairs
 from utaca.methods.snapkv import Compressed, SnapKV, before_window
 from utaca.readers.load import Reader
 
@@ -21,60 +21,6 @@ class Lower(Dense):
     """A document that has passed the full layers: their pairs, and what the last of them gave, ``hidden`` [N, D]."""
 
     hidden: Tensor
-
-
-@dataclass(frozen=True)
-class FastKV(SnapKV):
-    """As :class:`SnapKV` with ``heads`` kv, but layers behind ``tsp_layer`` see ``tsp_length`` tokens of the prompt.
-
-    Jo et al., arXiv 2502.01068; dongwonjo/FastKV, MIT (its mode "constant"). The votes of that layer's key-value heads
-    are added up; the hidden states of the best tokens and of the last ``window`` go on, at true positions, the others'
-    do not (token-selective propagation). Every layer keeps ``budget`` of the tokens that reach it, each key-value head
-    its own. ``tsp_layer`` is meant for readers of ``depth`` layers; others get as large a share of full layers, rounded
-    up (15 of 32: the first half). The answer's tokens are added, none is evicted; the budget counts without them. What
-    a document costs the deeper layers depends on the question and is part of the answer's time, not of the prefill's.
-    """
-
-    name: ClassVar[str] = "fastkv"
-
-    # The paper's budget in every layer, for which as many tokens must reach the deeper ones (the source's 2,048 would
-    # not do); layer, window and kernel as in the source.
-    budget: int = 4096
-    window: int = 8
-    heads: str = "kv"
-    tsp_length: int = 4096
-    tsp_layer: int = 15
-    depth: int = 32
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.heads == "kv", f"heads={self.heads} must be kv")
-        within = self.tsp_length >= self.budget
-        self.require(within, f"tsp_length={self.tsp_length} must be at least budget={self.budget}")
-        within = 0 <= self.tsp_layer < self.depth - 1
-        self.require(within, f"tsp_layer={self.tsp_layer} must be before the last of depth={self.depth} layers")
-
-    def check(self, reader: Reader) -> None:
-        layers = reader.shape[0]
-        self.require(self.full(layers) < layers, f"no layer of a reader with {layers} lies behind the full ones")
-
-    def full(self, layers: int) -> int:
-        """How many of so many layers see the whole prompt."""
-        return -(-(self.tsp_layer + 1) * layers // self.depth)
-
-    @property
-    def reading(self) -> Hashable:
-        return self.name, self.tsp_layer, self.depth
-
-    @torch.inference_mode()
-    def read(self, reader: Reader, document: str | Tensor, room: int) -> Lower:
-        tokens, dropped = self.tokens(reader, document, room)
-        whole, full = Whole(reader, len(tokens), room), slice(self.full(reader.shape[0]))
-        hidden = reader.through(full, reader.embed(tokens), whole)
-        return Lower(reader, tokens, dropped, self, whole.layers, hidden)
-
-    def state(self, reading: Lower, repeated: int, room: int) -> State:
-        return Propagating(reading, repeated, room)
 
 
 class Propagating(Compressed):
@@ -121,3 +67,55 @@ class Propagating(Compressed):
         self.chosen[layer] = self.reached[self.chosen[layer]]
         self.attended.append(len(pairs))
         return attention([pairs.under(query, causal=True)], scaling)[0]
+
+
+@dataclass(frozen=True)
+class FastKV(SnapKV):
+    """As :class:`SnapKV` with ``heads`` kv, but layers behind ``tsp_layer`` see ``tsp_length`` tokens of the prompt.
+
+    Jo et al., arXiv 2502.01068; dongwonjo/FastKV, MIT (its mode "constant"). The votes of that layer's key-value heads
+    are added up; the hidden states of the best tokens and of the last ``window`` go on, at true positions, the others'
+    do not (token-selective propagation). Every layer keeps ``budget`` of the tokens that reach it, each key-value head
+    its own. ``tsp_layer`` is meant for readers of ``depth`` layers; others get as large a share of full layers, rounded
+    up (15 of 32: the first half). The answer's tokens are added, none is evicted; the budget counts without them. What
+    a document costs the deeper layers depends on the question and is part of the answer's time, not of the prefill's.
+    """
+
+    name: ClassVar[str] = "fastkv"
+    state = Propagating
+
+    # The paper's budget in every layer, for which as many tokens must reach the deeper ones (the source's 2,048 would
+    # not do); layer, window and kernel as in the source.
+    budget: int = 4096
+    window: int = 8
+    heads: str = "kv"
+    tsp_length: int = 4096
+    tsp_layer: int = 15
+    depth: int = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.heads == "kv", f"heads={self.heads} must be kv")
+        within = self.tsp_length >= self.budget
+        self.require(within, f"tsp_length={self.tsp_length} must be at least budget={self.budget}")
+        within = 0 <= self.tsp_layer < self.depth - 1
+        self.require(within, f"tsp_layer={self.tsp_layer} must be before the last of depth={self.depth} layers")
+
+    def check(self, reader: Reader) -> None:
+        layers = reader.shape[0]
+        self.require(self.full(layers) < layers, f"no layer of a reader with {layers} lies behind the full ones")
+
+    def full(self, layers: int) -> int:
+        """How many of so many layers see the whole prompt."""
+        return -(-(self.tsp_layer + 1) * layers // self.depth)
+
+    @property
+    def reading(self) -> Hashable:
+        return self.name, self.tsp_layer, self.depth
+
+    @torch.inference_mode()
+    def read(self, reader: Reader, document: str | Tensor, room: int) -> Lower:
+        tokens, dropped = self.tokens(reader, document, room)
+        whole, full = Whole(reader, len(tokens), room), slice(self.full(reader.shape[0]))
+        hidden = reader.through(full, reader.embed(tokens), whole)
+        return Lower(reader, tokens, dropped, self, whole.layers, hidden)

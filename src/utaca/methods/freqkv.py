@@ -15,56 +15,10 @@ from utaca.methods.bases.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
-@dataclass(frozen=True)
-class FreqKV(StreamingMethod):
-    """Whenever the cache is full its keys and values, as signals over the sequence, lose their high frequencies.
-
-    Kai et al., ICLR 2026; LUMIA-Group/FreqKV (written from its description). The first ``sink`` tokens stay; the others
-    are transformed by the cosine transform, the lowest ``ratio`` of its coefficients are kept and transformed back to
-    as many entries, then new tokens fill the cache again: what is old is compressed over and over. All heads and layers
-    alike; keys and queries are at their places in the cache; chunks change memory alone. ``budget`` is the cache's size
-    after a compression, as the paper counts, from which it grows to :attr:`size`; a step's nominal tokens are the
-    cache's present size. The source trains its reader for this; here no reader is.
-    """
-
-    name: ClassVar[str] = "freqkv"
-    positions: ClassVar[str] = "rolling"
-
-    # The paper's 2,050 are what is left of the source's cache of 4,096 after a compression; it fills up again.
-    budget: int = 2050
-    sink: int = 4
-    ratio: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.sink >= 0, "sink must not be negative")
-        self.require(self.budget > self.sink, f"budget={self.budget} must exceed sink={self.sink}")
-        self.require(0 < self.ratio < 1, f"ratio={self.ratio} must be above 0 and below 1")
-        self.require(self.size > self.budget, f"ratio={self.ratio} compresses budget={self.budget} by no entry")
-
-    def check(self, reader: Reader) -> None:
-        longest = reader.positions
-        self.require(
-            self.size <= longest,
-            f"budget={self.budget} means a cache of {self.size}, which exceeds the {longest} positions of the reader",
-        )
-
-    @property
-    def size(self) -> int:
-        """Entries of the full cache."""
-        return self.sink + round((self.budget - self.sink) / self.ratio)
-
-    def cache(self, reading: Reading) -> State:
-        return _Frequencies(reading, 0)
-
-    def nominal(self, state: State) -> float:
-        return len(state.kept[0])
-
-
 class _Frequencies(State):
     """``kept``: the cache, unrotated, a layer each."""
 
-    def __init__(self, reading: Reading, length: int) -> None:
+    def __init__(self, reading: Reading, length: int = 0) -> None:
         super().__init__(reading, length)
         method = self.method
         self.kept: list[Pairs | None] = [None] * self.reader.shape[0]
@@ -92,6 +46,50 @@ class _Frequencies(State):
     def _compress(self, kept: Pairs) -> Pairs:
         sink, rest = kept[: self.method.sink], kept[self.method.sink :]
         return sink.then(Pairs(*((self._lowest @ x.float()).to(x.dtype) for x in (rest.keys, rest.values))))
+
+
+@dataclass(frozen=True)
+class FreqKV(StreamingMethod):
+    """Whenever the cache is full its keys and values, as signals over the sequence, lose their high frequencies.
+
+    Kai et al., ICLR 2026; LUMIA-Group/FreqKV (written from its description). The first ``sink`` tokens stay; the others
+    are transformed by the cosine transform, the lowest ``ratio`` of its coefficients are kept and transformed back to
+    as many entries, then new tokens fill the cache again: what is old is compressed over and over. All heads and layers
+    alike; keys and queries are at their places in the cache; chunks change memory alone. ``budget`` is the cache's size
+    after a compression, as the paper counts, from which it grows to :attr:`size`; a step's nominal tokens are the
+    cache's present size. The source trains its reader for this; here no reader is.
+    """
+
+    name: ClassVar[str] = "freqkv"
+    positions: ClassVar[str] = "rolling"
+    cache = _Frequencies
+
+    # The paper's 2,050 are what is left of the source's cache of 4,096 after a compression; it fills up again.
+    budget: int = 2050
+    sink: int = 4
+    ratio: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.sink >= 0, "sink must not be negative")
+        self.require(self.budget > self.sink, f"budget={self.budget} must exceed sink={self.sink}")
+        self.require(0 < self.ratio < 1, f"ratio={self.ratio} must be above 0 and below 1")
+        self.require(self.size > self.budget, f"ratio={self.ratio} compresses budget={self.budget} by no entry")
+
+    def check(self, reader: Reader) -> None:
+        longest = reader.positions
+        self.require(
+            self.size <= longest,
+            f"budget={self.budget} means a cache of {self.size}, which exceeds the {longest} positions of the reader",
+        )
+
+    @property
+    def size(self) -> int:
+        """Entries of the full cache."""
+        return self.sink + round((self.budget - self.sink) / self.ratio)
+
+    def nominal(self, state: State) -> float:
+        return len(state.kept[0])
 
 
 def lowest(n: int, m: int) -> Tensor:

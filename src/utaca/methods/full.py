@@ -7,8 +7,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
+from utaca.methods.bases.dense import Continuation, DenseMethod
 from utaca.methods.bases.method import State
+
+
+class Everything(Continuation):
+    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        return self.everything(layer, query, scaling)
 
 
 @dataclass(frozen=True)
@@ -19,19 +24,12 @@ class FullAttention(DenseMethod):
     """
 
     name: ClassVar[str] = "full"
+    state = Everything
 
     budget: int = 0
 
     def __post_init__(self) -> None:
         self.require(self.budget == 0, "it attends to everything and takes no budget; leave budget out")
 
-    def state(self, reading: Dense, repeated: int, room: int) -> State:
-        return Everything(reading, repeated, room)
-
     def nominal(self, state: State) -> float:
         return state.length
-
-
-class Everything(Continuation):
-    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        return self.everything(layer, query, scaling)

@@ -14,49 +14,10 @@ from utaca.methods.bases.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
-@dataclass(frozen=True)
-class H2O(StreamingMethod):
-    """After every pass each key-value head evicts, for good, all but ``budget`` tokens.
-
-    Zhang et al., arXiv 2306.14048; FMInference/H2O (written from its description). Kept are the latest tokens and, of
-    those before them, the heavy hitters: those that all queries so far together gave most attention; ``heavy`` is their
-    share of the budget. The query heads of a group add up (the released code has no grouped queries). Keys and queries
-    are at their places in the cache (its streaming variant), so any length is within the reader's reach. A pass is a
-    chunk of the document, the question or a token of the answer, and sees itself beside the cache; the released code
-    reads the prompt whole, which needs its [N, N] logits, and so ``chunk`` changes what is evicted.
-    """
-
-    name: ClassVar[str] = "h2o"
-    positions: ClassVar[str] = "rolling"
-    last_alone: ClassVar[bool] = False
-
-    # The paper's budget; half of it for heavy hitters, as in the source's runs by ratios.
-    budget: int = 1024
-    heavy: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(
-            0 <= self.heavy < 1, f"heavy={self.heavy} must be at least 0 and below 1: a token attends to itself"
-        )
-
-    def check(self, reader: Reader) -> None:
-        longest, pass_ = reader.positions, self.budget + self.chunk
-        self.require(pass_ <= longest, f"budget and chunk, {pass_}, exceed the {longest} positions of the reader")
-
-    @property
-    def recent(self) -> int:
-        """The latest tokens that are always kept."""
-        return self.budget - int(self.budget * self.heavy)
-
-    def cache(self, reading: Reading) -> State:
-        return HeavyHitters(reading, 0)
-
-
 class HeavyHitters(State):
     """``kept``: the pairs that are left, [G, n, D], ``tokens``: their ids, ``mass``: what they were given, [G, n]."""
 
-    def __init__(self, reading: Reading, length: int) -> None:
+    def __init__(self, reading: Reading, length: int = 0) -> None:
         super().__init__(reading, length)
         self.kept: list[Pairs | None] = [None] * self.reader.shape[0]
         self.tokens: list[Tensor | None] = [None] * self.reader.shape[0]
@@ -86,3 +47,40 @@ class HeavyHitters(State):
             pairs, tokens, mass = pairs.at(left), tokens.gather(1, left), mass.gather(1, left)
         self.kept[layer], self.tokens[layer], self.mass[layer] = pairs, tokens, mass
         return mixed(given, segments)
+
+
+@dataclass(frozen=True)
+class H2O(StreamingMethod):
+    """After every pass each key-value head evicts, for good, all but ``budget`` tokens.
+
+    Zhang et al., arXiv 2306.14048; FMInference/H2O (written from its description). Kept are the latest tokens and, of
+    those before them, the heavy hitters: those that all queries so far together gave most attention; ``heavy`` is their
+    share of the budget. The query heads of a group add up (the released code has no grouped queries). Keys and queries
+    are at their places in the cache (its streaming variant), so any length is within the reader's reach. A pass is a
+    chunk of the document, the question or a token of the answer, and sees itself beside the cache; the released code
+    reads the prompt whole, which needs its [N, N] logits, and so ``chunk`` changes what is evicted.
+    """
+
+    name: ClassVar[str] = "h2o"
+    positions: ClassVar[str] = "rolling"
+    last_alone: ClassVar[bool] = False
+    cache = HeavyHitters
+
+    # The paper's budget; half of it for heavy hitters, as in the source's runs by ratios.
+    budget: int = 1024
+    heavy: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(
+            0 <= self.heavy < 1, f"heavy={self.heavy} must be at least 0 and below 1: a token attends to itself"
+        )
+
+    def check(self, reader: Reader) -> None:
+        longest, pass_ = reader.positions, self.budget + self.chunk
+        self.require(pass_ <= longest, f"budget and chunk, {pass_}, exceed the {longest} positions of the reader")
+
+    @property
+    def recent(self) -> int:
+        """The latest tokens that are always kept."""
+        return self.budget - int(self.budget * self.heavy)

@@ -14,56 +14,6 @@ from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
 from utaca.methods.bases.method import State
 
 
-@dataclass(frozen=True)
-class InfLLMV2(DenseMethod):
-    """Each key-value head attends to the first blocks, to the latest, and to those whose kernels suit its queries.
-
-    MiniCPM4, arXiv 2506.07900; OpenBMB/infllmv2_cuda_impl, Apache-2.0; here applied without its training. A kernel is
-    the mean of ``kernel`` rotated keys, one every ``stride`` tokens. While decoding, the softmax over all kernels is
-    taken for each query head and summed over those of a key-value head; a block's score is the largest of the kernels
-    that touch it. The ``initial`` first blocks and those of the ``window``, the present one among them, are always in;
-    ``budget`` and ``window`` tokens are attended to together, the first blocks counting into the budget. Positions are
-    true ones. Prompts are read by full attention, though the trained model's are read sparsely too, and contexts
-    shorter than ``dense_below`` are decoded so. The normaliser of the softmax is exact, not from coarser kernels.
-    """
-
-    name: ClassVar[str] = "infllm_v2"
-    adjustable: ClassVar[bool] = True
-
-    # The paper's budget of 16 blocks; the rest as MiniCPM4 is configured.
-    budget: int = 1024
-    window: int = 2048
-    initial: int = 1
-    block: int = 64
-    kernel: int = 32
-    stride: int = 16
-    dense_below: int = 8192
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("window", "block", "kernel", "stride"):
-            self.require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        for name, part in (("budget", "block"), ("window", "block"), ("block", "stride"), ("kernel", "stride")):
-            whole, unit = getattr(self, name), getattr(self, part)
-            self.require(whole % unit == 0, f"{name}={whole} must be a multiple of {part}={unit}")
-        room = self.budget // self.block
-        self.require(0 <= self.initial <= room, f"initial={self.initial} must be within the budget's {room} blocks")
-
-    def state(self, reading: Dense, repeated: int, room: int) -> State:
-        return _Blocks(reading, repeated, room)
-
-    def nominal(self, state: State) -> float:
-        return min(state.budget // self.block * self.block, state.length)
-
-    def rank(self, kernels: Tensor, blocks: int) -> Tensor:
-        """Scores [G, blocks] of blocks from what the heads give each kernel, [G, kernels]."""
-        each, wide = self.block // self.stride, self.kernel // self.stride
-        size = each + wide - 1
-        behind = max(0, (blocks - 1) * each + size - (wide - 1) - kernels.shape[1])
-        padded = pad(kernels, (wide - 1, behind), value=-torch.inf)
-        return padded.unfold(1, size, each).amax(-1)[:, :blocks]
-
-
 class _Blocks(Continuation):
     """``kernels``: the kernels of all tokens so far, [1, G, kernels, D] a layer; ``blocks``: those chosen by the latest
     pass, [G, k] a layer where it was sparse."""
@@ -98,3 +48,51 @@ class _Blocks(Continuation):
             new = keys.unfold(2, m.kernel, m.stride).mean(-1, dtype=torch.float32).to(keys.dtype)
             self.kernels[layer] = torch.cat((self.kernels[layer], new), 2)
         return self.kernels[layer]
+
+
+@dataclass(frozen=True)
+class InfLLMV2(DenseMethod):
+    """Each key-value head attends to the first blocks, to the latest, and to those whose kernels suit its queries.
+
+    MiniCPM4, arXiv 2506.07900; OpenBMB/infllmv2_cuda_impl, Apache-2.0; here applied without its training. A kernel is
+    the mean of ``kernel`` rotated keys, one every ``stride`` tokens. While decoding, the softmax over all kernels is
+    taken for each query head and summed over those of a key-value head; a block's score is the largest of the kernels
+    that touch it. The ``initial`` first blocks and those of the ``window``, the present one among them, are always in;
+    ``budget`` and ``window`` tokens are attended to together, the first blocks counting into the budget. Positions are
+    true ones. Prompts are read by full attention, though the trained model's are read sparsely too, and contexts
+    shorter than ``dense_below`` are decoded so. The normaliser of the softmax is exact, not from coarser kernels.
+    """
+
+    name: ClassVar[str] = "infllm_v2"
+    adjustable: ClassVar[bool] = True
+    state = _Blocks
+
+    # The paper's budget of 16 blocks; the rest as MiniCPM4 is configured.
+    budget: int = 1024
+    window: int = 2048
+    initial: int = 1
+    block: int = 64
+    kernel: int = 32
+    stride: int = 16
+    dense_below: int = 8192
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("window", "block", "kernel", "stride"):
+            self.require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        for name, part in (("budget", "block"), ("window", "block"), ("block", "stride"), ("kernel", "stride")):
+            whole, unit = getattr(self, name), getattr(self, part)
+            self.require(whole % unit == 0, f"{name}={whole} must be a multiple of {part}={unit}")
+        room = self.budget // self.block
+        self.require(0 <= self.initial <= room, f"initial={self.initial} must be within the budget's {room} blocks")
+
+    def nominal(self, state: State) -> float:
+        return min(state.budget // self.block * self.block, state.length)
+
+    def rank(self, kernels: Tensor, blocks: int) -> Tensor:
+        """Scores [G, blocks] of blocks from what the heads give each kernel, [G, kernels]."""
+        each, wide = self.block // self.stride, self.kernel // self.stride
+        size = each + wide - 1
+        behind = max(0, (blocks - 1) * each + size - (wide - 1) - kernels.shape[1])
+        padded = pad(kernels, (wide - 1, behind), value=-torch.inf)
+        return padded.unfold(1, size, each).amax(-1)[:, :blocks]

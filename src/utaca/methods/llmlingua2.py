@@ -19,7 +19,6 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from utaca.methods.bases.dense import Dense, DenseMethod
-from utaca.methods.bases.method import State
 from utaca.methods.full import Everything
 from utaca.readers.load import Reader
 from utaca.records.texts import whole_characters
@@ -43,6 +42,7 @@ class LLMLingua2(DenseMethod):
     """
 
     name: ClassVar[str] = "llmlingua2"
+    state = Everything
 
     # The paper's rate; the package authors' model and the tokens that their evaluation forces.
     budget: int = 0
@@ -104,9 +104,6 @@ class LLMLingua2(DenseMethod):
             forced = [] if self.budget else list(self.force_tokens)
             found = compressor.compress_prompt_llmlingua2([text], rate=rate, force_tokens=forced)
         return found["compressed_prompt"]
-
-    def state(self, reading: Dense, repeated: int, room: int) -> State:
-        return Everything(reading, repeated, room)
 
     def nominal(self, state: Everything) -> float:
         return state.start

@@ -9,8 +9,36 @@ import torch
 from torch import Tensor
 
 from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
-from utaca.methods.bases.method import State
 from utaca.readers.load import Reader
+
+
+class _Filtered(Continuation):
+    """``prompt``: tokens that had passed before the first that passed alone; ``best``: those chosen of them, [k]."""
+
+    def __init__(self, reading: Dense, repeated: int, room: int) -> None:
+        super().__init__(reading, repeated, room)
+        self.prompt, layers = self.start, self.reader.shape[0]
+        self.filters, self.sparse = self.method.filtering(layers), self.method.sparse(layers)
+        self.best = torch.arange(0)
+
+    @property
+    def count(self) -> int:
+        """How many of the prompt's tokens the sparse layers attend to."""
+        return min(self.prompt, self.budget or max(1, int(self.method.share * self.prompt)))
+
+    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        n = self.start + len(self.later[layer])
+        if query.shape[2] > 1:
+            self.prompt = n
+            return self.everything(layer, query, scaling)
+        if layer in self.filters:
+            ranked = self.scores(layer, query)[:, : self.prompt].amax(0)
+            self.best = ranked.topk(self.count).indices
+        if layer not in self.sparse:
+            return self.everything(layer, query, scaling)
+        tokens = torch.cat((self.best, torch.arange(self.prompt, n, device=query.device)))
+        self.attended.append(len(tokens))
+        return self.attend_to(layer, query, tokens[None], scaling)
 
 
 @dataclass(frozen=True)
@@ -28,6 +56,7 @@ class OmniKV(DenseMethod):
 
     name: ClassVar[str] = "omnikv"
     adjustable: ClassVar[bool] = True
+    state = _Filtered
 
     # 6.7 % of the prompt, as the paper's row says; the layers are those of the source for Llama-3-8B.
     budget: int = 0
@@ -59,37 +88,5 @@ class OmniKV(DenseMethod):
         dense = {*range(min(filters)), *(layer + i for layer in filters for i in range(wait + 1))}
         return set(range(layers)) - dense
 
-    def state(self, reading: Dense, repeated: int, room: int) -> State:
-        return _Filtered(reading, repeated, room)
-
     def nominal(self, state: _Filtered) -> float:
         return state.count
-
-
-class _Filtered(Continuation):
-    """``prompt``: tokens that had passed before the first that passed alone; ``best``: those chosen of them, [k]."""
-
-    def __init__(self, reading: Dense, repeated: int, room: int) -> None:
-        super().__init__(reading, repeated, room)
-        self.prompt, layers = self.start, self.reader.shape[0]
-        self.filters, self.sparse = self.method.filtering(layers), self.method.sparse(layers)
-        self.best = torch.arange(0)
-
-    @property
-    def count(self) -> int:
-        """How many of the prompt's tokens the sparse layers attend to."""
-        return min(self.prompt, self.budget or max(1, int(self.method.share * self.prompt)))
-
-    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        n = self.start + len(self.later[layer])
-        if query.shape[2] > 1:
-            self.prompt = n
-            return self.everything(layer, query, scaling)
-        if layer in self.filters:
-            ranked = self.scores(layer, query)[:, : self.prompt].amax(0)
-            self.best = ranked.topk(self.count).indices
-        if layer not in self.sparse:
-            return self.everything(layer, query, scaling)
-        tokens = torch.cat((self.best, torch.arange(self.prompt, n, device=query.device)))
-        self.attended.append(len(tokens))
-        return self.attend_to(layer, query, tokens[None], scaling)

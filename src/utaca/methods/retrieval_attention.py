@@ -8,8 +8,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
-from utaca.methods.bases.method import State
+from utaca.methods.bases.dense import Continuation, DenseMethod
+
+
+class _Retrieving(Continuation):
+    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        m, n = self.method, self.start + len(self.later[layer])
+        if query.shape[2] > 1 or n <= m.initial + self.budget + m.recent:
+            return self.everything(layer, query, scaling)
+        between = self.scores(layer, query)[:, m.initial : n - m.recent]
+        found = m.initial + between.topk(self.budget).indices
+        kept = torch.arange(m.initial + m.recent, device=found.device)
+        ends = kept.where(kept < m.initial, kept + n - m.initial - m.recent)
+        tokens = torch.cat((found, ends.expand(len(found), -1)), 1)
+        self.attended.append(tokens.shape[1])
+        return self.attend_to(layer, query, tokens, scaling)
 
 
 @dataclass(frozen=True)
@@ -25,6 +38,7 @@ class RetrievalAttention(DenseMethod):
 
     name: ClassVar[str] = "retrieval_attention"
     adjustable: ClassVar[bool] = True
+    state = _Retrieving
 
     # The paper's budget; first and recent tokens as in the released code.
     budget: int = 2048
@@ -35,20 +49,3 @@ class RetrievalAttention(DenseMethod):
         super().__post_init__()
         self.require(self.initial >= 0, "initial must not be negative")
         self.require(self.recent >= 1, "recent must be at least 1: a token attends to itself")
-
-    def state(self, reading: Dense, repeated: int, room: int) -> State:
-        return _Retrieving(reading, repeated, room)
-
-
-class _Retrieving(Continuation):
-    def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        m, n = self.method, self.start + len(self.later[layer])
-        if query.shape[2] > 1 or n <= m.initial + self.budget + m.recent:
-            return self.everything(layer, query, scaling)
-        between = self.scores(layer, query)[:, m.initial : n - m.recent]
-        found = m.initial + between.topk(self.budget).indices
-        kept = torch.arange(m.initial + m.recent, device=found.device)
-        ends = kept.where(kept < m.initial, kept + n - m.initial - m.recent)
-        tokens = torch.cat((found, ends.expand(len(found), -1)), 1)
-        self.attended.append(tokens.shape[1])
-        return self.attend_to(layer, query, tokens, scaling)

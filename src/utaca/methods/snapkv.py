@@ -11,69 +11,7 @@ from torch.nn.functional import avg_pool1d, max_pool1d
 
 from utaca.memory.attention import Segment, attention, best, causal_mask, probabilities
 from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
-from utaca.methods.bases.method import Pairs, State
-
-
-@dataclass(frozen=True)
-class SnapKV(DenseMethod):
-    """Once, when the prompt has passed under full attention, each head keeps ``budget`` of its keys.
-
-    Li et al., arXiv 2404.14469; FasterDecoding/SnapKV, Apache-2.0. Kept are the last ``window`` tokens and those that
-    got most attention from them, pooled over ``kernel`` neighbours. ``heads``: each query head keeps its own (official;
-    under grouped queries this stores a key several times) or each key-value head, by the mean over its query heads
-    (kvpress). Positions are true ones. The answer's tokens are added, none is evicted; the budget counts without them.
-    The prompt's own pass, which gives the first token, is dense.
-    """
-
-    name: ClassVar[str] = "snapkv"
-    last_alone: ClassVar[bool] = False
-
-    # The paper's budget; the other settings are those of the official LongBench runs.
-    budget: int = 1024
-    window: int = 32
-    kernel: int = 7
-    pooling: str = "max"
-    heads: str = "query"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.window >= 1, "window must be at least 1")
-        self.require(self.budget > self.window, f"budget={self.budget} must exceed window={self.window}")
-        self.require(self.kernel % 2 == 1, f"kernel={self.kernel} must be odd")
-        self.require(self.pooling in ("avg", "max"), f"pooling={self.pooling} must be avg or max")
-        self.require(self.heads in ("query", "kv"), f"heads={self.heads} must be query or kv")
-
-    @property
-    def observation(self) -> int:
-        return self.window
-
-    def state(self, reading: Dense, repeated: int, room: int) -> State:
-        return Compressed(reading, repeated, room)
-
-    def votes(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        """What each key before the window is worth to the window's queries [1, H, window, D], the last of all ``keys``
-        [1, G, n, D]: [H or G, n - window]."""
-        seen = causal_mask(query.shape[2], keys.shape[2], query.device)
-        mass = probabilities([Segment(query, keys, keys, seen)], scaling)[0, ..., : -query.shape[2]].sum(1)
-        if self.heads == "kv":
-            mass = mass.unflatten(0, (keys.shape[1], -1)).mean(1)
-        pool = {"avg": avg_pool1d, "max": max_pool1d}[self.pooling]
-        return pool(mass[None], self.kernel, stride=1, padding=self.kernel // 2)[0]
-
-    def keep(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        """Ids of the kept tokens, ascending, a row a head that keeps its own, see :meth:`votes`.
-
-        Where heads keep different numbers, -1 stands for none.
-        """
-        chosen = best(self.votes(query, keys, scaling), self.budget - query.shape[2])
-        return before_window(chosen, query, keys)
-
-
-def before_window(chosen: Tensor, query: Tensor, keys: Tensor) -> Tensor:
-    """The ids ``chosen`` [R, k] and then those of the window, whose queries these are."""
-    n = keys.shape[2]
-    window = torch.arange(n - query.shape[2], n, device=keys.device)
-    return torch.cat((chosen, window.expand(len(chosen), -1)), 1)
+from utaca.methods.bases.method import Pairs
 
 
 class Compressed(Continuation):
@@ -105,3 +43,63 @@ class Compressed(Continuation):
         self.chosen.append(chosen)
         self.kept.append(prompt.at(chosen.clamp(min=0)))
         self.counts.append(float((chosen >= 0).sum(1).double().mean()))
+
+
+@dataclass(frozen=True)
+class SnapKV(DenseMethod):
+    """Once, when the prompt has passed under full attention, each head keeps ``budget`` of its keys.
+
+    Li et al., arXiv 2404.14469; FasterDecoding/SnapKV, Apache-2.0. Kept are the last ``window`` tokens and those that
+    got most attention from them, pooled over ``kernel`` neighbours. ``heads``: each query head keeps its own (official;
+    under grouped queries this stores a key several times) or each key-value head, by the mean over its query heads
+    (kvpress). Positions are true ones. The answer's tokens are added, none is evicted; the budget counts without them.
+    The prompt's own pass, which gives the first token, is dense.
+    """
+
+    name: ClassVar[str] = "snapkv"
+    last_alone: ClassVar[bool] = False
+    state = Compressed
+
+    # The paper's budget; the other settings are those of the official LongBench runs.
+    budget: int = 1024
+    window: int = 32
+    kernel: int = 7
+    pooling: str = "max"
+    heads: str = "query"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.window >= 1, "window must be at least 1")
+        self.require(self.budget > self.window, f"budget={self.budget} must exceed window={self.window}")
+        self.require(self.kernel % 2 == 1, f"kernel={self.kernel} must be odd")
+        self.require(self.pooling in ("avg", "max"), f"pooling={self.pooling} must be avg or max")
+        self.require(self.heads in ("query", "kv"), f"heads={self.heads} must be query or kv")
+
+    @property
+    def observation(self) -> int:
+        return self.window
+
+    def votes(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+        """What each key before the window is worth to the window's queries [1, H, window, D], the last of all ``keys``
+        [1, G, n, D]: [H or G, n - window]."""
+        seen = causal_mask(query.shape[2], keys.shape[2], query.device)
+        mass = probabilities([Segment(query, keys, keys, seen)], scaling)[0, ..., : -query.shape[2]].sum(1)
+        if self.heads == "kv":
+            mass = mass.unflatten(0, (keys.shape[1], -1)).mean(1)
+        pool = {"avg": avg_pool1d, "max": max_pool1d}[self.pooling]
+        return pool(mass[None], self.kernel, stride=1, padding=self.kernel // 2)[0]
+
+    def keep(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+        """Ids of the kept tokens, ascending, a row a head that keeps its own, see :meth:`votes`.
+
+        Where heads keep different numbers, -1 stands for none.
+        """
+        chosen = best(self.votes(query, keys, scaling), self.budget - query.shape[2])
+        return before_window(chosen, query, keys)
+
+
+def before_window(chosen: Tensor, query: Tensor, keys: Tensor) -> Tensor:
+    """The ids ``chosen`` [R, k] and then those of the window, whose queries these are."""
+    n = keys.shape[2]
+    window = torch.arange(n - query.shape[2], n, device=keys.device)
+    return torch.cat((chosen, window.expand(len(chosen), -1)), 1)

@@ -11,60 +11,8 @@ from torch import Tensor
 
 from utaca.memory.attention import attention
 from utaca.methods.bases.dense import Continuation, Dense
-from utaca.methods.bases.method import Method, Pairs, State
+from utaca.methods.bases.method import Method, Pairs
 from utaca.readers.load import Reader
-
-
-@dataclass(frozen=True)
-class TokenSelect(Method):
-    """Each chunk of the prompt and each token of the answer attends to the ``budget`` tokens that its heads elect.
-
-    Wu et al., EMNLP 2025; pzs19/TokenSelect (written from its description). Beside them it attends to the first
-    ``n_init`` and the latest ``n_local`` tokens, those that pass included; candidates are those between. The chunk's
-    queries are rotated to n_local, n_local + 1, ..., and averaged; each query head gives its vote to the candidates by
-    the softmax of unscaled products with unrotated keys, and the votes of all heads are added: one selection a layer.
-    The attended tokens are put side by side, and keys and queries are at their places in that row, so any length is
-    within the reader's reach. ``chunk`` changes what is selected. Left out are the released code's cache of selections
-    (off there) and its pooling of votes over neighbouring tokens (set per data set there); its grouped queries are
-    those of another reader. The budget counts elected tokens alone.
-    """
-
-    name: ClassVar[str] = "tokenselect"
-    prefill: ClassVar[str] = "linear"
-    positions: ClassVar[str] = "rolling"
-    adjustable: ClassVar[bool] = True
-    last_alone: ClassVar[bool] = False
-
-    # The paper's budget; the rest as the source is configured for Llama-3 and Qwen2.
-    budget: int = 1024
-    n_init: int = 128
-    n_local: int = 512
-    chunk: int = 512
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.n_init >= 0, "n_init must not be negative")
-        within = 1 <= self.chunk <= self.n_local
-        self.require(within, f"chunk={self.chunk} must be at least 1 and at most n_local={self.n_local}")
-
-    def check(self, reader: Reader) -> None:
-        longest = reader.positions
-        attended = self.n_init + self.budget + self.n_local
-        self.require(
-            attended <= longest, f"budget, n_init and n_local, {attended}, exceed the {longest} positions of the reader"
-        )
-
-    @torch.inference_mode()
-    def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
-        tokens, dropped = self.tokens(reader, document, room)
-        layers, _, groups, width = reader.shape
-        none = torch.empty(1, groups, 0, width, dtype=reader.dtype, device=reader.device)
-        state = Voting(Dense(reader, tokens[:0], 0, self, [Pairs(none, none)] * layers), 0, len(tokens))
-        state.advance(tokens)
-        return Dense(reader, tokens, dropped, self, state.later)
-
-    def state(self, reading: Dense, repeated: int, room: int) -> State:
-        return Voting(reading, repeated, room)
 
 
 class Voting(Continuation):
@@ -101,3 +49,53 @@ class Voting(Continuation):
         votes = self.scores(layer, asking)[:, method.n_init : n - method.n_local].softmax(-1).sum(0)
         elected = method.n_init + votes.topk(self.budget).indices.sort().values
         return torch.cat((every[: method.n_init], elected, every[n - method.n_local :]))
+
+
+@dataclass(frozen=True)
+class TokenSelect(Method):
+    """Each chunk of the prompt and each token of the answer attends to the ``budget`` tokens that its heads elect.
+
+    Wu et al., EMNLP 2025; pzs19/TokenSelect (written from its description). Beside them it attends to the first
+    ``n_init`` and the latest ``n_local`` tokens, those that pass included; candidates are those between. The chunk's
+    queries are rotated to n_local, n_local + 1, ..., and averaged; each query head gives its vote to the candidates by
+    the softmax of unscaled products with unrotated keys, and the votes of all heads are added: one selection a layer.
+    The attended tokens are put side by side, and keys and queries are at their places in that row, so any length is
+    within the reader's reach. ``chunk`` changes what is selected. Left out are the released code's cache of selections
+    (off there) and its pooling of votes over neighbouring tokens (set per data set there); its grouped queries are
+    those of another reader. The budget counts elected tokens alone.
+    """
+
+    name: ClassVar[str] = "tokenselect"
+    prefill: ClassVar[str] = "linear"
+    positions: ClassVar[str] = "rolling"
+    adjustable: ClassVar[bool] = True
+    last_alone: ClassVar[bool] = False
+    state = Voting
+
+    # The paper's budget; the rest as the source is configured for Llama-3 and Qwen2.
+    budget: int = 1024
+    n_init: int = 128
+    n_local: int = 512
+    chunk: int = 512
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.n_init >= 0, "n_init must not be negative")
+        within = 1 <= self.chunk <= self.n_local
+        self.require(within, f"chunk={self.chunk} must be at least 1 and at most n_local={self.n_local}")
+
+    def check(self, reader: Reader) -> None:
+        longest = reader.positions
+        attended = self.n_init + self.budget + self.n_local
+        self.require(
+            attended <= longest, f"budget, n_init and n_local, {attended}, exceed the {longest} positions of the reader"
+        )
+
+    @torch.inference_mode()
+    def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
+        tokens, dropped = self.tokens(reader, document, room)
+        layers, _, groups, width = reader.shape
+        none = torch.empty(1, groups, 0, width, dtype=reader.dtype, device=reader.device)
+        state = Voting(Dense(reader, tokens[:0], 0, self, [Pairs(none, none)] * layers), 0, len(tokens))
+        state.advance(tokens)
+        return Dense(reader, tokens, dropped, self, state.later)

@@ -14,36 +14,8 @@ from utaca.methods.bases.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
-@dataclass(frozen=True)
-class WindowOnly(StreamingMethod):
-    """Each token attends to the first ``n_init`` tokens and to the latest ones, itself included: ``budget`` in all.
-
-    StreamingLLM (Xiao et al., arXiv 2309.17453; mit-han-lab/streaming-llm, MIT). Nothing is selected. Keys and queries
-    are at their places in the cache, so any length is within the reader's reach; chunks change memory alone.
-    """
-
-    name: ClassVar[str] = "window"
-    positions: ClassVar[str] = "rolling"
-
-    # The first tokens and the latest ones; 1,024 in all, as most rows of the paper's table keep.
-    budget: int = 1024
-    n_init: int = 4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.n_init >= 0, "n_init must not be negative")
-        self.require(self.budget > self.n_init, f"budget={self.budget} must exceed n_init={self.n_init}")
-
-    def check(self, reader: Reader) -> None:
-        longest = reader.positions
-        self.require(self.budget <= longest, f"budget={self.budget} exceeds the {longest} positions of the reader")
-
-    def cache(self, reading: Reading) -> State:
-        return _Window(reading, 0)
-
-
 class _Window(State):
-    def __init__(self, reading: Reading, length: int) -> None:
+    def __init__(self, reading: Reading, length: int = 0) -> None:
         super().__init__(reading, length)
         self.window = self.method.budget - self.method.n_init
         self.first: list[Pairs | None] = [None] * self.reader.shape[0]
@@ -71,3 +43,29 @@ class _Window(State):
         self.attended.append(min(end, self.method.budget))
         segments = [x for x in (kept.under(far, left), rotated.under(local, within)) if x.keys.shape[2]]
         return mixed(probabilities(segments, scaling), segments)
+
+
+@dataclass(frozen=True)
+class WindowOnly(StreamingMethod):
+    """Each token attends to the first ``n_init`` tokens and to the latest ones, itself included: ``budget`` in all.
+
+    StreamingLLM (Xiao et al., arXiv 2309.17453; mit-han-lab/streaming-llm, MIT). Nothing is selected. Keys and queries
+    are at their places in the cache, so any length is within the reader's reach; chunks change memory alone.
+    """
+
+    name: ClassVar[str] = "window"
+    positions: ClassVar[str] = "rolling"
+    cache = _Window
+
+    # The first tokens and the latest ones; 1,024 in all, as most rows of the paper's table keep.
+    budget: int = 1024
+    n_init: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.n_init >= 0, "n_init must not be negative")
+        self.require(self.budget > self.n_init, f"budget={self.budget} must exceed n_init={self.n_init}")
+
+    def check(self, reader: Reader) -> None:
+        longest = reader.positions
+        self.require(self.budget <= longest, f"budget={self.budget} exceeds the {longest} positions of the reader")
