@@ -16,6 +16,7 @@ from utaca.errors import UserError
 from utaca.readers import files, gguf, public
 from utaca.settings import machine, schema
 from utaca.settings.machine import check_room, free_disk, gib
+from utaca.settings.models import refuse
 from utaca.sizes import FACTS, Sizes
 
 NOT_IN_A_DRY_RUN = (
@@ -51,11 +52,7 @@ def check(
         UserError: a sentence for every fault: what is missing, where it was looked for and what to set.
     """
     results = findings(settings, stages, here=here, sets=sets)
-    faults = list(dict.fromkeys(result.fault for result in results if result.fault))
-    if len(faults) > 1:
-        raise UserError("\n- ".join([f"{len(faults)} things are missing:", *faults]))
-    if faults:
-        raise UserError(faults[0])
+    refuse((result.fault for result in results if result.fault), "{} things are missing:")
 
 
 def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> None:
@@ -178,7 +175,6 @@ def _answers(place: str) -> str:
 def _methods(settings: schema.Config) -> str:
     """Methods under their settings and the values of their points, which they check themselves; all faults at once."""
     from utaca.methods import build, method_of
-    from utaca.settings.models import Faults
 
     others = [point for point in settings.operating.values() if not point.in_blocks]
     used = dict.fromkeys([*settings.reader.methods, *settings.methods, *(x.base or x.method for x in others)])
@@ -189,8 +185,7 @@ def _methods(settings: schema.Config) -> str:
             make()
         except UserError as error:
             faults += getattr(error, "faults", [str(error)])
-    if faults:
-        raise Faults(faults)
+    refuse(faults)
     return f"{len({point.decoder for point in others})} beside block memory"
 
 

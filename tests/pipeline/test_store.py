@@ -11,9 +11,9 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -24,7 +24,7 @@ from sqlalchemy import create_engine, make_url, text
 from utaca.endpoints import store as stores
 from utaca.endpoints.store import Store, check, digest, identity
 from utaca.errors import UserError
-from utaca.settings import machine, runs
+from utaca.settings import runs
 from utaca.settings.compose import compose
 from utaca.settings.database import is_database
 from utaca.settings.schema import EndpointSettings
@@ -160,19 +160,19 @@ def test_a_foreign_file_is_named(tmp_path: Path) -> None:
 
 # Network file systems
 
-MOUNTS = """\
-21 1 0:20 / / rw,relatime shared:1 - ext4 /dev/vda rw
-22 21 0:21 / {0}/far rw,relatime - nfs4 server:/export rw
-23 22 0:22 / {0}/far/near rw - xfs /dev/vdb rw
-24 21 0:23 / {0}/with\\040blank rw shared:2 master:1 - fuse.sshfs server:/b rw
-25 21 0:24 / {0}/hidden rw - cifs server:/c rw
-26 21 0:25 / {0}/hidden rw - tmpfs tmpfs rw
-"""
+MOUNTS = [
+    ("/", "ext4"),
+    ("{}/far", "nfs4"),
+    ("{}/far/near", "xfs"),
+    ("{}/with blank", "fuse.sshfs"),
+    ("{}/hidden", "cifs"),
+    ("{}/hidden", "tmpfs"),
+]
 
 
 def test_a_file_on_a_network_filesystem_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mountinfo").write_text(MOUNTS.format(tmp_path.resolve()))
-    monkeypatch.setattr(machine, "filesystem", partial(machine.filesystem, mounts=tmp_path / "mountinfo"))
+    mounts = [SimpleNamespace(mountpoint=place.format(tmp_path.resolve()), fstype=kind) for place, kind in MOUNTS]
+    monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)
     (tmp_path / "link").symlink_to(tmp_path / "far")
     fault = r"a\.sqlite lies on a network file system \((nfs4|fuse.sshfs), mounted at .*local disk, or to a PostgreSQL"
     for opening in (Store, check):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
+import psutil
 from sqlalchemy import (
     URL,
     BigInteger,
@@ -37,7 +38,6 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.schema import CreateTable
 
 from utaca.errors import UserError
-from utaca.settings import machine
 from utaca.settings.database import FORM, is_database
 from utaca.settings.schema import EndpointSettings
 
@@ -266,11 +266,13 @@ def _server(place: str) -> Engine:
 
 def _check_local(path: Path) -> None:
     """Raise :class:`UserError` if ``path`` is on a network file system, on which SQLite's write-ahead mode breaks."""
-    kind, point = machine.filesystem(path) or ("", "")
-    if _NETWORK.fullmatch(kind):
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if path.resolve().is_relative_to(mount.mountpoint)]
+    # A later mount hides an earlier one at the same place.
+    mount = max(reversed(mounts), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
+    if mount and _NETWORK.fullmatch(mount.fstype):
         raise UserError(
-            f"{path} lies on a network file system ({kind}, mounted at {point}), on which SQLite loses answers; set "
-            f"answers to a file on a local disk, or to a PostgreSQL database, {FORM}"
+            f"{path} lies on a network file system ({mount.fstype}, mounted at {mount.mountpoint}), on which SQLite "
+            f"loses answers; set answers to a file on a local disk, or to a PostgreSQL database, {FORM}"
         )
 
 

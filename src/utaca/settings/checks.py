@@ -81,7 +81,6 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
     splits = [(f"scale.{split}", getattr(config.scale, split)) for split in ("train", "validation", "test")]
     unsound = [fault for path, split in splits for fault in _split_faults(split, path)]
     yield from unsound
-    yield from _people_faults(config)
     yield from _reader_faults(config.reader)
     yield from _corpus_faults(config.corpus)
     for where, methods in (("reader.methods", config.reader.methods), ("methods", config.methods)):
@@ -126,12 +125,8 @@ def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
         yield f"{path}.budgets is {split.budgets} but must be ascending, distinct, and at least 1 each."
     if not split.evidence:
         yield f"{path}.evidence is empty; name some of {', '.join(schema.EVIDENCE)}."
-
-
-def _people_faults(config: schema.Config) -> Iterator[str]:
-    for split in ("train", "validation"):
-        if people := getattr(config.scale, split).people:
-            yield f"scale.{split}.people is {people}, but the test split alone takes a file; set scale.test.people."
+    if split.people and path != "scale.test":
+        yield f"{path}.people is {split.people}, but the test split alone takes a file; set scale.test.people."
 
 
 def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
@@ -355,13 +350,9 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
     if (point.in_blocks or point.adaptive) and point.budget < 1:
         yield f"{path}.budget is {point.budget} but must be at least 1, in {'tokens' if point.base else 'blocks'}."
     elif point.adaptive:
-        yield from _policy_faults(point.policy, point.budget, f"{path}.policy")
-
-
-def _policy_faults(policy: str, budget: int, path: str) -> Iterator[str]:
-    """Mistakes in a policy."""
-    match = re.fullmatch(schema.POLICY, policy)
-    if match is None:
-        yield f"{path} is {policy!r} but an adaptive budget needs set.N or sub.N with N at least 1, as in sub.16."
-    elif match[1] == "set" and int(match[2]) > budget:
-        yield f"{path} is {policy} but N must be at most the budget, which is {budget}."
+        policy = re.fullmatch(schema.POLICY, point.policy)
+        needed = "an adaptive budget needs set.N or sub.N with N at least 1, as in sub.16"
+        if policy is None:
+            yield f"{path}.policy is {point.policy!r} but {needed}."
+        elif policy[1] == "set" and int(policy[2]) > point.budget:
+            yield f"{path}.policy is {point.policy} but N must be at most the budget, which is {point.budget}."

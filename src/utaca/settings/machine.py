@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from threading import RLock
-from typing import IO, Any, ParamSpec, TypeVar
+from typing import IO, ParamSpec, TypeVar
 
 from utaca.errors import UserError
 
@@ -126,21 +126,6 @@ def _kept_out(path: str, seen: set[str]) -> str:
     return "" if os.access(path, os.R_OK if os.path.isfile(path) else os.R_OK | os.X_OK) else UNREADABLE
 
 
-def filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, str] | None:
-    """Kind of the file system that ``path`` lies on, or would, and where it is mounted; None where unknown."""
-    if not mounts.is_file():
-        return None
-    place, found = path.resolve(), None
-    for line in mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-        before, _, after = line.partition(" - ")
-        # Blanks and the like in names are written as octal digits.
-        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))
-        # A later mount hides an earlier one at the same place.
-        if place.is_relative_to(point) and (found is None or len(point.parts) >= len(Path(found[1]).parts)):
-            found = after.split()[0], str(point)
-    return found
-
-
 def free_memory(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Bytes of main memory that this process may still take, its container's limit heeded; None where unknown."""
     if not meminfo.is_file():
@@ -153,11 +138,6 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/
         cached = re.search(r"^inactive_file (\d+)", kinds.read_text(), re.MULTILINE)
         free.append(int(limit.read_text()) - int(used.read_text()) + (int(cached[1]) if cached else 0))
     return max(0, min(free)) if free else None
-
-
-def total_memory() -> int:
-    """Bytes of main memory that the machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def free_gpu_memory() -> int | None:
@@ -183,18 +163,14 @@ def keep_freed_memory() -> None:
     By default each large tensor is mapped and unmapped anew and its pages are cleared again; prefill and training on
     the CPU then take up to twice as long. What is kept grows with fragmentation: see :func:`return_freed_memory`.
     """
-    mallopt = _glibc("mallopt")
-    if mallopt is not None:
-        trim_threshold, mmap_threshold, largest = -1, -3, 2**31 - 1
-        mallopt(trim_threshold, largest)
-        mallopt(mmap_threshold, largest)
+    trim_threshold, mmap_threshold, largest = -1, -3, 2**31 - 1
+    _glibc("mallopt", trim_threshold, largest)
+    _glibc("mallopt", mmap_threshold, largest)
 
 
 def return_freed_memory() -> None:
     """Give the system what :func:`keep_freed_memory` has kept; to be called now and then."""
-    malloc_trim = _glibc("malloc_trim")
-    if malloc_trim is not None:
-        malloc_trim(0)
+    _glibc("malloc_trim", 0)
 
 
 def gib(size: float) -> str:
@@ -241,5 +217,7 @@ def chosen_dtype(dtype: str, device: str) -> str:
     return natural_dtype(("cuda" if gpus() else "cpu") if device == "auto" else device) if dtype == "auto" else dtype
 
 
-def _glibc(function: str) -> Any:
-    return getattr(ctypes.CDLL(None), function, None) if sys.platform.startswith("linux") else None
+def _glibc(function: str, *arguments: int) -> None:
+    """Call a function of the C library; nothing where that is not glibc."""
+    if sys.platform.startswith("linux") and (called := getattr(ctypes.CDLL(None), function, None)):
+        called(*arguments)

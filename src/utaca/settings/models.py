@@ -109,18 +109,18 @@ def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
 
 
 class Faults(UserError):  # noqa: N818
-    """Several mistakes at once; ``faults`` has a sentence for each."""
+    """Several mistakes at once; ``faults`` has a sentence for each, and ``title`` is said before two or more."""
 
-    def __init__(self, sentences: Iterable[str]) -> None:
+    def __init__(self, sentences: Iterable[str], title: str = "the config has {} faults:") -> None:
         self.faults = list(dict.fromkeys(sentences))
         several = len(self.faults) > 1
-        super().__init__("\n- ".join([f"the config has {len(self.faults)} faults:"] * several + self.faults))
+        super().__init__("\n- ".join([title.format(len(self.faults))] * several + self.faults))
 
 
-def refuse(sentences: Iterable[str]) -> None:
+def refuse(sentences: Iterable[str], *title: str) -> None:
     """Raise :class:`Faults` if there are any."""
     if faults := list(sentences):
-        raise Faults(faults)
+        raise Faults(faults, *title)
 
 
 def unknown_key(path: str, names: Iterable[str]) -> str:

@@ -27,7 +27,7 @@ CONFIG = "run.yaml"
 PARTS = ("seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation")
 """Keys of the config that a run's base is made of."""
 _NAMED = ("reader", "corpus", "writer", "labeller")
-_ADDED = {"scale": ("bootstrap",), "reader": ("methods",)}
+_ADDED = (("scale", "bootstrap"), ("reader", "methods"))
 _GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "points", "decode")
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
@@ -37,12 +37,9 @@ _SHOWN = 3
 def base(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a run is made of, transport left out: two configs of one base may share a run."""
     typed = identity(build(schema.Config, config))
-    return {
-        part: {key: value for key, value in typed[part].items() if key not in _ADDED.get(part, ())}
-        if isinstance(typed[part], dict)
-        else typed[part]
-        for part in PARTS
-    }
+    for part, key in _ADDED:
+        del typed[part][key]
+    return {part: typed[part] for part in PARTS}
 
 
 def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str, Any]) -> str:
@@ -109,7 +106,14 @@ def write(config: Mapping[str, Any], path: Path) -> None:
     """
     saved = {key: {"use": value} if key in _GROUPS else value for key, value in config.items()}
     command = f"# Repeats this run: snakemake --cores all results/tables --configfile {path}\n"
-    _put(path, command + yaml.safe_dump(saved, sort_keys=False, allow_unicode=True, width=120))
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(saved, sort_keys=False, allow_unicode=True, width=120)
+        part.write_text(command + text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}); mend the folder, or run elsewhere") from error
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -135,7 +139,7 @@ def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> d
             "system": platform.platform(),
             "processor": machine.processor(),
             "cores": os.cpu_count(),
-            "memory_bytes": machine.total_memory(),
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "gpus": machine.gpu_names(),
         },
         "model": _model(config["reader"]),
@@ -147,20 +151,14 @@ def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> d
 def _model(reader: Mapping[str, Any]) -> dict[str, Any]:
     """A folder's files by their digests, or a hub model's commit where its files are here, else its revision."""
     folder = Path(reader["path"])
-    if folder.is_dir():
-        return {"path": reader["path"], "files": _digests(folder)}
-    if folder.is_file():
-        return {"path": reader["path"], "files": {folder.name: sha256(folder)}}
-    revision = hub_commit(reader["path"], reader["revision"]) or reader["revision"]
+    if folder.exists():
+        files = [path for path in folder.iterdir() if path.suffix in _MODEL_FILES] if folder.is_dir() else [folder]
+        return {"path": reader["path"], "files": {path.name: sha256(path) for path in sorted(files)}}
+    revision = _hub_commit(reader["path"], reader["revision"]) or reader["revision"]
     return {"path": reader["path"], "revision": revision}
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.iterdir() if path.suffix in _MODEL_FILES)
-    return {path.name: sha256(path) for path in files}
-
-
-def hub_commit(model: str, revision: str) -> str:
+def _hub_commit(model: str, revision: str) -> str:
     """The commit of a hub model in the local cache; "" where it is not there."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
@@ -198,13 +196,3 @@ def _git(root: Path, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _put(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); mend the folder, or run elsewhere") from error
