@@ -204,8 +204,8 @@ def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
 
 def _reader(reader: schema.ReaderSettings, weights: bool, here: bool) -> str:
     """The model's config, tokenizer and family; and, where it is to decode, that its weights are here or can be had."""
-    from utaca.readers.load import check as check_reader
-    from utaca.readers.load import check_settings
+    from utaca.readers.checks import check as check_reader
+    from utaca.readers.checks import check_settings
 
     reader = reader if here else replace(reader, device="auto")
     # A job of the run fetches the file of a reader of the catalogue.
@@ -231,7 +231,7 @@ def _to_fetch(reader: schema.ReaderSettings) -> int:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
 
-    where = f"reader {reader.name!r} (reader.path={reader.path})"
+    where = files.where(reader)
     mend = f"fetch them first: hf download {reader.path}"
     try:
         about = HfApi().model_info(reader.path, revision=reader.revision or None, files_metadata=True, timeout=20)
@@ -312,7 +312,7 @@ def _sizes(reader: schema.ReaderSettings) -> Sizes:
     config = files.config_file(reader)
     if config is None:
         raise UserError(f"reader {reader.name!r} (reader.path={reader.path}) has no config.json here")
-    return files.sizes(config)
+    return Sizes.of(files.check_config(config))
 
 
 def _size(files: Sequence[Path]) -> int:

@@ -8,7 +8,9 @@ starts (:class:`Model`). Nothing depends on the machine that asks.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from utaca.layout import Layout
 from utaca.settings.schema import TOKENS, MemorySettings, ReaderSettings
@@ -30,8 +32,7 @@ _LAYER_S = 1e-3
 _START_MIN = 15
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """How many layers, query heads and key-value heads a model has, and how wide heads, residual stream and MLP are."""
 
     layers: int
@@ -40,6 +41,19 @@ class Sizes:
     head_size: int
     hidden: int
     intermediate: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Sizes:
+        """Read the sizes of a ``config.json`` of transformers."""
+        heads, hidden = config["num_attention_heads"], config["hidden_size"]
+        return cls(
+            layers=config["num_hidden_layers"],
+            heads=heads,
+            kv_heads=config.get("num_key_value_heads") or heads,
+            head_size=config.get("head_dim") or hidden // heads,
+            hidden=hidden,
+            intermediate=config["intermediate_size"],
+        )
 
     @property
     def token(self) -> int:

@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
 import utaca
 from utaca.errors import UserError
 from utaca.readers import gguf
-from utaca.readers.load import check, load
+from utaca.readers.checks import check
+from utaca.readers.load import load
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.checks import build_reader
 from utaca.settings.schema import ReaderSettings

@@ -492,7 +492,7 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(
             assert (step.hidden[-1] - hidden).abs().max() < 1e-9
     assert {1, 2, 3} == set(rows)
     assert document.layout.n_far(60 + 9) > document.layout.n_far(60), "blocks have left the windows"
-    assert sum(rows) == reader.shape.layers * (3 * length - 6)
+    assert sum(rows) == reader.sizes.layers * (3 * length - 6)
     assert (shared < 3 * length - 6) == (length == 30), "a branch with blocks behind the document attends by itself"
 
 

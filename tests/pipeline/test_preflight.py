@@ -20,7 +20,7 @@ from server import chat, serving
 from utaca import preflight
 from utaca.errors import UserError
 from utaca.readers import files
-from utaca.readers.load import check_settings
+from utaca.readers.checks import check_settings
 from utaca.settings import runs, schema
 from utaca.settings.checks import load
 from utaca.settings.compose import compose
@@ -266,7 +266,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched(
     settings: schema.Config, hub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("utaca.readers.load.check", lambda reader: None)
+    monkeypatch.setattr("utaca.readers.checks.check", lambda reader: None)
     monkeypatch.setattr(preflight, "_memory", lambda *_: "")
     monkeypatch.setattr(preflight, "_sizes", lambda reader: SimpleNamespace(hidden=8))
     config = replace(settings, reader=replace(settings.reader, name="m", path="org/m"))
@@ -305,7 +305,7 @@ def test_weights_to_be_fetched_want_room(settings: schema.Config, hub: Path, mon
     sizes = {"model-1.safetensors": 10 * GIB, "model-2.safetensors": 6 * GIB, "model.bin": 99 * GIB}
     listed = SimpleNamespace(siblings=[SimpleNamespace(rfilename=name, size=size) for name, size in sizes.items()])
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: listed)
-    monkeypatch.setattr("utaca.readers.load.check", lambda reader: None)
+    monkeypatch.setattr("utaca.readers.checks.check", lambda reader: None)
     monkeypatch.setattr(preflight, "_memory", lambda *_: "")
     monkeypatch.setattr(preflight, "_sizes", lambda reader: SimpleNamespace(hidden=8))
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=12 * GIB))

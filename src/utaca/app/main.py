@@ -186,15 +186,15 @@ def fetch(
     reader: Annotated[str | None, typer.Argument(help="The reader to fetch; without it, readers are listed.")] = None,
 ) -> None:
     """Bring a public reader's files here; list readers."""
-    from utaca.readers import files, names
+    from utaca.readers import files
 
     if reader is None:
-        for name in names.listed():
-            print(f"{name:20} {names.state(names.settings(name))}")
-    elif reader not in names.listed():
-        raise UserError(f"there is no reader {reader!r}; there are {', '.join(names.listed())}")
+        for name in files.listed():
+            print(f"{name:20} {files.state(files.listed_settings(name))}")
+    elif reader not in files.listed():
+        raise UserError(f"there is no reader {reader!r}; there are {', '.join(files.listed())}")
     else:
-        print(files.fetch(names.settings(reader)))
+        print(files.fetch(files.listed_settings(reader)))
 
 
 @app.command("fetch-tasks")

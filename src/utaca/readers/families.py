@@ -1,4 +1,4 @@
-"""Where the models of a family keep their parts: one adapter a family, by Hugging Face's ``model_type``."""
+"""Adapters of model families: names of a model's modules, by Hugging Face's ``model_type``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Family:
-    """Where a causal language model of transformers keeps its parts, as dotted names of its modules.
+    """Dotted names of the modules of a causal language model of transformers.
 
     ``body`` is the model without its head; ``layers``, ``norm`` (the last one), ``embedding`` and ``rotary`` are names
     within the body, ``attention_output`` (the projection that ends the attention sub-layer) and ``mlp`` within a layer,
     ``head`` within the whole model.
 
-    The models of the family must call the attention function that their config names, and make logits by the head's
-    matrix alone. Of a query or key they must turn the first dimensions, as many as the tables of ``rotary`` are wide,
-    dimension i together with the one half of them further. ``docs/extending.md`` says how a family is added and tested.
+    The models of the family must call the attention function that their config names, and compute logits by the head's
+    matrix alone. They must rotate the first R dimensions of a query or key, R being the width of the tables of
+    ``rotary``, dimension i together with dimension i + R / 2. ``docs/extending.md`` says how a family is added and
+    tested.
     """
 
     body: str = "model"
@@ -30,7 +31,7 @@ class Family:
     head: str = "lm_head"
 
     def parts(self, model: nn.Module) -> Parts:
-        """The modules of ``model`` that the names stand for."""
+        """Look up the modules of ``model``."""
         body = model.get_submodule(self.body)
         layers = body.get_submodule(self.layers)
         last = layers[-1]
@@ -51,7 +52,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Parts:
-    """The modules of a model; ``sites`` are those of the last layer whose outputs are embeddings, by site."""
+    """Modules of a model; ``sites`` are the modules of the last layer whose outputs are embeddings, by site."""
 
     body: nn.Module
     layers: nn.ModuleList
@@ -63,9 +64,9 @@ class Parts:
 
 
 FAMILIES = {"llama": Family(), "mistral": Family(), "qwen2": Family(), "qwen3": Family()}
-"""The adapters by ``model_type``."""
+"""Adapters by ``model_type``."""
 
 
 def parts(model: nn.Module) -> Parts:
-    """The parts of a model whose family is known."""
+    """Look up the modules of a model of a supported family."""
     return FAMILIES[model.config.model_type].parts(model)

@@ -1,4 +1,4 @@
-"""A reader's files, looked at where they lie: whether they are whole, its sizes and its weights; without torch."""
+"""Files of readers: which readers the config lists, what is on disk of one, and how it is fetched; without torch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
+from utaca.data_files import root, shipped
 from utaca.errors import UserError, cause
-from utaca.readers import gguf
+from utaca.readers import gguf, public
+from utaca.settings.checks import build_reader
+from utaca.settings.machine import gib
 from utaca.settings.schema import ReaderSettings
 from utaca.sizes import Model, Sizes
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-"""What transformers reads weights from: one file, else the shards that an index names."""
+"""Files that transformers reads weights from: one file, or the shards that an index names."""
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model")
 _OBJECTS = (
@@ -26,47 +31,96 @@ _NUMBERS = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
     "max_position_embeddings",
 )  # fmt: skip
-"""Sizes that a ``config.json`` must tell: transformers would take those of another model."""
+"""Sizes that a ``config.json`` must state; for missing ones, transformers would take those of another model."""
 QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
 _QUANTISED_KEYS = ("quantization_config", "compression_config", "quantization")
 
 
+# Readers that the config lists
+
+
+def listed() -> list[str]:
+    """Names of the readers that the config lists, sorted."""
+    return sorted(path.stem for path in _configs().glob("*.yaml"))
+
+
+def listed_keys(name: str) -> dict[str, Any]:
+    """Config keys of the reader of that name; empty if the config lists none."""
+    if name not in listed():
+        return {}
+    values = yaml.safe_load((_configs() / f"{name}.yaml").read_text(encoding="utf-8"))
+    values.pop("defaults", None)
+    return values | {"path": shipped(values["path"], root())}
+
+
+def listed_settings(name: str) -> ReaderSettings:
+    """Settings of a listed reader."""
+    return build_reader(listed_keys(name))
+
+
+def state(reader: ReaderSettings) -> str:
+    """Describe in a line whether a reader's files are on disk, and where they come from."""
+    state = "here" if weights(reader) or Path(reader.path).is_file() else "not fetched"
+    file = public.entry(reader.path)
+    source = f"{file.hub or file.parts.requirement}, {gib(file.size)}, {file.licence}" if file else reader.path
+    return f"{state:12} {source}"
+
+
+def _configs() -> Path:
+    return root() / "config" / "reader"
+
+
+# Files on disk
+
+
 def where(reader: ReaderSettings) -> str:
-    """The reader's name and path, the beginning of a sentence about it."""
+    """Name and path of a reader, as the beginning of a sentence."""
     return f"reader {reader.name!r} (reader.path={reader.path})"
 
 
-def broken(path: Path, error: Exception) -> UserError:
-    """What to say of a file that could not be read, with the mend."""
-    try:
-        if _is_pointer(path):
-            return UserError(f"{path} is the pointer that Git LFS keeps in its place; fetch the file: git lfs pull")
-    except PermissionError:
-        # safetensors says that there is no such file.
-        return UserError(f"{path} may not be read by this user; change its permissions")
-    except OSError:
-        pass
-    return UserError(f"{path} cannot be read ({cause(error)}); copy or download it anew")
+def folder_of(path: str) -> Path | None:
+    """Folder of a reader's model; for a GGUF file the folder that it is converted to; None if it does not exist."""
+    folder = gguf.conversion(path) if gguf.is_gguf(path) else Path(path)
+    return folder if folder is not None and folder.is_dir() else None
 
 
-def _is_pointer(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_POINTER)) == _POINTER
+def _file(reader: ReaderSettings, name: str) -> Path | None:
+    if (folder := folder_of(reader.path)) is not None:
+        return folder / name if (folder / name).is_file() else None
+    if gguf.is_gguf(reader.path):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(reader.path, name, revision=reader.revision or None)
+    return Path(cached) if isinstance(cached, str) else None
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """What a JSON file holds; raises :class:`UserError` where it cannot be read, or holds no object."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise broken(path, error) from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object; copy or download it anew")
-    return content
+def config_file(reader: ReaderSettings) -> Path | None:
+    """Path of ``config.json`` in the reader's folder or in the cache of the hub; None if it is in neither."""
+    return _file(reader, "config.json")
+
+
+def weights(reader: ReaderSettings) -> list[Path]:
+    """Files of weights, in the reader's folder or in the cache of the hub; empty if one is missing."""
+    files = [_file(reader, name) for name in sorted(_shards(reader))]
+    return [file for file in files if file is not None] if all(files) else []
+
+
+def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
+    """Names of the files that hold a reader's weights, each with the weights that an index lists for it."""
+    if _file(reader, WHOLE) is not None or (index := _file(reader, INDEX)) is None:
+        return {WHOLE: []}
+    places = read_object(index).get("weight_map")
+    if not places or not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise UserError(f"{index} has no weight_map of weights and files; copy or download it anew")
+    shards: dict[str, list[str]] = {}
+    for weight, name in sorted(places.items()):
+        shards.setdefault(name, []).append(weight)
+    return shards
 
 
 def check_folder(reader: ReaderSettings) -> None:
-    """Raise :class:`UserError` where a file is missing in a reader's folder, or is another than it should be."""
+    """Raise :class:`UserError` if a file is missing in a reader's folder, unreadable, or of a kind that is not read."""
     folder, named = folder_of(reader.path) or Path(reader.path), where(reader)
     if not (folder / "config.json").is_file() and (whole := next(folder.glob("*.gguf"), None)):
         raise UserError(f"{named} is a folder with a GGUF file; set reader.path={whole}")
@@ -81,7 +135,7 @@ def check_folder(reader: ReaderSettings) -> None:
         if path.name in _OBJECTS:
             read_object(path)
         elif path.suffix in (".jinja", ".model", ".txt") and path.is_file() and _is_pointer(path):
-            raise broken(path, ValueError())
+            raise _broken(path, ValueError())
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")):
         raise UserError(f"{named} has no tokenizer; add tokenizer.json to the folder")
     if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
@@ -95,18 +149,45 @@ def check_folder(reader: ReaderSettings) -> None:
         raise UserError(f"{named} lacks {first_few(lacking)}, which {INDEX} names; copy or download what is missing")
 
 
-def check_config(path: Path) -> None:
-    """Raise :class:`UserError` if a ``config.json`` tells no sizes, is of a quantised model, or brings code."""
-    config = _numbers(path)
-    for key in _QUANTISED_KEYS:
-        if config.get(key) is not None:
-            raise UserError(f"{path} has {key}: its weights are {QUANTISED}")
-    if config.get("auto_map") is not None:
-        raise UserError(f"{path} has auto_map: it brings code of its own, which is never run")
+def first_few(names: Sequence[str]) -> str:
+    """List the first three names and the number of the others."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _numbers(path: Path) -> dict[str, Any]:
-    """Read a ``config.json``; raise :class:`UserError` if one of its sizes is not a whole number above 0."""
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file; raises :class:`UserError` if it cannot be read, or holds no object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _broken(path, error) from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no JSON object; copy or download it anew")
+    return content
+
+
+def _broken(path: Path, error: Exception) -> UserError:
+    """Describe a file that could not be read, with the remedy."""
+    try:
+        if _is_pointer(path):
+            return UserError(f"{path} is the pointer that Git LFS keeps in its place; fetch the file: git lfs pull")
+    except PermissionError:
+        # safetensors reports a missing file.
+        return UserError(f"{path} may not be read by this user; change its permissions")
+    except OSError:
+        pass
+    return UserError(f"{path} cannot be read ({cause(error)}); copy or download it anew")
+
+
+def _is_pointer(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_POINTER)) == _POINTER
+
+
+# What files say of the model
+
+
+def check_config(path: Path) -> dict[str, Any]:
+    """Read a ``config.json``; raise :class:`UserError` if it lacks sizes, is of a quantised model, or brings code."""
     config = read_object(path)
     optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
     for key in (*_NUMBERS, *optional):
@@ -115,121 +196,75 @@ def _numbers(path: Path) -> dict[str, Any]:
             raise UserError(
                 f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0, as models have"
             )
+    for key in _QUANTISED_KEYS:
+        if config.get(key) is not None:
+            raise UserError(f"{path} has {key}: its weights are {QUANTISED}")
+    if config.get("auto_map") is not None:
+        raise UserError(f"{path} has auto_map: it brings code of its own, which is never run")
     return config
 
 
-def first_few(names: Sequence[str]) -> str:
-    """The first three names and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
-    """The files that hold a reader's weights, and which ones an index says that each of them has."""
-    if _found(reader, WHOLE) is not None or (index := _found(reader, INDEX)) is None:
-        return {WHOLE: []}
-    places = read_object(index).get("weight_map")
-    if not places or not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise UserError(f"{index} has no weight_map of weights and files; copy or download it anew")
-    shards: dict[str, list[str]] = {}
-    for weight, name in sorted(places.items()):
-        shards.setdefault(name, []).append(weight)
-    return shards
-
-
-def config_file(reader: ReaderSettings) -> Path | None:
-    """Its ``config.json``, in its folder or in the cache of the hub; None where it is in neither."""
-    return _found(reader, "config.json")
-
-
-def weights(reader: ReaderSettings) -> list[Path]:
-    """Its files of weights, in its folder or in the cache; none where one is missing."""
-    files = [_found(reader, name) for name in sorted(_shards(reader))]
-    return [file for file in files if file is not None] if all(files) else []
-
-
-def sizes(config: Path) -> Sizes:
-    """The sizes that a ``config.json`` of transformers tells."""
-    numbers = _numbers(config)
-    heads, hidden = numbers["num_attention_heads"], numbers["hidden_size"]
-    return Sizes(
-        layers=numbers["num_hidden_layers"],
-        heads=heads,
-        kv_heads=numbers.get("num_key_value_heads") or heads,
-        head_size=numbers.get("head_dim") or hidden // heads,
-        hidden=hidden,
-        intermediate=numbers["intermediate_size"],
-    )
-
-
-def positions(config: Path) -> int:
-    """Positions that a ``config.json`` says the model was trained for."""
-    return _numbers(config)["max_position_embeddings"]
-
-
 def model(reader: ReaderSettings) -> Model:
-    """What a cluster's jobs are asked for by; raises :class:`UserError` where the reader's files are not here."""
-    config, paths = config_file(reader), weights(reader)
-    if config is None or not paths:
+    """Describe a reader to a cluster's scheduler; raises :class:`UserError` if its files are not on disk."""
+    path, paths = config_file(reader), weights(reader)
+    if path is None or not paths:
         raise UserError(
             f"a cluster's jobs ask for memory by the weights of reader {reader.name!r}, and {reader.path} is not here "
             "yet; fetch it first, with the same --config: snakemake --cores 1 readers"
         )
-    return Model(reader, sizes(config), parameters(paths), reader.positions or positions(config))
+    config = check_config(path)
+    positions = reader.positions or config["max_position_embeddings"]
+    return Model(reader, Sizes.of(config), parameters(paths), positions)
 
 
 class Stored(NamedTuple):
-    """What a file of weights says of one of them: how its numbers are written, and its sizes."""
+    """Type and shape of a weight, as the header of its file states them."""
 
     kind: str
     shape: tuple[int, ...]
 
 
-def stored(files: Sequence[Path]) -> dict[str, Stored]:
-    """The weights in files, by name, from their headers; raises :class:`UserError` for a file that is not whole."""
+def _stored(path: Path) -> dict[str, Stored]:
+    """Weights in a file by name, from its header; raises :class:`UserError` if the file is incomplete."""
     from safetensors import SafetensorError, safe_open
 
-    weights = {}
-    for path in files:
-        try:
-            with safe_open(path, "numpy") as file:
-                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-                weights |= {name: Stored(one.get_dtype(), tuple(one.get_shape())) for name, one in slices.items()}
-        except (OSError, SafetensorError) as error:
-            raise broken(path, error) from error
-    return weights
+    try:
+        with safe_open(path, "numpy") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {name: Stored(one.get_dtype(), tuple(one.get_shape())) for name, one in slices.items()}
+    except (OSError, SafetensorError) as error:
+        raise _broken(path, error) from error
 
 
 def stored_weights(reader: ReaderSettings) -> dict[str, Stored] | None:
-    """The weights of a reader whose files are here, by name; None where one is missing.
+    """Weights of a reader by name, from the headers of its files; None if a file is missing.
 
-    Raises :class:`UserError` as :func:`stored` does, and where a file has not what the index says.
+    Raises :class:`UserError` if a file is incomplete, or lacks a weight that the index lists for it.
     """
-    weights: dict[str, Stored] = {}
-    for name, listed in _shards(reader).items():
-        if (path := _found(reader, name)) is None:
+    stored: dict[str, Stored] = {}
+    for name, indexed in _shards(reader).items():
+        if (path := _file(reader, name)) is None:
             return None
-        stored_names = stored([path])
-        if lacking := [weight for weight in listed if weight not in stored_names]:
+        held = _stored(path)
+        if lacking := [weight for weight in indexed if weight not in held]:
             raise UserError(f"{path} lacks {first_few(lacking)}, which {INDEX} says it has; copy or download both anew")
-        weights |= stored_names
-    return weights
+        stored |= held
+    return stored
 
 
-def parameters(files: Sequence[Path]) -> int:
-    """Numbers in files of weights, by their headers."""
-    return sum(prod(weight.shape) for weight in stored(files).values())
+def parameters(paths: Sequence[Path]) -> int:
+    """Count the numbers in files of weights, from their headers."""
+    return sum(prod(weight.shape) for path in paths for weight in _stored(path).values())
 
 
 def fetch(reader: ReaderSettings) -> str:
-    """Fetch the files of a reader that are missing, and return what was done as a sentence.
+    """Fetch the missing files of a reader, and report what was done in a sentence.
 
-    A hub model's files go into the cache of the hub. A GGUF file, of the catalogue (:mod:`utaca.readers.public`) or
-    not, is converted. Raises :class:`UserError` if the files cannot be had.
+    The files of a hub model go into the cache of the hub. A GGUF file is converted, after fetching if it is in the
+    catalogue (:mod:`utaca.readers.public`). Raises :class:`UserError` if the files are not available.
     """
-    from utaca.readers import public
-
-    file = public.entry(reader.path)
     if gguf.is_gguf(reader.path):
+        file = public.entry(reader.path)
         done = "fetched" if file and public.fetch(Path(reader.path), file) else "is here"
         return f"{reader.path} {done}; its model is in {gguf.converted(reader.path)}"
     if Path(reader.path).is_dir():
@@ -241,30 +276,12 @@ def fetch(reader: ReaderSettings) -> str:
         folder = snapshot_download(reader.path, revision=reader.revision or None, allow_patterns=list(_WANTED))
     except (HTTPError, OSError, ValueError) as error:
         raise UserError(
-            f"reader {reader.name!r} (reader.path={reader.path}) cannot be fetched from the hub: "
-            f"{str(error).splitlines()[0]}; a gated model needs HF_TOKEN"
+            f"{where(reader)} cannot be fetched from the hub: {str(error).splitlines()[0]}; a gated model needs "
+            "HF_TOKEN"
         ) from error
-    commit = Path(folder).name
     if reader.revision:
         return f"{reader.path} at revision {reader.revision} is here: {folder}"
     return (
         f"{reader.path} is here: {folder}; reader.revision is empty, so that another day may bring other weights: pin "
-        f"them by reader={{use: {reader.name}, revision: {commit}}}"
+        f"them by reader={{use: {reader.name}, revision: {Path(folder).name}}}"
     )
-
-
-def folder_of(path: str) -> Path | None:
-    """The folder of a reader's model, for a GGUF file that which it is converted to; None where there is none here."""
-    folder = gguf.conversion(path) if gguf.is_gguf(path) else Path(path)
-    return folder if folder is not None and folder.is_dir() else None
-
-
-def _found(reader: ReaderSettings, name: str) -> Path | None:
-    if (folder := folder_of(reader.path)) is not None:
-        return folder / name if (folder / name).is_file() else None
-    if gguf.is_gguf(reader.path):
-        return None
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = try_to_load_from_cache(reader.path, name, revision=reader.revision or None)
-    return Path(cached) if isinstance(cached, str) else None

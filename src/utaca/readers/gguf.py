@@ -1,4 +1,4 @@
-"""GGUF files as readers: transformers reads each once, into a folder of bfloat16 safetensors in a cache."""
+"""GGUF files as readers: each is converted once to a folder of bfloat16 safetensors in a cache."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from math import prod
@@ -22,19 +20,19 @@ if TYPE_CHECKING:
     from gguf import GGUFReader
 
 CONVERSION = 2
-"""Version of the conversion; what another one made is made anew."""
+"""Version of the conversion; files that another version converted are converted again."""
 
 PACKAGES = ("accelerate", "gguf")
-"""What reading a GGUF file takes beside the core."""
+"""Packages that reading a GGUF file needs in addition to the core."""
 
 KIND = "qwen2"
-"""The architecture, and the rule of splitting text before byte pairs are merged, of the files that are read."""
+"""The architecture, and the rule of pre-tokenization, of the files that are supported."""
 
 _NUMBERS = (
     "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
     "attention.layer_norm_rms_epsilon",
 )  # fmt: skip
-"""What a file must tell of its model: transformers would take those of another."""
+"""Keys that a file must have; for missing ones, transformers would take the values of another model."""
 
 _WHOLE = ("token_embd.weight", "output_norm.weight")
 _LAYER = (
@@ -44,18 +42,18 @@ _LAYER = (
 
 
 def is_gguf(path: str | Path) -> bool:
-    """Whether a reader's path is that of a GGUF file, be it here or not."""
+    """Whether a reader's path is that of a GGUF file, which need not exist."""
     return Path(path).suffix.lower() == ".gguf" and not Path(path).is_dir()
 
 
 def models() -> Path:
-    """The folder of converted models: in UTACA_CACHE, else in the user's cache."""
+    """Folder of converted models: in UTACA_CACHE, else in the user's cache."""
     user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("UTACA_CACHE") or Path(user) / "utaca") / "models"
 
 
 def conversion(path: str | Path) -> Path | None:
-    """The folder that a GGUF file is converted to, be it made or not; None where the file is not here."""
+    """Folder that a GGUF file is converted to, which need not exist; None if the file does not exist."""
     if not Path(path).is_file():
         return None
     state = Path(path).stat()
@@ -71,60 +69,43 @@ def _digest(path: Path, _size: int, _modified: int) -> str:
 
 
 def converted(path: str | Path) -> Path:
-    """The folder with the model of a GGUF file, which is converted where it was not yet.
+    """Convert a GGUF file unless that was done before, and return the folder of its model.
 
-    The folder appears when all is done, or not at all; of several processes one converts. Raises :class:`UserError` as
-    :func:`check` does, and where the model cannot be read or saved.
+    The folder appears when it is complete, or not at all; of several processes, one converts. Raises
+    :class:`UserError` as :func:`check` does, and if the model cannot be read or saved.
     """
     folder = conversion(path)
     if folder is not None and folder.is_dir():
         return folder
     check(path)
     assert folder is not None
-    with _writing(folder.parent):
+    try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.is_dir():
                 print(f"converting {path}, once, into {folder}", file=sys.stderr, flush=True)
                 scratch = folder.with_suffix(".making")
-                # A process that was killed leaves its own.
+                # A process that was killed leaves its folder behind.
                 shutil.rmtree(scratch, ignore_errors=True)
                 try:
                     _convert(Path(path), scratch)
                     os.rename(scratch, folder)
                 finally:
                     shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder.parent} cannot be written to ({error.strerror}); set UTACA_CACHE to a folder for converted models"
+        ) from error
     return folder
 
 
-@contextmanager
-def made_anew(path: str | Path) -> Iterator[None]:
-    """What is said of a converted model's files with the mend of a conversion; of other readers as it is."""
-    try:
-        yield
-    except UserError as fault:
-        if not is_gguf(path):
-            raise
-        message = str(fault).rpartition("; ")[0]
-        raise UserError(
-            f"{conversion(path)}, which {path} was converted to, is spoilt ({message}); remove it, and it is made anew"
-        ) from fault
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot be written to ({error.strerror}); set UTACA_CACHE to a folder for converted models"
-        ) from error
-
-
 def check(path: str | Path) -> None:
-    """Raise :class:`UserError` if a GGUF file holds no whole Qwen2 model, if this Python cannot read the file, or if
-    the disk has no room for its conversion; a file that is converted already is not looked at again."""
+    """Raise :class:`UserError` if a GGUF file cannot be converted.
+
+    It must hold a complete Qwen2 model, this Python must have the packages to read it, and the disk must have room for
+    the conversion. A file that is converted already is not checked again.
+    """
     folder = conversion(path)
     if folder is None:
         raise UserError(f"{path} is not here; set reader.path to a GGUF file, a folder or a hub id")
@@ -139,7 +120,7 @@ def check(path: str | Path) -> None:
 
     try:
         file = GGUFReader(path)
-    except Exception as error:  # a cut file fails wherever it was cut
+    except Exception as error:  # the type depends on where a file was cut
         raise UserError(f"{path} is no whole GGUF file ({type(error).__name__}); copy or download it anew") from error
     mend = "set reader.path to the hub id or folder of the model that it was made from"
     kind, rule = _value(file, "general.architecture"), _value(file, "tokenizer.ggml.pre")
@@ -154,7 +135,7 @@ def check(path: str | Path) -> None:
     layers = range(_value(file, f"{kind}.block_count"))
     wanted = {*_WHOLE, *(f"blk.{layer}.{name}" for layer in layers for name in _LAYER)}
     stored = {tensor.name for tensor in file.tensors}
-    # transformers would make up what is missing, and drop what it does not know.
+    # transformers would initialise missing weights and drop unknown ones.
     for fault, names in {"lacks": wanted - stored, "has unknown": stored - wanted - {"output.weight"}}.items():
         if names:
             first = min(names)
@@ -164,7 +145,7 @@ def check(path: str | Path) -> None:
 
 
 def check_packages() -> None:
-    """Raise :class:`UserError` where this Python cannot read GGUF files."""
+    """Raise :class:`UserError` if this Python lacks a package to read GGUF files."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise UserError(
             f'reading GGUF files needs {" and ".join(missing)}, not installed here; run: pip install "utaca[gguf]"'
@@ -184,7 +165,7 @@ def _convert(path: Path, folder: Path) -> None:
     with in_a_sentence(f"{path} cannot be read by transformers", "set reader.path to the model that it was made from"):
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16)
-    # What was read from a quantised file refuses to be saved.
+    # transformers refuses to save a model that it read from a quantised file.
     del read.config.quantization_config, read.hf_quantizer
     read.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""What a reader is asked, and the tokens of documents and questions, framed by its chat template."""
+"""Prompts of readers: wordings of questions, and token ids of documents and questions in a chat template."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _DAY = (
     + "".join(f" | replace('%{form}', '{_NOW:%{form}}')" for form in _FORMS)
     + " }}{% endmacro %}{{ '' }}"
 )
-"""Put before a template that may write today's date, so that a prompt is the same tomorrow: it is always the day that
-Llama 3.1 takes by default. The empty text at the end keeps a line break that the template may begin with."""
+"""A macro put before chat templates, so that one that writes today's date gives the same prompt every day: the date is
+the default of Llama 3.1. The empty text at the end keeps a line break that the template may begin with."""
 
 _LETTER = "x"
-"""What a question is encoded behind, in the place of the document; its tokens are dropped."""
+"""Text that a question is encoded behind, in place of the document; its tokens are dropped."""
 
 
 def question(attributes: Sequence[str], person: str, style: str) -> str:
-    """The question about one or several attributes of a person; ``style`` is "compact" or "instruct"."""
+    """Write the question about one or several attributes of a person; ``style`` is "compact" or "instruct"."""
     *head, last = attributes
     listed = f"{', '.join(head)} and {last}" if head else last
     return {"compact": _COMPACT, "instruct": _INSTRUCT}[style].format(attributes=listed, person=person)
 
 
 def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
-    """What the chat template writes before the user's text and after it, up to the answer.
+    """Texts that the chat template writes before and after the user's text, up to the answer.
 
-    The prompt of a document and a question is ``before + document + SEPARATOR + question + after``. Models that can
-    think aloud are asked not to. Raises :class:`UserError` where the tokenizer has no chat template, or one that does
-    not write the user's text once.
+    The prompt of a document and a question is ``before + document + SEPARATOR + question + after``. Thinking is turned
+    off in templates that offer it. Raises :class:`UserError` if the tokenizer has no chat template, or one that does
+    not write the user's text exactly once.
     """
     if not tokenizer.chat_template:
         raise UserError(
@@ -71,7 +71,7 @@ def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
 
 
 def _in_turn(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Texts as messages of user and assistant in turn."""
+    """Assign texts to user and assistant alternately."""
     return [(("user", "assistant")[number % 2], text) for number, text in enumerate(texts)]
 
 
@@ -82,20 +82,20 @@ def _rendered(
     answered: bool,
     mend: str = "mend its chat_template.jinja, or use another reader",
 ) -> str:
-    """What the chat template makes of messages, (role, text) each, asking for an answer or not."""
+    """Render messages, (role, text) each, with the chat template; unless ``answered``, up to the answer."""
     with in_a_sentence(f"the chat template of {tokenizer.name_or_path!r} cannot be rendered", mend):
         return tokenizer.apply_chat_template(
             [{"role": role, "content": text} for role, text in messages],
             chat_template=_DAY + tokenizer.get_chat_template(),
             tokenize=False,
             add_generation_prompt=not answered,
-            # Templates that do not know it ignore it.
+            # Templates without this option ignore it.
             enable_thinking=False,
         )
 
 
 def _after_an_answer(tokenizer: PreTrainedTokenizerBase) -> str:
-    """What the chat template writes after an assistant's message; some take none that is not followed by a user's."""
+    """Text that the chat template writes after an assistant's message; some templates need a user's behind it."""
     answer = "<<answer>>"
     try:
         rendered = _rendered(tokenizer, _in_turn(["-", answer]), answered=True)
@@ -105,12 +105,12 @@ def _after_an_answer(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 class Prompts:
-    """Tokens of documents and questions in which control tokens are the chat template's alone.
+    """Encoder of documents and questions in which only the chat template gives control tokens.
 
     A control token is an added token of the tokenizer, special or not, that is more than white space. Texts are encoded
-    by a copy of the tokenizer that knows its control tokens by secret names. Where the template's strings are written
-    under these names, a text gets the tokens that Hugging Face gives for the joint string, and whatever it says is
-    encoded as the characters that it is.
+    by a copy of the tokenizer whose control tokens have secret names. The template's strings are written with these
+    names, so that prompts get the tokens that Hugging Face gives for the joint string, while a control token's public
+    name in a text is encoded as plain characters.
 
     ``style`` is the wording of questions about attributes (:func:`question`). ``before`` and ``after`` are those of
     :func:`frame`; ``end`` is the control token that the template writes after an assistant's message, else the
@@ -132,7 +132,7 @@ class Prompts:
             for number, token in tokenizer.added_tokens_decoder.items()
             if token.special or token.content.strip()
         }
-        # As the tokenizer searches: the longest of those that begin at a place.
+        # The longest first, as in the tokenizer's search.
         search = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or "(?!)")
         names = {text: f"<{token_hex(16)}>" for text in controls}
         self._tokenizer = _renamed(backend, names)
@@ -146,28 +146,28 @@ class Prompts:
         return self._tokenizer.encode(whole_characters(text), add_special_tokens=False)
 
     def text(self, text: str) -> list[int]:
-        """Token ids of a text by itself."""
+        """Encode a text by itself."""
         return self._encoded(text).ids
 
     def with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Token ids of a text by itself, and where in it each begins and ends."""
+        """Encode a text by itself; return token ids, and where each begins and ends in the text."""
         encoding = self._encoded(text)
         return encoding.ids, encoding.offsets
 
     def document(self, text: str) -> list[int]:
-        """Token ids of a document behind what the template writes before it."""
+        """Encode a document behind the template's opening."""
         return self._encoded(self._before + text).ids
 
     def document_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Where in ``text`` the tokens of :meth:`document` begin and end; below 0 in what the template writes."""
+        """Positions in ``text`` at which the tokens of :meth:`document` begin and end; below 0 in the opening."""
         offsets = self._encoded(self._before + text).offsets
         return [(start - len(self._before), end - len(self._before)) for start, end in offsets]
 
     def conversation(self, messages: Sequence[tuple[str, str]]) -> tuple[str, list[int]]:
-        """What the chat template writes of messages, (role, text) each, up to the answer; and where each text begins.
+        """Render messages, (role, text) each, up to the answer; return the text, and where in it each message begins.
 
-        Its control tokens are under their secret names, as :meth:`with_offsets` and :meth:`behind_text` encode them.
-        Raises :class:`UserError` for messages that the template does not take, or does not write once and in order.
+        Control tokens have their secret names, as :meth:`with_offsets` and :meth:`behind_text` encode them. Raises
+        :class:`UserError` if the template refuses the messages, or does not write each once and in order.
         """
         marks = [f"<<utaca-{number}>>" for number in range(len(messages))]
         roles = [role for role, _ in messages]
@@ -183,17 +183,15 @@ class Prompts:
         return text, starts
 
     def question(self, text: str, prefix: str = "") -> list[int]:
-        """Token ids of the separator, a question and what the template writes after it, as they follow a document.
+        """Encode separator, question, the template's closing and the answer's ``prefix``, as they follow a document.
 
-        ``prefix`` is the beginning of the answer, where it is given.
-        Tokenizers of the SentencePiece kind mark the first word of a text, which a question behind a document has not.
+        Tokenizers of the SentencePiece kind mark the first word of a text; a question behind a document has no mark.
         Raises :class:`UserError` for a tokenizer that joins the separator to the letter before it.
         """
         return self.behind_text(SEPARATOR + text + self._after + prefix)
 
     def behind_text(self, text: str) -> list[int]:
-        """Token ids of a text as they follow other text, in which :meth:`conversation` may have written; raises as
-        :meth:`question`."""
+        """Encode a text, which may be of :meth:`conversation`, as it follows other text; raises as :meth:`question`."""
         encoding = self._encoded(_LETTER + text)
         if any(start < len(_LETTER) < end for start, end in encoding.offsets):
             raise UserError("the reader's tokenizer joins line breaks to the letter before them; use another reader")
@@ -201,7 +199,7 @@ class Prompts:
 
 
 def _renamed(tokenizer: Tokenizer, names: Mapping[str, str]) -> Tokenizer:
-    """A copy of a tokenizer that has some of its tokens under other names and makes no other out of parts of theirs."""
+    """Copy a tokenizer, rename some of its tokens, and drop the merges that would build the old names."""
     from tokenizers import Tokenizer
 
     settings = json.loads(tokenizer.to_str())

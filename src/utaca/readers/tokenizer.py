@@ -1,4 +1,4 @@
-"""A reader's tokenizer by itself, for stages that load no model."""
+"""Tokenizers of readers, for stages that load no model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ _GENERAL = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
 def load_tokenizer(path: str, revision: str = "") -> Any:
-    """The tokenizer of a folder, GGUF file or Hugging Face id, as ``transformers.AutoTokenizer`` has it; code that a
-    model brings is never run.
+    """Load the tokenizer of a folder, GGUF file or Hugging Face id, as ``transformers.AutoTokenizer`` does.
 
-    Where a folder's config names the general class, that is loaded at once: the automatic one loads torch first, which
-    takes longer than most stages that need a tokenizer.
+    Code that comes with a model is never run. If a folder's config names the general class, that class is loaded
+    directly: AutoTokenizer imports torch, which takes longer than most stages that need a tokenizer.
     """
     if gguf.is_gguf(path):
         path = str(gguf.converted(path))
@@ -31,10 +30,9 @@ def load_tokenizer(path: str, revision: str = "") -> Any:
 
 
 def piece_of_text(tokenizer: Any, ids: list[int], before: str) -> str:
-    """What the last of ``ids`` adds to ``before``, the text of the others.
+    """Text that the last of ``ids`` adds to ``before``, the text of the others.
 
-    A character that is not yet complete belongs to the token that completes it, with the space that its first byte
-    shares a token with.
+    A character of several tokens belongs to the token that completes it, as does a space in the first of these tokens.
     """
     text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return "" if text.endswith("\ufffd") else text[len(before) :]

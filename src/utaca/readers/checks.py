@@ -1,0 +1,208 @@
+"""Checks of a reader: of its files, config, tokenizer and chat template before loading, of its weights after."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import cached_file
+
+from utaca.data_files import root
+from utaca.errors import UserError, in_a_sentence
+from utaca.readers import files, gguf, public
+from utaca.readers.attention import ATTENTION
+from utaca.readers.families import FAMILIES
+from utaca.readers.prompts import Prompts
+from utaca.readers.tokenizer import load_tokenizer
+from utaca.settings.machine import promised_gpu
+from utaca.settings.schema import ReaderSettings
+
+# Rotary types whose frequencies do not depend on the positions seen, so that keys can be placed at any position.
+FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
+_PLAIN = ("F64", "F32", "F16", "BF16")
+_BUFFER = "inv_freq"
+"""Buffers that old files hold for each layer, and transformers computes anew."""
+
+
+def check_settings(settings: ReaderSettings) -> None:
+    """Raise :class:`UserError` if the device that a reader is set to is not available."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("reader.device=cuda, but no CUDA device is visible; set reader.device=auto or cpu")
+    if settings.device == "auto" and promised_gpu() and not torch.cuda.is_available():
+        # On a CPU such a reader would take until the job is stopped.
+        raise UserError(
+            "Slurm gave this job a GPU, but torch sees no CUDA device; install a torch for CUDA (docs/install.md), or "
+            "set reader.device=cpu"
+        )
+
+
+def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
+    """Check a reader without reading its weights, and return its tokenizer.
+
+    Names and shapes of weights on disk are compared with those of the model. A GGUF file that is not converted yet has
+    no tokenizer (None) and is checked by :func:`utaca.readers.gguf.check`. Raises :class:`UserError` if the reader is
+    not available, incomplete or not supported.
+    """
+    check_settings(settings)
+    path = settings.path
+    if not gguf.is_gguf(path):
+        return _check_model(settings)
+    if files.folder_of(path) is None:
+        if not Path(path).is_file() and public.entry(path):
+            listed = (root() / "config" / "reader" / f"{settings.name}.yaml").is_file()
+            name = settings.name if listed else "NAME, without which it lists the names"
+            raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {name}")
+        gguf.check(path)
+        return None
+    try:
+        return _check_model(settings)
+    except UserError as fault:
+        reason = str(fault).rpartition("; ")[0]
+        raise UserError(
+            f"{gguf.conversion(path)}, which {path} was converted to, is spoilt ({reason}); remove it, and it is made "
+            "anew"
+        ) from fault
+
+
+def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
+    """Check the model that a reader's folder or the hub holds, and return its tokenizer."""
+    where, revision, folder = files.where(settings), settings.revision or None, files.folder_of(settings.path)
+    path = str(folder or settings.path)
+    with in_a_sentence(f"{where} cannot be read", "copy or download the model anew"):
+        _check_config(settings)
+        with in_a_sentence(f"{where} has a config.json that makes no model", "copy or download it anew"):
+            config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
+            with torch.device("meta"):
+                model = AutoModelForCausalLM.from_config(
+                    config, dtype=torch.float32, attn_implementation=ATTENTION, trust_remote_code=False
+                )
+        _check_attention(where, config)
+        with in_a_sentence(f"{where} has a generation_config.json that cannot be used", "mend or remove it"):
+            end_tokens(model.generation_config)
+            if folder is not None and (folder / "generation_config.json").is_file():
+                end_tokens(GenerationConfig.from_pretrained(path))
+        with in_a_sentence(f"{where} has a tokenizer that cannot be used", "copy or download its files anew"):
+            tokenizer = load_tokenizer(path, settings.revision)
+            _check_tokenizer(where, tokenizer, config.vocab_size)
+        if (stored := files.stored_weights(settings)) is not None:
+            _check_stored(where, model, stored)
+    return tokenizer
+
+
+def _check_config(settings: ReaderSettings) -> None:
+    """Raise :class:`UserError` unless a plain model of a supported family lies at the reader's path."""
+    where, folder = files.where(settings), files.folder_of(settings.path)
+    if folder is not None:
+        files.check_folder(settings)
+        config = folder / "config.json"
+    elif Path(settings.path).is_file():
+        raise UserError(f"{where} is a file; set reader.path to the folder that it lies in, or to a GGUF file")
+    else:
+        try:
+            config = Path(cached_file(settings.path, "config.json", revision=settings.revision or None))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{where} is neither a local folder nor available from the hub; download it, or set reader.path to a "
+                "folder (a gated model also needs HF_TOKEN)"
+            ) from error
+    kind = files.read_object(config).get("model_type")
+    if not isinstance(kind, str):
+        raise UserError(f"{config} has no model_type; copy or download it anew")
+    if kind not in FAMILIES:
+        raise UserError(f"{where} is a {kind} model; supported are {', '.join(FAMILIES)}")
+    files.check_config(config)
+
+
+def _check_attention(where: str, config: PretrainedConfig) -> None:
+    """Raise :class:`UserError` if block memory does not support the attention of a model."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    kind = rope.get("rope_type", "default")
+    if kind not in FIXED_ROTARY:
+        raise UserError(f"{where} uses {kind} rotary scaling; supported are {', '.join(FIXED_ROTARY)}")
+    layers = getattr(config, "layer_types", None) or []
+    if "sliding_attention" in layers or (config.model_type == "mistral" and config.sliding_window):
+        raise UserError(f"{where} uses sliding-window attention, which block memory does not support")
+
+
+def end_tokens(config: GenerationConfig) -> list[int]:
+    """Token ids of ``eos_token_id`` of a generation config; raises :class:`ValueError` if it holds anything else."""
+    configured = config.eos_token_id
+    ids = configured if isinstance(configured, list) else [] if configured is None else [configured]
+    if not all(type(number) is int for number in ids):
+        raise ValueError(f"eos_token_id is {configured!r}, but must be a token id or several")
+    return ids
+
+
+def _check_stored(where: str, model: PreTrainedModel, stored: Mapping[str, files.Stored]) -> None:
+    """Raise :class:`UserError` if the weights in files differ from those of ``model`` in name, shape or type.
+
+    ``where`` names the reader. As in transformers, one of several tied weights is enough, and the prefix of the model's
+    body may be left out.
+    """
+    wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    body = f"{model.base_model_prefix}."
+    weights = {body + name if body + name in wanted else name: weight for name, weight in stored.items()}
+    tied = model.all_tied_weights_keys.items()
+    present = weights.keys() | {a for a, b in tied if b in weights} | {b for a, b in tied if a in weights}
+    shapes = {name: (weights[name].shape, wanted[name]) for name in wanted.keys() & weights.keys()}
+    check_names(
+        where,
+        wanted.keys() - present,
+        [name for name in weights.keys() - wanted.keys() if _BUFFER not in name],
+        {
+            name: f"{[*stored_shape]}, not {[*shape]}"
+            for name, (stored_shape, shape) in shapes.items()
+            if stored_shape != shape
+        },
+    )
+    for name in shapes:
+        if (kind := weights[name].kind) not in _PLAIN:
+            raise UserError(f"{where} has {name} as {kind}: its weights are {files.QUANTISED}")
+
+
+def check_names(
+    where: str, missing: Collection[str], unexpected: Collection[str], mismatched: Mapping[str, str]
+) -> None:
+    """Raise :class:`UserError` if any weights are missing, unexpected, or of another shape than the model's."""
+    faults = [f"lacks {len(missing)} of the model's weights ({files.first_few(sorted(missing))})"] if missing else []
+    if unexpected:
+        faults.append(f"holds {len(unexpected)} that the model has not ({files.first_few(sorted(unexpected))})")
+    if mismatched:
+        sizes = [f"{name} is {shapes}" for name, shapes in sorted(mismatched.items())]
+        faults.append(f"holds {len(sizes)} of other sizes than config.json says ({files.first_few(sizes)})")
+    if faults:
+        raise UserError(f"{where} {', and '.join(faults)}; copy or convert the model anew")
+
+
+def check_numbers(where: str, model: nn.Module) -> None:
+    """Raise :class:`UserError` if a weight is not finite, or a matrix is all zeros, as in a file whose end was never
+    written."""
+    for name, weight in model.named_parameters():
+        low, high = (bound.item() for bound in weight.aminmax())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise UserError(f"{where} has numbers that are not finite in {name}; copy or download its weights anew")
+        if weight.ndim > 1 and low == high == 0:
+            raise UserError(f"{where} has nothing but zeros in {name}; copy or download its weights anew")
+
+
+def _check_tokenizer(where: str, tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
+    """Raise :class:`UserError` if texts or the chat template give tokens beyond the ``rows`` of the embedding."""
+    prompts = Prompts(tokenizer)
+    of_texts = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False).values()
+    largest = max(*of_texts, *prompts.document(""), *prompts.question(""))
+    if largest >= rows:
+        raise UserError(
+            f"{where} has a tokenizer that gives token {largest} ({tokenizer.convert_ids_to_tokens(largest)!r}), but "
+            f"its model has vocab_size={rows}; copy tokenizer and model from one source"
+        )
