@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from report import markdown
 
-from utaca.endpoints.store import Store, digest
+from utaca.endpoints.store import AnswerStore, digest
 
 REQUEST, ANSWER = 3000, 1000
 """Letters of a request and its answer, about those of a judge's."""
@@ -23,7 +23,7 @@ def measure(place: str, answers: int) -> tuple[float, float]:
     """Answers a second written and read, one after another, by one process."""
     requests = [f"{number} " + "x" * REQUEST for number in range(answers)]
     answer = {"choices": [{"message": {"content": "y" * ANSWER}}]}
-    with Store(place if "://" in place else Path(place)) as store:
+    with AnswerStore(place if "://" in place else Path(place)) as store:
         started = time.perf_counter()
         for request in requests:
             store.put(request, "bench", answer, (1, 1), 0.1)
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
         for place in options.places or [str(Path(folder) / "answers.sqlite")]:
             written, read = measure(place, options.answers)
             rows.append((place if options.places else "a temporary file", f"{written:,.0f}", f"{read:,.0f}"))
-    print(markdown(("Store", "Written a second", "Read a second"), rows))
+    print(markdown(("AnswerStore", "Written a second", "Read a second"), rows))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pydantic
 
-from utaca.endpoints import Answers, Request, ask
+from utaca.endpoints import Outcomes, Request, ask
 from utaca.endpoints.prompts import Prompt
 from utaca.settings.schema import EndpointSettings
 
@@ -195,7 +195,7 @@ def endpoint(server: Server | None = None, **settings: Any) -> EndpointSettings:
     )
 
 
-def ask_items(server: Server | None = None, store: Path | str = "", count: int = 8, **settings: Any) -> Answers:
+def ask_items(server: Server | None = None, store: Path | str = "", count: int = 8, **settings: Any) -> Outcomes:
     """Ask for items "0", "1", ...; each has one outcome."""
     items = [str(number) for number in range(count)]
     answers = ask(endpoint(server, **settings), [request(item) for item in items], store=store, description="items")

@@ -21,11 +21,12 @@ import httpx2
 import pyarrow as pa
 import pytest
 from commands import typed
+from configs import reference_config
 from server import GOOD, Call, Number, Reply, Server, ask_items, chat, completion, endpoint, request, serving
 
 from utaca.endpoints import ask, check, transport
 from utaca.endpoints import server as servers
-from utaca.endpoints.store import Store
+from utaca.endpoints.store import AnswerStore
 from utaca.endpoints.transport import Pace, retry_after
 from utaca.errors import UserError
 from utaca.judging.labels import label
@@ -36,7 +37,7 @@ from utaca.reporting.table import Table, save
 from utaca.reporting.tables.endpoints import endpoints
 from utaca.settings.checks import digest as settings_digest
 from utaca.settings.checks import identity
-from utaca.settings.schema import Config, EndpointSettings
+from utaca.settings.schema import EndpointSettings
 
 KEY = "sk-planted-0123456789"
 AWAY = EndpointSettings(name="away", model="m", base_url="http://127.0.0.1:9/v1", max_failed=1.0, patience_s=0.1)
@@ -381,8 +382,8 @@ def test_every_token_gets_its_label(first: Reply, expected: list[int], sent: int
 _CLIENT = """
 import sys
 sys.path.insert(0, sys.argv[3])
-from server import Endpoint, ask, request
-settings = Endpoint(name="wild", model="m", base_url=sys.argv[1], concurrency=4)
+from server import EndpointSettings, ask, request
+settings = EndpointSettings(name="wild", model="m", base_url=sys.argv[1], concurrency=4)
 ask(settings, [request(item) for item in range(60)], store=sys.argv[2], description="items")
 """
 
@@ -401,7 +402,7 @@ def test_nothing_that_was_answered_is_asked_again_after_a_kill(place: str) -> No
             time.sleep(0.002)
         client.send_signal(signal.SIGKILL)
         assert client.wait() == -signal.SIGKILL, client.stderr.read().decode()
-        with Store(place) as opened:
+        with AnswerStore(place) as opened:
             answered = [json.dumps(row["messages"], sort_keys=True) for row in opened.export()]
         assert len(answered) >= 20
         answers = ask_items(s, place, count=60)
@@ -441,7 +442,7 @@ def test_the_key_is_in_nothing_that_is_written(
             answers = ask_items(s, store, api_key_env="PLANTED")
         assert {call.headers["authorization"] for call in s.calls} == {f"Bearer {KEY}"}
         write(tmp_path / "usage.parquet", "usage", answers.used)
-        settings = Config(judge=endpoint(s, api_key_env="PLANTED"))
+        settings = reference_config(judge=endpoint(s, api_key_env="PLANTED"))
         frame = endpoints({"judge_usage": [tmp_path / "usage.parquet"]}, settings)
         save(Table.of("endpoints", frame, settings), tmp_path)
         config |= asdict(settings) | {"params": identity(settings), "digest": settings_digest(settings)}
@@ -451,7 +452,7 @@ def test_the_key_is_in_nothing_that_is_written(
         with pytest.raises(SystemExit), stage_log(tmp_path / "preflight.log"):
             check(endpoint(s, api_key_env="PLANTED"), "judge")
         s.script = chat()
-        monkeypatch.setattr(Store, "put", crash)
+        monkeypatch.setattr(AnswerStore, "put", crash)
         with pytest.raises(RuntimeError), stage_log(tmp_path / "crash.log"):
             ask_items(s, tmp_path / "third.sqlite", api_key_env="PLANTED")
     shown = "".join(typed("answers", name, "--store", str(store)).output for name in ("list", "export"))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from utaca.endpoints import prompts
-from utaca.endpoints.client import Answers
+from utaca.endpoints.client import Outcomes
 from utaca.endpoints.store import identity
 from utaca.errors import UserError
 from utaca.judging import answers, cas, labels, writer
@@ -36,7 +36,7 @@ def tasks(monkeypatch):
         return labels.TokenLabels(labels=[{"index": i, "label": x, "reason": "table"} for i, x in enumerate(found)])
 
     def ask(role, requests, description):
-        replies = Answers()
+        replies = Outcomes()
         for request in requests:
             seen.append(request.task)
             if "fail" in request.task["prediction"]:
@@ -339,7 +339,7 @@ def test_narratives_state_every_fact(monkeypatch):
         assert request.check(good) is None
         assert fact["value"] in request.check(writer.Narrative(sentences=[request.task["person"]]))
         assert request.check(writer.Narrative(sentences=[*good.sentences, " "]))
-        return Answers(failures={"b": "check"}) if fact["value"] == "fail" else Answers(values={"b": good})
+        return Outcomes(failures={"b": "check"}) if fact["value"] == "fail" else Outcomes(values={"b": good})
 
     monkeypatch.setattr(Role, "ask", ask)
     assert writer.write_narratives([("b", PERSON, [CHESS])], ROLE) == {"b": ["Ada Lopez likes Chess."]}

@@ -15,7 +15,7 @@ from server import GOOD, Call, Reply, Script, Server, ask_items, chat, endpoint,
 
 from utaca.endpoints import ask, check
 from utaca.endpoints.reading import read
-from utaca.endpoints.store import Store
+from utaca.endpoints.store import AnswerStore
 from utaca.errors import UserError
 from utaca.judging.cas import Score
 from utaca.settings.checks import address_fault
@@ -84,7 +84,7 @@ def test_max_tokens_goes_by_its_new_name_and_of_two_that_exclude_each_other_one_
     with serving(refusing("temperature", "top_p", body=body, together=True)) as s:
         assert not ask_items(s, store.with_name("b")).failures
         assert PARAMETERS - s.calls[-1].body.keys() == {"top_p"}
-        with Store(store.with_name("b")) as opened:
+        with AnswerStore(store.with_name("b")) as opened:
             assert {tuple(row["answer"]["left_out"]) for row in opened.export()} == {("top_p",)}
 
 

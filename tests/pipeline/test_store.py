@@ -22,7 +22,7 @@ from postgres import GUARDED, PASSWORD, Postgres
 from sqlalchemy import create_engine, make_url, text
 
 from utaca.endpoints import store as stores
-from utaca.endpoints.store import Store, check, digest, identity
+from utaca.endpoints.store import AnswerStore, check, digest, identity
 from utaca.errors import UserError
 from utaca.settings import runs
 from utaca.settings.compose import compose
@@ -45,11 +45,11 @@ def key(question: str, model: str = "m", version: str = "a-1") -> str:
 @both
 def test_an_answer_comes_back_as_it_was(place: str) -> None:
     answer = {"n": 1, "text": "naïve 例 \x00 \\u0000 \n'\"", "deep": [None, 1.5, True]}
-    with Store(place) as store:
+    with AnswerStore(place) as store:
         assert store.get(digest(key("\x00?"))) is None
         store.put(key("\x00?"), "m", answer, (3, 2**53 - 1), 0.1)
         store.put(key("\x00?"), "m", {"n": 2}, (3, 1), 0.1)
-    with Store(place) as store:
+    with AnswerStore(place) as store:
         assert store.get(digest(key("\x00?"))) == answer, "the first one stays"
         (row,) = store.export()
         assert row["messages"] == [{"role": "user", "content": "\x00?"}]
@@ -62,7 +62,7 @@ def test_an_answer_comes_back_as_it_was(place: str) -> None:
 
 def fill(place: str, told: str, name: int, numbers: list[int] | None) -> None:
     """Keep an answer under each number, None: without end; write down each that was kept, and whose it is."""
-    with Store(place) as store, open(told, "ab", buffering=0) as file:
+    with AnswerStore(place) as store, open(told, "ab", buffering=0) as file:
         for number in itertools.count() if numbers is None else numbers:
             store.put(key(str(number)), "m", {"n": number, "by": name}, (1, 1), 0.1)
             kept = store.get(digest(key(str(number))))
@@ -95,7 +95,7 @@ def wait_for(count: int, folder: Path, name: str = "*") -> None:
 
 def check_kept(place: str, folder: Path) -> None:
     """All that writers were told is there, once, and the same for all of them; what is not can be asked for again."""
-    with Store(place) as store:
+    with AnswerStore(place) as store:
         rows = [(row["answer"]["n"], row["answer"]["by"]) for row in store.export()]
         assert len(rows) == len({number for number, _ in rows})
         assert set(told(folder)) <= set(rows)
@@ -125,7 +125,7 @@ def test_the_server_under_eight_writers_is_killed(postgres: Postgres, tmp_path: 
     before = set(told(tmp_path))
     assert any(writer.is_alive() for writer in writers), "in the middle"
     postgres.start()
-    with Store(place) as store:
+    with AnswerStore(place) as store:
         assert before <= {(row["answer"]["n"], row["answer"]["by"]) for row in store.export()}
     for writer in writers:
         writer.join()
@@ -144,7 +144,7 @@ def test_a_table_of_another_program_is_refused(place: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE answers (question TEXT, answer TEXT)"))
     with pytest.raises(UserError, match=r"has a table answers of another program's"):
-        Store(place)
+        AnswerStore(place)
     with engine.begin() as connection:
         assert connection.execute(text("SELECT question, answer FROM answers")).all() == []
     engine.dispose()
@@ -153,9 +153,9 @@ def test_a_table_of_another_program_is_refused(place: str) -> None:
 def test_a_foreign_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.sqlite").write_text("no database, but long enough to be taken for one" * 100)
     with pytest.raises(UserError, match=r"a\.sqlite cannot be used as the answer store \(file is not a database\)"):
-        Store(tmp_path / "a.sqlite")
+        AnswerStore(tmp_path / "a.sqlite")
     with pytest.raises(UserError, match=r"cannot be used as the answer store"):
-        Store(tmp_path / "a.sqlite" / "b.sqlite")
+        AnswerStore(tmp_path / "a.sqlite" / "b.sqlite")
 
 
 # Network file systems
@@ -175,13 +175,13 @@ def test_a_file_on_a_network_filesystem_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)
     (tmp_path / "link").symlink_to(tmp_path / "far")
     fault = r"a\.sqlite lies on a network file system \((nfs4|fuse.sshfs), mounted at .*local disk, or to a PostgreSQL"
-    for opening in (Store, check):
+    for opening in (AnswerStore, check):
         for folder in ("far", "with blank", "link/results"):
             with pytest.raises(UserError, match=fault):
                 opening(str(tmp_path / folder / "a.sqlite"))
     assert not (tmp_path / "far").exists(), "nothing was made"
     for folder in ("far/near", "hidden", "farther", "."):
-        Store(tmp_path / folder / "a.sqlite").__exit__()
+        AnswerStore(tmp_path / folder / "a.sqlite").__exit__()
 
 
 # URLs and passwords
@@ -210,7 +210,7 @@ SECRET = "pl4nted"
     ],
 )
 def test_a_url_with_a_password_is_refused_and_not_quoted(url: str) -> None:
-    for refuse in (is_database, Store, check):
+    for refuse in (is_database, AnswerStore, check):
         with pytest.raises(UserError, match=r"^answers must be .*PGPASSWORD or into ~/\.pgpass$") as refused:
             refuse(url)
         assert SECRET not in str(refused.value)
@@ -247,7 +247,7 @@ def test_a_password_comes_from_the_environment_alone(
         check(place)
     assert PASSWORD not in str(refused.value)
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    with Store(place) as store:
+    with AnswerStore(place) as store:
         store.put(key("a"), "m", {"n": 1}, (1, 1), 0.1)
     monkeypatch.delenv("PGPASSWORD")
     (tmp_path / "pgpass").write_text(f"*:*:*:{GUARDED}:{PASSWORD}\n")
@@ -298,7 +298,7 @@ def test_a_user_who_may_make_no_table_is_told(postgres: Postgres) -> None:
 
 def test_a_server_that_stays_away_is_named(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     place = postgres.make()
-    with Store(place) as store:
+    with AnswerStore(place) as store:
         store.put(key("a"), "m", {"n": 1}, (1, 1), 0.1)
         postgres.kill()
         monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.2)
@@ -324,7 +324,7 @@ def test_a_check_makes_no_file(tmp_path: Path) -> None:
 @pytest.fixture
 def filled(place: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store with an answer of last year and three of today, of two models and of two versions of a prompt."""
-    with Store(place) as store:
+    with AnswerStore(place) as store:
         with monkeypatch.context() as patch:
             patch.setattr(stores.time, "gmtime", lambda: time.struct_time((2025, 1, 1, 0, 0, 0, 2, 1, 0)))
             store.put(key("9?", "old"), "old", {"n": 9}, (9, 9), 1.5)
@@ -381,7 +381,7 @@ def test_command_line_mistakes_are_one_sentence(filled: str, arguments: list[str
 
 
 def test_letters_that_the_terminal_lacks_are_exported_as_json_escapes(tmp_path: Path) -> None:
-    with Store(tmp_path / "a.sqlite") as store:
+    with AnswerStore(tmp_path / "a.sqlite") as store:
         store.put(key("é 模型", "模型"), "模型", {"text": "é 模型 😀"}, (1, 1), 0.1)
     line = [sys.executable, "-m", "utaca", "answers", "export", "--store", str(tmp_path / "a.sqlite")]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -23,8 +23,8 @@ from tqdm import tqdm
 from utaca.endpoints import reading
 from utaca.endpoints.prompts import Messages, Prompt
 from utaca.endpoints.reading import Failure
-from utaca.endpoints.server import Server, shape
-from utaca.endpoints.store import Store, digest, identity
+from utaca.endpoints.server import ChatServer, shape
+from utaca.endpoints.store import AnswerStore, digest, identity
 from utaca.errors import UserError
 from utaca.records.progress import counter
 from utaca.settings.schema import EndpointSettings
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 class Request:
     """A task under a prompt, and the type of its answer.
 
-    ``key`` names the request in :class:`Answers`. ``check`` returns what is wrong with an answer of the right type, as
+    ``key`` names the request in :class:`Outcomes`. ``check`` returns what is wrong with an answer of the right type, as
     the end of the sentence "Your answer ...", or None.
     """
 
@@ -78,8 +78,8 @@ class Usage:
 
 
 @dataclass
-class Answers:
-    """Answers by key; every key is in exactly one of ``values`` and ``failures`` (key to kind of failure).
+class Outcomes:
+    """Every request's key is in exactly one of ``values`` (key to answer) and ``failures`` (key to kind of failure).
 
     ``used`` has a row of schema "usage" for each request, in the requests' order: the answers that the outcome rests
     on, whether the server or the store gave them.
@@ -91,7 +91,7 @@ class Answers:
     usage: Usage = field(default_factory=Usage)
 
 
-def ask(endpoint: EndpointSettings, requests: Sequence[Request], *, store: Path | str, description: str) -> Answers:
+def ask(endpoint: EndpointSettings, requests: Sequence[Request], *, store: Path | str, description: str) -> Outcomes:
     """Ask a server every request, with at most ``endpoint.concurrency`` in flight.
 
     Answers in ``store``, a file or the URL of a database, are not sent for; new answers are kept there as they arrive;
@@ -106,7 +106,7 @@ def ask(endpoint: EndpointSettings, requests: Sequence[Request], *, store: Path 
     if len({request.key for request in requests}) != len(requests):
         raise ValueError("requests share a key")
     exchanges = [_Exchange(request, endpoint) for request in requests]
-    with Store(store) as opened:
+    with AnswerStore(store) as opened:
         session = _Session(endpoint, opened, description, exchanges)
         try:
             session.run()
@@ -114,13 +114,13 @@ def ask(endpoint: EndpointSettings, requests: Sequence[Request], *, store: Path 
             usage = session.usage.in_words(endpoint)
             where = f"endpoint {endpoint.name} (model {endpoint.model})"
             _log.info("%s: %d requests to %s: %s", description, len(exchanges), where, usage)
-    answers = Answers(used=[exchange.used() for exchange in exchanges], usage=session.usage)
+    outcomes = Outcomes(used=[exchange.used() for exchange in exchanges], usage=session.usage)
     for exchange in exchanges:
         if isinstance(exchange.outcome, Failure):
-            answers.failures[exchange.request.key] = exchange.outcome.kind
+            outcomes.failures[exchange.request.key] = exchange.outcome.kind
         else:
-            answers.values[exchange.request.key] = exchange.outcome
-    return answers
+            outcomes.values[exchange.request.key] = exchange.outcome
+    return outcomes
 
 
 class _Exchange:
@@ -177,7 +177,7 @@ class _Session:
     """One call of :func:`ask`: brings exchanges to their outcomes, by the store's answers before the server's."""
 
     def __init__(
-        self, endpoint: EndpointSettings, store: Store, description: str, exchanges: Sequence[_Exchange]
+        self, endpoint: EndpointSettings, store: AnswerStore, description: str, exchanges: Sequence[_Exchange]
     ) -> None:
         self.usage = Usage()
         self._endpoint = endpoint
@@ -196,7 +196,7 @@ class _Session:
                 exchange.answer(answer)
         waiting = [exchange for exchange in self._exchanges if exchange.outcome is None]
         self.usage.cached = len(self._exchanges) - len(waiting)
-        self._n_failed = len(self._failures())
+        self._failures = [x.outcome for x in self._exchanges if isinstance(x.outcome, Failure)]
         with counter(
             total=len(self._exchanges), done=self.usage.cached, unit="request", description=self._description
         ) as bar:
@@ -207,18 +207,18 @@ class _Session:
 
     @property
     def _stopped(self) -> bool:
-        return self._n_failed > self._endpoint.max_failed * len(self._exchanges)
+        return len(self._failures) > self._endpoint.max_failed * len(self._exchanges)
 
     async def _serve(self, exchanges: Sequence[_Exchange], bar: tqdm) -> None:
         waiting = iter(exchanges)
         try:
-            async with Server(self._endpoint) as server, asyncio.TaskGroup() as tasks:
+            async with ChatServer(self._endpoint) as server, asyncio.TaskGroup() as tasks:
                 for _ in range(min(self._endpoint.concurrency, len(exchanges))):
                     tasks.create_task(self._work(server, waiting, bar))
         except ExceptionGroup as faults:
             raise faults.exceptions[0] from None
 
-    async def _work(self, server: Server, waiting: Iterator[_Exchange], bar: tqdm) -> None:
+    async def _work(self, server: ChatServer, waiting: Iterator[_Exchange], bar: tqdm) -> None:
         for exchange in waiting:
             again = 0
             while exchange.outcome is None:
@@ -227,7 +227,8 @@ class _Session:
                     answer = self._store.get(exchange.digest) or await self._send(server, exchange)
                 exchange.miss(answer) if isinstance(answer, Failure) else exchange.answer(answer)
                 again = 1
-            self._n_failed += isinstance(exchange.outcome, Failure)
+            if isinstance(exchange.outcome, Failure):
+                self._failures.append(exchange.outcome)
             self.usage.resent = server.pace.resent
             width = server.pace.width
             narrowed = f"at most {width} at once, " if width < self._endpoint.concurrency else ""
@@ -236,7 +237,7 @@ class _Session:
             if self._stopped:
                 return
 
-    async def _send(self, server: Server, exchange: _Exchange) -> dict[str, Any] | Failure:
+    async def _send(self, server: ChatServer, exchange: _Exchange) -> dict[str, Any] | Failure:
         started = time.monotonic()
         answer = await server.answer(exchange.messages, exchange.request.answer, exchange.n_late)
         if not isinstance(answer, Failure):
@@ -260,11 +261,8 @@ class _Session:
             _log.warning("%s: endpoint %s: %s", self._description, self._endpoint.name, reason)
         return answer
 
-    def _failures(self) -> list[Failure]:
-        return [exchange.outcome for exchange in self._exchanges if isinstance(exchange.outcome, Failure)]
-
     def _too_many(self) -> UserError:
-        endpoint, failures = self._endpoint, self._failures()
+        endpoint, failures = self._endpoint, self._failures
         kinds = Counter(failure.kind for failure in failures)
         mend = "mend the endpoint or raise its attempts, max_tokens or max_failed"
         if kinds["timeout"]:

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pandas as pd
 
-from utaca.endpoints.store import Store
+from utaca.endpoints.store import AnswerStore
 from utaca.errors import UserError
 from utaca.settings.database import is_database
 
 _SUMS = ["prompt_tokens", "completion_tokens", "seconds"]
 
 
-def opened(place: str) -> Store:
+def opened(place: str) -> AnswerStore:
     """The store at ``place``; raises :class:`UserError` for a file that does not exist."""
     if not is_database(place) and not Path(place).is_file():
         raise UserError(f"{place} does not exist; name the answer store: --store results/answers.sqlite")
-    return Store(place)
+    return AnswerStore(place)
 
 
-def listed(store: Store) -> str:
+def listed(store: AnswerStore) -> str:
     """A table of the answers by model, version of the prompt and shape of the answer."""
     answers = ({**row, "prompt": row["version"], "shape": row["schema"].get("title")} for row in store.export())
     rows = pd.DataFrame(answers, columns=["model", "prompt", "shape", "answered", *_SUMS])
@@ -37,7 +37,7 @@ def listed(store: Store) -> str:
     return table.rename(columns=lambda name: name.replace("_", " ")).to_string(index=False)
 
 
-def exported(store: Store, model: str | None) -> Iterator[str]:
+def exported(store: AnswerStore, model: str | None) -> Iterator[str]:
     """The answers with their requests, of one ``model`` or of all, as lines of JSON."""
     # The escapes of other encodings would not be JSON's.
     escaped = "utf" not in str(sys.stdout.encoding).lower()

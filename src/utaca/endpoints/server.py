@@ -19,21 +19,13 @@ from typing import Any
 
 import httpx2
 import openai
-from pydantic import BaseModel as Answer
+from pydantic import BaseModel
 
+from utaca.endpoints import transport
 from utaca.endpoints.prompts import Messages
 from utaca.endpoints.reading import Failure
 from utaca.endpoints.store import sampling
-from utaca.endpoints.transport import (
-    Pace,
-    certificate,
-    connect,
-    refusal,
-    retry_after,
-    shown,
-    unreachable,
-    where,
-)
+from utaca.endpoints.transport import certificate, shown, where
 from utaca.errors import UserError
 from utaca.settings.schema import EndpointSettings
 
@@ -64,29 +56,29 @@ _SHOWN_MODELS = 5
 _CHECK_SECONDS = 10.0
 
 Forms = Mapping[str, str]
-"""By parameter the form in which it is sent, if that is not the first of its forms."""
+"""By parameter the form in which it is sent."""
 
 _log = logging.getLogger(__name__)
 
 
 @cache
-def shape(answer: type[Answer]) -> dict[str, Any]:
+def shape(answer: type[BaseModel]) -> dict[str, Any]:
     """The strict JSON schema of an answer type."""
     return dict(openai.pydantic_function_tool(answer)["function"]["parameters"])
 
 
-class Server:
+class ChatServer:
     """A server within an event loop: its client, its pace, and the forms of the parameters that it takes."""
 
     def __init__(self, endpoint: EndpointSettings) -> None:
         """Make a client; errors are those of :func:`utaca.endpoints.transport.connect`."""
-        self.pace = Pace(endpoint.concurrency)
+        self.pace = transport.Pace(endpoint.concurrency)
         self._endpoint = endpoint
-        self._client = connect(endpoint)
-        self._forms: Forms = {}
+        self._client = transport.connect(endpoint)
+        self._forms: Forms = {name: forms[0] for name, forms in _FORMS.items()}
         self._answers = False  # Whether a request was answered.
 
-    async def __aenter__(self) -> Server:
+    async def __aenter__(self) -> ChatServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -101,7 +93,7 @@ class Server:
         except (openai.OpenAIError, AttributeError, TimeoutError, TypeError, ValueError):
             return []
 
-    async def answer(self, messages: Messages, kind: type[Answer], n_late: int = 0) -> dict[str, Any] | Failure:
+    async def answer(self, messages: Messages, kind: type[BaseModel], n_late: int = 0) -> dict[str, Any] | Failure:
         """The completion object that answers messages in the form of a type; they were late ``n_late`` times.
 
         A completion without a parameter that the server refuses names the parameter under "left_out".
@@ -111,7 +103,7 @@ class Server:
             return await self._answer(messages, kind, n_late)
         except openai.APIStatusError as fault:
             general = fault.status_code in _GENERAL
-            return Failure(f"http {fault.status_code}", reason=refusal(endpoint, fault), general=general)
+            return Failure(f"http {fault.status_code}", reason=transport.refusal(endpoint, fault), general=general)
         except TimeoutError:
             reason = f"{where(endpoint)} took longer than timeout_s={endpoint.timeout_s:g} for an answer"
             return Failure("timeout", reason=reason, passing=True)
@@ -119,10 +111,10 @@ class Server:
             if isinstance(fault.__cause__, httpx2.DecodingError):
                 reason = f"a body that is not what its Content-Encoding says ({fault.__cause__})"
                 return Failure("protocol", reason=f"{where(endpoint)} answers with {reason}", passing=True)
-            reason = unreachable(endpoint, fault)
+            reason = transport.unreachable(endpoint, fault)
             return Failure("unreachable", reason=reason, general=bool(certificate(fault)))
 
-    async def _answer(self, messages: Messages, kind: type[Answer], n_late: int) -> dict[str, Any] | Failure:
+    async def _answer(self, messages: Messages, kind: type[BaseModel], n_late: int) -> dict[str, Any] | Failure:
         """Ask in one form after the other until the server takes all parameters of the request.
 
         The last refusal is raised: if it is about the messages themselves, it persists, and settles nothing for others.
@@ -147,8 +139,10 @@ class Server:
         if isinstance(answer, Failure):
             return answer
         if forms != before and before is self._forms:
-            changed = ", ".join(f"{form} in place of {_FORMS[name][0]}" if form else f"no {name}"
-                                for name, form in forms.items())  # fmt: skip
+            changes = [(name, form) for name, form in forms.items() if form != _FORMS[name][0]]
+            changed = ", ".join(
+                f"{form} in place of {_FORMS[name][0]}" if form else f"no {name}" for name, form in changes
+            )
             place = f"endpoint {self._endpoint.name}: {where(self._endpoint)}"
             _log.warning("%s does not take all parameters (%s): from now on it gets %s", place, reason, changed)
             self._forms = forms
@@ -156,11 +150,11 @@ class Server:
         return answer
 
     async def _send(
-        self, messages: Messages, kind: type[Answer], forms: Forms, n_late: int
+        self, messages: Messages, kind: type[BaseModel], forms: Forms, n_late: int
     ) -> dict[str, Any] | Failure:
         body: dict[str, Any] = {"model": self._endpoint.model, "messages": messages}
         body |= {form: value for name, value in sampling(self._endpoint).items() if (form := forms.get(name, name))}
-        if form := _form(forms, "response_format"):
+        if form := forms["response_format"]:
             body["response_format"] = {"type": form}
             if form == "json_schema":
                 body["response_format"][form] = {"name": kind.__name__, "strict": True, "schema": shape(kind)}
@@ -210,7 +204,7 @@ class Server:
                     if refused.status_code < 500 and refused.status_code not in _SENT_AGAIN:
                         self.pace.answered()
                         raise
-                    fault, wish = refused, retry_after(refused.response)
+                    fault, wish = refused, transport.retry_after(refused.response)
                     if refused.status_code == 429:
                         self.pace.refused(sent, wish if wish is not None and wish <= patience else 0.0)
             # Some servers ask for a pause of 0; at once would be too soon.
@@ -227,7 +221,7 @@ def _after(forms: Forms, refused: str) -> Forms | None:
     places = {
         name: match.start()
         for name in _FORMS
-        if _form(forms, name) and (match := re.search(rf"(?i)\b({_NAMES.get(name, name)})\b", refused))
+        if forms[name] and (match := re.search(rf"(?i)\b({_NAMES.get(name, name)})\b", refused))
     }
     if not places or _VALUE.match(refused):
         return None
@@ -236,13 +230,9 @@ def _after(forms: Forms, refused: str) -> Forms | None:
     return _next(forms, name)
 
 
-def _form(forms: Forms, name: str) -> str:
-    return forms.get(name, _FORMS[name][0])
-
-
 def _next(forms: Forms, name: str) -> Forms | None:
     """With the next form of a parameter; None after the last."""
-    later = _FORMS[name][_FORMS[name].index(_form(forms, name)) + 1 :]
+    later = _FORMS[name][_FORMS[name].index(forms[name]) + 1 :]
     return {**forms, name: later[0]} if later else None
 
 
@@ -261,7 +251,7 @@ def _completion(response: httpx2.Response) -> dict[str, Any] | None:
     return None if broken else answer
 
 
-class Ready(Answer):
+class Ready(BaseModel):
     """The answer that the check asks for; any other will do."""
 
     ready: bool
@@ -282,7 +272,7 @@ def check(endpoint: EndpointSettings, role: str) -> None:
 
 async def _check(endpoint: EndpointSettings) -> None:
     patience_s = min(_CHECK_SECONDS, endpoint.patience_s)
-    async with Server(replace(endpoint, patience_s=patience_s)) as server:
+    async with ChatServer(replace(endpoint, patience_s=patience_s)) as server:
         listed = await server.models()
         # Gateways list patterns, and some servers names with a folder or a tag that need not be asked for.
         if listed and not any("*" in name or _bare(name) == _bare(endpoint.model) for name in listed):

@@ -13,26 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import psutil
-from sqlalchemy import (
-    URL,
-    BigInteger,
-    Column,
-    Connection,
-    Double,
-    Engine,
-    Identity,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    create_engine,
-    delete,
-    event,
-    func,
-    inspect,
-    make_url,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.schema import CreateTable
@@ -48,18 +29,18 @@ PATIENCE_SECONDS = 60.0
 _ROWS_AT_ONCE = 500
 _NETWORK = re.compile(r"(fuse\.)?(afs|beegfs|ceph|cifs|glusterfs|gpfs|juicefs|lustre|nfs4?|rclone|smb\w+|sshfs|wekafs)")
 # Answers are told apart by their digest; rowid tells their order.
-_ANSWERS = Table(
+_ANSWERS = sa.Table(
     "answers",
-    MetaData(),
-    Column("rowid", BigInteger().with_variant(Integer, "sqlite"), Identity(), primary_key=True),
-    Column("digest", Text, nullable=False, unique=True),
-    Column("model", Text, nullable=False),
-    Column("answer", Text, nullable=False),
-    Column("prompt_tokens", BigInteger, nullable=False),
-    Column("completion_tokens", BigInteger, nullable=False),
-    Column("seconds", Double, nullable=False),
-    Column("answered", Text, nullable=False),
-    Column("request", Text, nullable=False),
+    sa.MetaData(),
+    sa.Column("rowid", sa.BigInteger().with_variant(sa.Integer, "sqlite"), sa.Identity(), primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False, unique=True),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("answer", sa.Text, nullable=False),
+    sa.Column("prompt_tokens", sa.BigInteger, nullable=False),
+    sa.Column("completion_tokens", sa.BigInteger, nullable=False),
+    sa.Column("seconds", sa.Double, nullable=False),
+    sa.Column("answered", sa.Text, nullable=False),
+    sa.Column("request", sa.Text, nullable=False),
 )
 
 
@@ -89,7 +70,7 @@ def digest(request: str) -> str:
     return hashlib.sha256(request.encode()).hexdigest()
 
 
-class Store:
+class AnswerStore:
     """Append-only table of raw answers, in an SQLite file or a PostgreSQL database.
 
     Each answer is committed as it arrives: a killed process loses no answer, and several processes may read and write
@@ -103,7 +84,7 @@ class Store:
         self._server = is_database(str(place))
         self._opened = False
         self._engine = _server(str(place)) if self._server else _file(Path(place))
-        insert = postgresql.insert if self._server else sqlite.insert
+        insert = (postgresql if self._server else sqlite).insert
         # The first answer to a request stays.
         self._insert = insert(_ANSWERS).on_conflict_do_nothing(index_elements=["digest"])
         try:
@@ -113,13 +94,13 @@ class Store:
             raise
         self._opened = True
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> AnswerStore:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._engine.dispose()
 
-    def _lay_out(self, connection: Connection) -> None:
+    def _lay_out(self, connection: sa.Connection) -> None:
         """Make the table if there is none, and refuse another program's."""
         if not self._server:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
@@ -132,9 +113,9 @@ class Store:
             connection.execute(CreateTable(_ANSWERS, if_not_exists=True))
         except DBAPIError:
             # A server lets only one of several processes make it, and asks for a right to even if it is there.
-            if not inspect(connection).has_table(_ANSWERS.name):
+            if not sa.inspect(connection).has_table(_ANSWERS.name):
                 raise
-        columns = {str(column["name"]) for column in inspect(connection).get_columns(_ANSWERS.name)}
+        columns = {str(column["name"]) for column in sa.inspect(connection).get_columns(_ANSWERS.name)}
         if not {*_ANSWERS.columns.keys()} - {"rowid"} <= columns:
             raise UserError(
                 f"{self.place} has a table answers of another program's, or of an early version; name another file or "
@@ -143,7 +124,7 @@ class Store:
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The raw answer kept under ``key``, the server's completion object, or None."""
-        statement = select(_ANSWERS.c.answer).where(_ANSWERS.c.digest == key)
+        statement = sa.select(_ANSWERS.c.answer).where(_ANSWERS.c.digest == key)
         answer = self._run(lambda connection: connection.execute(statement).scalar())
         return None if answer is None else json.loads(answer)
 
@@ -166,7 +147,7 @@ class Store:
 
     def export(self) -> Iterator[dict[str, Any]]:
         """The answers, each as a plain dict with its request and its cost, in the order of their arrival."""
-        statement = select(_ANSWERS).order_by(_ANSWERS.c.rowid).execution_options(yield_per=_ROWS_AT_ONCE)
+        statement = sa.select(_ANSWERS).order_by(_ANSWERS.c.rowid).execution_options(yield_per=_ROWS_AT_ONCE)
         # Outside of a transaction PostgreSQL would send all of them at once.
         engine = self._engine.execution_options(isolation_level="SERIALIZABLE")
         try:
@@ -194,11 +175,11 @@ class Store:
         chosen = [] if model is None else [_ANSWERS.c.model == model]
         chosen += [] if before is None else [_ANSWERS.c.answered < before]
         if dry_run:
-            count = select(func.count()).select_from(_ANSWERS).where(*chosen)
+            count = sa.select(sa.func.count()).select_from(_ANSWERS).where(*chosen)
             return self._run(lambda connection: connection.execute(count).scalar_one())
-        return self._run(lambda connection: connection.execute(delete(_ANSWERS).where(*chosen)).rowcount)
+        return self._run(lambda connection: connection.execute(sa.delete(_ANSWERS).where(*chosen)).rowcount)
 
-    def _run(self, work: Callable[[Connection], T]) -> T:
+    def _run(self, work: Callable[[sa.Connection], T]) -> T:
         """Do one statement, which may be done twice; again while the place is busy or gone, until patience ends."""
         deadline, pause = time.monotonic() + PATIENCE_SECONDS, 0.05
         while True:
@@ -234,21 +215,21 @@ class Store:
         return UserError(f"{self.place} cannot be used as the answer store ({words}); {mend}")
 
 
-def _file(path: Path) -> Engine:
+def _file(path: Path) -> sa.Engine:
     _check_local(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise UserError(f"{path} cannot be used as the answer store ({fault}); move it away or free it") from fault
-    url = URL.create("sqlite", database=str(path.absolute()))
+    url = sa.URL.create("sqlite", database=str(path.absolute()))
     timeout = {"timeout": PATIENCE_SECONDS}
-    engine = create_engine(url, isolation_level="AUTOCOMMIT", hide_parameters=True, connect_args=timeout)
-    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = NORMAL"))
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", hide_parameters=True, connect_args=timeout)
+    sa.event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = NORMAL"))
     return engine
 
 
-def _server(place: str) -> Engine:
-    url = make_url(place)
+def _server(place: str) -> sa.Engine:
+    url = sa.make_url(place)
     # SQLAlchemy takes the database as it is written.
     url = url.set(
         drivername="postgresql+psycopg",
@@ -256,7 +237,7 @@ def _server(place: str) -> Engine:
         query={"connect_timeout": "10", "application_name": "utaca", **url.query},
     )
     try:
-        return create_engine(url, isolation_level="AUTOCOMMIT", hide_parameters=True)
+        return sa.create_engine(url, isolation_level="AUTOCOMMIT", hide_parameters=True)
     except ImportError as fault:
         raise UserError(
             f"{place} needs the driver psycopg ({fault}), which the extra postgres brings: pip install "
@@ -287,5 +268,5 @@ def check(place: str) -> str:
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             raise UserError(f"{place} cannot be made, for {folder} cannot be written; set answers to another file")
         return f"{place}, to be made"
-    with Store(place):
+    with AnswerStore(place):
         return place

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from utaca.endpoints.client import Answers, Request, ask
+from utaca.endpoints.client import Outcomes, Request, ask
 from utaca.endpoints.server import shape
 from utaca.endpoints.store import digest, identity
 from utaca.judging.rules import tasks
@@ -30,7 +30,7 @@ class Role:
         """The role of that name in a plain config."""
         return cls(build(EndpointSettings, config[name], name), config["answers"])
 
-    def ask(self, requests: Sequence[Request], description: str) -> Answers:
+    def ask(self, requests: Sequence[Request], description: str) -> Outcomes:
         """Ask the rules or the server every request; errors are those of :func:`utaca.endpoints.client.ask`."""
         if self.endpoint.kind == "reference":
             answers = self._by_rules(requests, description)
@@ -39,9 +39,9 @@ class Role:
         self.used.extend(answers.used)
         return answers
 
-    def _by_rules(self, requests: Sequence[Request], description: str) -> Answers:
+    def _by_rules(self, requests: Sequence[Request], description: str) -> Outcomes:
         """The rules' answers, which are made anew in place of being kept; their tokens are words."""
-        answers = Answers()
+        answers = Outcomes()
         with counter(total=len(requests), done=0, unit="request", description=description) as bar:
             for request in requests:
                 messages, answer = request.messages, tasks.answer(request.task)
