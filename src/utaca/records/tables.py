@@ -136,7 +136,8 @@ def _about(path: str | Path) -> dict[str, str]:
 
 
 def _shared_reader(paths: Sequence[str | Path]) -> Origin | None:
-    found = [_reader(path) for path in paths]
+    abouts = [_about(path) for path in paths]
+    found = [Origin(x["utaca.reader"], x["utaca.reader_identity"]) if "utaca.reader" in x else None for x in abouts]
     for path, reader in zip(paths, found, strict=True):
         if reader != found[0]:
             raise UserError(
@@ -144,11 +145,6 @@ def _shared_reader(paths: Sequence[str | Path]) -> Origin | None:
                 "and they must not be mixed; remove the older one and make it again"
             )
     return found[0]
-
-
-def _reader(path: str | Path) -> Origin | None:
-    about = _about(path)
-    return Origin(about["utaca.reader"], about["utaca.reader_identity"]) if "utaca.reader" in about else None
 
 
 def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:

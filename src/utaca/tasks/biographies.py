@@ -24,6 +24,7 @@ from utaca.readers.prompts import Prompts, question
 from utaca.records.tables import rows as rows_of
 from utaca.records.texts import records
 from utaca.settings.schema import TaskSetSettings
+from utaca.tasks.rows import check_count
 from utaca.tasks.task import Example, Task
 
 COMPLETE, MISSING = "complete", "missing"
@@ -57,11 +58,7 @@ class Biographies(Task):
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         self.check(settings)
         rows = biographies(files["rows"])
-        if len(rows) < settings.examples:
-            raise UserError(
-                f"{files['rows']} has {len(rows)} biographies, and the set's examples={settings.examples} asks for "
-                "more; ask for fewer, or for 0, which is all"
-            )
+        check_count(files["rows"], len(rows), "biographies", settings.examples)
         rows = rows[: settings.examples or None]
         texts = self._texts(rows, settings.length, files.get("corpus"), prompts)
         return [example for row in rows for example in _examples(row, *texts[row["id"]], settings, prompts.style)]

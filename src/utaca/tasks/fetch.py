@@ -53,11 +53,14 @@ class Official:
         (path,) = self.task.files.values()
         return folder / path
 
-    def check(self, path: Path) -> None:
-        """Raise :class:`UserError` for another layout and another number of rows."""
+    def check(self, path: Path, place: str = "") -> None:
+        """Raise :class:`UserError`, which calls the file after its ``place``, for another layout or number of rows."""
         (name,) = self.task.files
-        if not self.task().is_official({name: path}):
-            raise UserError(f"{path} has not the {self.task.rows:,} rows of the official file")
+        try:
+            if not self.task().is_official({name: path}):
+                raise UserError(f"{path} has not the {self.task.rows:,} rows of the official file")
+        except UserError as error:
+            raise UserError(str(error).replace(str(path), place or str(path))) from error
 
 
 class _SquadTraining(QA1):
@@ -155,7 +158,7 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
             if fault:
                 raise UserError(fault)
             ready = _unpacked(source, got, file.member, scratch) if file.member else got
-            _check(file, ready)
+            file.check(ready, " in ".join(filter(None, (file.member, source.address))))
             digest = sha256(ready)
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(ready, path)
@@ -195,15 +198,6 @@ def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
         raise UserError(f"{source.address} is no whole archive with {member}") from error
     return path
-
-
-def _check(file: Official, path: Path) -> None:
-    """:meth:`Official.check` of what was downloaded, called after where it is from."""
-    try:
-        file.check(path)
-    except UserError as error:
-        message = str(error).replace(str(path), " in ".join(filter(None, (file.member, file.source.address))))
-        raise UserError(message) from error
 
 
 def _reason(error: BaseException) -> str:

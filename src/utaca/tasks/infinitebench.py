@@ -7,7 +7,7 @@ summary ends with the book. The prompt is what a user says in the reader's chat 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 from utaca.tasks import metrics
@@ -28,11 +28,9 @@ class Summary(_Book):
     files: ClassVar[Mapping[str, str]] = {"rows": "InfiniteBench/longbook_sum_eng.jsonl"}
     rows = 103
     metric = "rougeLsum"
+    score = staticmethod(metrics.rouge_lsum)
     packages = ("rouge-score",)
     template = "Summarize the book below.\n\n{context}\n\nSummary:"
-
-    def score(self, prediction: str, references: Sequence[str]) -> float:
-        return metrics.rouge_lsum(prediction, references)
 
 
 class Questions(_Book):
@@ -43,11 +41,9 @@ class Questions(_Book):
     files: ClassVar[Mapping[str, str]] = {"rows": "InfiniteBench/longbook_qa_eng.jsonl"}
     rows = 351
     metric = "F1"
+    score = staticmethod(metrics.token_f1)
     template = (
         "Read the book and answer the question. Be very concise in your answer.\n\n"
         "{context}\n\n"
         "Question: {input}\nAnswer:"
     )
-
-    def score(self, prediction: str, references: Sequence[str]) -> float:
-        return metrics.token_f1(prediction, references)

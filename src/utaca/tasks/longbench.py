@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 from utaca.tasks import metrics
@@ -23,6 +23,7 @@ class NarrativeQA(_LongBench):
     new_tokens = 128
     files: ClassVar[Mapping[str, str]] = {"rows": "LongBench/narrativeqa.jsonl"}
     metric = "F1"
+    score = staticmethod(metrics.token_f1)
     template = (
         "You are given a story, which can be either a novel or a movie script, and a question. Answer the question "
         "asconcisely as you can, using a single phrase if possible. Do not provide any explanation.\n\n"
@@ -30,9 +31,6 @@ class NarrativeQA(_LongBench):
         "Now, answer the question based on the story asconcisely as you can, using a single phrase if possible. Do not "
         "provide any explanation.\n\nQuestion: {input}\n\nAnswer:"
     )
-
-    def score(self, prediction: str, references: Sequence[str]) -> float:
-        return metrics.token_f1(prediction, references)
 
 
 class QMSum(_LongBench):
@@ -42,6 +40,7 @@ class QMSum(_LongBench):
     new_tokens = 512
     files: ClassVar[Mapping[str, str]] = {"rows": "LongBench/qmsum.jsonl"}
     metric = "ROUGE-L (rouge)"
+    score = staticmethod(metrics.rouge_l)
     packages = ("rouge",)
     template = (
         "You are given a meeting transcript and a query containing a question or instruction. Answer the query in one "
@@ -49,6 +48,3 @@ class QMSum(_LongBench):
         "Now, answer the query based on the above meeting transcript in one or more sentences.\n\n"
         "Query: {input}\nAnswer:"
     )
-
-    def score(self, prediction: str, references: Sequence[str]) -> float:
-        return metrics.rouge_l(prediction, references)

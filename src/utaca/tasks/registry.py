@@ -12,17 +12,8 @@ from utaca.tasks.meetings import Meetings
 from utaca.tasks.ruler import QA1, QA2
 from utaca.tasks.task import Task
 
-_ALL: tuple[type[Task], ...] = (
-    infinitebench.Summary,
-    infinitebench.Questions,
-    longbench.NarrativeQA,
-    longbench.QMSum,
-    QA1,
-    QA2,
-    Meetings,
-    Biographies,
-)
-TASKS = {task.name: task for task in _ALL}
+_BOOKS = infinitebench.Summary, infinitebench.Questions, longbench.NarrativeQA
+TASKS: dict[str, type[Task]] = {task.name: task for task in (*_BOOKS, longbench.QMSum, QA1, QA2, Meetings, Biographies)}
 
 
 def task_of(settings: TaskSetSettings) -> Task:

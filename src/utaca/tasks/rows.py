@@ -48,11 +48,7 @@ class Rows(Task):
         chosen = self.select(rows, count) if count else list(rows)
         if not chosen:
             raise UserError(f"{files['rows']} has no rows; {MEND}")
-        if len(chosen) < count:
-            raise UserError(
-                f"{files['rows']} has {len(chosen)} rows, and the set's examples={count} asks for more; ask for fewer, "
-                "or for 0, which is all"
-            )
+        check_count(files["rows"], len(chosen), "rows", count)
         name, times = Counter(row.id for row in chosen).most_common(1)[0]
         if times > 1:
             raise UserError(f"{files['rows']} calls {times} rows {name!r}; give each a {self.id_key!r} of its own")
@@ -83,6 +79,15 @@ class Rows(Task):
         question = tail.replace("{input}", row.input)
         kept = cut(prompts, head + row.context, question, length)
         return Example(row.id, row.document, kept, question, row.references, row.input)
+
+
+def check_count(path: Path, there: int, what: str, wanted: int) -> None:
+    """Raise :class:`UserError` if a file has fewer rows, whatever they are, than a set wants."""
+    if there < wanted:
+        raise UserError(
+            f"{path} has {there} {what}, and the set's examples={wanted} asks for more; ask for fewer, or for 0, which "
+            "is all"
+        )
 
 
 def text(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False) -> str:

@@ -108,6 +108,8 @@ class _Ruler(Task):
     new_tokens = 32
     prefix = " Answer:"
     metric = "string match"
+    document: ClassVar[str]
+    """A paragraph as a document, a format of its ``title`` and ``text``."""
     purged: ClassVar[bool]
     """Whether distractors that hold the answer are left out with its evidence wherever they are from."""
 
@@ -123,7 +125,14 @@ class _Ruler(Task):
         self.check(settings)
         path = files["questions"]
         source = self._source(path, settings.articles)
-        documents = sorted(source.documents | self._pool(source, [files[name] for name in settings.pool]))
+        # Left out of the pool is what the file of questions has, also in articles without questions in this set: a
+        # reader may have been trained on it, or another set may ask about it.
+        pool = {
+            self.document.format(title=title, text=paragraph)
+            for title, paragraph in ruler_files.pool(files[name] for name in settings.pool)
+            if title not in source.titles and plain(paragraph) not in source.texts
+        }
+        documents = sorted(source.documents | pool)
         answer = len(prompts.text(self.prefix)) + self.new_tokens
         count, examples = 0, []
         for question in self._selected(path, source.questions, settings):
@@ -153,22 +162,6 @@ class _Ruler(Task):
     @abstractmethod
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
         """Content of a file; its questions are those about ``articles``, or about all if none is named."""
-
-    @abstractmethod
-    def _document(self, title: str, text: str) -> str:
-        """A paragraph as a document."""
-
-    def _pool(self, source: _Source, paths: Sequence[Path]) -> set[str]:
-        """Documents of other files.
-
-        Left out are those whose title or text the file of questions has, also in articles without questions in this
-        set: a reader may have been trained on them, or another set may ask about them.
-        """
-        return {
-            self._document(title, paragraph)
-            for title, paragraph in ruler_files.pool(paths)
-            if title not in source.titles and plain(paragraph) not in source.texts
-        }
 
     def _selected(self, path: Path, questions: Sequence[_Question], settings: TaskSetSettings) -> Sequence[_Question]:
         if len({question.id for question in questions}) < len(questions):
@@ -210,15 +203,13 @@ class QA1(_Ruler):
     name = "qa_1"
     files: ClassVar[Mapping[str, str]] = {"questions": "RULER/dev-v2.0.json"}
     rows = 5928
+    document = "{text}"
     articles = 35
     purged = False
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
         source = self._source(files["questions"], [])
         return len(source.questions) == self.rows and len(source.titles) == self.articles
-
-    def _document(self, title: str, text: str) -> str:
-        return text
 
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
         source, by_title = _Source(), dict[str, list[dict[str, Any]]]()
@@ -262,10 +253,8 @@ class QA2(_Ruler):
     name = "qa_2"
     files: ClassVar[Mapping[str, str]] = {"questions": "RULER/hotpot_dev_distractor_v1.json"}
     rows = 7405
+    document = "{title}\n{text}"
     purged = True
-
-    def _document(self, title: str, text: str) -> str:
-        return f"{title}\n{text}"
 
     def check(self, settings: TaskSetSettings) -> None:
         super().check(settings)
@@ -278,7 +267,7 @@ class QA2(_Ruler):
             paragraphs = ruler_files.titled(row, where)
             source.titles |= {title for title, _ in paragraphs}
             source.texts |= {plain(paragraph) for _, paragraph in paragraphs}
-            documents = [(title, self._document(title, paragraph)) for title, paragraph in paragraphs]
+            documents = [(title, self.document.format(title=title, text=paragraph)) for title, paragraph in paragraphs]
             source.documents |= {document for _, document in documents}
             source.questions.append(self._question(where, row, documents))
         return source
