@@ -158,6 +158,10 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "cut config": (cut(CONFIG), "config.json cannot be read (JSONDecodeError"),
     "a pointer as config": (write(CONFIG, POINTER), "config.json is the pointer"),
     "no model_type": (without(CONFIG, "model_type"), "has no model_type"),
+    "another family": (
+        told(CONFIG, model_type="gpt_neox"),
+        "is a gpt_neox model; supported are llama, mistral, qwen2, qwen3",
+    ),
     "no positions": (without(CONFIG, "max_position_embeddings"), "max_position_embeddings=null"),
     "sizes in words": (told(CONFIG, hidden_size="64"), 'hidden_size="64", which must be a whole number'),
     "heads that do not divide": (told(CONFIG, num_key_value_heads=1), "of other sizes than config.json says"),
@@ -190,6 +194,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "no template": (drop("chat_template.jinja"), "has no chat template"),
     "a system message wanted": (template(NO_SYSTEM + "{{ messages[0].content }}"), "A system message is required"),
     "a template with an error": (template("{% if %}"), "cannot be rendered (TemplateSyntaxError: "),
+    "no text": (template("Hello"), "writes a user's text 0 times"),
     "twice": (template("{{ messages[0].content }}{{ messages[0].content }}"), "writes a user's text 2 times"),
 }
 

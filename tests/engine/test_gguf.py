@@ -35,18 +35,18 @@ MERGES = ["Ċ Ċ", "Ġ a", "1 2"]
 A, SPACE_A, BREAKS, DIGITS = 100, 260, 259, (52, 53)
 TOKENS = {"a a\n\n12": (A, SPACE_A, BREAKS, *DIGITS), "é<|im_end|>": (3 + 0xC3, 3 + 0xA9, 2)}
 TEMPLATE = "{% for message in messages %}<|im_start|>{{ message['content'] }}<|im_end|>{% endfor %}"
-SIZES: dict[str, Any] = {
-    "vocab_size": len(VOCABULARY),
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-5,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
-}
-CONFIG = Qwen2Config(**SIZES, tie_word_embeddings=False)
+CONFIG = Qwen2Config(
+    vocab_size=len(VOCABULARY),
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=128,
+    rms_norm_eps=1e-5,
+    rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+    tie_word_embeddings=False,
+)
 NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -75,50 +75,50 @@ def original(seed: int = 0) -> PreTrainedModel:
     return model
 
 
+def stored_name(name: str) -> str:
+    """The name in a GGUF file of a weight of transformers."""
+    parts = name.split(".")
+    if "layers" in parts:
+        return f"blk.{parts[2]}.{NAMES['.'.join(parts[3:-1])]}.{parts[-1]}"
+    return {"embed_tokens": "token_embd.weight", "norm": "output_norm.weight", "lm_head": "output.weight"}[parts[-2]]
+
+
 def write_gguf(
-    path: Path, name: str = "qwen2", rule: str = "qwen2", tensors: tuple[str, ...] = (), seed: int = 0, **extra: Any
+    path: Path, name: str = "qwen2", tensors: tuple[str, ...] = (), without: str = "", seed: int = 0, **changes: Any
 ) -> Path:
-    """A GGUF file of :func:`original`; ``name`` stands for its architecture, ``extra`` are more keys of it."""
+    """A GGUF file of :func:`original`; ``name`` stands for its architecture, ``changes`` are values of further keys."""
     model = original(seed)
     writer, config = format.GGUFWriter(path, name), model.config
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_vocab_size(config.vocab_size)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(rule)
-    writer.add_token_list(VOCABULARY)
-    writer.add_token_types([format.TokenType.CONTROL] * 3 + [format.TokenType.NORMAL] * (len(VOCABULARY) - 3))
-    writer.add_token_merges(MERGES)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
-    writer.add_pad_token_id(2)
-    writer.add_chat_template(TEMPLATE)
-    for key, value in extra.items():
-        add = writer.add_uint16 if isinstance(value, int) else writer.add_string
-        add(key.replace("__", "."), value)
-    for extra_tensor in tensors:
-        writer.add_tensor(extra_tensor, torch.ones(32).numpy())
+    types = [format.TokenType.CONTROL] * 3 + [format.TokenType.NORMAL] * (len(VOCABULARY) - 3)
+    values = {
+        "block_count": config.num_hidden_layers,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "head_count": config.num_attention_heads,
+        "head_count_kv": config.num_key_value_heads,
+        "layer_norm_rms_eps": config.rms_norm_eps,
+        "rope_freq_base": config.rope_parameters["rope_theta"],
+        "vocab_size": config.vocab_size,
+        "tokenizer_model": "gpt2",
+        "tokenizer_pre": "qwen2",
+        "token_list": VOCABULARY,
+        "token_types": types,
+        "token_merges": MERGES,
+        **{"bos_token_id": 1, "eos_token_id": 2, "unk_token_id": 0, "pad_token_id": 2},
+        "chat_template": TEMPLATE,
+    }
+    for key, value in (values | changes).items():
+        if key != without:
+            getattr(writer, f"add_{key}")(value)
+    for tensor in tensors:
+        writer.add_tensor(tensor, torch.ones(32).numpy())
     for weight_name, weight in model.state_dict().items():
-        parts = weight_name.split(".")
-        if weight_name.startswith("model.layers."):
-            ours = f"blk.{parts[2]}.{NAMES['.'.join(parts[3:-1])]}.{parts[-1]}"
-        elif "lm_head" in weight_name:
-            ours = "output.weight"
-        else:
-            ours = {"embed_tokens": "token_embd.weight", "norm": "output_norm.weight"}[parts[1]]
-        values = weight.numpy()
         if weight.ndim == 2:
-            packed = format.quantize(values, format.GGMLQuantizationType.Q8_0)
-            writer.add_tensor(ours, packed, raw_dtype=format.GGMLQuantizationType.Q8_0)
+            kind = format.GGMLQuantizationType.Q8_0
+            writer.add_tensor(stored_name(weight_name), format.quantize(weight.numpy(), kind), raw_dtype=kind)
         else:
-            writer.add_tensor(ours, values)
+            writer.add_tensor(stored_name(weight_name), weight.numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -168,8 +168,7 @@ def test_a_file_is_converted_once_wherever_it_lies(tmp_path: Path, capsys: pytes
     assert (folder / "model.safetensors").stat().st_ino == inode
     assert not capsys.readouterr().err
     assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name, f"{folder.name}.lock"]
-    other = write_gguf(tmp_path / "other.gguf", seed=1)
-    assert gguf.converted(other) != folder
+    assert gguf.conversion(write_gguf(tmp_path / "other.gguf", seed=1)) != folder
 
 
 def test_of_two_processes_one_converts(tmp_path: Path) -> None:
@@ -203,46 +202,42 @@ def test_a_cut_file_is_a_sentence(share: float, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "expected"),
+    ("changes", "expected"),
     [
         ({"name": "llama"}, "is a llama model with a qwen2 tokenizer; of GGUF files qwen2 alone is read"),
-        ({"rule": "tekken"}, "is a qwen2 model with a tekken tokenizer"),
-        ({"qwen2__block_count": 3}, "lacks weights (12: blk.2.attn_k.bias, ...)"),
+        ({"tokenizer_pre": "tekken"}, "is a qwen2 model with a tekken tokenizer"),
+        ({"block_count": 3}, "lacks weights (12: blk.2.attn_k.bias, ...)"),
         ({"tensors": ("rope_freqs.weight",)}, "has unknown weights (1: rope_freqs.weight, ...)"),
-        ({"without": "add_layer_norm_rms_eps"}, "does not say qwen2.attention.layer_norm_rms_epsilon"),
-        ({"without": "add_chat_template"}, "has no chat template; take the file of an instruction-tuned model"),
-        ({"qwen2__rope__scaling__type": "yarn"}, "scales its rotary embedding"),
+        ({"without": "layer_norm_rms_eps"}, "does not say qwen2.attention.layer_norm_rms_epsilon"),
+        ({"without": "chat_template"}, "has no chat template; take the file of an instruction-tuned model"),
+        ({"rope_scaling_type": format.RopeScalingType.YARN}, "scales its rotary embedding"),
     ],
 )
-def test_a_model_that_would_be_misread_is_refused(
-    changed: dict[str, Any], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if without := changed.get("without"):
-        monkeypatch.setattr(format.GGUFWriter, without, lambda *_: None)
-    changed = {key: value for key, value in changed.items() if key != "without"}
-    assert expected in message(write_gguf(tmp_path / "small.gguf", **changed))
+def test_a_model_that_would_be_misread_is_refused(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    assert expected in message(write_gguf(tmp_path / "small.gguf", **changes))
 
 
-def test_what_is_no_gguf_file_is_a_sentence(tmp_path: Path) -> None:
+def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, absent = tmp_path / "text.gguf", tmp_path / "absent.gguf"
     text.write_text("a pointer or a page")
     assert message(text).endswith("is no GGUF file, by its first bytes; copy or download it anew")
     assert "absent.gguf is not here" in message(absent)
-    write_gguf(tmp_path / "small.gguf")
+    file = write_gguf(tmp_path / "small.gguf")
     with pytest.raises(UserError, match=r"a folder with a GGUF file; set reader\.path=.*\.gguf$"):
         utaca.load_reader(tmp_path)
-
-
-def test_a_file_that_may_not_be_read_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write_gguf(tmp_path / "small.gguf")
+    with pytest.raises(UserError, match=r"reader\.revision is v2, a version on a hub"):
+        build_reader({"name": "x", "path": "x.gguf", "revision": "v2"})
+    with monkeypatch.context() as patched:
+        patched.setattr(gguf, "find_spec", lambda name: None if name == "gguf" else name)
+        assert message(file) == 'reading GGUF files needs gguf, not installed here; run: pip install "utaca[gguf]"'
 
     def refuse(_: Path) -> str:
         raise PermissionError(13, "Permission denied")
 
+    gguf._digest.cache_clear()
     monkeypatch.setattr(gguf, "sha256", refuse)
-    assert message(file).endswith(
-        "small.gguf cannot be read (Permission denied); let this user read it, or copy it anew"
-    )
+    mend = "small.gguf cannot be read (Permission denied); let this user read it, or copy it anew"
+    assert message(file).endswith(mend)
 
 
 def test_a_folder_may_be_named_like_a_file(tmp_path: Path) -> None:
@@ -296,14 +291,3 @@ def test_a_cache_without_room_or_leave_is_a_sentence(tmp_path: Path, monkeypatch
     monkeypatch.setenv("UTACA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 2**10))
     assert "0 MiB, but 0 MiB are free" in message(file)
-
-
-def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write_gguf(tmp_path / "small.gguf")
-    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "gguf" else name)
-    assert message(file) == 'reading GGUF files needs gguf, not installed here; run: pip install "utaca[gguf]"'
-
-
-def test_a_file_has_no_versions() -> None:
-    with pytest.raises(UserError, match=r"reader\.revision is v2, a version on a hub"):
-        build_reader({"name": "x", "path": "x.gguf", "revision": "v2"})

