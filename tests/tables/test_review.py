@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import factories
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -18,30 +19,30 @@ from conftest import ROOT, copy_checkout
 
 from utaca.biographies.evidence import sentence
 from utaca.errors import UserError
-from utaca.judging import review, sheets
+from utaca.judging import review
+from utaca.judging.sheets import SPLITS, Correction, HumanScore, columns, correct, matched, read_sheet
 from utaca.records import SCHEMAS, read, write
 from utaca.reporting.table import Table, save
 from utaca.reporting.tables import people
-from utaca.settings import schema
 
 PERSON = "Ada Lopez"
 BIOGRAPHY = "Ada Lopez was quiet. At weekends she loved rock climbing with Dr. Smith. Then it rained."
 PIECES = ["The", " hobby", " of", " Ada", " Lopez", " is"]
+CONFIG = reference_config()
 
 
 def document(name: str, value: str = "Rock climbing", person: str = PERSON) -> dict:
     """A document whose biography is ``BIOGRAPHY``."""
     text = f"Some padding. {BIOGRAPHY} More padding."
     start = text.index(BIOGRAPHY)
-    told = {"kind": "biography", "source": name, "start": start, "end": start + len(BIOGRAPHY)}
-    padding = {"kind": "article", "source": "Golf", "start": 0, "end": start}
-    return {
-        "id": name, "person": person, "facts": [{"attribute": "hobby", "value": value}],
-        "text": text, "spans": [padding, told],
-    }  # fmt: skip
+    spans = [
+        {"kind": "article", "source": "Golf", "start": 0, "end": start},
+        {"kind": "biography", "source": name, "start": start, "end": start + len(BIOGRAPHY)},
+    ]
+    return factories.long_document(name, text, {"hobby": value}, person=person, spans=spans)
 
 
-def answer(name: str, value: list[str], given: list[int | None], budget: int = 1, **columns: str) -> list[dict]:
+def answer(name: str, value: list[str], given: list[int | None], budget: int = 1) -> list[dict]:
     """Tokens of a one-sentence answer whose value tokens have the labels ``given``."""
     pieces = [*PIECES, *value, ".", ""]
     labels = [1] * len(PIECES) + given + [1, 1]
@@ -50,7 +51,7 @@ def answer(name: str, value: list[str], given: list[int | None], budget: int = 1
             "document": name, "budget": budget, "step": step, "token": 7, "text": text, "label": label,
             "source": "template" if not 6 <= step < 6 + len(value) else "failed" if label is None else "endpoint",
             "reason": "table",
-        } | columns
+        }
         for step, (text, label) in enumerate(zip(pieces, labels, strict=True))
     ]  # fmt: skip
 
@@ -64,9 +65,10 @@ def content(html: str) -> dict:
     return json.loads(html.split('id="data">')[1].split("</script>")[0])
 
 
-def label_sheet(path: Path, rows: list[dict], columns: tuple[str, ...] = sheets.LABEL_COLUMNS) -> Path:
+def sheet_of(path: Path, kind: type, *rows: dict) -> Path:
+    """A sheet of rows, other columns left out."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore")
+        writer = csv.DictWriter(file, columns(kind), extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
     return path
@@ -79,22 +81,25 @@ def label_row(name: str = "d0", step: int = 6, **columns: object) -> dict:
     } | columns  # fmt: skip
 
 
+def judged(name: str, point: str, prediction: str, cas: float | None = 1.0, **columns: object) -> dict:
+    kept = {"prediction": prediction, "reference": "Rock climbing", "reason": "SECRET"}
+    return factories.score(name, point, cas=cas, **kept | columns)
+
+
 # Doubts and samples
 
 
-def doubts(value: list[str], given: list[int | None]) -> list[str]:
-    return review.doubts(answer("d0", value, given), document("d0"))
-
-
 def test_labels_that_disagree_with_a_comparison_of_letters_are_doubted():
-    for value, given in (([" Rock", " climbing"], [1, 1]), ([" rock", " Climb", "ing"], [1] * 3), ([" Golf"], [0])):
-        assert doubts(value, given) == []
-    assert doubts([" Golf", " club"], [None, 0]) == ["the labeller failed: 1 without a label"]
-    assert doubts([" Golf"], [1]) == ["labelled correct, but not in the hobby: “Golf”"]
-    assert doubts([" Rock", " climbing"], [0, 0]) == [
-        "the hobby is the reference, but is not labelled correct throughout"
-    ]
-    assert doubts([" Rock", " garden"], [1, 0]) == ["labels differ within the hobby"]
+    for value, given, doubts in (
+        ([" Rock", " climbing"], [1, 1], []),
+        ([" rock", " Climb", "ing"], [1, 1, 1], []),
+        ([" Golf"], [0], []),
+        ([" Golf", " club"], [None, 0], ["the labeller failed: 1 without a label"]),
+        ([" Golf"], [1], ["labelled correct, but not in the hobby: “Golf”"]),
+        ([" Rock", " climbing"], [0, 0], ["the hobby is the reference, but is not labelled correct throughout"]),
+        ([" Rock", " garden"], [1, 0], ["labels differ within the hobby"]),
+    ):
+        assert review.doubts(answer("d0", value, given), document("d0")) == doubts
 
 
 def many(number: int, start: int = 0) -> tuple[pa.Table, list[dict]]:
@@ -109,39 +114,32 @@ def test_doubtful_answers_come_first_and_the_sample_is_bounded():
     more, others = many(6, start=400)
     page = content(review.label_page({"train": labels, "test": more}, {"train": documents, "test": others}, "A run."))
     items = page["items"]
-    sections = [item["section"] for item in items]
-    assert sections == sorted(sections, key=["In doubt", "Drawn at random"].index)
-    assert sections.count("Drawn at random") == review.N_RANDOM + 3
-    doubtful = [item for item in items if item["section"] == "In doubt"]
+    n_drawn = review.N_RANDOM + 3
+    doubtful, drawn = items[:-n_drawn], items[-n_drawn:]
+    assert {item["section"] for item in doubtful} == {"In doubt"}
+    assert {item["section"] for item in drawn} == {"Drawn at random"}
     assert review.N_DOUBTFUL <= len(doubtful) <= review.N_DOUBTFUL + 3
     assert any("failed" in item["doubts"][0] for item in doubtful)
-    names = [item["place"] for item in items]
-    assert len(set(names)) == len(names)
+    assert len({item["place"] for item in items}) == len(items)
     assert f"{len(items)} of 406 answers" in page["about"]
     # those drawn at random have reasons to doubt or none, and the page tells of none
-    random = [item for item in items if item["section"] == "Drawn at random"]
-    assert not any(item["doubts"] for item in random)
-    assert 0.1 < sum(item["units"][6]["given"] != 0 for item in random) / len(random) < 0.6
+    assert not any(item["doubts"] for item in drawn)
+    assert 0.1 < sum(item["units"][6]["given"] != 0 for item in drawn) / len(drawn) < 0.6
 
 
 def test_the_same_run_gives_the_same_page_whatever_the_order_of_its_answers():
     labels, documents = many(30)
-    first = review.label_page({"train": labels}, {"train": documents}, "A run.")
-    backwards = pa.Table.from_pylist(labels.to_pylist()[::-1], schema=labels.schema)
-    assert review.label_page({"train": backwards}, {"train": documents[::-1]}, "A run.") == first
-    changed = pa.Table.from_pylist([row | {"label": 0} for row in labels.to_pylist()], schema=labels.schema)
-    assert (
-        content(review.label_page({"train": changed}, {"train": documents}, "A run."))["key"] != content(first)["key"]
-    )
+    rows = labels.to_pylist()
+
+    def page(rows: list[dict], documents: list[dict]) -> str:
+        table = pa.Table.from_pylist(rows, schema=labels.schema)
+        return review.label_page({"train": table}, {"train": documents}, "A run.")
+
+    first = page(rows, documents)
+    assert page(rows[::-1], documents[::-1]) == first
+    assert content(page([row | {"label": 0} for row in rows], documents))["key"] != content(first)["key"]
     with pytest.raises(UserError, match="'d0' has labels but"):
-        review.label_page({"train": labels}, {"train": documents[1:]}, "A run.")
-
-
-def judged(name: str, point: str, prediction: str, cas: float | None = 1.0, **columns: object) -> dict:
-    return {
-        "document": name, "split": "test", "point": point, "attribute": "hobby", "prediction": prediction,
-        "reference": "Rock climbing", "cas": cas, "string_match": 0.5, "reason": "SECRET", "failure": None,
-    } | columns  # fmt: skip
+        page(rows, documents[1:])
 
 
 def test_what_points_predict_alike_is_asked_once_and_nothing_tells_the_judges_score():
@@ -150,10 +148,8 @@ def test_what_points_predict_alike_is_asked_once_and_nothing_tells_the_judges_sc
     (item,) = content(html)["items"]
     assert item["heading"] == "What is the hobby of Ada Lopez?"
     assert item["facts"] == [["hobby", "Rock climbing", "At weekends she loved rock climbing with Dr. Smith."]]
-    assert {unit["text"]: [row[2] for row in unit["rows"]] for unit in item["units"]} == {
-        "Golf": ["p1", "p2"],
-        "Climbing": ["p3"],
-    }
+    points = {unit["text"]: [row[2] for row in unit["rows"]] for unit in item["units"]}
+    assert points == {"Golf": ["p1", "p2"], "Climbing": ["p3"]}
     assert "SECRET" not in html
     assert "0.123" not in html
     assert all(unit["given"] is None for unit in item["units"])
@@ -169,16 +165,16 @@ def test_scores_are_sampled_by_document_under_all_points():
         review.score_page(scores, [], "A run.")
 
 
-# The sentence beside the answer
-
-
-def test_the_source_is_the_sentence_of_the_biography_with_the_value():
-    source = "At weekends she loved rock climbing with Dr. Smith."
-    for value in ("rock  Climbing", "Dr. Smith", "climbing weekends"):
-        assert sentence(document("d0"), value) == source
-    assert sentence(document("d0"), "quiet") == "Ada Lopez was quiet."
-    for value in ("Golf", "padding", "climbing hard and far", "?"):
-        assert sentence(document("d0"), value) == ""
+@pytest.mark.parametrize(
+    ("source", "values"),
+    [
+        ("At weekends she loved rock climbing with Dr. Smith.", ("rock  Climbing", "Dr. Smith", "climbing weekends")),
+        ("Ada Lopez was quiet.", ("quiet",)),
+        ("", ("Golf", "padding", "climbing hard and far", "?")),
+    ],
+)
+def test_the_source_is_the_sentence_of_the_biography_with_the_value(source: str, values: tuple[str, ...]):
+    assert {sentence(document("d0"), value) for value in values} == {source}
 
 
 # Sheets
@@ -187,125 +183,85 @@ def test_the_source_is_the_sentence_of_the_biography_with_the_value():
 LABELS = table(answer("d0", [" Golf"], [1]), answer("d1", [" Chess", " club"], [0, None]))
 
 
-def corrected(tmp_path: Path, *rows: dict) -> list[dict]:
-    sheet = sheets.read_corrections(label_sheet(tmp_path / "sheet.csv", list(rows)))
-    return sheets.correct(LABELS, "train", sheet).to_pylist()
-
-
 def test_corrections_change_what_they_name_and_say_who_decided(tmp_path):
-    rows = corrected(
-        tmp_path,
+    path = sheet_of(
+        tmp_path / "sheet.csv",
+        Correction,
         label_row(),
         label_row(step=5, text=" is", human=1),
         label_row("d1", 7, text=" club", label="", human=2),
         label_row("d9", split="test"),
     )
-    before = LABELS.to_pylist()
-    changed = {(r["document"], r["step"]): r for r, was in zip(rows, before, strict=True) if r != was}
-    assert changed == {
-        ("d0", 6): before[6] | {"label": 0, "source": "person", "reason": "eve; was 1"},
-        ("d1", 7): before[16] | {"label": 2, "source": "person", "reason": "eve; was unlabelled"},
-    }
+    expected = LABELS.to_pylist()
+    expected[6] |= {"label": 0, "source": "person", "reason": "eve; was 1"}
+    expected[16] |= {"label": 2, "source": "person", "reason": "eve; was unlabelled"}
+    assert correct(LABELS, "train", read_sheet(path, Correction)).to_pylist() == expected
+    # A spreadsheet may save the sheet with a mark at its start and a column more.
+    text = path.read_text().replace("annotator", "annotator,remarks").replace("eve", "eve,x")
+    path.write_text(f"\ufeff{text}", encoding="utf-8")
+    assert correct(LABELS, "train", read_sheet(path, Correction)).to_pylist() == expected
+
+
+LABEL_ROW, SCORE_ROW = "train,d0,1,6, Golf,1,random,0,eve", "d0,test,p1,hobby,Golf,Rock climbing,0.7,eve"
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "old", "new", "said"),
     [
-        (label_row("d7"), "row 2: document 'd7', budget 1, step 6 is not in this run"),
-        (label_row(step=99), "step 99 is not in this run"),
-        (label_row(text=" Polo"), r"has the text ' Golf' in this run, not ' Polo'; the sheet was made for another run"),
-        (label_row(label=2), "has the label 1 in this run, not 2; the sheet was made for another run"),
-        (label_row(human=3), r"sheet.csv, row 2 has '3' in column human .*less than or equal to 2"),
-        (label_row(split="dev"), "has 'dev' in column split .*'train', 'validation' or 'test'"),
-        (label_row(sample=""), "sample .*'doubtful' or 'random'"),
-        (label_row(annotator=" "), "row 2 has ' ' in column annotator"),
+        (LABEL_ROW, "d0", "d7", "row 2: document 'd7', budget 1, step 6 is not in this run"),
+        (LABEL_ROW, "6", "99", "step 99 is not in this run"),
+        (LABEL_ROW, "Golf", "Polo", "text ' Golf' in this run, not ' Polo'; the sheet was made for another run"),
+        (LABEL_ROW, "1,random", "2,random", "has the label 1 in this run, not 2; the sheet was made for another run"),
+        (LABEL_ROW, "0,eve", "3,eve", r"sheet.csv, row 2 has '3' in column human .*less than or equal to 2"),
+        (LABEL_ROW, "train", "dev", "has 'dev' in column split .*'train', 'validation' or 'test'"),
+        (LABEL_ROW, "random", "", "sample .*'doubtful' or 'random'"),
+        (LABEL_ROW, "eve", " ", "row 2 has ' ' in column annotator"),
+        (LABEL_ROW, "human", "person", "no column human; it needs split, document"),
+        (LABEL_ROW, "eve", f"eve\n{LABEL_ROW.replace('0,eve', '2,eve')}", "row 3 decides again what row 2 decided"),
+        (LABEL_ROW, "eve", "eve\ntrain,d0", "row 3 has not as many cells"),
+        (LABEL_ROW, "eve", '"eve', r"is no CSV file .*; export it from the review page again"),
+        (SCORE_ROW, "p1", "p9", "row 2: document 'd0', split 'test', point 'p9', attribute 'hobby' is not in this run"),
+        (SCORE_ROW, "Golf", "Polo", "has the prediction 'Golf' in this run, not 'Polo'"),
+        (SCORE_ROW, "0.7", "1.1", "has '1.1' in column human .*less than or equal to 1"),
     ],
 )
-def test_a_sheet_with_a_mistake_or_of_another_run_is_refused(tmp_path, row, said):
+def test_a_sheet_with_a_mistake_or_of_another_run_is_refused(tmp_path, row, old, new, said):
+    kind, rows = (Correction, LABELS.to_pylist()) if row == LABEL_ROW else (HumanScore, [judged("d0", "p1", "Golf")])
+    path = tmp_path / "sheet.csv"
+    path.write_text(f"{','.join(columns(kind))}\n{row}\n", encoding="utf-8")
+    assert len(matched(rows, read_sheet(path, kind))) == 1
+    path.write_text(path.read_text("utf-8").replace(old, new), encoding="utf-8")
     with pytest.raises(UserError, match=said):
-        corrected(tmp_path, row)
+        matched(rows, read_sheet(path, kind))
 
 
-def test_a_sheet_must_be_a_whole_csv_file(tmp_path):
-    with pytest.raises(UserError, match="row 3 decides again what row 2 decided"):
-        corrected(tmp_path, label_row(), label_row(human=2))
-    with pytest.raises(UserError, match="no column human; it needs split, document"):
-        sheets.read_corrections(label_sheet(tmp_path / "a.csv", [label_row()], sheets.LABEL_COLUMNS[:-2]))
-    short = label_sheet(tmp_path / "b.csv", [label_row()])
-    short.write_text(short.read_text() + "train,d0\n")
-    with pytest.raises(UserError, match="row 3 has not as many cells"):
-        sheets.read_corrections(short)
-    (tmp_path / "c.csv").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="is not UTF-8 text"):
-        sheets.read_corrections(tmp_path / "c.csv")
+def test_a_sheet_must_be_a_readable_file(tmp_path):
     for name in ("none.csv", ""):
         with pytest.raises(UserError, match=r"cannot be read .*; export it from the review page again"):
-            sheets.read_corrections(tmp_path / name)
-
-
-def test_a_spreadsheet_may_save_the_sheet(tmp_path):
-    path = label_sheet(tmp_path / "sheet.csv", [label_row()])
-    path.write_bytes(
-        b"\xef\xbb\xbf" + path.read_bytes().replace(b"annotator", b"annotator,remarks").replace(b"eve", b"eve,x")
-    )
-    assert sheets.correct(LABELS, "train", sheets.read_corrections(path))["label"][6].as_py() == 0
-
-
-def score_row(**columns: object) -> dict:
-    return judged("d0", "p1", "Golf") | {"human": "0.7", "annotator": "eve"} | columns
-
-
-def human_scores(tmp_path: Path, *rows: dict) -> list:
-    sheet = sheets.read_scores(label_sheet(tmp_path / "scores.csv", list(rows), sheets.SCORE_COLUMNS))
-    return sheets.matched([judged("d0", "p1", "Golf", 0.4)], sheet)
-
-
-def test_scores_find_what_they_score_and_those_of_another_run_are_refused(tmp_path):
-    ((score, row),) = human_scores(tmp_path, score_row())
-    assert (score.human, row["cas"]) == (0.7, 0.4)
-    for wrong, fault in (
-        (score_row(point="p9"), "row 2: document 'd0', split 'test', point 'p9', attribute 'hobby' is not in this run"),
-        (score_row(prediction="Polo"), "has the prediction 'Golf' in this run, not 'Polo'"),
-        (score_row(human="1.1"), "has '1.1' in column human .*less than or equal to 1"),
-    ):
-        with pytest.raises(UserError, match=fault):
-            human_scores(tmp_path, wrong)
+            read_sheet(tmp_path / name, Correction)
 
 
 # Tables
 
 
-@pytest.fixture
-def config() -> schema.Config:
-    return reference_config()
-
-
-def labels_of(
-    folder: Path, before: dict[str, pa.Table], after: dict[str, pa.Table], sheet: Path | None, config: schema.Config
-) -> pd.DataFrame:
+def labels_of(folder: Path, before: dict[str, pa.Table], sheet: Path | None) -> pd.DataFrame:
     """The table of labels by split, as they were and as corrected; a split that is not named has none."""
     files: dict[str, list[Path]] = {"labels": [], "label_sheet": [sheet] if sheet else []}
-    for split in sheets.SPLITS:
-        paths = [folder / f"{split}-{when}.parquet" for when in ("before", "after")]
-        for path, tables in zip(paths, (before, after), strict=True):
-            write(path, "labels", tables.get(split, LABELS.slice(0, 0)).to_pylist())
-        files[f"{split}_uncorrected"], files["labels"] = paths[:1], [*files["labels"], paths[1]]
-    return people.labels(files, config)
+    corrections = read_sheet(sheet, Correction) if sheet else []
+    for split in SPLITS:
+        labels = before.get(split, LABELS.slice(0, 0))
+        files[f"{split}_uncorrected"] = [folder / f"{split}-before.parquet"]
+        files["labels"].append(folder / f"{split}-after.parquet")
+        write(files[f"{split}_uncorrected"][0], "labels", labels)
+        write(files["labels"][-1], "labels", correct(labels, split, corrections))
+    return people.labels(files, CONFIG)
 
 
-def labels_table(folder: Path, path: Path | None, config: schema.Config) -> pd.DataFrame:
-    sheet = sheets.read_corrections(path) if path else []
-    splits = {
-        "train": LABELS,
-        "validation": LABELS.slice(0, 0),
-        "test": table(answer("d2", [" Golf", " club"], [0, 2])),
-    }
-    after = {split: sheets.correct(labels, split, sheet) for split, labels in splits.items()}
-    return labels_of(folder, splits, after, path, config)
+REVIEWED = {"train": LABELS, "test": table(answer("d2", [" Golf", " club"], [0, 2]))}
 
 
-def test_labels_table_without_a_sheet(config, tmp_path):
-    made = Table.of("labels", labels_table(tmp_path, None, config), config)
+def test_labels_table_without_a_sheet(tmp_path):
+    made = Table.of("labels", labels_of(tmp_path, REVIEWED, None), CONFIG)
     assert made.frame["split"].to_list() == ["train", "validation", "test", "all"]
     assert made.frame["n_reviewed"].to_list() == [0] * 4
     assert "no corrections yet" in made.caption
@@ -316,16 +272,10 @@ def test_labels_table_without_a_sheet(config, tmp_path):
     assert train["value_hallucinated_pct"] == pytest.approx(100 / 2), "of those labelled, and not by the template"
 
 
-def test_labels_table_has_a_row_for_each_condition_of_evidence(config, tmp_path):
-    splits = {
-        "train": LABELS,
-        "test": table(
-            answer("d2", [" Golf", " club"], [0, 1]),
-            answer("d2/partial", [" Golf", " club"], [0, 2]),
-            answer("d3/missing", [" Golf", " club"], [2, 2]),
-        ),
-    }
-    frame = labels_of(tmp_path, splits, splits, None, config).set_index("split")
+def test_labels_table_has_a_row_for_each_condition_of_evidence(tmp_path):
+    given = {"d2": [0, 1], "d2/partial": [0, 2], "d3/missing": [2, 2]}
+    test = table(*(answer(name, [" Golf", " club"], labels) for name, labels in given.items()))
+    frame = labels_of(tmp_path, {"train": LABELS, "test": test}, None).set_index("split")
     conditions = [f"test, {condition} evidence" for condition in ("complete", "partial", "missing")]
     assert frame.index.tolist() == ["train", "validation", "test", *conditions, "all"]
     assert frame.loc["test", "n_tokens"] == sum(frame.loc[name, "n_tokens"] for name in conditions)
@@ -333,20 +283,19 @@ def test_labels_table_has_a_row_for_each_condition_of_evidence(config, tmp_path)
     assert unknown[conditions].tolist() == pytest.approx([0, 1, 2])
 
 
-def test_labels_table_counts_changes_and_compares_what_chance_drew(config, tmp_path):
+def test_labels_table_counts_changes_and_compares_what_chance_drew(tmp_path):
     value = {"document": "d2", "split": "test", "text": " Golf", "label": 0}
-    path = label_sheet(
+    path = sheet_of(
         tmp_path / "sheet.csv",
-        [
-            label_row(human=1),
-            label_row(step=5, text=" is", human=0),  # by the template: not the labeller's
-            label_row("d1", 6, text=" Chess", label=0, human=1, sample="doubtful"),
-            label_row("d1", 7, text=" club", label="", human=2),  # the labeller said nothing
-            label_row(**value, human=0),
-            label_row(**value | {"step": 7, "text": " club", "label": 2}, human=0),
-        ],
+        Correction,
+        label_row(human=1),
+        label_row(step=5, text=" is", human=0),  # by the template: not the labeller's
+        label_row("d1", 6, text=" Chess", label=0, human=1, sample="doubtful"),
+        label_row("d1", 7, text=" club", label="", human=2),  # the labeller said nothing
+        label_row(**value, human=0),
+        label_row(**value | {"step": 7, "text": " club", "label": 2}, human=0),
     )
-    frame = labels_table(tmp_path, path, config).set_index("split")
+    frame = labels_of(tmp_path, REVIEWED, path).set_index("split")
     assert frame["n_reviewed"].to_list() == [4, 0, 2, 6]
     assert frame["n_changed"].to_list() == [3, 0, 1, 4]
     assert frame["n_person"].to_list() == [3, 0, 1, 4]
@@ -359,37 +308,36 @@ def test_labels_table_counts_changes_and_compares_what_chance_drew(config, tmp_p
     assert np.isnan(frame.loc["validation", "kappa"])
 
 
-def human_table(tmp_path: Path, config: schema.Config, scored: list[dict] | None) -> Table:
-    predictions = [("d0", "Golf", 0.0), ("d1", "Climbing", 0.5), ("d2", "Rock climbing", 1.0), ("d3", "Polo", None)]
-    for point in ("infllm-K8", "utaca-K96-sub16"):
-        rows = [judged(name, point, text, cas) for name, text, cas in predictions]
-        write(tmp_path / f"{point}.parquet", "scores", rows)
-    sheet = [] if scored is None else [label_sheet(tmp_path / "sheet.csv", scored, sheets.SCORE_COLUMNS)]
-    answers = [tmp_path / "infllm-K8.parquet", tmp_path / "utaca-K96-sub16.parquet"]
-    return Table.of("human", people.human({"judged": answers, "score_sheet": sheet}, config), config)
+def test_human_table_compares_the_same_answers(tmp_path):
+    scores = {"Golf": (0.0, 0.2), "Climbing": (0.5, 0.4), "Rock climbing": (1.0, 0.9), "Polo": (None, 0.0)}
+    points, rows = ["infllm-K8", "utaca-K96-sub16"], []
+    paths = [tmp_path / f"{point}.parquet" for point in points]
+    for point, path in zip(points, paths, strict=True):
+        of_point = [
+            judged(f"d{number}", point, prediction, cas) | {"human": human, "annotator": "eve"}
+            for number, (prediction, (cas, human)) in enumerate(scores.items())
+        ]
+        write(path, "scores", of_point)
+        rows.append(of_point)
+    sheet = sheet_of(tmp_path / "sheet.csv", HumanScore, *rows[0])
 
+    def human_table(sheets: list[Path]) -> Table:
+        return Table.of("human", people.human({"judged": paths, "score_sheet": sheets}, CONFIG), CONFIG)
 
-def test_human_table_compares_the_same_answers(config, tmp_path):
-    def row(name: str, text: str, human: float) -> dict:
-        return judged(name, "infllm-K8", text) | {"human": human, "annotator": "eve"}
-
-    made = human_table(tmp_path, config, None)
+    made = human_table([])
     assert (len(made.frame), made.frame["n_scored"][0]) == (1, 0)
     assert "no human scores yet" in made.caption
-    scored = [row("d0", "Golf", 0.2), row("d1", "Climbing", 0.4), row("d2", "Rock climbing", 0.9), row("d3", "Polo", 0)]
-    made = human_table(tmp_path, config, scored)
+    made = human_table([sheet])
     frame = made.frame.set_index("point")
-    point = frame.loc["infllm-K8"]
+    point, other = frame.loc[points[0]], frame.loc[points[1]]
     assert (point["n_scored"], point["n_failed_judgements"], point["n_documents"]) == (3, 1, 3)
     assert (point["cas_pct"], point["human_pct"], point["string_match_pct"]) == pytest.approx((50, 50, 50))
     assert (point["difference_pct"], point["distance_pct"]) == pytest.approx((0, 40 / 3))
     assert point["correlation"] == pytest.approx(np.corrcoef([0, 0.5, 1], [0.2, 0.4, 0.9])[0, 1])
     assert point["human_pct_low"] < 50 < point["human_pct_high"]
     assert frame.loc["all", "cas_pct"] == point["cas_pct"]
-    other = frame.loc["utaca-K96-sub16"]
     assert other["n_scored"] == 0
-    assert np.isnan(other["cas_pct"])
-    assert np.isnan(other["correlation"])
+    assert other[["cas_pct", "correlation"]].isna().all()
     assert (other["paper_cas_pct"], other["paper_human_pct"]) == (74.6, 76.6)
     assert np.isnan(point["paper_cas_pct"])
     save(made, tmp_path)
@@ -416,7 +364,7 @@ HOSTILE = [
 ]
 
 
-def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path, config):
+def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path):
     labels = table(
         *(answer(f"d{n}", [" Golf", " club"], [1, 0]) for n in range(8)),
         answer("failed", [" Golf"], [None]),
@@ -467,19 +415,19 @@ def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path, confi
     assert "Write your name first" in chromium.text("#said")
     chromium.press(*"eve", "Enter", "e")
     path = chromium.downloaded("label_corrections.csv")
-    sheet = sheets.read_corrections(path)
+    sheet = read_sheet(path, Correction)
     assert {c.annotator for c in sheet} == {"eve"}
     assert len({c.document for c in sheet}) == int(shown.split()[0])
     first = items[0]["units"][6]["rows"][0][1]
     assert [c.human for c in sheet if c.document == first][:8] == [1] * 6 + [2, 2]
 
     # the pipeline takes the sheet as it is
-    after = sheets.correct(labels, "train", sheet)
+    after = correct(labels, "train", sheet)
     rows = {(row["document"], row["step"]): row for row in after.to_pylist()}
     assert (rows[first, 6]["label"], rows[first, 6]["source"]) == (2, "person")
     assert (rows["failed", 6]["label"], rows["failed", 6]["source"]) == (2, "person")
     assert sum(row["source"] == "person" for row in rows.values()) == 2 + (first != "failed")
-    n_changed = labels_of(tmp_path, {"train": labels}, {"train": after}, path, config)["n_changed"][0]
+    n_changed = labels_of(tmp_path, {"train": labels}, path)["n_changed"][0]
     assert n_changed == 2 + (first != "failed")
 
 
@@ -504,12 +452,12 @@ def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
     chromium.open(page)
     assert chromium.text("#progress") == "2 of 2 questions reviewed"
     chromium.press("e", *"eve", "Enter", "e")
-    sheet = sheets.read_scores(chromium.downloaded("cas_scores.csv"))
+    sheet = read_sheet(chromium.downloaded("cas_scores.csv"), HumanScore)
     given = [0.7, 1.0, 0.2, 0.5]
     assert {(s.document, s.point): s.human for s in sheet} == {
         (row[0], row[2]): score for row, score in zip([*units, *others], given, strict=True)
     }
-    assert len(sheets.matched(scores, sheet)) == 4
+    assert len(matched(scores, sheet)) == 4
 
 
 def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
@@ -533,9 +481,9 @@ def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
     assert chromium.text(".card h2") == HOSTILE[2]
     assert chromium.text("dd").startswith(HOSTILE[1])
     sheet = chromium.downloaded("label_corrections.csv")
-    assert [c.text for c in sheets.read_corrections(sheet)] == HOSTILE
+    assert [c.text for c in read_sheet(sheet, Correction)] == HOSTILE
     assert "\"'=HYPERLINK" in sheet.read_text() or "'=HYPERLINK" in sheet.read_text()
-    sheets.correct(table(tokens), "train", sheets.read_corrections(sheet))
+    correct(table(tokens), "train", read_sheet(sheet, Correction))
 
     rows = [judged("d0", f"p{n}", text, reference=HOSTILE[1]) for n, text in enumerate(HOSTILE)]
     page = tmp_path / "scores.html"
@@ -589,9 +537,9 @@ def test_sheets_are_applied_once_they_are_there(tmp_path):
     train = folder / PLAN.LABELS / "train.parquet"
     assert read(train, "labels").equals(LABELS)
 
-    sheet = label_sheet(folder / "data/annotations/label_corrections.csv", [label_row()])
+    sheet = sheet_of(folder / "data/annotations/label_corrections.csv", Correction, label_row())
     scored = judged("d0", labels[0], "Golf") | {"human": 0.4, "annotator": "eve"}
-    label_sheet(folder / "data/annotations/cas_scores.csv", [scored], sheets.SCORE_COLUMNS)
+    sheet_of(folder / "data/annotations/cas_scores.csv", HumanScore, scored)
     output = run(folder, *pages, *tables)
     assert output.endswith("status 0"), output
     assert "rule review_" not in output, "a sheet changes no page"
@@ -601,7 +549,7 @@ def test_sheets_are_applied_once_they_are_there(tmp_path):
     assert "| all | 1 | 1 | 50.00 | 40.00 |" in (folder / tables[1]).read_text(encoding="utf-8")
     assert "Nothing to be done" in run(folder, *pages, *tables, dry=True)
 
-    label_sheet(sheet, [label_row(text=" Polo")])
+    sheet_of(sheet, Correction, label_row(text=" Polo"))
     output = run(folder, str(train.relative_to(folder)))
     assert output.endswith("status 1")
     assert "label_corrections.csv, row 2: document 'd0'" in output

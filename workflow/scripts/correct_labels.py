@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from utaca.judging.sheets import correct, read_corrections
+from utaca.judging.sheets import Correction, correct, read_sheet
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, write
 from utaca.settings.checks import digest
@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 with stage_log(snakemake.log[0]):
     labels = read(snakemake.input.labels, "labels")
     for sheet in snakemake.input.sheet:
-        labels = correct(labels, snakemake.wildcards.split, read_corrections(Path(sheet)))
+        labels = correct(labels, snakemake.wildcards.split, read_sheet(Path(sheet), Correction))
     write(snakemake.output[0], "labels", labels, config=digest(dict(snakemake.params.items())))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from utaca.judging.answers import label_answers
+from utaca.judging.labels import label_answers
 from utaca.judging.roles import Role
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, rows, write

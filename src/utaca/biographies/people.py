@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 
 from faker import Faker
 from faker.providers.address.it_IT import Provider as ItalianAddresses
@@ -68,11 +70,7 @@ def normalised(name: str) -> str:
 def split_of(name: str) -> str:
     """The split that a name belongs to, one of :data:`SPLITS`."""
     point = int.from_bytes(hashlib.sha256(normalised(name).encode()).digest()[:8], "big") % 100
-    for split, share in SPLIT_SHARES.items():
-        if point < share:
-            return split
-        point -= share
-    raise AssertionError("split shares do not sum to 100")
+    return SPLITS[bisect_right([*accumulate(SPLIT_SHARES.values())], point)]
 
 
 def draw_person(rng: random.Random) -> Person:

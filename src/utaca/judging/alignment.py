@@ -53,14 +53,10 @@ class Sentence:
     end: int
     finished: bool
 
-    @property
-    def attribute_start(self) -> int:
-        return self.start + len("The ")
-
 
 @dataclass(frozen=True)
-class Part:
-    """A factual stretch of an answer, the attribute whose reference judges it, and the start of its sentence."""
+class Stretch:
+    """A factual part of an answer, the attribute whose reference judges it, and the start of its sentence."""
 
     attribute: str
     start: int
@@ -72,7 +68,7 @@ class Part:
 class Alignment:
     """Factual parts, characters at which the pattern is violated, and whether all that was asked is there."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Stretch, ...]
     wrong: bytes
     complete: bool
 
@@ -84,21 +80,18 @@ def sentences(answer: str) -> list[Sentence]:
     """
     openings = list(_OPENING.finditer(answer))
     result = []
-    for opening, following in zip(openings, [*openings[1:], None], strict=False):
-        limit = len(answer[: following.start() if following else len(answer)].rstrip())
-        person_start = opening.end()
-        start = opening.start("attribute") - len("The ")
-        copula = answer.find(" is ", person_start, max(limit, person_start) + 1)
+    for opening, following in zip(openings, [*(after.start() for after in openings[1:]), len(answer)], strict=False):
+        start, person_start = opening.start("attribute") - len("The "), opening.end()
+        end = max(len(answer[:following].rstrip()), person_start)
+        copula = answer.find(" is ", person_start, end + 1)
         if copula < 0:
-            end = max(limit, person_start)
             result.append(Sentence(start, opening["attribute"], person_start, end, None, end, False))
             continue
         value_start = copula + len(" is ")
-        stopped = limit > value_start and answer[limit - 1] == "."
-        end = max(limit - stopped, value_start)
-        result.append(
-            Sentence(start, opening["attribute"], person_start, copula, value_start, end, stopped and end > value_start)
-        )
+        stopped = end > value_start and answer[end - 1] == "."
+        end = max(end - stopped, value_start)
+        finished = stopped and end > value_start
+        result.append(Sentence(start, opening["attribute"], person_start, copula, value_start, end, finished))
     return result
 
 
@@ -150,7 +143,7 @@ def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> S
 
 def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
     """Align an answer with the sentences asked for (rules: see the module)."""
-    parts: list[Part] = []
+    parts: list[Stretch] = []
     wrong = bytearray(len(answer))
     by_name = {attribute.lower(): attribute for attribute in attributes}
     tried: set[str] = set()
@@ -182,9 +175,9 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
         first, subject = start, stated[0][1] if stated else turn
         for place, attribute in stated[1:]:
             if attribute != subject:
-                parts.append(Part(subject, first, place, start))
+                parts.append(Stretch(subject, first, place, start))
                 first, subject = place, attribute
-        parts.append(Part(subject, first, end, start))
+        parts.append(Stretch(subject, first, end, start))
         tried.update(attribute for _, attribute in stated)
         turn = turn_after(subject) if turn in tried else turn
 
@@ -203,16 +196,16 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
         sentence = _without_others(answer, sentence, [attribute for attribute in attributes if attribute != subject])
         if number == len(pattern) - 1 and turn is not None:
             sentence = _without_cut_opening(answer, sentence, _opening(turn, person))
-        mark(sentence.attribute_start, sentence.attribute, due)
+        mark(sentence.start + len("The "), sentence.attribute, due)
         position = sentence.end
         if sentence.value_start is None:
             rest = sentence.person_start + _common(answer[sentence.person_start : sentence.end], f"{person} is")
             if answer[rest : sentence.end].strip():
-                parts.append(Part(subject, rest, sentence.end, sentence.start))
+                parts.append(Stretch(subject, rest, sentence.end, sentence.start))
             continue
         mark(sentence.person_start, answer[sentence.person_start : sentence.person_end], person)
         if sentence.end > sentence.value_start:
-            parts.append(Part(subject, sentence.value_start, sentence.end, sentence.start))
+            parts.append(Stretch(subject, sentence.value_start, sentence.end, sentence.start))
         if sentence.finished:
             position += 1
             finished.add(subject)

@@ -1,13 +1,17 @@
 """Three-way token labels of trajectories (paper, appendix "Uncertainty Label Construction and Verification").
 
-An answer should be the sentences ``The {attribute} of {person} is {value}.`` in the order asked. It is aligned
-with that pattern (:mod:`utaca.judging.alignment`): tokens of the pattern are labelled by the alignment, tokens of the
-values by the labeller endpoint, which compares the values with the reference and nothing else.
+An answer about a biography should be the sentences ``The {attribute} of {person} is {value}.`` in the order asked. It
+is aligned with that pattern (:mod:`utaca.judging.alignment`): tokens of the pattern are labelled by the alignment,
+tokens of the values by the labeller endpoint, which compares the values with the reference and nothing else.
+
+There is no sentence to align an answer in free words with, as questions of benchmarks are answered. The labeller
+endpoint labels all of its text by the question and its reference answers (prompt ``answers.txt``). The end-of-answer
+token is 1 if the answer says anything, otherwise 0: whether the answer is right is the other tokens' matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,7 +22,7 @@ from utaca.biographies.evidence import original
 from utaca.endpoints import prompts
 from utaca.endpoints.client import Request
 from utaca.errors import UserError
-from utaca.judging.alignment import Part, align
+from utaca.judging.alignment import Stretch, align
 from utaca.judging.roles import Role
 from utaca.records import SCHEMAS
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE
@@ -26,6 +30,8 @@ from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE
 Token = dict[str, Any]
 Answers = dict[tuple[str, int], list[Token]]
 """The tokens of each (document, budget), by step."""
+ANSWERS = f"{__package__}.answers"
+"""Name of the prompt for answers in free words."""
 
 
 class TokenLabel(BaseModel):
@@ -77,7 +83,40 @@ def label(trajectories: pa.Table, documents: Iterable[Mapping[str, Any]], labell
     """
     answers = answers_of(trajectories)
     label_tokens(answers, documents, labeller)
-    return table_of(answers)
+    return _table_of(answers)
+
+
+def label_answers(
+    trajectories: pa.Table, questions: Mapping[str, tuple[str, tuple[str, ...]]], labeller: Role
+) -> pa.Table:
+    """Label every token of the trajectories of answers in free words.
+
+    ``questions`` maps a document to the question without text and instructions, and its reference answers, of which any
+    one is right. They are those of the whole text also if a prompt held a part of it. All else is as for :func:`label`.
+
+    Raises:
+        UserError: a trajectory's question is missing or has no reference answer.
+    """
+    answers = answers_of(trajectories)
+    requests: list[Question] = []
+    for (name, budget), tokens in answers.items():
+        question, references = questions.get(name, ("", ()))
+        if not references:
+            raise UserError(
+                f"question {name!r} was decoded but has no reference answer in its set; decode the set again"
+            )
+        units, end = _units_of(tokens)
+        text = "".join(unit.text for unit in units)
+        if text.strip():
+            task = {"task": "label_answer", "question": question, "answers": list(references), "prediction": text}
+            requests.append(_question(f"{name}/{budget}", ANSWERS, task, units))
+            end.settle(CORRECT, TEMPLATE, "")
+        else:
+            end.settle(HALLUCINATED, TEMPLATE, "ends before anything is said")
+            for unit in units:
+                unit.settle(HALLUCINATED, TEMPLATE, "says nothing")
+    _ask(requests, labeller)
+    return _table_of(answers)
 
 
 def label_tokens(answers: Answers, documents: Iterable[Mapping[str, Any]], labeller: Role) -> None:
@@ -102,8 +141,8 @@ def label_tokens(answers: Answers, documents: Iterable[Mapping[str, Any]], label
                 "answer": values[attribute],
                 "prediction": sentence,
             }
-            questions.append(question(f"{name}/{budget}/{len(questions)}", __name__, task, units))
-    ask(questions, labeller)
+            questions.append(_question(f"{name}/{budget}/{len(questions)}", __name__, task, units))
+    _ask(questions, labeller)
 
 
 def _label_template(
@@ -113,12 +152,12 @@ def _label_template(
 
     Returns the factual parts: attribute, the sentence up to the last factual token, the factual tokens.
     """
-    units, end = units_of(tokens)
+    units, end = _units_of(tokens)
     answer = "".join(unit.text for unit in units)
     alignment = align(answer, person, attributes)
     reason = "" if alignment.complete else "ends before all that was asked is answered"
     end.settle(int(alignment.complete), TEMPLATE, reason)
-    factual: dict[Part, list[Unit]] = {}
+    factual: dict[Stretch, list[Unit]] = {}
     for unit in units:
         part = next((part for part in alignment.parts if unit.start < part.end and part.start < unit.end), None)
         if part is not None:
@@ -133,9 +172,6 @@ def _label_template(
     ]
 
 
-# For every labelling of tokens
-
-
 def answers_of(table: pa.Table) -> Answers:
     """The tokens of a table, one dict each, in the order in which (document, budget) first appear."""
     answers: Answers = {}
@@ -146,14 +182,14 @@ def answers_of(table: pa.Table) -> Answers:
     return answers
 
 
-def table_of(answers: Answers) -> pa.Table:
+def _table_of(answers: Answers) -> pa.Table:
     """Labelled tokens as a table of schema "labels"."""
     fields = SCHEMAS["labels"]
     rows = [{name: token[name] for name in fields.names} for tokens in answers.values() for token in tokens]
     return pa.Table.from_pylist(rows, schema=fields)
 
 
-def units_of(tokens: Sequence[Token]) -> tuple[list[Unit], Unit]:
+def _units_of(tokens: Sequence[Token]) -> tuple[list[Unit], Unit]:
     """The units of an answer, and one of its end-of-answer token, if it has one."""
     n_texts = len(tokens) - (tokens[-1]["finish"] == "eos")
     units: list[Unit] = []
@@ -172,23 +208,19 @@ def units_of(tokens: Sequence[Token]) -> tuple[list[Unit], Unit]:
     return units, Unit(tuple(tokens[n_texts:]), "", position)
 
 
-def question(key: str, module: str, task: Mapping[str, Any], units: Sequence[Unit]) -> Question:
+def _question(key: str, module: str, task: Mapping[str, Any], units: Sequence[Unit]) -> Question:
     """A task and its tokens under the prompt of a module."""
     task = {**task, "tokens": [{"index": index, "text": unit.text} for index, unit in enumerate(units)]}
-    return Request(key, task, prompts.load(module), TokenLabels, _each_once(len(units))), units
 
-
-def _each_once(count: int) -> Callable[[TokenLabels], str | None]:
-    def check(answer: TokenLabels) -> str | None:
+    def fault(answer: TokenLabels) -> str | None:
         indices = [one.index for one in answer.labels]
-        if sorted(indices) == list(range(count)):
-            return None
-        return f"must label each index from 0 to {count - 1} once, but labelled {indices}"
+        wrong = f"must label each index from 0 to {len(units) - 1} once, but labelled {indices}"
+        return None if sorted(indices) == list(range(len(units))) else wrong
 
-    return check
+    return Request(key, task, prompts.load(module), TokenLabels, fault), units
 
 
-def ask(questions: Sequence[Question], labeller: Role) -> None:
+def _ask(questions: Sequence[Question], labeller: Role) -> None:
     """Label the units of questions in place, as the labeller answers.
 
     Tokens whose request failed have a null label, the source "failed" and the kind of failure as reason.

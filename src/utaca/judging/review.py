@@ -23,7 +23,7 @@ from utaca.errors import UserError
 from utaca.judging import cas, labels
 from utaca.judging.alignment import align
 from utaca.judging.rules.names import bare
-from utaca.judging.sheets import DOUBTFUL, LABEL_COLUMNS, RANDOM, SCORE_COLUMNS
+from utaca.judging.sheets import DOUBTFUL, RANDOM, Correction, HumanScore, columns
 from utaca.judging.strings import normalise
 from utaca.pages import fill
 from utaca.records.schemas import CORRECT
@@ -52,27 +52,22 @@ def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[
     total = 0
     for split, table in tables.items():
         by_id = {document["id"]: document for document in documents[split]}
-        answers = sorted(labels.answers_of(table).items(), key=lambda answer: draw(f"{split}/{answer[0]}"))
-        total += len(answers)
-        if missing := [name for (name, _), _ in answers if original(name) not in by_id]:
+        drawn = sorted(labels.answers_of(table).items(), key=lambda answer: draw(f"{split}/{answer[0]}"))
+        total += len(drawn)
+        if missing := [name for (name, _), _ in drawn if original(name) not in by_id]:
             raise UserError(
                 f"document {missing[0]!r} has labels but is not in the documents of {split}; make both again"
             )
+        answers = [(tokens, by_id[original(name)]) for (name, _), tokens in drawn]
         n_random = min(N_RANDOM, (len(answers) + 1) // 2)
         # A person who knew of doubts would look closer at a part of the sample.
-        items[RANDOM] += [
-            _answer(split, RANDOM, tokens, by_id[original(x)], []) for (x, _), tokens in answers[:n_random]
-        ]
-        rest = sorted(answers[n_random:], key=lambda answer: all(token["label"] is not None for token in answer[1]))
-        doubtful = (
-            _answer(split, DOUBTFUL, tokens, by_id[original(name)], reasons)
-            for (name, _), tokens in rest
-            if (reasons := doubts(tokens, by_id[original(name)]))
-        )
+        items[RANDOM] += [_answer(split, RANDOM, *answer, []) for answer in answers[:n_random]]
+        rest = sorted(answers[n_random:], key=lambda answer: all(token["label"] is not None for token in answer[0]))
+        doubtful = (_answer(split, DOUBTFUL, *answer, reasons) for answer in rest if (reasons := doubts(*answer)))
         items[DOUBTFUL] += islice(doubtful, N_DOUBTFUL)
     both = [item for sample in items.values() for item in sorted(sample, key=lambda item: draw(item["place"]))]
     about = f"{len(both)} of {total} answers, {len(items[DOUBTFUL])} in doubt first. {run}"
-    return _page("labels", "Token labels", about, labels.__name__, "label_corrections.csv", LABEL_COLUMNS, both)
+    return _page("labels", "Token labels", about, labels.__name__, "label_corrections.csv", Correction, both)
 
 
 def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
@@ -147,7 +142,7 @@ def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str
         raise UserError(f"document {missing[0]!r} has scores but is not in the documents file; make both again")
     items = [item for name in drawn for item in _questions(by_document[name], by_id[name])]
     about = f"{len(items)} questions about {len(drawn)} of {len(by_document)} documents. {run}"
-    return _page("scores", "Conceptual accuracy", about, cas.__name__, "cas_scores.csv", SCORE_COLUMNS, items)
+    return _page("scores", "Conceptual accuracy", about, cas.__name__, "cas_scores.csv", HumanScore, items)
 
 
 def _questions(rows: Iterable[Row], document: Row) -> list[dict[str, Any]]:
@@ -156,7 +151,7 @@ def _questions(rows: Iterable[Row], document: Row) -> list[dict[str, Any]]:
     for row in rows:
         predictions = questions.setdefault((row["attribute"], row["reference"]), {})
         predictions.setdefault(row["prediction"], []).append(row)
-    columns = [name for name in SCORE_COLUMNS if name not in ("human", "annotator")]
+    shown = [name for name in columns(HumanScore) if name not in ("human", "annotator")]
     return [
         {
             "section": document["person"],
@@ -165,7 +160,7 @@ def _questions(rows: Iterable[Row], document: Row) -> list[dict[str, Any]]:
             "place": "",
             "facts": [(attribute, reference, sentence(document, reference))],
             "units": [
-                {"text": text, "rows": [[row[name] for name in columns] for row in alike], "given": None}
+                {"text": text, "rows": [[row[name] for name in shown] for row in alike], "given": None}
                 for text, alike in sorted(predictions.items(), key=lambda pair: draw(f"{document['id']}/{pair[0]}"))
             ],
             "doubts": [],
@@ -179,11 +174,9 @@ def draw(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def _page(
-    kind: str, title: str, about: str, module: str, file: str, columns: Sequence[str], items: list[dict[str, Any]]
-) -> str:
-    """The page of some items, its sheet exported as ``file``, with the instruction of the endpoint's prompt."""
-    page: dict[str, Any] = {"kind": kind, "title": title, "about": about, "file": file, "columns": columns}
+def _page(kind: str, title: str, about: str, module: str, file: str, entry: type, items: list[dict[str, Any]]) -> str:
+    """The page of some items, its sheet of entries exported as ``file``, with the instruction of a module's prompt."""
+    page: dict[str, Any] = {"kind": kind, "title": title, "about": about, "file": file, "columns": columns(entry)}
     page |= {"instruction": prompts.load(module).instruction, "items": items}
     page["key"] = hashlib.sha256(json.dumps(page, sort_keys=True).encode()).hexdigest()[:16]
     return fill(__package__, "review.html", page)

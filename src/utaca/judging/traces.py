@@ -34,6 +34,8 @@ COLUMNS = [
 ]
 """Columns of the traces that :func:`label_traces` needs."""
 
+_OF_ANSWER = ("document", "split", "point", "budget", "policy", "detector", "seed")
+_OF_TOKEN = ("step", "p_hallucinated", "p_correct", "p_unknown")
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 _UNREADABLE = {"label": None, "source": "failed", "reason": "a part of a character, whose rest was not decoded"}
 
@@ -85,7 +87,9 @@ def label_traces(
             if replaced:
                 piece, text = _cut(accepted[:step], row["tentative_token"], by_id[name], decode)
             label = _UNREADABLE if text is None else texts.setdefault((name, text), _tokens(text))[step]
-            rows.append((_row(answer, row, piece, replaced), label))
+            judged = {name: answer[name] for name in _OF_ANSWER} | {name: row[name] for name in _OF_TOKEN}
+            judged |= {"token": row["tentative_token"], "text": piece, "k": row["tentative_k"]}
+            rows.append((judged | {"uncertain": row["rolled_back"], "replaced": replaced}, label))
 
     if texts:
         # The number tells the texts of a document apart.
@@ -96,18 +100,6 @@ def label_traces(
     labeller.used[:] = used.values()
     labelled = [row | {name: token[name] for name in ("label", "source", "reason")} for row, token in rows]
     return pa.Table.from_pylist(labelled, schema=SCHEMAS["trace_labels"])
-
-
-def _row(answer: Row, step: Row, piece: str, replaced: bool) -> dict[str, Any]:
-    return {
-        **{name: answer[name] for name in ("document", "split", "point", "budget", "policy", "detector", "seed")},
-        **{name: step[name] for name in ("step", "p_hallucinated", "p_correct", "p_unknown")},
-        "token": step["tentative_token"],
-        "text": piece,
-        "k": step["tentative_k"],
-        "uncertain": step["rolled_back"],
-        "replaced": replaced,
-    }
 
 
 def _cut(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from pydantic import BaseModel, ConfigDict
 
@@ -32,7 +33,7 @@ def write_narratives(
     for key, person, facts in biographies:
         pairs = [{"attribute": attribute, "value": value} for attribute, value in facts]
         task = {"task": "biography", "person": person, "facts": pairs}
-        check = _states(person, [value for _, value in facts])
+        check = partial(_fault, [person, *(value for _, value in facts)])
         requests.append(Request(key, task, prompts.load(__name__), Narrative, check))
     replies = writer.ask(requests, "biographies")
     if replies.failures:
@@ -45,12 +46,9 @@ def write_narratives(
     return {key: [sentence.strip() for sentence in answer.sentences] for key, answer in replies.values.items()}
 
 
-def _states(person: str, values: Sequence[str]) -> Callable[[Narrative], str | None]:
-    def check(narrative: Narrative) -> str | None:
-        if not all(sentence.strip() for sentence in narrative.sentences):
-            return "must have no empty sentence"
-        text = " ".join(sentence.strip() for sentence in narrative.sentences)
-        missing = [words for words in (person, *values) if words not in text]
-        return f"must contain, character for character: {'; '.join(missing)}" if missing else None
-
-    return check
+def _fault(wanted: Sequence[str], narrative: Narrative) -> str | None:
+    sentences = [sentence.strip() for sentence in narrative.sentences]
+    if not all(sentences):
+        return "must have no empty sentence"
+    missing = [words for words in wanted if words not in " ".join(sentences)]
+    return f"must contain, character for character: {'; '.join(missing)}" if missing else None

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from utaca.biographies.corpora.text import article
-from utaca.biographies.corpora.topics import DOMAINS, ByDomain, domain_of, phrase_of
+from utaca.biographies.corpora.topics import DOMAINS, ByDomain, domain_and_phrase
 from utaca.data_files import DataFile, Entries, read, slots
 
 REVISION = "grammar 1"
@@ -100,9 +100,9 @@ class _Prose:
     def __init__(self, topic: str, rng: random.Random, about_people: tuple[float, float, float]) -> None:
         self.rng, self.about_people = rng, about_people
         self.words = words = read("biographies/vocabulary.yaml", Vocabulary)
-        domain = words.domains[domain_of(topic) or rng.choice(DOMAINS)]
+        known, self.phrase = domain_and_phrase(topic)
+        domain = words.domains[known or rng.choice(DOMAINS)]
         listed = words.slots | domain
-        self.phrase = phrase_of(topic)
         self.fixed: dict[str, str] = {}
         # Places, people and houses that an article comes back to.
         self.places = [self._place() for _ in range(14)]

@@ -37,14 +37,13 @@ def training_topics() -> tuple[str, ...]:
     return tuple(title for phrases in _topics().training.values() for title in phrases)
 
 
-def domain_of(topic: str) -> str | None:
-    """The domain of a known topic, one of :data:`DOMAINS`, else None."""
-    tables = (_topics().paper, _topics().training)
-    return next((domain for table in tables for domain, phrases in table.items() if topic in phrases), None)
+def domain_and_phrase(topic: str) -> tuple[str | None, str]:
+    """The domain of a topic, one of :data:`DOMAINS`, and how it stands inside a sentence.
 
-
-def phrase_of(topic: str) -> str:
-    """How ``topic`` stands inside a sentence; an unknown one stands as it is, without its part in brackets."""
-    tables = (_topics().paper, _topics().training)
-    matches = (phrases[topic] for table in tables for phrases in table.values() if topic in phrases)
-    return next(matches, re.sub(r"\s*\([^)]*\)$", "", topic))
+    A topic of neither table has no domain, and stands as it is, without its part in brackets.
+    """
+    for table in (_topics().paper, _topics().training):
+        for domain, phrases in table.items():
+            if topic in phrases:
+                return domain, phrases[topic]
+    return None, re.sub(r"\s*\([^)]*\)$", "", topic)

@@ -182,7 +182,12 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
                     agreed = 0 if expected is not None and spoilt else agreed
                     spoilt.add(part)
                 right_places.update(places[:agreed])
-    _adopt(right_places, runs)
+    following = False
+    for run, places in reversed(runs):
+        # Words that assert nothing (in, the, probably) go with the word after them.
+        if following and names.is_plain(run, ""):
+            right_places.update(places)
+        following = right_places.issuperset(places)
     return right_places - _denied(text, answer)
 
 
@@ -256,15 +261,6 @@ def _is_part(text: str, expected: dates.Date) -> bool:
 def _forms(run: str) -> tuple[str, str, str]:
     """A word, its stem, and the verb of a past tense too short for a stem."""
     return run, names.stem(run), run.removesuffix("d")
-
-
-def _adopt(right: set[int], runs: list[Run]) -> None:
-    """Give words that assert nothing (in, the, probably) to the word after them."""
-    following = False
-    for run, places in reversed(runs):
-        if following and names.is_plain(run, ""):
-            right.update(places)
-        following = right.issuperset(places)
 
 
 def _denied(text: str, answer: str) -> set[int]:

@@ -26,8 +26,9 @@ def in_digits(text: str) -> str:
 
 def numbers(text: str) -> list[float]:
     """The numbers of a text in order; both 1,200 and 1.200 are twelve hundred."""
-    if _ROMAN.fullmatch(text.strip(" .")):
-        return [_roman(text.strip(" ."))]
+    if roman := _ROMAN.fullmatch(text.strip(" .")):
+        values = [{"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}[letter] for letter in roman[0]]
+        return [sum(-a if a < b else a for a, b in zip(values, [*values[1:], 0], strict=True))]
     return [_value(match) for match in _NUMBER.finditer(re.sub(r"\bminus (?=\d)", "-", in_digits(text)))]
 
 
@@ -35,8 +36,3 @@ def _value(number: re.Match[str]) -> float:
     whole = number["plain"] or re.sub(r"\D", "", number["grouped"])
     value = float(whole + (number["rest"] or "").replace(",", "."))
     return (-value if number["sign"] else value) * (1000 if number["scale"] else 1)
-
-
-def _roman(text: str) -> int:
-    values = [{"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}[letter] for letter in text]
-    return sum(-a if a < b else a for a, b in zip(values, [*values[1:], 0], strict=True))

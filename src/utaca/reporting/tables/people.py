@@ -10,14 +10,7 @@ import numpy as np
 import pandas as pd
 
 from utaca.biographies.evidence import condition_of, original
-from utaca.judging.sheets import (
-    RANDOM,
-    SPLITS,
-    Correction,
-    matched,
-    read_corrections,
-    read_scores,
-)
+from utaca.judging.sheets import RANDOM, SPLITS, Correction, HumanScore, matched, read_sheet
 from utaca.records import read, rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
 from utaca.reporting import statistics
@@ -40,7 +33,7 @@ PAPER_POINT, PAPER = "utaca-K96-sub16", {"cas": 74.6, "human": 76.6, "string_mat
 
 def labels(files: Files, config: schema.Config) -> pd.DataFrame:
     """Shares of labels by split, and the agreement of labeller and person."""
-    sheet = next((read_corrections(Path(path)) for path in files["label_sheet"]), None)
+    sheet = next((read_sheet(Path(path), Correction) for path in files["label_sheet"]), None)
     pairs = {
         split: matched(
             read(files[f"{split}_uncorrected"], "labels").to_pylist() if sheet else [],
@@ -112,7 +105,7 @@ def _labels_row(
 def human(files: Files, config: schema.Config) -> pd.DataFrame:
     """Means of CAS, human scores and string match by point."""
     judged = rows(list(files["judged"]), "scores")
-    sheet = next((read_scores(Path(path)) for path in files["score_sheet"]), None)
+    sheet = next((read_sheet(Path(path), HumanScore) for path in files["score_sheet"]), None)
     columns = ["split", "point", "document", "cas", "string_match", "human"]
     pairs = [row | {"human": score.human} for score, row in matched(judged, sheet or [])]
     scored = pd.DataFrame(pairs, columns=columns).astype(dict.fromkeys(columns[3:], float))
