@@ -18,7 +18,7 @@ from server import Call, Reply, Server, serving
 from utaca.biographies import corpora
 from utaca.biographies.corpora import embedded, folder, wikipedia
 from utaca.biographies.corpora.text import MINIMUM_CHARACTERS, paragraphs
-from utaca.biographies.corpora.topics import DOMAINS, domain_of, paper_articles, phrase_of, training_topics
+from utaca.biographies.corpora.topics import DOMAINS, domain_and_phrase, paper_articles, training_topics
 from utaca.errors import UserError
 from utaca.records import tables
 from utaca.settings import machine
@@ -31,10 +31,9 @@ def test_topics() -> None:
     assert len(set(paper_articles())) == 90
     assert not set(paper_articles()) & set(training_topics())
     for topics in (paper_articles(), training_topics()):
-        assert {domain_of(topic) for topic in topics} == set(DOMAINS)
-    assert phrase_of("Cell (biology)") == "the cell"
-    assert phrase_of("Jazz") == "jazz"
-    assert phrase_of("Something New (song)") == "Something New"
+        assert {domain_and_phrase(topic)[0] for topic in topics} == set(DOMAINS)
+    assert domain_and_phrase("Cell (biology)") == ("science", "the cell")
+    assert domain_and_phrase("Something New (song)") == (None, "Something New")
 
 
 def test_embedded_prose_is_varied_and_complete(tmp_path: Path) -> None:
@@ -89,34 +88,31 @@ def test_jsonl_and_parquet(tmp_path: Path) -> None:
     assert folder.articles(tmp_path / "corpus.parquet") == rows
 
 
-def test_faults_of_files_are_named(tmp_path: Path) -> None:
-    def fault(name: str, content: str | bytes) -> str:
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        with pytest.raises(UserError) as raised:
-            corpora.check(CorpusSettings(name="own", source="folder", path=str(path)))
-        assert str(path) in str(raised.value)
-        return str(raised.value)
+GOOD = json.dumps({"title": "A", "text": PROSE})
 
-    good = json.dumps({"title": "A", "text": PROSE})
-    assert "line 2, is not JSON" in fault("broken.jsonl", f"{good}\n{{'title'}}\n")
-    assert "line 2, is not a JSON object" in fault("list.jsonl", f"{good}\n[1]\n")
-    assert "line 1, has no text under 'title'" in fault("untitled.jsonl", json.dumps({"text": PROSE}))
-    assert "no usable text" in fault("stub.jsonl", json.dumps({"title": "A", "text": "x" * (MINIMUM_CHARACTERS - 1)}))
-    assert "no usable text" in fault("empty.jsonl", "")
-    assert "not UTF-8" in fault("latin.jsonl", b"\xe9\xff")
-    assert "cannot be read as Parquet" in fault("not.parquet", "x")
-    assert "neither a folder" in fault("prose.pdf", "x")
-    pq.write_table(pa.table({"text": [PROSE]}), tmp_path / "untitled.parquet")
-    with pytest.raises(UserError, match="no column title"):
-        folder.articles(tmp_path / "untitled.parquet")
-    with pytest.raises(UserError, match="does not exist"):
-        folder.articles(tmp_path / "nowhere")
-    with pytest.raises(UserError, match=r"corpus\.path is empty"):
-        corpora.check(CorpusSettings(name="own", source="folder"))
-    (tmp_path / "void").mkdir()
-    with pytest.raises(UserError, match=r"no \.txt or \.md file"):
-        folder.articles(tmp_path / "void")
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("broken.jsonl", f"{GOOD}\n{{'title'}}\n", "line 2, is not JSON"),
+        ("untitled.jsonl", json.dumps({"text": PROSE}), "line 1, has no text under 'title'"),
+        ("stub.jsonl", json.dumps({"title": "A", "text": "x" * (MINIMUM_CHARACTERS - 1)}), "no usable text"),
+        ("empty.jsonl", "", "no usable text"),
+        ("not.parquet", "x", "cannot be read as Parquet"),
+        ("untitled.parquet", pa.table({"text": [PROSE]}), "no column title"),
+        ("prose.pdf", "x", "neither a folder"),
+        ("nowhere", None, "does not exist"),
+        ("", None, r"no \.txt or \.md file"),
+    ],
+)
+def test_faults_of_files_are_named(tmp_path: Path, name: str, content: object, said: str) -> None:
+    path = tmp_path / name
+    if isinstance(content, pa.Table):
+        pq.write_table(content, path)
+    elif content is not None:
+        path.write_text(content)
+    with pytest.raises(UserError, match=rf"{re.escape(str(path))}.*{said}"):
+        corpora.check(CorpusSettings(name="own", source="folder", path=str(path)))
 
 
 def test_a_folder_is_read_as_far_as_it_is_linked_and_says_what_it_leaves_out(
@@ -156,14 +152,14 @@ def test_a_folder_with_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatc
 
 @dataclass
 class Wiki:
-    """A stub of the API: pages by title, redirects, and what was asked."""
+    """A stub of the API: its server, pages by title, and refusals that come before."""
 
-    url: str = ""
+    server: Server | None = None
     pages: dict[str, str] = field(default_factory=dict)
-    redirects: dict[str, str] = field(default_factory=dict)
     refusals: list[int] = field(default_factory=list)
-    asked: list[dict[str, str]] = field(default_factory=list)
-    agents: set[str] = field(default_factory=set)
+
+    def articles(self, cache: Path, *titles: str) -> list[dict]:
+        return wikipedia.articles(cache, titles=titles, api=f"{self.server.address}/w/api.php")
 
 
 @pytest.fixture
@@ -171,20 +167,15 @@ def wiki() -> Iterator[Wiki]:
     stub = Wiki()
 
     def script(server: Server, call: Call) -> Reply:
-        stub.asked.append(call.query)
-        stub.agents.add(call.headers["user-agent"])
         if stub.refusals:
             return Reply(status=stub.refusals.pop(0), headers={"retry-after": "0"})
-        title = call.query["titles"]
-        if call.query.get("redirects"):
-            title = stub.redirects.get(title, title)
+        title = call.query["titles"].replace("Cinema", "Film" if call.query.get("redirects") else "Cinema")
         page = {"title": title, "missing": True}
         if title in stub.pages:
             page = {"pageid": 1, "title": title, "extract": stub.pages[title], "revisions": [{"revid": 42}]}
         return Reply(json.dumps({"batchcomplete": True, "query": {"pages": [page]}}))
 
-    with serving(script) as server:
-        stub.url = f"{server.address}/w/api.php"
+    with serving(script) as stub.server:
         yield stub
 
 
@@ -197,42 +188,43 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wikipedia_follows_redirects_and_caches(wiki: Wiki, tmp_path: Path) -> None:
-    wiki.redirects = {"Cinema": "Film"}
     wiki.pages = {
         "Film": f"{PROSE} One.\n\n\n== History ==\n{PROSE} Two.\nA short line.\n\n  {{\\displaystyle {'x' * 90}}}\n"
         f"== See also ==\n{PROSE} Three.\n=== Lists ===\n{PROSE} Four.\n== Legacy ==\n{PROSE} Five.",
         "Law": PROSE,
     }
     wiki.refusals = [503]
-    rows = wikipedia.articles(tmp_path, titles=["Cinema", "Law"], api=wiki.url)
+    rows = wiki.articles(tmp_path, "Cinema", "Law")
     assert [row["title"] for row in rows] == ["Film", "Law"]
     assert rows[0]["text"].split("\n\n") == [f"{PROSE} One.", f"{PROSE} Two.", f"{PROSE} Five."]
     assert rows[0]["revision"] == "42"
     assert rows[0]["url"].endswith("/w/index.php?title=Film&oldid=42")
-    assert wiki.agents == {wikipedia.USER_AGENT}
-    assert len(wiki.asked) == 3
-    assert {"action": "query", "explaintext": "1", "redirects": "1"}.items() <= wiki.asked[0].items()
-    assert wikipedia.articles(tmp_path, titles=["Cinema", "Law"], api=wiki.url) == rows
-    assert len(wiki.asked) == 3
+    calls = wiki.server.calls
+    assert {call.headers["user-agent"] for call in calls} == {wikipedia.USER_AGENT}
+    assert {"action": "query", "explaintext": "1", "redirects": "1"}.items() <= calls[0].query.items()
+    assert wiki.articles(tmp_path, "Cinema", "Law") == rows
+    assert len(calls) == 3
     tables.write(tmp_path / "corpus.parquet", "corpus", rows)
 
 
 def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: Wiki, tmp_path: Path) -> None:
     wiki.pages = {"Law": PROSE, "Stub": "Short."}
-    with pytest.raises(UserError, match="no article 'Nothing'"):
-        wikipedia.articles(tmp_path, titles=["Law", "Nothing"], api=wiki.url)
-    with pytest.raises(UserError, match="'Stub' has no usable prose"):
-        wikipedia.articles(tmp_path, titles=["Law", "Stub"], api=wiki.url)
-    assert [asked["titles"] for asked in wiki.asked] == ["Law", "Nothing", "Stub"]
-    wiki.refusals = [403]
-    with pytest.raises(UserError, match=r"HTTP 403.*corpus=folder.*corpus=embedded"):
-        wikipedia.articles(tmp_path, titles=["Food"], api=wiki.url)
+    for titles, refusals, said in (
+        (["Law", "Nothing"], [], "no article 'Nothing'"),
+        (["Law", "Stub"], [], "'Stub' has no usable prose"),
+        (["Food"], [403], r"HTTP 403.*corpus=folder.*corpus=embedded"),
+        (["Food"], [503] * 4, "HTTP 503"),
+    ):
+        wiki.refusals = refusals
+        with pytest.raises(UserError, match=said):
+            wiki.articles(tmp_path, *titles)
+    assert [call.query["titles"] for call in wiki.server.calls] == ["Law", "Nothing", "Stub", *["Food"] * 5]
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(UserError, match=r"cannot be used .*choose corpus=folder with corpus.path, or corpus=embedded"):
         wikipedia.articles(tmp_path, titles=["Food"], api="http://127.0.0.1:9/w/api.php")
     next(tmp_path.iterdir()).write_text("{")
     with pytest.raises(UserError, match="is damaged"):
-        wikipedia.articles(tmp_path, titles=["Law"], api=wiki.url)
+        wiki.articles(tmp_path, "Law")
 
 
 def test_load_dispatches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,5 +236,7 @@ def test_load_dispatches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [row["title"] for row in rows] == list(paper_articles())
     corpora.check(WIKIPEDIA)
     corpora.check(CorpusSettings(name="embedded", source="embedded"))
+    with pytest.raises(UserError, match=r"corpus\.path is empty"):
+        corpora.check(CorpusSettings(name="own", source="folder"))
     with pytest.raises(UserError, match=r"source is 'elsewhere' but must be one of"):
         CorpusSettings(name="x", source="elsewhere")

@@ -11,7 +11,7 @@ from utaca.endpoints import prompts
 from utaca.endpoints.client import Outcomes
 from utaca.endpoints.store import identity
 from utaca.errors import UserError
-from utaca.judging import answers, cas, labels, writer
+from utaca.judging import cas, labels, writer
 from utaca.judging.alignment import align
 from utaca.judging.roles import Role
 from utaca.judging.rules import judge
@@ -32,8 +32,8 @@ def tasks(monkeypatch):
         if task["task"] == "score":
             return cas.Score(score=float(task["prediction"] == task["reference"]), reason="table")
         right = task.get("answer") or " or ".join(task["answers"])
-        found = [2 if "unknown" in task["prediction"] else int(t["text"].strip(" .") in right) for t in task["tokens"]]
-        return labels.TokenLabels(labels=[{"index": i, "label": x, "reason": "table"} for i, x in enumerate(found)])
+        given = [2 if "unknown" in task["prediction"] else int(t["text"].strip(" .") in right) for t in task["tokens"]]
+        return labels.TokenLabels(labels=[{"index": i, "label": x, "reason": "table"} for i, x in enumerate(given)])
 
     def ask(role, requests, description):
         replies = Outcomes()
@@ -105,50 +105,49 @@ LABELLED = {
 
 @pytest.mark.parametrize(("pieces", "facts", "finish", "expected", "by_labeller"), LABELLED.values(), ids=LABELLED)
 def test_labels_of_pattern_sentences(tasks, pieces, facts, finish, expected, by_labeller):
-    found, sources = labelled(pieces, *facts, finish=finish)
+    given, sources = labelled(pieces, *facts, finish=finish)
     assert {place for place, source in enumerate(sources) if source == "endpoint"} == by_labeller
-    assert found == expected
+    assert given == expected
 
 
-@pytest.mark.parametrize(
-    ("answer", "parts"),
+# Answers cut where another attribute is stated; "" is what follows the pattern.
+STATED = [
     [
-        (
-            "Ada Lopez graduated from MIT with a degree in Law. She likes tea. Her office is in Oslo.",
-            [
-                ("university", "Ada Lopez graduated from MIT with a "),
-                ("major", "degree in Law. She likes tea. "),
-                ("work place", "Her office is in Oslo."),
-            ],
-        ),
-        (
-            "- **University**: MIT\n- **Major**: Law\n",
-            [("university", "- **University**: MIT\n"), ("major", "- **Major**: Law")],
-        ),
-        (
-            "1. The university of Ada Lopez is MIT.\n2. The major of Ada Lopez is Law.",
-            [("university", "MIT"), ("major", "Law")],
-        ),
-        ("* The major of Ada Lopez is Law.", [("major", "Law")]),
-        (
-            "Ada's degree in Law was awarded by the University of Oslo.",
-            [("major", "Ada's degree in Law was awarded by the "), ("university", "University of Oslo.")],
-        ),
-        (
-            "Ada majored in Law and works in Oslo.",
-            [("major", "Ada majored in Law and "), ("work place", "works in Oslo.")],
-        ),
-        ("I do not know. The text says nothing.", [("university", "I do not know. The text says nothing.")]),
-        (
-            "The university of Ada Lopez is MIT. Her major is not mentioned. The work place of Ada Lopez is Oslo.",
-            [("university", "MIT"), ("major", "Her major is not mentioned."), ("work place", "Oslo")],
-        ),
+        ("university", "Ada Lopez graduated from MIT with a "),
+        ("major", "degree in Law. She likes tea. "),
+        ("work place", "Her office is in Oslo."),
     ],
-)
-def test_text_outside_the_pattern_goes_with_the_attribute_that_it_states(answer: str, parts: list) -> None:
-    found = align(answer, PERSON, ["university", "major", "work place"])
-    assert [(part.attribute, answer[part.start : part.end]) for part in found.parts] == parts
-    wrong = "".join(character for character, bad in zip(answer, found.wrong, strict=True) if bad)
+    [("university", "- **University**: MIT\n"), ("major", "- **Major**: Law"), ("", "\n")],
+    [
+        ("", "1. The university of Ada Lopez is "),
+        ("university", "MIT"),
+        ("", ".\n2. The major of Ada Lopez is "),
+        ("major", "Law"),
+        ("", "."),
+    ],
+    [("", "* The major of Ada Lopez is "), ("major", "Law"), ("", ".")],
+    [("major", "Ada's degree in Law was awarded by the "), ("university", "University of Oslo.")],
+    [("major", "Ada majored in Law and "), ("work place", "works in Oslo.")],
+    [("university", "I do not know. The text says nothing.")],
+    [
+        ("", "The university of Ada Lopez is "),
+        ("university", "MIT"),
+        ("", ". "),
+        ("major", "Her major is not mentioned."),
+        ("", " The work place of Ada Lopez is "),
+        ("work place", "Oslo"),
+        ("", "."),
+    ],
+]
+
+
+@pytest.mark.parametrize("parts", STATED)
+def test_text_outside_the_pattern_goes_with_the_attribute_that_it_states(parts: list) -> None:
+    answer = "".join(text for _, text in parts)
+    aligned = align(answer, PERSON, ["university", "major", "work place"])
+    stretches = [(part.attribute, answer[part.start : part.end]) for part in aligned.parts]
+    assert stretches == [part for part in parts if part[0]]
+    wrong = "".join(character for character, bad in zip(answer, aligned.wrong, strict=True) if bad)
     # Only an attribute whose turn it was not.
     assert wrong == ("major" if answer.startswith("*") else "")
 
@@ -156,12 +155,11 @@ def test_text_outside_the_pattern_goes_with_the_attribute_that_it_states(answer:
 def test_several_sentences_with_full_stops_in_values(tasks):
     second, third = sentence("major", "Law. B.A")[1:], sentence("work place", "Oslo")[1:]
     got, _ = labelled([*sentence("company", "Acme Inc."), " The", *second, " The", *third], *SIX)
-    assert [t["prediction"] for t in tasks] == [
-        "The company of Ada Lopez is Acme Inc.",
-        "The major of Ada Lopez is Law. B.A",
-        "The work place of Ada Lopez is Oslo",
+    assert [(task["attribute"], task["prediction"]) for task in tasks] == [
+        ("company", "The company of Ada Lopez is Acme Inc."),
+        ("major", "The major of Ada Lopez is Law. B.A"),
+        ("work place", "The work place of Ada Lopez is Oslo"),
     ]
-    assert [t["attribute"] for t in tasks] == ["company", "major", "work place"]
     assert got[-1] == 1
 
 
@@ -186,7 +184,7 @@ FREE = {"d0": ("Where is Normandy?", ("France", "the French Republic"))}
 
 
 def labelled_freely(pieces: list[str], finish: str = "eos") -> tuple[list, list]:
-    table = answers.label_answers(pa.Table.from_pylist(trajectory(pieces, finish)), FREE, ROLE)
+    table = labels.label_answers(pa.Table.from_pylist(trajectory(pieces, finish)), FREE, ROLE)
     assert table.schema.equals(SCHEMAS["labels"])
     assert table.column("step").to_pylist() == list(range(len(pieces) + (finish == "eos")))
     return table.column("label").to_pylist(), table.column("source").to_pylist()
@@ -197,13 +195,12 @@ def test_all_text_of_a_free_answer_is_sent(tasks):
     assert got == [0, 0, 0, 1, 1, 1, 1]
     assert source == ["endpoint"] * 6 + ["template"]
     (task,) = tasks
-    sent = [{"index": i, "text": text} for i, text in enumerate([" In", " Rome", ",", " France", "."])]
     assert task == {
         "task": "label_answer",
         "question": "Where is Normandy?",
         "answers": ["France", "the French Republic"],
         "prediction": " In Rome, France.",
-        "tokens": sent,
+        "tokens": [{"index": i, "text": text} for i, text in enumerate([" In", " Rome", ",", " France", "."])],
     }
     assert labelled_freely([" unknown"], finish="length") == ([2], ["endpoint"])
 
@@ -220,14 +217,14 @@ def test_free_answers_need_their_question(tasks):
     rows = pa.Table.from_pylist(trajectory(["France"]))
     for questions in ({}, {"d0": ("Where?", ())}):
         with pytest.raises(UserError, match="'d0' was decoded but has no reference answer"):
-            answers.label_answers(rows, questions, ROLE)
+            labels.label_answers(rows, questions, ROLE)
 
 
 def test_free_answers_through_the_reference_endpoint(tmp_path):
     endpoint = schema.EndpointSettings(name="reference", kind="reference", model="utaca-reference")
     labeller = Role(endpoint, tmp_path / "a.sqlite")
     rows = trajectory([" France", " and", " Spain"], budget=2) + trajectory([" not", " given"], budget=1)
-    table = answers.label_answers(pa.Table.from_pylist(rows), FREE, labeller)
+    table = labels.label_answers(pa.Table.from_pylist(rows), FREE, labeller)
     assert table.column("label").to_pylist() == [1, 0, 0, 1, 2, 2, 1]
     assert table.column("budget").to_pylist() == [2] * 4 + [1] * 3
     assert [row["item"] for row in labeller.used] == ["d0/2", "d0/1"]
@@ -241,6 +238,7 @@ def test_free_answers_through_the_reference_endpoint(tmp_path):
         ("The Hobby of Ada Lopez is Chess", "Chess"),
         ("Here it is:\nThe hobby of Ada Lopez is Chess. The company of Ada Lopez is X.", "Chess"),
         ("The hobby of Bob Hill is Chess.", "The hobby of Bob Hill is Chess."),
+        ("The hobby of Ada Lopez is Chess. Correction: The hobby of Ada Lopez is Go. I am sure.", "Go"),
         (" She plays chess.\n", "She plays chess."),
         ("", ""),
     ],
@@ -249,34 +247,36 @@ def test_extract(answer, wanted):
     assert cas.extract(answer, "hobby", PERSON) == wanted
 
 
-@pytest.mark.parametrize(
-    "remark",
-    [
-        ".\n\nExplanation: the text says so.",
-        ".\n\n(Source: paragraph 2)",
-        " (source: the second paragraph).",
-        ". Human: What else?",
-        ".\n\nQ: What is the hobby of Bob Hill?\nA: Go",
-        ".\n- Lives in Rome\n- Works for Bosch",
-        ". She has played it since 1990.",
-        ". Bob Hill is fond of it too.",
-        ".<|im_end|>",
-        ", as stated in the text.",
-    ],
-)
+REMARKS = r"""
+.\n\nExplanation: the text says so.
+.\n\n(Source: paragraph 2)
+ (source: the second paragraph).
+. Human: What else?
+.\n\nQ: What is the hobby of Bob Hill?\nA: Go
+.\n- Lives in Rome\n- Works for Bosch
+. She has played it since 1990.
+. Bob Hill is fond of it too.
+.<|im_end|>
+, as stated in the text.
+"""
+CORRECTIONS = r"""
+Correction: it is Go.
+Wait, that is wrong. It is Go.
+\n\nExplanation: the text says so. Correction: it is Go.
+Sorry, I meant Go.
+"""
+
+
+def lines(texts: str) -> list[str]:
+    return [line.replace(r"\n", "\n") for line in texts.splitlines() if line]
+
+
+@pytest.mark.parametrize("remark", lines(REMARKS))
 def test_what_follows_a_value_is_left_out(remark):
     assert cas.extract(f"The hobby of {PERSON} is Chess{remark}", "hobby", PERSON) == "Chess"
 
 
-@pytest.mark.parametrize(
-    "rest",
-    [
-        "Correction: it is Go.",
-        "Wait, that is wrong. It is Go.",
-        "\n\nExplanation: the text says so. Correction: it is Go.",
-        "Sorry, I meant Go.",
-    ],
-)
+@pytest.mark.parametrize("rest", lines(CORRECTIONS))
 def test_what_takes_a_value_back_is_handed_on(rest):
     extracted = cas.extract(f"The hobby of {PERSON} is Chess. {rest}", "hobby", PERSON)
     assert extracted.startswith("Chess")
@@ -284,21 +284,10 @@ def test_what_takes_a_value_back_is_handed_on(rest):
     assert "Explanation" not in extracted
 
 
-def test_a_sentence_that_corrects_another_counts():
-    answer = f"The hobby of {PERSON} is Chess. Correction: The hobby of {PERSON} is Go. I am sure."
-    assert cas.extract(answer, "hobby", PERSON) == "Go"
-
-
 def test_scores_keep_failures(tasks):
-    answers = [
-        {
-            "document": "d0",
-            "split": "test",
-            "point": "p",
-            "text": "The hobby of Ada Lopez is Chess. The major of Ada Lopez is fail.",
-        }
-    ]
-    rows = cas.score(answers, [document(("hobby", "Chess"), ("major", "Law"))], ROLE)
+    answer = {"document": "d0", "split": "test", "point": "p"}
+    answer["text"] = "The hobby of Ada Lopez is Chess. The major of Ada Lopez is fail."
+    rows = cas.score([answer], [document(CHESS, ("major", "Law"))], ROLE)
     assert [(r["cas"], r["failure"]) for r in rows] == [(1.0, None), (None, "timeout")]
     assert pa.Table.from_pylist(rows, schema=SCHEMAS["scores"]).num_rows == 2
     assert cas._in_range(cas.Score(score=float("nan"), reason=""))
@@ -313,8 +302,9 @@ def test_string_match():
 
 
 def test_prompts_cannot_be_closed_by_the_text_under_judgement():
-    for module, version in ((labels, "label-1"), (answers, "answer-1"), (cas, "score-1"), (writer, "biography-1")):
-        prompt = prompts.load(module.__name__)
+    versions = {labels.__name__: "label-1", labels.ANSWERS: "answer-1"}
+    for module, version in (versions | {cas.__name__: "score-1", writer.__name__: "biography-1"}).items():
+        prompt = prompts.load(module)
         assert prompt.version == version
         content = prompt.messages({"prediction": "```\nignore"})[-1]["content"]
         assert content.count("```") == 2

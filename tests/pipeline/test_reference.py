@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import datetime
-import inspect
 import json
 import random
 from itertools import pairwise, permutations
@@ -15,7 +14,7 @@ from utaca import data_files
 from utaca.biographies import templates
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, Values, draw_value
 from utaca.biographies.people import LOCALES
-from utaca.judging.rules import judge, labeller
+from utaca.judging.rules import dates, judge, labeller, names, numbers, statements
 
 FACTS = [
     ("birth date", "12/29/1880"),
@@ -38,35 +37,6 @@ def test_biography_states_every_value(person: str, count: int) -> None:
     assert all(text.count(value) == 1 for _, value in FACTS[:count])
     assert ".." not in text
     assert all(sentence[0].isupper() or not sentence[0].isascii() for sentence in sentences)
-
-
-def labels(answer: str, tokens: list[str], sentence: str = "The birth date of P Q is v.") -> list[int]:
-    return [value for _, value, _ in labeller.label("P Q", "birth date", answer, sentence, list(enumerate(tokens)))]
-
-
-@pytest.mark.parametrize(
-    ("answer", "tokens", "expected"),
-    [
-        ("Iraq", [" Ira", "pua", "1", "1", "."], [1, 0, 0, 0, 0]),
-        ("March 22, 1985", [" March", " ", "2", "2", ",", " ", "1", "9", "7", "5"], [1, 1, 1, 1, 1, 1, 1, 1, 0, 0]),
-        ("March 22, 1985", ["1", "9", "8", "5", "-", "0", "3", "-", "2", "2"], [1] * 10),
-        ("1988-06-03", ["1", "2", "/", "0", "3", "/", "1988"], [0, 0, 0, 1, 1, 1, 1]),
-        ("03/04/1980", [" April", " 3", ", 1980"], [1, 1, 1]),
-        ("07703087971", ["077", "04", "087971"], [1, 0, 0]),
-        ("Stanford University", [" Stanford", " College"], [1, 0]),
-        ("Iraq", [" Iraq", " and", " Iran"], [1, 0, 0]),
-        ("Iraq", [" unknown", "."], [2, 2]),
-        ("Iraq", [" not", " mentioned", " in", " the", " text", "."], [2] * 6),
-    ],
-)
-def test_labels(answer: str, tokens: list[str], expected: list[int]) -> None:
-    assert labels(answer, tokens) == expected
-
-
-def test_labels_of_another_person_or_attribute() -> None:
-    assert labels("Iraq", [" Iraq", "."], "The birth date of P R is Iraq.") == [0, 0]
-    assert labels("Iraq", [" Iraq"], "The birth place of P Q is Iraq.") == [0]
-    assert labels("Iraq", [" unknown"], "The birth place of P Q is unknown.") == [2]
 
 
 NORMANDY = "In what country is Normandy located?"
@@ -109,27 +79,16 @@ def test_labels_of_answers_in_free_words(
     assert [value for _, value, _ in found] == expected
 
 
+# Values and predictions of the six attributes, and the mean score.
 CASES = {
     3: (
-        [
-            ("birth date", "June 3, 1888", "1888-06-03"),
-            ("birth place", "Sydney, NSW", "Sydney, NSW"),
-            ("university", "MIT", "Mass. Inst. Tech."),
-            ("major", "Medicine", "Medicine"),
-            ("company", "Mayo Clinic", "Mayo Clinic"),
-            ("work place", "Beijing, CN", "Mayo's Beijing"),
-        ],
+        ["June 3, 1888", "Sydney, NSW", "MIT", "Medicine", "Mayo Clinic", "Beijing, CN"],
+        ["1888-06-03", "Sydney, NSW", "Mass. Inst. Tech.", "Medicine", "Mayo Clinic", "Mayo's Beijing"],
         1.0,
     ),
     17: (
-        [
-            ("birth date", "10 Nov, 1907", "1976"),
-            ("birth place", "Mexico City", "Madrid, Spain"),
-            ("university", "NUS", "Complutense Madrid"),
-            ("major", "Intl. Rel.", "Chem. Eng."),
-            ("company", "UN", "UN"),
-            ("work place", "Seattle, WA", "Pacific NW"),
-        ],
+        ["10 Nov, 1907", "Mexico City", "NUS", "Intl. Rel.", "UN", "Seattle, WA"],
+        ["1976", "Madrid, Spain", "Complutense Madrid", "Chem. Eng.", "UN", "Pacific NW"],
         1 / 6,
     ),
 }
@@ -138,34 +97,59 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("form", ["value", "sentence", "answer"])
 def test_case_studies_of_the_paper(case: int, form: str) -> None:
-    rows, mean = CASES[case]
-    sentences = [f"The {attribute} of Harper Coleman is {prediction}." for attribute, _, prediction in rows]
-    scores = []
-    for (attribute, wanted, prediction), sentence in zip(rows, sentences, strict=True):
-        said = {"value": prediction, "sentence": sentence, "answer": " ".join(sentences)}[form]
-        scores.append(judge.score(f"What is the {attribute} of Harper Coleman?", attribute, said, wanted)[0])
+    values, predictions, mean = CASES[case]
+    stated = zip(HELD_OUT_ATTRIBUTES, predictions, strict=True)
+    sentences = [f"The {attribute} of Harper Coleman is {prediction}." for attribute, prediction in stated]
+    said = {"value": predictions, "sentence": sentences, "answer": [" ".join(sentences)] * 6}[form]
+    scores = [
+        judge.score(f"What is the {attribute} of Harper Coleman?", attribute, prediction, value)[0]
+        for attribute, prediction, value in zip(HELD_OUT_ATTRIBUTES, said, values, strict=True)
+    ]
     assert sum(scores) / 6 == mean
 
 
 @pytest.mark.parametrize(
-    ("prediction", "wanted", "expected"),
+    ("attribute", "prediction", "wanted", "expected"),
     [
-        ("the Massachusetts Institute of Technology", "MIT", 1.0),
-        ("Portland, ME", "Portland, OR", 0.25),
-        ("The company of Bo Ek is Guichard S.A.", "Guichard S.A", 1.0),
-        ("Stanford", "Stanford University", 0.5),
-        ("22nd of March 1985", "1985/03/22", 1.0),
-        ("March 1985", "March 22, 1985", 2 / 3),
-        ("between March 22, 1985 and March 23, 1985", "March 22, 1985", 0.0),
-        ("The company of Bo Ek is unknown.", "Google", 0.0),
-        ("The company of Bo Li is Google.", "Google", 0.0),
-        ("The major of Bo Ek is Google.", "Google", 0.0),
-        ("The major of Bo Ek is Law. The company of Bo Ek is The Tech Corp.", "The Tech Corp.", 1.0),
-        ("", "Google", 0.0),
+        ("company", "the Massachusetts Institute of Technology", "MIT", 1.0),
+        ("company", "Portland, ME", "Portland, OR", 0.25),
+        ("company", "The company of Clara Weiss is Guichard S.A.", "Guichard S.A", 1.0),
+        ("company", "Stanford", "Stanford University", 0.5),
+        ("company", "22nd of March 1985", "1985/03/22", 1.0),
+        ("company", "March 1985", "March 22, 1985", 2 / 3),
+        ("company", "between March 22, 1985 and March 23, 1985", "March 22, 1985", 0.0),
+        ("company", "The company of Clara Weiss is unknown.", "Google", 0.0),
+        ("company", "The company of Clara Reiss is Google.", "Google", 0.0),
+        ("company", "The major of Clara Weiss is Google.", "Google", 0.0),
+        (
+            "company",
+            "The major of Clara Weiss is Law. The company of Clara Weiss is The Tech Corp.",
+            "The Tech Corp.",
+            1.0,
+        ),
+        ("company", "", "Google", 0.0),
+        # A slip of the pen, and a name that is near.
+        ("birth place", "Bostton", "Boston, Massachusetts", 0.75),
+        ("birth place", "Bolton", "Boston, Massachusetts", 0.0),
+        ("birth place", "Pearth", "Perth, Australia", 0.75),
+        ("birth place", "Austria", "Perth, Australia", 0.0),
+        ("major", "Astronmy", "Astronomy", 0.75),
+        ("major", "Astrology", "Astronomy", 0.0),
+        ("hobby", "Bakking", "Baking", 0.75),
+        ("hobby", "Biking", "Baking", 0.0),
+        ("company", "Nokai", "Nokia", 0.75),
+        ("company", "Nikon", "Nokia", 0.0),
+        # Days in words and scripts.
+        ("birth date", "the last day of 1999", "31 December 1999", 1.0),
+        ("birth date", "the last day of 1999", "4 March 1985", 0.0),
+        ("birth date", "٢٢ مارس ١٩٨٥", "22 March 1985", 1.0),
+        ("birth date", "٢٢ مارس ١٩٨٥", "4 March 1985", 0.0),
+        ("birth date", "22 березня 1985", "22 March 1985", 1.0),
+        ("birth date", "22 березня 1985", "4 March 1985", 0.0),
     ],
 )
-def test_scores(prediction: str, wanted: str, expected: float) -> None:
-    assert judge.score("What is the company of Bo Ek?", "company", prediction, wanted)[0] == expected
+def test_scores(attribute: str, prediction: str, wanted: str, expected: float) -> None:
+    assert judge.score(f"What is the {attribute} of Clara Weiss?", attribute, prediction, wanted)[0] == expected
 
 
 DATA = Path(__file__).parents[1] / "data"
@@ -190,6 +174,10 @@ def test_rules_agree_with_scores_by_hand(part: str, floor: float) -> None:
     assert sum(pair.agrees for pair in pairs) / len(pairs) >= floor, rules.table_of_pairs(pairs)
 
 
+def test_nothing_wrong_passes() -> None:
+    assert {pair.prediction for pair in PAIRS if pair.false_pass} == KNOWN_FALSE_PASSES
+
+
 @pytest.mark.parametrize("attribute", TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES)
 @pytest.mark.parametrize("denial", ["no {}", "not {}", "{} is wrong", "{} is not correct.", "I doubt that it is {}."])
 def test_a_denied_value_is_wrong_whatever_it_is(attribute: str, denial: str) -> None:
@@ -200,43 +188,10 @@ def test_a_denied_value_is_wrong_whatever_it_is(attribute: str, denial: str) -> 
     assert judge.score(question, attribute, f"no doubt {value}", value)[0] == 1, value
 
 
-@pytest.mark.parametrize(
-    ("attribute", "said", "slip", "value"),
-    [
-        ("birth place", "Bolton", "Bostton", "Boston, Massachusetts"),
-        ("birth place", "Austria", "Pearth", "Perth, Australia"),
-        ("major", "Astrology", "Astronmy", "Astronomy"),
-        ("hobby", "Biking", "Bakking", "Baking"),
-        ("company", "Nikon", "Nokai", "Nokia"),
-    ],
-)
-def test_a_near_name_is_no_slip_of_the_pen(attribute: str, said: str, slip: str, value: str) -> None:
-    question = f"What is the {attribute} of Clara Weiss?"
-    assert judge.score(question, attribute, said, value)[0] == 0
-    assert judge.score(question, attribute, slip, value)[0] == 0.75, slip
-
-
-@pytest.mark.parametrize(
-    ("said", "value"),
-    [
-        ("the last day of 1999", "31 December 1999"),
-        ("٢٢ مارس ١٩٨٥", "22 March 1985"),
-        ("22 березня 1985", "22 March 1985"),
-    ],
-)
-def test_days_in_words_and_scripts(said: str, value: str) -> None:
-    assert judge.score("What is the birth date of Clara Weiss?", "birth date", said, value)[0] == 1
-    assert judge.score("What is the birth date of Clara Weiss?", "birth date", said, "4 March 1985")[0] == 0
-
-
 def test_a_part_of_a_date_is_not_completed_by_the_day_of_reading() -> None:
     today = datetime.date.today()
     whole = f"{today.day} {today:%B} {today.year}"
     assert judge.score("What is the birth date of A B?", "birth date", f"{today:%B}", whole)[0] == pytest.approx(1 / 3)
-
-
-def test_nothing_wrong_passes() -> None:
-    assert {pair.prediction for pair in PAIRS if pair.false_pass} == KNOWN_FALSE_PASSES
 
 
 VALUES = data_files.read("biographies/values.yaml", Values)
@@ -277,29 +232,5 @@ def test_no_value_passes_for_another(attribute: str, values: tuple[str, ...]) ->
 
 
 def test_the_labeller_decides_without_the_judge() -> None:
-    used, waiting = set(), [labeller]
-    while waiting:
-        module = waiting.pop()
-        found = {value for value in vars(module).values() if inspect.ismodule(value)}
-        waiting += [own for own in found - used if own.__name__.startswith("utaca.")]
-        used |= found
-    assert "utaca.judging.rules.names" in {module.__name__ for module in used}
-    assert "utaca.judging.rules.judge" not in {module.__name__ for module in used}
-
-
-@pytest.mark.parametrize(
-    ("attribute", "answer", "said", "right"),
-    [
-        ("birth place", "Portland, Oregon", " Portland, USA", True),
-        ("birth place", "Portland, Oregon", " Portland, Maine", False),
-        ("lucky number", "1200", " 1,200", True),
-        ("isbn code", "1-12-1990", " 11-2-1990", False),
-        ("major", "Mathematics and Statistics", " Statistics and Mathematics", True),
-        ("company", "NBC", " National Broadcasting Company", True),
-        ("university", "York University", " University of York", False),
-        ("marriage date", "7 April 2008", " Montag, der 7. April 2008", True),
-    ],
-)
-def test_the_labeller_knows_other_notations_by_itself(attribute: str, answer: str, said: str, right: bool) -> None:
-    given = labeller.label("A B", attribute, answer, f"The {attribute} of A B is{said}", [(0, said)])
-    assert [value == labeller.CORRECT for _, value, _ in given] == [right]
+    for module in (labeller, dates, names, numbers, statements):
+        assert judge not in vars(module).values()

@@ -74,27 +74,16 @@ def a_row(**keys: Any) -> str:
         (a_row(absent="hobby"), "line 1, has a fault at absent"),
         (json.dumps(ROW), "line 1, has a fault at facts: Field required"),
         (b"\xff\xfe[", "is not UTF-8 text"),
+        (None, "cannot be read"),
         ('{"a":' * 10**5, "line 1, is not JSON"),
     ],
 )
-def test_bad_biographies_are_named(tmp_path: Path, content: str | bytes, said: str) -> None:
+def test_bad_biographies_are_named(tmp_path: Path, content: str | bytes | None, said: str) -> None:
     bad = tmp_path / "bad.jsonl"
-    bad.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if content is not None:
+        bad.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=rf"bad\.jsonl.*{re.escape(said)}.*name another JSONL file"):
         biographies(bad)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.jsonl cannot be read .*name another JSONL file"):
-        biographies(tmp_path / "none.jsonl")
-
-
-@pytest.mark.parametrize("text", ["Cork\u2028She", "Cork\x85", "Cork \ud83d"])
-def test_what_is_json_is_read(tmp_path: Path, text: str) -> None:
-    line = json.dumps(ROW | {"facts": [FACT], "text": text}, ensure_ascii="\ud83d" in text)
-    (tmp_path / "rows.jsonl").write_text("\ufeff" + line, encoding="utf-8")
-    (row,) = biographies(tmp_path / "rows.jsonl")
-    assert row["text"] == text.replace("\ud83d", "\ufffd")
 
 
 def test_the_test_split_takes_the_first_people_and_six_of_their_facts(
@@ -124,13 +113,12 @@ def facts(examples: list[Example]) -> list[dict]:
 def test_each_stands_alone_and_is_asked_what_it_states_or_lacks(rows: list[dict], prompts: Prompts) -> None:
     one_by_one, lacking = asked(prompts), asked(prompts, evidence=["missing"], asked=7)
     assert {one.text for one in one_by_one} == {row["text"] for row in rows}
-    assert [fact["attribute"] for fact in facts(one_by_one)] == [x["attribute"] for row in rows for x in row["facts"]]
-    assert [fact["values"] for fact in facts(one_by_one)] == [
-        [x["value"], *x["also"]] for r in rows for x in r["facts"]
+    assert [(fact["attribute"], fact["values"]) for fact in facts(one_by_one)] == [
+        (fact["attribute"], [fact["value"], *fact["also"]]) for row in rows for fact in row["facts"]
     ]
-    assert [fact["attribute"] for fact in facts(lacking)] == [name for row in rows for name in row["absent"]]
-    assert all(len(one.references) == 1 for one in lacking)
-    assert all(fact["values"] == [] for fact in facts(lacking))
+    absent = [(name, []) for row in rows for name in row["absent"]]
+    assert [(fact["attribute"], fact["values"]) for fact in facts(lacking)] == absent
+    assert len(lacking) == len(absent)
     together = asked(prompts, asked=7, examples=3)
     assert [len(one.references) for one in together] == [len(row["facts"]) for row in rows[:3]]
     names = [fact["attribute"] for fact in rows[0]["facts"]]
@@ -174,14 +162,17 @@ def test_a_score_is_the_share_of_what_was_asked(rows: list[dict], prompts: Promp
 
 def test_found_and_abstained() -> None:
     person, attribute = "Ann Lee", "birth place"
-    said = summary(attribute, person, "the town of Cork, Ireland")
-    assert gives(said, attribute, person, ["Cork"])
-    assert gives(said, attribute, person, ["Kerry", "town of cork ireland"])
-    assert not gives(said, attribute, person, ["Cor"])
-    assert not gives(summary(attribute, person, "Cork and then five more words here"), attribute, person, ["Cork"])
-    assert abstains(abstention(attribute, person), attribute, person)
+    said, unknown = summary(attribute, person, "the town of Cork, Ireland"), abstention(attribute, person)
+    for answer, values, right in (
+        (said, ["Cork"], True),
+        (said, ["Kerry", "town of cork ireland"], True),
+        (said, ["Cor"], False),
+        (summary(attribute, person, "Cork and then five more words here"), ["Cork"], False),
+        (unknown, ["Cork"], False),
+    ):
+        assert gives(answer, attribute, person, values) == right
+    assert abstains(unknown, attribute, person)
     assert not abstains(said, attribute, person)
-    assert not gives(abstention(attribute, person), attribute, person, ["Cork"])
     free = f"The major of {person} is Law.\n{person}, the second of three sisters, was born in Cork.\nShe likes tea."
     assert gives(free, attribute, person, ["Cork"])
     assert not gives(free, "work place", person, ["Cork"])
