@@ -18,15 +18,12 @@ from utaca.errors import UserError
 from utaca.settings import command, runs
 from utaca.settings.compose import compose
 from utaca.settings.machine import check_paths, share_source
-from utaca.settings.modules import code
 
 # Scripts run in processes of their own, which Snakemake calls by a shell without quoting the interpreter's path.
 sys.executable = shlex.quote(sys.executable)
 share_source(SOURCE)
 COMMAND = command.read(sys.argv)
 HERE = command.runs_here(COMMAND)
-SCRIPTS = sorted((ROOT / "workflow" / "scripts").glob("*.py"))
-CODE = {script.stem: code(script, SOURCE) for script in SCRIPTS}
 try:
     command.check_config(COMMAND.config or [])
     config.update(compose(config, ROOT))
@@ -72,9 +69,15 @@ rule tables:
     localrule: True
 
 
-# Every script runs in the one environment of the project.
+# Every script runs in the one environment of the project, depends on the modules that it runs, and has its log and its
+# measurements in a place that the rule and its wildcards name.
 for each in workflow.rules:
-    each.conda_env = str(ROOT / "environment.yml") if each.script else None
+    if each.script:
+        each.conda_env = str(ROOT / "environment.yml")
+        each.set_params(code=code_of(each))
+        each.log_modifier = each.benchmark_modifier = workflow.modifier.path_modifier
+        each.set_log(f"logs/{SETTINGS.run}/{place_of(each)}.log")
+        each.benchmark = f"{OUT}/benchmarks/{place_of(each)}.tsv"
 
 
 # Other targets: all that a stage leaves.

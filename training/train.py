@@ -3,15 +3,11 @@
 import shutil
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from training.settings import load
 from utaca.records.logs import stage_log
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)

@@ -4,14 +4,9 @@
 rule draw_biographies:
     output:
         f"{OUT}/biographies/{{split}}.parquet",
-    log:
-        f"{LOGS}/draw_biographies/{{split}}.log",
-    benchmark:
-        f"{MEASURED}/draw_biographies/{{split}}.tsv"
     wildcard_constraints:
         split="train|validation",
     params:
-        code=CODE["draw_biographies"],
         seed=SETTINGS.seed,
         number=lambda wildcards: size(wildcards.split).biographies,
     script:
@@ -24,13 +19,8 @@ rule write_biographies:
     output:
         biographies=f"{OUT}/biographies/test.parquet",
         usage=usage(f"{OUT}/biographies/test.parquet"),
-    log:
-        f"{LOGS}/write_biographies/test.log",
-    benchmark:
-        f"{MEASURED}/write_biographies/test.tsv"
     retries: retries("writer")
     params:
-        code=CODE["write_biographies"],
         seed=SETTINGS.seed,
         number=SETTINGS.scale.test.biographies,
         people=SETTINGS.scale.test.people,
@@ -44,13 +34,8 @@ rule corpus:
         files=CORPUS_FILES,
     output:
         f"{OUT}/corpus.parquet",
-    log:
-        f"{LOGS}/corpus.log",
-    benchmark:
-        f"{MEASURED}/corpus.tsv"
     retries: 2 if SETTINGS.corpus.source == "wikipedia" else 0
     params:
-        code=CODE["corpus"],
         seed=SETTINGS.seed,
         corpus=IDENTITY["corpus"],
         cache="results/corpus/cache",
@@ -65,12 +50,7 @@ rule pad:
         tokenizer=TOKENIZER_FILES,
     output:
         f"{OUT}/documents/{{split}}.parquet",
-    log:
-        f"{LOGS}/pad/{{split}}.log",
-    benchmark:
-        f"{MEASURED}/pad/{{split}}.tsv"
     params:
-        code=CODE["pad"],
         seed=SETTINGS.seed,
         tokens=lambda wildcards: size(wildcards.split).tokens,
         corpus=SETTINGS.corpus.name,

@@ -19,8 +19,7 @@ SPLITS = ("train", "validation", "test")
 # How answers are decoded: from block memory, or by another context-management method.
 KINDS = ("blocks", "methods")
 
-OUT, LOGS = f"results/{SETTINGS.run}", f"logs/{SETTINGS.run}"
-MEASURED = f"{OUT}/benchmarks"
+OUT = f"results/{SETTINGS.run}"
 LABELS = f"{OUT}/labels/{SETTINGS.labeller.name}"
 SCORES = f"{OUT}/scores/{SETTINGS.judge.name}"
 REPORT = f"results/tables/{SETTINGS.run}.html"
@@ -49,53 +48,36 @@ def there(*paths):
     return [path for path in paths if os.path.exists(path)]
 
 
-def model_files(folder):
-    paths = sorted(Path(folder).glob("*"))
-    return [str(x) for x in paths if x.suffix in {".json", ".jinja", ".safetensors"}]
-
-
-def reader_files():
-    """The reader's weights, config and tokenizer, if they are local or a job fetches them."""
-    path = SETTINGS.reader.path
+def model_files(path):
+    """A model's weights, config and tokenizer, if they are local or a job fetches them."""
     if gguf.is_gguf(path):
         return [path] if Path(path).is_file() or public.is_made(path) else []
-    return model_files(path)
+    return [str(x) for x in sorted(Path(path).glob("*")) if x.suffix in {".json", ".jinja", ".safetensors"}]
 
 
-READER_FILES = reader_files()
+READER_FILES = model_files(SETTINGS.reader.path)
 TOKENIZER_FILES = [x for x in READER_FILES if "token" in Path(x).name or gguf.is_gguf(x)]
 CORPUS_FILES = prose_files(SETTINGS.corpus.path)
 PEOPLE_FILES = there(SETTINGS.scale.test.people)
-
-
-def classifier(kind):
-    """Files of LLMLingua-2's classifier, where a point has the method and the classifier is a folder."""
-    used = any(point.method == "llmlingua2" for point in SETTINGS.operating.values())
-    folder = SETTINGS.settings_of("llmlingua2").get("model", "")
-    return model_files(folder) if kind == "methods" and used and folder else []
-
-
+# LLMLingua-2's classifier, where a point has the method and the classifier is a folder.
+CLASSIFIER = SETTINGS.settings_of("llmlingua2").get("model")
+COMPRESSED = any(point.method == "llmlingua2" for point in SETTINGS.operating.values())
+CLASSIFIER_FILES = model_files(CLASSIFIER) if CLASSIFIER and COMPRESSED else []
 # Every file that the run takes from outside.
-INPUTS = [*READER_FILES, *CORPUS_FILES, *PEOPLE_FILES, *classifier("methods"), *there(*SHEETS.values())]
+INPUTS = [*READER_FILES, *CORPUS_FILES, *PEOPLE_FILES, *CLASSIFIER_FILES, *there(*SHEETS.values())]
 
 # Operating points
 
 
 def points_of(split, kind):
     """A split's points of a kind, each once."""
-    sections = SETTINGS.sections(split)
-    points = [point for section in sections for point in SETTINGS.decoded(section)]
-    wanted = [point for point in points if point.in_blocks == (kind == "blocks")]
-    return list({point.label: point for point in wanted}.values())
+    points = {point.label: point for name in SETTINGS.sections(split) for point in SETTINGS.decoded(name)}
+    return [point for point in points.values() if point.in_blocks == (kind == "blocks")]
 
 
 POINTS = {
     (split, kind): found for split in ("validation", "test") for kind in KINDS if (found := points_of(split, kind))
 }
-
-
-def plain(points):
-    return [asdict(point) for point in points]
 
 
 def methods_of(points):
@@ -289,12 +271,6 @@ TABLES = {name: entry for name, entry in ENTRIES.items() if entry.holds(SETTINGS
 RESULTS = [f"{OUT}/{entry.kind}s/{name}.{ending}" for name, entry in TABLES.items() for ending in ENDINGS[entry.kind]]
 
 
-def table_code(name):
-    """Digest of the modules that make a table."""
-    script = ROOT / "workflow" / "scripts" / "table.py"
-    return code(script, SOURCE, f"utaca.reporting.{ENTRIES[name].module}")
-
-
 def shown(name):
     """What a table or figure depends on beside its files and code: its entry and a part of the config."""
     theme = ENTRIES[name].theme
@@ -359,6 +335,25 @@ LINKS = {f"Answers of the {x} split, token by token": path for x, path in VIEWS.
     "Labels, to review": f"{LABELS}/review.html",
     **({"Answers, to score": f"{SCORES}/review.html"} if judged("test") else {}),
 }
+
+
+# Of every rule
+
+
+def place_of(rule):
+    """Where a rule's jobs have their logs and measurements: its name, whoever labels or judges, and its wildcards."""
+    made = str(rule.output[0]) if rule.output else ""
+    roles = [SETTINGS.labeller.name] * made.startswith(LABELS) + [SETTINGS.judge.name] * made.startswith(SCORES)
+    parts = [rule.name, *roles, "-".join(f"{{{name}}}" for name in re.findall(r"{(\w+)", made))]
+    return "/".join(filter(None, parts))
+
+
+def code_of(rule):
+    """Digest of the modules that a rule's script runs; of a table those that make it."""
+    script = ROOT / "workflow" / "scripts" / Path(rule.script).name
+    if script.stem != "table":
+        return code(script, SOURCE)
+    return lambda wildcards: code(script, SOURCE, f"utaca.reporting.{ENTRIES[wildcards.entry].module}")
 
 
 STAGES = {

@@ -7,15 +7,9 @@ rule train_detector:
     output:
         models=expand(SEED, n=SEEDS, file="model.safetensors", allow_missing=True),
         curves=expand(SEED, n=SEEDS, file="curve.csv", allow_missing=True),
-    log:
-        f"{LOGS}/train_detector/{{variant}}.log",
-    benchmark:
-        f"{MEASURED}/train_detector/{{variant}}.tsv"
-    threads: 1
     resources:
         **learns("train", "validation"),
     params:
-        code=CODE["train_detector"],
         detector=lambda wildcards: IDENTITY["detectors"][wildcards.variant],
         steps=SETTINGS.scale.detector_steps,
     script:
@@ -32,15 +26,9 @@ rule detect:
         validation_labels=f"{LABELS}/validation.parquet",
     output:
         f"{OUT}/detections/{{split}}.parquet",
-    log:
-        f"{LOGS}/detect/{{split}}.log",
-    benchmark:
-        f"{MEASURED}/detect/{{split}}.tsv"
-    threads: 1
     resources:
         **learns("test", "validation"),
     params:
-        code=CODE["detect"],
         variants=list(DETECTORS),
         taken=TAKEN,
         main=SETTINGS.detector,

@@ -6,24 +6,18 @@ rule generate:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",
         reader=READER_FILES,
-        classifier=lambda wildcards: classifier(wildcards.kind),
+        classifier=lambda wildcards: CLASSIFIER_FILES if wildcards.kind == "methods" else [],
         detectors=lambda wildcards: trigger_files(POINTS[wildcards.split, wildcards.kind]),
     output:
         answers=f"{OUT}/generations/{{split}}/{{kind}}/answers-{{shard}}.parquet",
         traces=f"{OUT}/generations/{{split}}/{{kind}}/traces-{{shard}}.parquet",
-    log:
-        f"{LOGS}/generate/{{split}}-{{kind}}-{{shard}}.log",
-    benchmark:
-        f"{MEASURED}/generate/{{split}}-{{kind}}-{{shard}}.tsv"
     # Long jobs first, lest one is left alone at the end.
     priority: 1
-    threads: 1
     resources:
         **decodes(lambda wildcards: split_work(wildcards.split, POINTS[wildcards.split, wildcards.kind])),
     params:
-        code=CODE["generate"],
         reader=lambda wildcards: READERS[wildcards.kind],
-        points=lambda wildcards: plain(POINTS[wildcards.split, wildcards.kind]),
+        points=lambda wildcards: [asdict(point) for point in POINTS[wildcards.split, wildcards.kind]],
         methods=lambda wildcards: methods_of(POINTS[wildcards.split, wildcards.kind]),
         triggers=lambda wildcards: triggers(POINTS[wildcards.split, wildcards.kind]),
         taken=TAKEN,

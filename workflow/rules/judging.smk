@@ -8,15 +8,10 @@ rule label:
     output:
         labels=UNCORRECTED,
         usage=usage(UNCORRECTED),
-    log:
-        f"{LOGS}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.log",
-    benchmark:
-        f"{MEASURED}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.tsv"
     retries: retries("labeller")
     resources:
         labelling=1,
     params:
-        code=CODE["label"],
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/label.py"
@@ -28,13 +23,8 @@ rule correct_labels:
         sheet=there(SHEETS["labels"]),
     output:
         f"{LABELS}/{{split}}.parquet",
-    log:
-        f"{LOGS}/correct_labels/{SETTINGS.labeller.name}/{{split}}.log",
-    benchmark:
-        f"{MEASURED}/correct_labels/{SETTINGS.labeller.name}/{{split}}.tsv"
     localrule: True
     params:
-        code=CODE["correct_labels"],
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/correct_labels.py"
@@ -49,13 +39,8 @@ rule label_traces:
     output:
         labels=f"{LABELS}/traces/{{split}}.parquet",
         usage=usage(f"{LABELS}/traces/{{split}}.parquet"),
-    log:
-        f"{LOGS}/label_traces/{SETTINGS.labeller.name}/{{split}}.log",
-    benchmark:
-        f"{MEASURED}/label_traces/{SETTINGS.labeller.name}/{{split}}.tsv"
     retries: retries("labeller")
     params:
-        code=CODE["label_traces"],
         labeller=IDENTITY["labeller"],
         points=lambda wildcards: SETTINGS.tried(wildcards.split),
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
@@ -70,13 +55,8 @@ rule score:
     output:
         scores=f"{SCORES}/{{split}}/{{kind}}.parquet",
         usage=usage(f"{SCORES}/{{split}}/{{kind}}.parquet"),
-    log:
-        f"{LOGS}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.log",
-    benchmark:
-        f"{MEASURED}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.tsv"
     retries: retries("judge")
     params:
-        code=CODE["score"],
         judge=IDENTITY["judge"],
     script:
         "../scripts/score.py"
@@ -88,13 +68,8 @@ rule review_labels:
         documents=[f"{OUT}/documents/{split}.parquet" for split in SPLITS],
     output:
         f"{LABELS}/review.html",
-    log:
-        f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
-    benchmark:
-        f"{MEASURED}/review_labels/{SETTINGS.labeller.name}.tsv"
     localrule: True
     params:
-        code=CODE["review_labels"],
         labels={split: shards(UNCORRECTED, split) for split in SPLITS},
         caption=CAPTION,
         labeller=IDENTITY["labeller"],
@@ -108,13 +83,8 @@ rule review_scores:
         documents=f"{OUT}/documents/test.parquet",
     output:
         f"{SCORES}/review.html",
-    log:
-        f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
-    benchmark:
-        f"{MEASURED}/review_scores/{SETTINGS.judge.name}.tsv"
     localrule: True
     params:
-        code=CODE["review_scores"],
         caption=CAPTION,
         judge=IDENTITY["judge"],
     script:

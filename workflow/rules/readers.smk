@@ -5,13 +5,7 @@
 rule public_reader:
     output:
         update("data/readers/{file}.gguf"),
-    log:
-        f"{LOGS}/reader/{{file}}.log",
-    benchmark:
-        f"{MEASURED}/reader/{{file}}.tsv"
     localrule: True
-    params:
-        code=CODE["public_reader"],
     script:
         "../scripts/public_reader.py"
 
@@ -20,12 +14,6 @@ rule public_reader:
 rule readers:
     input:
         READER_FILES,
-    log:
-        f"{LOGS}/reader/readers.log",
-    benchmark:
-        f"{MEASURED}/reader/readers.tsv"
     localrule: True
-    params:
-        code=CODE["readers"],
     script:
         "../scripts/readers.py"

@@ -9,14 +9,9 @@ for kind, endings in ENDINGS.items():
             unpack(lambda wildcards: made_from(wildcards.entry)),
         output:
             multiext(f"{OUT}/{kind}s/{{entry}}", *(f".{ending}" for ending in endings)),
-        log:
-            f"{LOGS}/{kind}s/{{entry}}.log",
-        benchmark:
-            f"{MEASURED}/{kind}/{{entry}}.tsv"
         wildcard_constraints:
             entry="|".join(name for name, entry in ENTRIES.items() if entry.kind == kind),
         params:
-            code=lambda wildcards: table_code(wildcards.entry),
             shown=lambda wildcards: shown(wildcards.entry),
         script:
             "../scripts/table.py"
@@ -32,12 +27,7 @@ rule view_traces:
         tokenizer=TOKENIZER_FILES,
     output:
         f"{OUT}/traces/{{split}}.html",
-    log:
-        f"{LOGS}/view_traces/{{split}}.log",
-    benchmark:
-        f"{MEASURED}/view_traces/{{split}}.tsv"
     params:
-        code=CODE["view_traces"],
         caption=CAPTION,
         memory=READER["memory"],
     script:
@@ -52,13 +42,8 @@ rule report:
         links=list(LINKS.values()),
     output:
         REPORT,
-    log:
-        f"{LOGS}/report.log",
-    benchmark:
-        f"{MEASURED}/report.tsv"
     localrule: True
     params:
-        code=CODE["report"],
         identity=IDENTITY,
         links=LINKS,
         texts=[(entry.title, entry.theme, entry.caption) for entry in TABLES.values()],

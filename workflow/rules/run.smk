@@ -5,14 +5,9 @@
 rule run_config:
     output:
         f"{OUT}/run.yaml",
-    log:
-        f"{LOGS}/run_config.log",
-    benchmark:
-        f"{MEASURED}/run_config.tsv"
     priority: 100
     localrule: True
     params:
-        code=CODE["run_config"],
         config=IDENTITY,
     script:
         "../scripts/run_config.py"
@@ -24,12 +19,6 @@ rule manifest:
         files=INPUTS,
     output:
         f"{OUT}/manifest.json",
-    log:
-        f"{LOGS}/manifest.log",
-    benchmark:
-        f"{MEASURED}/manifest.tsv"
     localrule: True
-    params:
-        code=CODE["manifest"],
     script:
         "../scripts/manifest.py"

@@ -8,12 +8,7 @@ rule task_examples:
         corpus=lambda wildcards: task_corpus(wildcards.task),
     output:
         f"{OUT}/tasks/{{task}}/examples.parquet",
-    log:
-        f"{LOGS}/task_examples/{{task}}.log",
-    benchmark:
-        f"{MEASURED}/task_examples/{{task}}.tsv"
     params:
-        code=CODE["task_examples"],
         set=lambda wildcards: task(wildcards.task),
         path=SETTINGS.tasks.path,
         reader=READER,
@@ -29,20 +24,14 @@ rule task_answers:
     output:
         answers=f"{OUT}/tasks/{{task}}/answers.parquet",
         traces=f"{OUT}/tasks/{{task}}/traces.parquet",
-    log:
-        f"{LOGS}/task_answers/{{task}}.log",
-    benchmark:
-        f"{MEASURED}/task_answers/{{task}}.tsv"
     # Long jobs first, lest one is left alone at the end.
     priority: 1
-    threads: 1
     resources:
         **decodes(lambda wildcards: task_work(wildcards.task)),
     params:
-        code=CODE["task_answers"],
         task=lambda wildcards: task(wildcards.task)["task"],
         reader=lambda wildcards: task_reader(wildcards.task),
-        points=lambda wildcards: plain(SETTINGS.decoded(wildcards.task)),
+        points=lambda wildcards: [asdict(point) for point in SETTINGS.decoded(wildcards.task)],
         methods=lambda wildcards: methods_of(SETTINGS.decoded(wildcards.task)),
         triggers=lambda wildcards: triggers(SETTINGS.decoded(wildcards.task)),
         together=SETTINGS.generation.together,
@@ -57,13 +46,8 @@ rule task_scores:
         answers=f"{OUT}/tasks/{{task}}/answers.parquet",
     output:
         f"{OUT}/tasks/{{task}}/scores.parquet",
-    log:
-        f"{LOGS}/task_scores/{{task}}.log",
-    benchmark:
-        f"{MEASURED}/task_scores/{{task}}.tsv"
     localrule: True
     params:
-        code=CODE["task_scores"],
         task=lambda wildcards: task(wildcards.task)["task"],
     script:
         "../scripts/task_scores.py"
@@ -75,15 +59,9 @@ rule task_trajectories:
         reader=READER_FILES,
     output:
         f"{OUT}/tasks/{{task}}/trajectories.parquet",
-    log:
-        f"{LOGS}/task_trajectories/{{task}}.log",
-    benchmark:
-        f"{MEASURED}/task_trajectories/{{task}}.tsv"
-    threads: 1
     resources:
         **decodes(lambda wildcards: task_work(wildcards.task)),
     params:
-        code=CODE["task_trajectories"],
         task=lambda wildcards: task(wildcards.task)["task"],
         reader=lambda wildcards: task_reader(wildcards.task),
         budgets=lambda wildcards: SETTINGS.tasks.sets[wildcards.task].budgets,
@@ -101,13 +79,8 @@ rule label_tasks:
     output:
         labels=f"{LABELS}/tasks/{{task}}.parquet",
         usage=usage(f"{LABELS}/tasks/{{task}}.parquet"),
-    log:
-        f"{LOGS}/label_tasks/{SETTINGS.labeller.name}/{{task}}.log",
-    benchmark:
-        f"{MEASURED}/label_tasks/{SETTINGS.labeller.name}/{{task}}.tsv"
     retries: retries("labeller")
     params:
-        code=CODE["label_tasks"],
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/label_tasks.py"

@@ -7,11 +7,6 @@ rule decode_trajectories:
         reader=READER_FILES,
     output:
         TRAJECTORIES,
-    log:
-        f"{LOGS}/decode_trajectories/{{split}}-{{shard}}.log",
-    benchmark:
-        f"{MEASURED}/decode_trajectories/{{split}}-{{shard}}.tsv"
-    threads: 1
     resources:
         **decodes(
             lambda wildcards: split_work(
@@ -21,7 +16,6 @@ rule decode_trajectories:
             )
         ),
     params:
-        code=CODE["decode_trajectories"],
         reader=READER,
         shards=lambda wildcards: size(wildcards.split).shards,
         together=SETTINGS.generation.together,

@@ -1,16 +1,12 @@
 """Padding prose from the configured source."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from utaca.biographies import corpora
 from utaca.records.logs import stage_log
 from utaca.records.tables import write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     params = snakemake.params

@@ -1,15 +1,11 @@
 """Labels of a split with what people changed, where they filled in a sheet."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from utaca.judging.sheets import Correction, correct, read_sheet
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, write
 from utaca.settings.checks import digest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     labels = read(snakemake.input.labels, "labels")

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,9 +16,6 @@ from utaca.records.schemas import trajectory_schema
 from utaca.records.tables import Origin, rows, write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)

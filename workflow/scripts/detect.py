@@ -1,7 +1,6 @@
 """Verdicts of every detector seed and baseline on the trajectories of a split."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import torch
@@ -13,9 +12,6 @@ from utaca.records.logs import stage_log
 from utaca.records.tables import read, reader_of, write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 
 def traces(settings: schema.DetectorSettings, trajectories: list[str], labels: str) -> Sequences:

@@ -1,14 +1,9 @@
 """Biographies of the training and validation split."""
 
-from typing import TYPE_CHECKING
-
 from utaca.biographies.dataset import biographies
 from utaca.records.logs import stage_log
 from utaca.records.tables import write
 from utaca.settings.checks import digest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     params = snakemake.params

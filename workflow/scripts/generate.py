@@ -1,7 +1,6 @@
 """Answers of a shard of documents at the operating points of a split."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import torch
@@ -17,9 +16,6 @@ from utaca.records.logs import stage_log
 from utaca.records.tables import Origin, rows, write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)

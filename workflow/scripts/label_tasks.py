@@ -1,15 +1,10 @@
 """Labels of the tokens of a task's trajectories."""
 
-from typing import TYPE_CHECKING
-
 from utaca.judging.labels import label_answers
 from utaca.judging.roles import Role
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, rows, write
 from utaca.settings.checks import digest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     params, files = snakemake.params, snakemake.input

@@ -1,6 +1,6 @@
 """Labels of the tokens that detectors judged along the answers of a split."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from utaca.judging.roles import Role
 from utaca.judging.traces import COLUMNS, label_traces
@@ -9,13 +9,8 @@ from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
 from utaca.settings.checks import digest
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from snakemake.iocontainers import snakemake
-
-
-def decode(tokens: "Sequence[int]") -> str:
+def decode(tokens: Sequence[int]) -> str:
     """Text of an answer's tokens, as decoding has it."""
     return tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 

@@ -2,14 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.settings import runs
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     inputs = [Path(path) for path in snakemake.input.files]

@@ -1,7 +1,6 @@
 """Long documents: a split's biographies padded to their lengths."""
 
 import random
-from typing import TYPE_CHECKING
 
 from utaca.biographies.padding import Padder, counter
 from utaca.readers.tokenizer import load_tokenizer
@@ -9,9 +8,6 @@ from utaca.records.logs import stage_log
 from utaca.records.progress import progress
 from utaca.records.tables import rows, write
 from utaca.settings.checks import digest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     params = snakemake.params

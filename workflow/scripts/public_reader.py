@@ -1,14 +1,10 @@
 """Fetching of a public model's file, once for all runs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from utaca.errors import UserError
 from utaca.readers import public
 from utaca.records.logs import stage_log
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     path = Path(snakemake.output[0])

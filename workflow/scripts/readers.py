@@ -1,15 +1,11 @@
 """The reader's files, brought here before jobs need them."""
 
 import sys
-from typing import TYPE_CHECKING
 
 from utaca.readers import files
 from utaca.records.logs import stage_log
 from utaca.settings import schema
 from utaca.settings.checks import build
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     print(files.fetch(build(schema.ReaderSettings, snakemake.config["reader"], "reader")), file=sys.stderr)

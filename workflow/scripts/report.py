@@ -1,16 +1,12 @@
 """The report of a run."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.reporting.registry import ENTRIES
 from utaca.reporting.report import page
 from utaca.settings.checks import load
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     files, path = snakemake.input, Path(snakemake.output[0])

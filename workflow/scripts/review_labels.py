@@ -1,16 +1,11 @@
 """The page on which people verify the labels of a run."""
 
-from typing import TYPE_CHECKING
-
 from utaca.judging.review import label_page
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, rows
 from utaca.reporting.words import run_in_words
 from utaca.settings.checks import load
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     labels = {split: read(paths, "labels") for split, paths in snakemake.params.labels.items()}

@@ -1,16 +1,11 @@
 """The page on which people score what the judge scored."""
 
-from typing import TYPE_CHECKING
-
 from utaca.judging.review import score_page
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows
 from utaca.reporting.words import run_in_words
 from utaca.settings.checks import load
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     scores = rows(snakemake.input.scores, "scores")

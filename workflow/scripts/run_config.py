@@ -1,13 +1,9 @@
 """The run's config as a file that repeats it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from utaca.records.logs import stage_log
 from utaca.settings import runs
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     runs.write(snakemake.config, Path(snakemake.output[0]))

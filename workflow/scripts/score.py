@@ -1,15 +1,10 @@
 """Scores of the answers of one operating point."""
 
-from typing import TYPE_CHECKING
-
 from utaca.judging.cas import score
 from utaca.judging.roles import Role
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
 from utaca.settings.checks import digest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     params = snakemake.params

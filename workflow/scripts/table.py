@@ -1,14 +1,10 @@
 """A table or figure of the registry."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from utaca.records.logs import stage_log
 from utaca.reporting.table import make
 from utaca.settings.checks import load
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     (name,) = snakemake.wildcards

@@ -1,7 +1,5 @@
 """Answers to the rows of a task at its operating points."""
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 import torch
 
@@ -16,9 +14,6 @@ from utaca.settings import schema
 from utaca.settings.checks import build, digest
 from utaca.tasks.asking import ask
 from utaca.tasks.registry import TASKS
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)

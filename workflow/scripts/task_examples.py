@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
@@ -11,9 +10,6 @@ from utaca.records.tables import write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
 from utaca.tasks.registry import files_of, task_of
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     params = snakemake.params

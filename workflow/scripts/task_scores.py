@@ -1,15 +1,10 @@
 """Official scores of a task's answers."""
 
-from typing import TYPE_CHECKING
-
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
 from utaca.settings.checks import digest
 from utaca.tasks.asking import scores
 from utaca.tasks.registry import TASKS
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     params, files = snakemake.params, snakemake.input

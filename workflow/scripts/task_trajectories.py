@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,9 +15,6 @@ from utaca.settings import schema
 from utaca.settings.checks import build, digest
 from utaca.tasks.asking import ask
 from utaca.tasks.registry import TASKS
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)

@@ -2,7 +2,6 @@
 
 import csv
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,9 +13,6 @@ from utaca.records.tables import atomic_path, read, reader_of, rows
 from utaca.settings import schema
 from utaca.settings.checks import build
 from utaca.tasks.asking import learned
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 
 def paths(name: str) -> list[str]:

@@ -1,16 +1,11 @@
 """The page that shows the answers of a split token by token."""
 
-from typing import TYPE_CHECKING
-
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows
 from utaca.reporting.traces import encoder, page
 from utaca.settings.checks import load
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     config = load(snakemake.config)

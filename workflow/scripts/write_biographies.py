@@ -1,7 +1,5 @@
 """Biographies of the test split, their narratives written by the writer endpoint, or by the people of a file."""
 
-from typing import TYPE_CHECKING
-
 from utaca.biographies.dataset import biographies, drafts
 from utaca.biographies.handwritten import handwritten
 from utaca.judging.roles import Role
@@ -9,9 +7,6 @@ from utaca.judging.writer import write_narratives
 from utaca.records.logs import stage_log
 from utaca.records.tables import write
 from utaca.settings.checks import digest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with stage_log(snakemake.log[0]):
     params, writer = snakemake.params, Role.of("writer", snakemake.config)
