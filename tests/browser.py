@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -186,11 +185,6 @@ class Browser:
     def faint(self, least: float = 4.5) -> list[str]:
         """Texts whose contrast with what they stand on is below ``least`` (WCAG 2.2), with their contrasts."""
         return self.run(f"({_FAINT})({least})")
-
-    def screenshot(self, path: Path, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
-        """The visible part of the page as PNG, for people to look at."""
-        self.view(width, height, dark=dark)
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
 
 def _high(descriptor: int) -> int:

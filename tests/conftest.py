@@ -5,9 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from postgres import Postgres
+
+if TYPE_CHECKING:
+    from utaca.app.serving.server import Server
+    from utaca.readers.load import Reader
 
 ROOT = Path(__file__).resolve().parents[1]
 _LEFT_OUT = shutil.ignore_patterns(
@@ -26,6 +31,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def root() -> Path:
     """The checkout under test."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Reader:
+    """The reader that is shipped."""
+    from utaca.readers.load import load_reader
+
+    return load_reader("tiny")
+
+
+@pytest.fixture(scope="module")
+def server(tiny: Reader) -> Iterator[Server]:
+    """A running server of that reader."""
+    from serving import serving
+
+    with serving(tiny) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

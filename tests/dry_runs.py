@@ -16,19 +16,12 @@ from pathlib import Path
 from typing import NoReturn
 
 # What the Snakefile and Snakemake import later on is imported here too, once.
-import hydra
-import hydra.utils
-import nbformat
-import omegaconf
-import pandas
-import pydantic
-import requests
-import smart_open
-import snakemake
+import hydra.utils  # noqa: F401
+import nbformat  # noqa: F401
+import pandas  # noqa: F401
+import pydantic  # noqa: F401
 import snakemake.cli
 import snakemake.report
-
-_LOADED = (hydra, nbformat, omegaconf, pandas, pydantic, requests, smart_open, snakemake)
 
 
 def main() -> None:

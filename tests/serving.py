@@ -42,23 +42,44 @@ def wait(condition: Any, patience: float = 60) -> None:
         time.sleep(0.01)
 
 
-def connect(server: Server) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(*server.address.removeprefix("http://").split(":"), timeout=120)
-
-
 def chat(document: str = DOCUMENT, question: str = QUESTION, **fields: Any) -> dict[str, Any]:
     """The body of a request about a document."""
     return {"model": "tiny", "messages": [{"role": "user", "content": f"{document}\n\n{question}"}]} | fields
 
 
-def post(
-    server: Server, body: Any, path: str = "/v1/chat/completions", headers: dict[str, str] | None = None
-) -> tuple[int, Any]:
-    """Status and object of an answer; ``body`` is an object, or bytes as they are."""
-    connection = connect(server)
+def begin(address: str, body: Any, path: str = "/v1/chat/completions", **headers: str) -> http.client.HTTPConnection:
+    """A connection on which a request is sent; ``body`` is an object, or bytes as they are."""
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=120)
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-    connection.request("POST", path, sent, {"Content-Type": "application/json"} | (headers or {}))
+    connection.request("POST", path, sent, {"Content-Type": "application/json"} | headers)
+    return connection
+
+
+def post(server: Server, body: Any, path: str = "/v1/chat/completions", **headers: str) -> tuple[int, Any]:
+    """Status and object of an answer, as :func:`begin` asks for it."""
+    connection = begin(server.address, body, path, **headers)
     response = connection.getresponse()
     content = json.loads(response.read())
     connection.close()
     return response.status, content
+
+
+def get(server: Server, path: str, **headers: str) -> tuple[int, str]:
+    """Status and text of a page."""
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=120)
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    return response.status, text
+
+
+def choice(server: Server, *about: str, **fields: Any) -> dict[str, Any]:
+    """The choice of an answer to :func:`chat`."""
+    status, answer = post(server, chat(*about, **fields))
+    assert status == 200, answer
+    return answer["choices"][0]
+
+
+def text_of(server: Server, *about: str, **fields: Any) -> str:
+    return choice(server, *about, **fields)["message"]["content"]

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-INSTALL = "UTACA_INSTALL_SLURM"
-"""Environment variable that lets the tests install Debian's packages."""
 _DAEMONS = ("munged", "slurmctld", "slurmd")
 _WAIT_S = 60
 
@@ -42,30 +40,36 @@ SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 MinJobAge=600
 GresTypes=gpu
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=64000 Gres=gpu:{gpus} State=UNKNOWN
+NodeName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=64000 Gres=gpu:2 State=UNKNOWN
 PartitionName=debug Nodes={host} Default=YES State=UP
 """
 
 
 class Slurm:
-    """The cluster: a node that claims ``cpus`` processors, 64 GB, and ``gpus`` GPUs, of which there need be none.
+    """The cluster: a node that claims four processors, 64 GB, and two GPUs, of which there need be none.
 
-    ``variables`` are what its commands need in their environment.
+    ``variables`` are what its commands need in their environment. Skips where the cluster cannot be.
     """
 
-    def __init__(self, cpus: int = 4, gpus: int = 2) -> None:
-        _require()
+    def __init__(self) -> None:
+        if find_spec("snakemake_executor_plugin_slurm") is None:
+            pytest.skip("the plugin is not installed: pip install -e '.[slurm]'")
+        if os.geteuid() != 0:
+            pytest.skip("Slurm's daemons start as root")
+        if missing := [name for name in _DAEMONS if _found(name) is None]:
+            packages = "apt-get install --no-install-recommends slurm-wlm munge"
+            pytest.skip(f"no {', '.join(missing)} here; {packages}")
         self.folder = Path(tempfile.mkdtemp(prefix="utaca-slurm-", dir="/tmp"))
         search = f"{self.folder}/bin{os.pathsep}{os.environ['PATH']}"
         self.variables = {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": search}
         self._running: list[subprocess.Popen[bytes]] = []
         try:
-            self._start(cpus, gpus)
+            self._start()
         except BaseException:
             self.close()
             raise
 
-    def _start(self, cpus: int, gpus: int) -> None:
+    def _start(self) -> None:
         host, munge = socket.gethostname().split(".")[0], self.folder / "munge"
         for name in ("bin", "munge", "state", "spool"):
             (self.folder / name).mkdir()
@@ -79,11 +83,11 @@ class Slurm:
         (munge / "key").write_bytes(os.urandom(1024))
         (munge / "key").chmod(0o400)
         # Slurm counts a device where there is a file, whatever it is.
-        devices = [self.folder / f"device{number}" for number in range(gpus)]
+        devices = [self.folder / f"device{number}" for number in range(2)]
         for device in devices:
             device.touch()
         (self.folder / "gres.conf").write_text("".join(f"Name=gpu File={device}\n" for device in devices))
-        conf = _CONF.format(host=host, folder=self.folder, ports=_free_ports(2), cpus=cpus, gpus=gpus)
+        conf = _CONF.format(host=host, folder=self.folder, ports=_free_ports(2))
         (self.folder / "slurm.conf").write_text(conf)
         paths = {f"--{name}-file": munge / name for name in ("key", "log", "pid", "seed")}
         options = [f"{option}={path}" for option, path in paths.items()]
@@ -127,22 +131,6 @@ class Slurm:
                 process.kill()
                 process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _require() -> None:
-    """Skip where the cluster cannot be; install its packages where :data:`INSTALL` is set."""
-    if find_spec("snakemake_executor_plugin_slurm") is None:
-        pytest.skip("the plugin is not installed: pip install -e '.[slurm]'")
-    if os.geteuid() != 0:
-        pytest.skip("Slurm's daemons start as root")
-    missing = [name for name in _DAEMONS if _found(name) is None]
-    if missing and os.environ.get(INSTALL):
-        command = ["apt-get", "install", "-y", "--no-install-recommends", "slurm-wlm", "munge"]
-        subprocess.run(command, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"}, check=True)
-    elif missing:
-        pytest.skip(
-            f"no {', '.join(missing)} here; apt-get install --no-install-recommends slurm-wlm munge, or set {INSTALL}=1"
-        )
 
 
 def _found(daemon: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from configs import planned, run_files
 from conftest import ROOT
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from snakemake.cli import parse_config
+from snakemake.cli import get_argument_parser, parse_config
 from typer.main import get_command
 
 from utaca.app.main import TARGETS, app
@@ -85,13 +84,8 @@ def test_every_page_is_in_the_index() -> None:
 def test_figures_are_those_of_the_saved_tables(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert quote.refill(text, ROOT / quote.SNAPSHOTS) == text, "python docs/quote.py refills it"
-
-
-@pytest.mark.parametrize("page", quote.pages(ROOT), **IDS)
-def test_what_is_quoted_within_a_sentence_is_shown(page: Path) -> None:
-    """A comment at the start of a line makes Markdown show the rest of the line as it stands."""
-    for line in page.read_text(encoding="utf-8").splitlines():
-        assert not re.match(r"\s*<!--.*-->.*\S", line), line
+    # Of a line that a comment begins Markdown shows the rest as it stands.
+    assert not re.search(r"^[^\S\n]*<!--.*-->.*\S", text, re.MULTILINE)
 
 
 TABLE = "method,cas_pct,low,high\ninfllm,58.75,51.4,66.3\nutaca,63.9,,\n"
@@ -103,6 +97,7 @@ def page_of(folder: Path, text: str, table: str = TABLE) -> Path:
         (folder / path).mkdir(parents=True)
     (folder / "results/quick/tables/test.csv").write_text(table)
     (folder / "results/quick/figures/curves.png").write_bytes(b"drawn")
+    (folder / "results/quick/tables/verdict.md").write_text("## Title\n\n**It is so.**\n\n| a |\n| --- |\n")
     (folder / "results/quick/run.yaml").write_text("run: quick\n")
     (folder / "docs/page.md").write_text(text)
     return folder / "docs/page.md"
@@ -121,6 +116,9 @@ stale
 
 It has <!-- quote {table: quick/test.csv, where: 'method == "utaca"', text: "{cas_pct:.0f}"} -->1<!-- /quote --> points.
 ![Curves](snapshots/quick/curves.png)
+
+<!-- quote {paragraph: quick/verdict.md} -->
+<!-- /quote -->
 """
 
 
@@ -144,13 +142,13 @@ def test_the_plan_is_that_of_its_run(run: str, page: str) -> None:
     named = re.findall(r"^\| (primary|secondary) comparison \| `([^`]+)`", text, re.MULTILINE)
     assert named == [("primary", config.plan.primary), *(("secondary", one) for one in config.plan.secondary)]
     test, train = config.scale.test, config.scale.train
-    fixed = [point.budget for point in config.decoded("test") if point.method == "infllm"]
+    budgets = [str(point.budget) for point in config.decoded("test") if point.method == "infllm"]
     assert f"{test.biographies} of the test split, {test.tokens[0]:,} to {test.tokens[1]:,} tokens" in text
     assert f"run's seed {config.seed}:" in text
-    assert f"K = {', '.join(map(str, fixed))}," in text
+    assert f"K = {', '.join(budgets)}," in text
+    assert f"{config.scale.bootstrap:,} resamples" in text
     if not any(detector.taken for detector in config.detectors.values()):
         assert f"{train.biographies} people ({config.scale.validation.biographies} for validation)" in text
-    assert f"{config.scale.bootstrap:,} resamples" in text
     planned_points = [config.points[name] for one in config.plan.comparisons for name in one if name]
     assert {point.seeds for point in planned_points if point.detected} == {schema.ALL}
     assert config.scale.detector_seeds == 8
@@ -180,21 +178,15 @@ def test_a_run_is_saved_and_quoted(tmp_path: Path) -> None:
     page = page_of(tmp_path, BLOCK)
     quote.main(["--save", "quick"], tmp_path)
     saved = tmp_path / quote.SNAPSHOTS / "quick"
-    assert {path.name for path in saved.iterdir()} == {"test.csv", "curves.png", "run.yaml"}
+    assert {path.name for path in saved.iterdir()} == {"test.csv", "verdict.md", "curves.png", "run.yaml"}
     text = page.read_text()
     assert "| Method | CAS % |\n| --- | ---: |\n| infllm | 58.8 [51.4, 66.3] |\n| utaca | 63.9 |\n" in text
     assert re.search(r"It has <!--.*?-->64<!-- /quote --> points\.", text)
+    assert "\n\n**It is so.**\n\n<!-- /quote -->\n" in text
     assert "stale" not in text
     (saved / "test.csv").write_text(TABLE.replace("58.75", "60.00"))
     quote.main([], tmp_path)
     assert "60.0 [51.4, 66.3]" in page.read_text()
-
-
-def test_a_verdict_is_quoted(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "<!-- quote {paragraph: quick/verdict.md} -->\n<!-- /quote -->\n")
-    (tmp_path / "results/quick/tables/verdict.md").write_text("## Title\n\n**It is so.**\n\n| a |\n| --- |\n")
-    quote.main(["--save", "quick"], tmp_path)
-    assert page.read_text().partition("-->")[2] == "\n\n**It is so.**\n\n<!-- /quote -->\n"
 
 
 @pytest.mark.parametrize(
@@ -226,22 +218,7 @@ def test_a_run_that_cannot_be_saved_is_a_sentence(tmp_path: Path, run: str, said
 # Commands and paths
 
 
-def commands(page: Path) -> Iterator[argparse.Namespace]:
-    """Every snakemake command of a page, parsed."""
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    parser.add_argument("targets", nargs="*")
-    for option in ("--cores", "--configfile"):
-        parser.add_argument(option)
-    for option in ("--config", "-R"):
-        parser.add_argument(option, nargs="+", default=[])
-    for option in ("--unlock", "--nolock", "--rerun-incomplete"):
-        parser.add_argument(option, action="store_true")
-    for words in spoken(page):
-        if words[:2] == ["snakemake", "--cores"]:
-            yield parser.parse_args(words[1:])
-
-
-def spoken(page: Path) -> Iterator[list[str]]:
+def typed(page: Path) -> Iterator[list[str]]:
     """Command lines of a page, in words and without the variables that they set."""
     for token in tokens(page):
         code = [token.content] if token.type == "fence" and not token.info else []
@@ -260,7 +237,7 @@ def spoken(page: Path) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("page", PRESENT, **IDS)
 def test_subcommands_and_their_options_are_there(page: Path) -> None:
-    for words in spoken(page):
+    for words in typed(page):
         if words[:1] != ["utaca"] or words[1:2] == ["over"]:  # a comparison of methods
             continue
         command: Any = get_command(app)
@@ -269,14 +246,6 @@ def test_subcommands_and_their_options_are_there(page: Path) -> None:
                 command = command.commands[word]
             elif word.startswith("--") and not command.context_settings.get("ignore_unknown_options"):
                 assert word in {"--help", *(name for each in command.params for name in each.opts)}, words
-
-
-def plan_of(command: argparse.Namespace) -> Any:
-    """The run that a command is about."""
-    overrides: dict[str, Any] = {}
-    if command.configfile and "/config/" in f"/{command.configfile}":
-        overrides = yaml.safe_load((ROOT / command.configfile).read_text(encoding="utf-8"))
-    return planned(ROOT, **overrides | parse_config(command.config))
 
 
 def known(plan: Any) -> set[str]:
@@ -290,14 +259,20 @@ def known(plan: Any) -> set[str]:
 def test_commands_are_planned(page: Path) -> None:
     sources = [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
     rules = {name for source in sources for name in re.findall(r"^rule (\w+):", source.read_text(), re.MULTILINE)}
-    for command in commands(page):
-        if command.configfile and not command.configfile.startswith("config/"):
+    for words in typed(page):
+        if words[:2] != ["snakemake", "--cores"]:
+            continue
+        command = get_argument_parser().parse_args(words[1:])
+        files = [str(file) for file in command.configfile or []]
+        if not all(file.startswith("config/") for file in files):
             continue  # of a run that a reader has made
-        plan = plan_of(command)
+        overrides: dict[str, Any] = {}
+        for file in files:
+            overrides |= yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
+        plan = planned(ROOT, **overrides | parse_config(command.config))
         plan.check_targets(command.targets)
-        for target in command.targets:
-            assert target in known(plan), target
-        assert set(command.R) <= rules
+        assert set(command.targets) <= known(plan)
+        assert set(command.forcerun or []) <= rules
 
 
 @pytest.mark.parametrize("page", PRESENT, **IDS)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
 import pytest
 import torch
-from serving import DOCUMENT, QUESTION, SEA, chat, connect, post, serving, wait
+from serving import DOCUMENT, QUESTION, SEA, begin, chat, choice, get, post, serving, text_of, wait
 from small import make_reader
 
 import utaca
@@ -28,25 +25,14 @@ from utaca.readers.load import Reader
 from utaca.settings.schema import MemorySettings
 
 
-@pytest.fixture(scope="module")
-def reader() -> Reader:
-    return utaca.load_reader("tiny")
-
-
-@pytest.fixture(scope="module")
-def server(reader: Reader) -> Iterator[Server]:
-    with serving(reader) as running:
-        yield running
-
-
 def client(server: Server) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.address}/v1", api_key="-", max_retries=0)
 
 
 @pytest.fixture(scope="module")
-def expected(reader: Reader) -> Any:
+def expected(tiny: Reader) -> Any:
     """What the engine answers without a server."""
-    return utaca.generate(utaca.prefill(reader, DOCUMENT), QUESTION, budget=8, max_new_tokens=512)
+    return utaca.generate(utaca.prefill(tiny, DOCUMENT), QUESTION, budget=8, max_new_tokens=512)
 
 
 def test_an_answer_is_the_engines(server: Server, expected: Any) -> None:
@@ -63,16 +49,15 @@ def test_an_answer_is_the_engines(server: Server, expected: Any) -> None:
     assert answer["usage"]["completion_tokens"] == len(expected.trace)
 
 
-def test_a_prompt_may_be_text_or_tokens(server: Server, reader: Reader, expected: Any) -> None:
-    prompt = f"{reader.before}{DOCUMENT}\n\n{QUESTION}{reader.after}"
-    tokens = reader.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+def test_a_prompt_may_be_text_or_tokens(server: Server, tiny: Reader, expected: Any) -> None:
+    prompt = f"{tiny.before}{DOCUMENT}\n\n{QUESTION}{tiny.after}"
+    tokens = tiny.tokenizer(prompt, add_special_tokens=False)["input_ids"]
     for each in (prompt, tokens, [prompt, prompt], [tokens]):
         status, answer = post(server, {"model": "tiny", "prompt": each}, "/v1/completions")
         assert status == 200, answer
         assert {choice["text"] for choice in answer["choices"]} == {expected.text}
         assert [choice["index"] for choice in answer["choices"]] == list(range(len(answer["choices"])))
-    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
-    assert cached == len(reader.document(DOCUMENT))
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == len(tiny.document(DOCUMENT))
     status, answer = post(server, {"model": "tiny", "prompt": prompt, "echo": True}, "/v1/completions")
     assert answer["choices"][0]["text"] == prompt + expected.text
 
@@ -93,33 +78,28 @@ def test_a_stream_says_the_same(server: Server, expected: Any) -> None:
 
 
 def test_a_request_chooses_how_it_is_decoded_and_sees_the_tokens(server: Server) -> None:
-    choice = post(server, chat(utaca={"trigger": "every.3", "policy": "set.1", "budget": 4, "trace": True}))[1][
-        "choices"
-    ][0]
-    trace = choice["utaca"]["trace"]
-    assert "".join(token["text"] for token in trace) == choice["message"]["content"]
+    found = choice(server, utaca={"trigger": "every.3", "policy": "set.1", "budget": 4, "trace": True})
+    trace = found["utaca"]["trace"]
+    assert "".join(token["text"] for token in trace) == found["message"]["content"]
     assert {token["budget"] for token in trace} == {1, 4}
-    assert choice["utaca"]["rollbacks"] == sum(token["rolled_back"] is not None for token in trace) > 0
-    message, start, end = choice["utaca"]["places"][next(iter(trace[0]["blocks"]))]
+    assert found["utaca"]["rollbacks"] == sum(token["rolled_back"] is not None for token in trace) > 0
+    message, start, end = found["utaca"]["places"][next(iter(trace[0]["blocks"]))]
     assert message == 0
     assert 0 <= start < end <= len(DOCUMENT)
 
 
 def test_an_answer_ends_where_it_is_told_to(server: Server, expected: Any) -> None:
     head, stop, _ = expected.text.partition("University")
-    choice = post(server, chat(stop=["xyz", stop]))[1]["choices"][0]
-    assert (choice["message"]["content"], choice["finish_reason"]) == (head, "stop")
-    choice = post(server, chat(max_completion_tokens=3))[1]["choices"][0]
-    assert choice["finish_reason"] == "length"
-    assert expected.text.startswith(choice["message"]["content"])
+    found = choice(server, stop=["xyz", stop])
+    assert (found["message"]["content"], found["finish_reason"]) == (head, "stop")
+    found = choice(server, max_completion_tokens=3)
+    assert found["finish_reason"] == "length"
+    assert expected.text.startswith(found["message"]["content"])
 
 
 def test_a_seed_draws_the_same_again(server: Server) -> None:
-    texts = [
-        post(server, chat(temperature=2, seed=seed, max_tokens=8))[1]["choices"][0]["message"]["content"]
-        for seed in (1, 1, 2)
-    ]
-    assert texts[0] == texts[1] != texts[2]
+    first, again, other = (text_of(server, temperature=2, seed=seed, max_tokens=8) for seed in (1, 1, 2))
+    assert first == again != other
 
 
 def test_stop_texts_are_seen_across_pieces() -> None:
@@ -131,20 +111,19 @@ def test_stop_texts_are_seen_across_pieces() -> None:
     assert text.add("the E") + text.rest() == "the E"
 
 
-def test_a_conversation_goes_on_from_what_was_read(server: Server, reader: Reader) -> None:
-    document = DOCUMENT.replace("Emma", "Ada")
-    messages = [{"role": "system", "content": document}, {"role": "user", "content": QUESTION.replace("Emma", "Ada")}]
-    first = post(server, {"model": "tiny", "messages": messages})[1]
+def test_a_conversation_goes_on_from_what_was_read(server: Server, tiny: Reader) -> None:
+    asked = {"role": "user", "content": QUESTION.replace("Emma", "Ada")}
+    messages = [{"role": "system", "content": DOCUMENT.replace("Emma", "Ada")}, asked]
+    first = post(server, chat(messages=messages))[1]
     assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    messages += [first["choices"][0]["message"], {"role": "user", "content": QUESTION.replace("Emma", "Ada")}]
-    second = post(server, {"model": "tiny", "messages": messages})[1]
-    chunk, read = reader.settings.memory.prefill_chunk, first["usage"]["prompt_tokens"]
+    messages += [first["choices"][0]["message"], asked]
+    second = post(server, chat(messages=messages))[1]
+    chunk, read = tiny.settings.memory.prefill_chunk, first["usage"]["prompt_tokens"]
     cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert cached % chunk == 0
     assert read - 2 * chunk < cached < read
-    with serving(reader) as fresh:
-        anew = post(fresh, {"model": "tiny", "messages": messages})[1]
-    assert anew["choices"][0]["message"] == second["choices"][0]["message"]
+    with serving(tiny) as fresh:
+        assert text_of(fresh, messages=messages) == second["choices"][0]["message"]["content"]
 
 
 def test_what_goes_on_is_what_reading_anew_would_make() -> None:
@@ -223,37 +202,35 @@ def test_other_mistakes_are_sentences_too(server: Server, monkeypatch: pytest.Mo
     monkeypatch.setattr(servers, "BODY", 1000)
     status, answer = post(server, chat())
     assert (status, answer["error"]["code"]) == (413, "body_too_large")
-    assert post(server, chat("short"), headers={"Content-Type": "text/plain"})[0] == 400
+    assert post(server, chat("short"), **{"Content-Type": "text/plain"})[0] == 400
     assert post(server, {}, "/v1/embeddings")[0] == 404
-    assert post(server, {"model": "tiny", "prompt": [1, 5000]}, "/v1/completions")[0] == 400
-    assert post(server, {"model": "tiny", "prompt": "a b", "echo": True, "logprobs": 1}, "/v1/completions")[0] == 400
-    connection = connect(server)
-    connection.request("GET", "/", headers={"Host": "attacker.example"})
-    assert connection.getresponse().status == 400
+    for body in ({"prompt": [1, 5000]}, {"prompt": "a b", "echo": True, "logprobs": 1}):
+        assert post(server, {"model": "tiny"} | body, "/v1/completions")[0] == 400
+    assert get(server, "/", Host="attacker.example")[0] == 400
 
 
 def test_a_pass_that_fails_ends_one_answer_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     step, faults = server.worker._batch.step, [MemoryError("secret")]
-    monkeypatch.setattr(server.worker._batch, "step", lambda: _raise(faults.pop()) if faults else step())
+
+    def failing() -> Any:
+        if faults:
+            raise faults.pop()
+        return step()
+
+    monkeypatch.setattr(server.worker._batch, "step", failing)
     status, answer = post(server, chat(max_tokens=2))
     assert (status, answer["error"]["type"]) == (500, "server_error")
     assert "MemoryError" in answer["error"]["message"]
     assert "secret" not in answer["error"]["message"]
-    assert post(server, chat(max_tokens=2))[0] == 200
-
-
-def _raise(error: Exception) -> None:
-    raise error
+    assert text_of(server, max_tokens=2)
 
 
 def test_a_short_prompt_works(server: Server) -> None:
-    status, answer = post(server, chat(messages=[{"role": "user", "content": "Hello"}], max_tokens=4))
-    assert status == 200, answer
-    assert answer["usage"]["completion_tokens"] <= 4
+    assert choice(server, messages=[{"role": "user", "content": "Hello"}], max_tokens=4)
 
 
-def test_the_api_key_is_asked_for(reader: Reader) -> None:
-    with serving(reader, api_key="secret") as locked:
+def test_the_api_key_is_asked_for(tiny: Reader) -> None:
+    with serving(tiny, api_key="secret") as locked:
         status, answer = post(locked, chat())
         assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
         with pytest.raises(openai.AuthenticationError):
@@ -261,45 +238,35 @@ def test_the_api_key_is_asked_for(reader: Reader) -> None:
         assert client(locked).with_options(api_key="secret").models.list().data[0].id == "tiny"
 
 
+LONG = {"stream": True, "temperature": 2, "seed": 3}
+
+
 def test_an_answer_that_nobody_waits_for_stops(server: Server) -> None:
-    connection = connect(server)
-    body = json.dumps(chat(stream=True, max_tokens=1000, temperature=2, seed=3))
-    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    connection = begin(server.address, chat(max_tokens=1000, **LONG))
     assert connection.getresponse().read(10)
     wait(lambda: server.worker.answering == 1)
     connection.sock.shutdown(socket.SHUT_RDWR)
     connection.close()
     wait(lambda: server.worker.answering == 0, 10)
-    assert post(server, chat(max_tokens=2))[0] == 200
+    assert text_of(server, max_tokens=2)
 
 
 def test_answers_at_once_are_not_mixed_up(server: Server) -> None:
+    def ask(name: str) -> str:
+        return text_of(server, DOCUMENT.replace("Emma", name), QUESTION.replace("Emma", name))
+
     names = ["Emma", "Ada", "Maria", "Olga"]
-    alone, together = {}, {}
-
-    def ask(name: str, answers: dict[str, str]) -> None:
-        body = chat(DOCUMENT.replace("Emma", name), QUESTION.replace("Emma", name))
-        answers[name] = post(server, body)[1]["choices"][0]["message"]["content"]
-
-    for name in names:
-        ask(name, alone)
-    threads = [threading.Thread(target=ask, args=(name, together)) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert together == alone
-    assert all(name in text for name, text in alone.items())
+    alone = list(map(ask, names))
+    with ThreadPoolExecutor(len(names)) as pool:
+        assert list(pool.map(ask, names)) == alone
+    assert all(name in text for name, text in zip(names, alone, strict=True))
 
 
 def test_metrics_count(server: Server) -> None:
-    post(server, chat(max_tokens=2))
-    connection = connect(server)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    for name in ("utaca_generated_tokens_total", "utaca_cached_tokens_total", "utaca_documents "):
-        line = next(line for line in text.splitlines() if line.startswith(name))
-        assert float(line.split()[-1]) > 0
+    assert text_of(server, max_tokens=2)
+    counts = dict(line.rsplit(" ", 1) for line in get(server, "/metrics")[1].splitlines() if line[0] != "#")
+    for name in ("utaca_generated_tokens_total", "utaca_cached_tokens_total", "utaca_documents"):
+        assert float(counts[name]) > 0
 
 
 AT_ONCE = """
@@ -320,9 +287,7 @@ def test_the_server_ends_on_sigterm(command: list[str], tokens: int, ending: str
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         line = next(line for line in process.stdout if "answers at" in line)
-        connection = http.client.HTTPConnection(line.partition("http://")[2].partition("/")[0], timeout=120)
-        body = json.dumps(chat(stream=True, max_tokens=tokens, temperature=2, seed=3))
-        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        connection = begin(line.partition("http://")[2].partition("/")[0], chat(max_tokens=tokens, **LONG))
         response = connection.getresponse()
         while b'"delta": {"content"' not in response.readline():
             pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import os
@@ -11,54 +10,20 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import openai
 import pytest
 from browser import CHROMIUM, Browser
-from serving import DOCUMENT, QUESTION, SEA, chat, connect, post, serving, wait
+from serving import DOCUMENT, QUESTION, SEA, begin, chat, post, serving, text_of, wait
 
 import utaca
 from utaca.app.serving.server import Server
 from utaca.readers.load import Reader
 
 
-@pytest.fixture(scope="module")
-def reader() -> Reader:
-    return utaca.load_reader("tiny")
-
-
-@pytest.fixture(scope="module")
-def server(reader: Reader) -> Iterator[Server]:
-    with serving(reader) as running:
-        yield running
-
-
 def installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
-
-
-def answer_of(server: Server) -> str:
-    return post(server, chat())[1]["choices"][0]["message"]["content"]
-
-
-def test_openais_client_asks_at_once_and_streams(server: Server) -> None:
-    async def ask() -> list[str]:
-        async with openai.AsyncOpenAI(base_url=f"{server.address}/v1", api_key="-", max_retries=0) as client:
-            whole = client.chat.completions.create(**chat())
-            plain = client.completions.create(model="tiny", prompt=f"{DOCUMENT}\n\n{QUESTION}", max_tokens=3)
-            stream = await client.chat.completions.create(**chat(), stream=True)
-            pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
-            answers = await asyncio.gather(whole, plain)
-            assert answers[1].usage.completion_tokens <= 3
-            return [answers[0].choices[0].message.content, "".join(pieces)]
-
-    assert set(asyncio.run(ask())) == {answer_of(server)}
-    with pytest.raises(openai.NotFoundError, match="no model 'gpt'"):
-        openai.OpenAI(base_url=f"{server.address}/v1", api_key="-").chat.completions.create(**chat(model="gpt"))
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not here")
@@ -74,10 +39,7 @@ def test_langchain_asks(server: Server) -> None:
     from langchain_openai import ChatOpenAI
 
     model = ChatOpenAI(model="tiny", base_url=f"{server.address}/v1", api_key="-", temperature=0)
-    messages = [("system", DOCUMENT), ("human", QUESTION)]
-    whole = model.invoke(messages)
-    assert "Harvard University" in whole.content
-    assert "".join(chunk.content for chunk in model.stream(messages)) == whole.content
+    assert "Harvard University" in model.invoke([("system", DOCUMENT), ("human", QUESTION)]).content
 
 
 PEOPLE = {"Emma Thompson": "Harvard University", "Ada Lopez": "Lund University", "Olga Petrova": "Yale University"}
@@ -96,7 +58,7 @@ metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}
 
 @pytest.mark.skipif(not installed("lm_eval"), reason="lm-evaluation-harness is not installed")
 @pytest.mark.parametrize("kind", ["local-chat-completions", "local-completions"])
-def test_the_harness_scores_as_the_engine_does(server: Server, reader: Reader, tmp_path: Path, kind: str) -> None:
+def test_the_harness_scores_as_the_engine_does(server: Server, tiny: Reader, tmp_path: Path, kind: str) -> None:
     rows, expected = [], []
     for person, university in PEOPLE.items():
         document = f"{SEA * 40} The university of {person} is {university}.{SEA * 40}".strip()
@@ -104,15 +66,14 @@ def test_the_harness_scores_as_the_engine_does(server: Server, reader: Reader, t
         answer = f"The university of {person} is {university}."
         # One that no answer equals, so that the score says something.
         rows.append({"document": document, "question": question, "answer": answer if person != "Ada Lopez" else "-"})
-        engine = utaca.generate(utaca.prefill(reader, document), question, budget=8, max_new_tokens=40)
+        engine = utaca.generate(utaca.prefill(tiny, document), question, budget=8, max_new_tokens=40)
         expected.append(engine.text == rows[-1]["answer"])
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    chats, before, after = kind == "local-chat-completions", reader.before, reader.after
-    text = r"{{document}}\n\n{{question}}"
-    text = text if chats else f"{before}{text}{after}"
+    chats, text = kind == "local-chat-completions", r"{{document}}\n\n{{question}}"
+    text = text if chats else f"{tiny.before}{text}{tiny.after}"
     (tmp_path / "universities.yaml").write_text(TASK.format(rows=tmp_path / "rows.jsonl", text=text))
     at = f"{server.address}/v1/{'chat/' if chats else ''}completions"
-    arguments = f"model=tiny,base_url={at},num_concurrent=2,max_retries=1,tokenizer={reader.tokenizer.name_or_path}"
+    arguments = f"model=tiny,base_url={at},num_concurrent=2,max_retries=1,tokenizer={tiny.tokenizer.name_or_path}"
     command = [sys.executable, "-m", "lm_eval", "--model", kind, "--model_args", arguments, "--tasks", "universities"]
     command += ["--include_path", str(tmp_path), "--output_path", str(tmp_path / "out"), "--log_samples"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
@@ -165,34 +126,30 @@ def resident() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="needs Linux")
-def test_clients_that_misbehave_harm_no_other(reader: Reader) -> None:
+def test_clients_that_misbehave_harm_no_other(tiny: Reader) -> None:
     """Of 200 requests of 16 clients a fifth are cut or no JSON: no answer is mixed up, memory does not grow."""
     names = ["Emma", "Ada", "Maria", "Olga", "Ivan", "Hugo"]
 
-    def body(name: str, **fields: Any) -> dict[str, Any]:
-        document = f"The hobby of {name} Thompson is golf.{SEA * 25}"
-        return chat(document, f"Summarize the hobby of {name} Thompson.", max_tokens=8, **fields)
+    def about(name: str) -> tuple[str, str]:
+        return f"The hobby of {name} Thompson is golf.{SEA * 25}", f"Summarize the hobby of {name} Thompson."
 
-    with serving(reader, room=12 << 20) as server:
-        expected = {name: post(server, body(name))[1]["choices"][0]["message"]["content"] for name in names}
+    with serving(tiny, room=12 << 20) as server:
+        expected = {name: text_of(server, *about(name), max_tokens=8) for name in names}
         assert all(name in text for name, text in expected.items())
         chance, sizes = random.Random(0), []
         plan = [(chance.choice(names), chance.random(), chance.random()) for _ in range(200)]
 
         def ask(name: str, kind: float, cut: float) -> None:
             if kind < 0.1:
-                assert post(server, json.dumps(body(name)).encode()[: int(cut * 500)])[0] == 400
+                assert post(server, json.dumps(chat(*about(name))).encode()[: int(cut * 500)])[0] == 400
             elif kind < 0.2:
-                connection = connect(server)
-                sent = json.dumps(body(name, stream=True))
-                connection.request("POST", "/v1/chat/completions", sent, {"Content-Type": "application/json"})
+                connection = begin(server.address, chat(*about(name), max_tokens=8, stream=True))
                 if cut < 0.7:
                     connection.getresponse().read(int(cut * 1000))
                 connection.sock.shutdown(socket.SHUT_RDWR)
                 connection.close()
             else:
-                status, answer = post(server, body(name))
-                assert (status, answer["choices"][0]["message"]["content"]) == (200, expected[name])
+                assert text_of(server, *about(name), max_tokens=8) == expected[name]
 
         with ThreadPoolExecutor(16) as pool:
             for half in (plan[:100], plan[100:]):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
 from conftest import ROOT
@@ -32,60 +30,23 @@ def build(source: Path, site: Path) -> tuple[int, str]:
     return status, said.getvalue()
 
 
-class Page(HTMLParser):
-    """Links, loaded files and anchors of a page."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.links: list[str] = []
-        self.loaded: list[str] = []
-        self.ids: set[str] = set()
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.ids |= {given[name] for name in ("id", "name") if name in given}
-        if tag == "a" and "href" in given:
-            self.links.append(given["href"])
-        if tag in {"img", "script"} and "src" in given:
-            self.loaded.append(given["src"])
-        if tag == "link" and given.get("rel") == "stylesheet":
-            self.loaded.append(given["href"])
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs") / "site"
-    status, said = build(ROOT, folder)
-    assert (status, said) == (0, "")
+    assert build(ROOT, folder) == (0, "")
     return folder
 
 
-def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
-    pages = {path: Page(path) for path in site.rglob("*.html")}
-    assert {path.relative_to(ROOT).with_suffix("") for path in (ROOT / "docs").glob("*.md")} <= {
-        path.relative_to(site).with_suffix("") for path in pages
-    }
-    for path, page in pages.items():
-        assert not [file for file in page.loaded if urlsplit(file).scheme], "the site is read offline"
-        for link in [*page.links, *page.loaded]:
-            parts = urlsplit(link)
-            if parts.scheme:
-                continue
-            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            assert target.is_file(), f"{path.name}: {link}"
-            if parts.fragment and target in pages:
-                assert unquote(parts.fragment) in pages[target].ids, f"{path.name}: {link}"
+def test_the_site_has_every_page_and_is_read_offline(site: Path) -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        html = (site / "docs" / page.with_suffix(".html").name).read_text(encoding="utf-8")
+        assert not re.findall(r"""<(?:img|script)[^>]*src="\w+:|<link[^>]*href="\w+:[^>]*stylesheet""", html)
 
 
 def test_the_reference_has_the_whole_public_api(site: Path) -> None:
-    reference = Page(site / "docs" / "api.html").ids
-    assert {f"utaca.{name}" for name in utaca.__all__} <= reference
-    assert {
-        "utaca.methods.bases.method.Method.state",
-        "utaca.detection.signal.Signal",
-        "utaca.tasks.task.Task",
-    } <= reference
+    reference = set(re.findall(r'id="(utaca\.[\w.]+)"', (site / "docs" / "api.html").read_text(encoding="utf-8")))
+    more = ("methods.bases.method.Method.state", "detection.signal.Signal", "tasks.task.Task")
+    assert {f"utaca.{name}" for name in [*utaca.__all__, *more]} <= reference
 
 
 def test_links_that_lead_nowhere_fail(tmp_path: Path) -> None:

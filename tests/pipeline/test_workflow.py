@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -52,22 +52,18 @@ def planned(folder: Path, *arguments: str) -> dict[str, int]:
 # Hygiene
 
 
-@pytest.mark.parametrize("snakefile", ["Snakefile", "training/Snakefile"])
-def test_lint(checkout: Path, snakefile: str) -> None:
-    done = snakemake(checkout, "-s", snakefile, "--lint")
-    assert done.returncode == 0, done.stdout
-
-
 @pytest.mark.parametrize(
     "command",
     [
+        ["snakemake", "--lint"],
+        ["snakemake", "-s", "training/Snakefile", "--lint"],
         ["snakefmt", "--check", "Snakefile", "workflow", "training"],
         ["ruff", "check", "--no-cache", "."],
         ["ruff", "format", "--check", "--no-cache", "."],
     ],
-    ids=lambda command: " ".join(command[:2]),
+    ids=" ".join,
 )
-def test_format(checkout: Path, command: list[str]) -> None:
+def test_hygiene(checkout: Path, command: list[str]) -> None:
     done = call(checkout, str(BIN / command[0]), *command[1:])
     assert done.returncode == 0, done.stdout
 
@@ -129,21 +125,14 @@ def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> N
     ("target", "last", "absent"),
     [
         ("biographies", "biographies", "corpus"),
-        ("documents", "documents", "decode_trajectories train"),
-        ("scores", "scores", "report"),
         ("readers", "readers", "corpus"),
+        ("scores", "scores", "report"),
+        ("traces", "traces", "table test"),
         ("results/quick/tables/detection.csv", "table detection", "generate test blocks"),
         ("results/quick/labels/reference/traces/test.parquet", "label_traces test", "generate validation blocks"),
         ("results/quick/labels/reference/review.html", "review_labels", "correct_labels train"),
         ("results/quick/figures/curves.svg", "figure curves", "score validation blocks"),
-        ("traces", "traces", "table test"),
-        ("results/tables/quick.html", "report", "tables"),
         ("results/quick/detectors/utaca/seed3/model.safetensors", "train_detector utaca", "train_detector two_way"),
-        (
-            "results/quick/generations/test/blocks/answers-0.parquet",
-            "generate test blocks",
-            "generate validation blocks",
-        ),
     ],
 )
 def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent: str) -> None:
@@ -173,21 +162,12 @@ def test_paper_scale_plans(checkout: Path) -> None:
 # Mistakes
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("jugde=x", "Error: unknown config key jugde; did you mean judge?"),
-        ("judge=nope", "Error: judge=nope is unknown; judge is one of gpt_oss_120b, reference."),
-        ("detectors={utaca: {lstm: maybe}}", "Error: detectors.utaca.lstm"),
-    ],
-)
-def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path, setting: str, said: str) -> None:
-    done = snakemake(checkout, "--cores", "1", "--config", setting, "--", "results/tables")
+def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path) -> None:
+    done = snakemake(checkout, "--cores", "1", "--config", "jugde=x", "--", "results/tables")
     assert done.returncode == 1
     # Snakemake names its profile first.
-    _, *lines = [line for line in done.stdout.splitlines() if line.strip()]
-    assert len(lines) == 1, done.stdout
-    assert lines[0].startswith(said)
+    lines = [line for line in done.stdout.splitlines() if line.strip()][1:]
+    assert lines == ["Error: unknown config key jugde; did you mean judge?"]
 
 
 def locked(folder: Path) -> bool:
@@ -195,28 +175,12 @@ def locked(folder: Path) -> bool:
     return (folder / ".snakemake" / "locks").exists()
 
 
-@pytest.mark.parametrize(
-    ("settings", "target", "said"),
-    [
-        (["reader={use: tiny, name: mine, path: config}"], "documents", r"config\.json"),
-        (["corpus=none/articles.jsonl"], "corpus", r"none/articles\.jsonl"),
-        (["writer={use: gpt_oss_120b, api_key_env: UTACA_KEY}"], "biographies", "UTACA_KEY"),
-        (
-            ["writer={use: gpt_oss_120b, base_url: 'http://127.0.0.1:9/v1', api_key_env: HOME, patience_s: 0.5}"],
-            "biographies",
-            r"127\.0\.0\.1:9",
-        ),
-    ],
-    ids=["reader", "corpus", "key", "address"],
-)
-def test_preflight_ends_the_run_before_its_first_job(
-    checkout: Path, settings: list[str], target: str, said: str
-) -> None:
-    done = snakemake(checkout, "--cores", "1", "--config", *settings, "--", target, HF_HUB_OFFLINE="1")
+def test_preflight_ends_the_run_before_its_first_job(checkout: Path) -> None:
+    writer = "writer={use: gpt_oss_120b, base_url: 'http://127.0.0.1:9/v1', api_key_env: HOME, patience_s: 0.5}"
+    done = snakemake(checkout, "--cores", "1", "--config", writer, "--", "biographies")
     assert done.returncode == 1
-    errors = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
-    assert len(errors) == 1, done.stdout
-    assert re.search(said, errors[0])
+    (error,) = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
+    assert "127.0.0.1:9" in error
     assert "Traceback" not in done.stdout
     assert "Finished jobid" not in done.stdout
     assert not locked(checkout)
@@ -332,24 +296,14 @@ def test_the_report_links_what_is_there(finished: Path) -> None:
     assert (finished / "results" / "smoke" / "traces" / "test.html").stat().st_size < 2**20
 
 
-JUDGED = {
-    "ablation",  # each variant's CAS as a trigger
-    "verdict",
-    "test",
-    "validation",
-    "tradeoff",
-    "retrieval",
-    "human",
-}
-
-
 def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
-    jobs = set(smoke(finished, "judge=gpt_oss_120b"))
-    assert jobs == {
+    # "ablation" has each variant's CAS as a trigger.
+    judged = ["ablation", "verdict", "test", "validation", "tradeoff", "retrieval", "human"]
+    assert set(smoke(finished, "judge=gpt_oss_120b")) == {
         *["run_config", "manifest", "score validation blocks", "score test blocks", "review_scores"],
         *["view_traces validation", "view_traces test", "report", "results/tables"],
-        *(f"table {table}" for table in JUDGED | {"endpoints", "labels", "resources"}),
-        *(f"figure {figure}" for figure in ("curves", "differences")),
+        *(f"table {table}" for table in [*judged, "endpoints", "labels", "resources"]),
+        *(f"figure {figure}" for figure in FIGURES),
     }
 
 
@@ -442,30 +396,25 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
         [sys.executable, "-m", "snakemake", *command], cwd=folder, env=ENVIRONMENT, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
+
+    def journaled() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in made.rglob("journal/generations/**/*.parquet")}
+
     deadline = time.monotonic() + 240
-    while run.poll() is None and time.monotonic() < deadline and len(list(made.rglob("journal/**/*.parquet"))) < 3:
+    while run.poll() is None and time.monotonic() < deadline and len(journaled()) < 3:
         time.sleep(0.05)
     assert run.poll() is None, "the run ended before it could be killed"
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
-    kept = {path: path.stat().st_mtime_ns for path in made.rglob("journal/**/*.parquet")}
+    kept = journaled()
     assert kept
 
     assert locked(folder)
     assert snakemake(folder, "--cores", "1", "--unlock").returncode == 0
     assert not locked(folder)
-    seen: dict[Path, int] = {}
-    resumed = subprocess.Popen(
-        [sys.executable, "-m", "snakemake", "--rerun-incomplete", *command], cwd=folder, env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    while resumed.poll() is None:
-        for path in kept:
-            with suppress(FileNotFoundError):
-                seen[path] = path.stat().st_mtime_ns
-        time.sleep(0.2)
-    assert resumed.returncode == 0
-    assert seen == {path: at for path, at in kept.items() if path in seen}, "a journaled piece was made again"
+    done = snakemake(folder, "--rerun-incomplete", *command)
+    assert done.returncode == 0, done.stdout
+    assert kept.items() <= journaled().items(), "a journaled piece was made again"
 
     expected, found = results(finished), results(folder)
     assert {"generations", "trajectories", "detectors", "scores"} <= {Path(name).parts[1] for name in found}
@@ -480,16 +429,16 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
 def test_a_detector_goes_on_learning_from_a_benchmark(finished: Path) -> None:
     """Rows of SQuAD's layout, answered, scored and learned from, in the run that is there."""
     towns = ["Aldmere", "Borwick", "Caldbeck", "Dunsop", "Elterwater", "Finsthwaite", "Grizedale", "Hawkshead"]
-    questions = []
+    articles = []
     for title in ("mills", "canals"):
         paragraphs = []
-        for number, town in enumerate(towns):
-            text = f"The {title} of {town} were built in {1700 + number} by dyers, and sold before the river moved."
-            answer = {"text": str(1700 + number), "answer_start": text.index("17")}
-            asked = {"id": f"{title}{number}", "question": f"When were the {title} of {town} built?"}
-            paragraphs.append({"context": text, "qas": [asked | {"is_impossible": False, "answers": [answer]}]})
-        questions.append({"title": title, "paragraphs": paragraphs})
-    (finished / "squad.json").write_text(json.dumps({"data": questions}))
+        for year, town in enumerate(towns, 1700):
+            text = f"The {title} of {town} were built in {year} by dyers, and sold before the river moved."
+            answers = [{"text": str(year), "answer_start": text.index("17")}]
+            question = {"id": f"{title}{year}", "question": f"When were the {title} of {town} built?"}
+            paragraphs.append({"context": text, "qas": [question | {"is_impossible": False, "answers": answers}]})
+        articles.append({"title": title, "paragraphs": paragraphs})
+    (finished / "squad.json").write_text(json.dumps({"data": articles}))
     about = "task: qa_1, length: 400, files: {questions: squad.json}"
     ours = "method: utaca, budget: 8, policy: sub.4"
     points = f"none: {{method: closed_book}}, full: {{method: full}}, ours: {{{ours}}}, more: {{{ours}, trigger: more}}"

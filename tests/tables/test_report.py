@@ -197,7 +197,7 @@ def test_the_report_runs_nothing_and_asks_for_nothing(tmp_path, config):
         assert browser.run("window.ran === undefined && !document.querySelector('script')")
         assert browser.run("[...document.images].every((image) => image.naturalWidth > 0)")
         for width in (1400, 600):
-            browser.screenshot(tmp_path / "x.png", width)
+            browser.view(width)
             assert browser.run("document.documentElement.scrollWidth <= innerWidth")
         # A link to a table within a closed theme opens it.
         assert not browser.run("document.querySelector('#budget').checkVisibility({contentVisibilityAuto: true})")
