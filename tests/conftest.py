@@ -5,14 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from postgres import Postgres
-
-if TYPE_CHECKING:
-    from utaca.app.serving.server import Server
-    from utaca.readers.load import Reader
 
 ROOT = Path(__file__).resolve().parents[1]
 _LEFT_OUT = shutil.ignore_patterns(
@@ -34,7 +30,7 @@ def root() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny() -> Reader:
+def tiny() -> Any:
     """The reader that is shipped."""
     from utaca.readers.load import load_reader
 
@@ -42,7 +38,7 @@ def tiny() -> Reader:
 
 
 @pytest.fixture(scope="module")
-def server(tiny: Reader) -> Iterator[Server]:
+def server(tiny: Any) -> Iterator[Any]:
     """A running server of that reader."""
     from serving import serving
 

@@ -59,7 +59,9 @@ def test_links_that_lead_nowhere_fail(tmp_path: Path) -> None:
     (source / "docs/page.md").write_text("# Page\n\n## Found\n")
     (source / "README.md").write_text(
         "# Front\n\n[a](docs/absent.md)\n[b](docs/page.md#gone)\n[c](#nowhere)\n[d](docs/page.md#found)\n"
+        "[e](config/lost.yaml)\n"
     )
     status, said = build(source, tmp_path / "site")
     assert status != 0
-    assert re.findall("'(?:docs/)?(absent|gone|nowhere|found)", said) == ["absent", "gone", "nowhere"], said
+    found = re.findall(r"'(?:\w+/)?(absent|gone|nowhere|found|lost)", said)
+    assert found == ["absent", "gone", "nowhere", "lost"], said

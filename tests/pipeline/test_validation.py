@@ -15,19 +15,14 @@ from utaca.biographies.handwritten import biographies
 from utaca.biographies.padding import counter
 from utaca.biographies.people import split_of
 from utaca.biographies.sentences import summary
-from utaca.readers.load import Reader, load_reader
+from utaca.readers.load import Reader
 from utaca.settings.schema import TaskSetSettings
 from utaca.tasks.biographies import Biographies
 
 
 @pytest.fixture(scope="module")
-def reader() -> Reader:
-    return load_reader("tiny")
-
-
-@pytest.fixture(scope="module")
-def material(reader: Reader) -> Drawn:
-    return make_material(reader)
+def material(tiny: Reader) -> Drawn:
+    return make_material(tiny)
 
 
 def make_material(reader: Reader, kind: type[Drawn] = Drawn) -> Drawn:
@@ -46,7 +41,7 @@ def test_people_are_of_the_split_and_every_value_is_in_the_text(material: Drawn,
             assert kind != "summary" or summary(fact["attribute"], row["person"], fact["value"]) in row["text"]
 
 
-def test_absent_facts_are_absent_for_the_person_and_present_for_another(reader: Reader) -> None:
+def test_absent_facts_are_absent_for_the_person_and_present_for_another(tiny: Reader) -> None:
     stated: dict[str, dict[str, set[str]]] = {}
 
     class Watched(Drawn):
@@ -63,7 +58,7 @@ def test_absent_facts_are_absent_for_the_person_and_present_for_another(reader: 
             return made
 
     natural = 0
-    for row in make_material(reader, Watched).rows("absent", 100):
+    for row in make_material(tiny, Watched).rows("absent", 100):
         known = stated[row["text"]]
         natural += not any(f"The {a} of " in row["text"] for a in ATTRIBUTES)
         assert not row["facts"]
@@ -73,7 +68,7 @@ def test_absent_facts_are_absent_for_the_person_and_present_for_another(reader: 
     assert natural
 
 
-def test_files_are_made_by_their_rule_and_asked_by_the_task(checkout: Path, reader: Reader) -> None:
+def test_files_are_made_by_their_rule_and_asked_by_the_task(checkout: Path, tiny: Reader) -> None:
     done = snakemake(checkout, "-s", "training/Snakefile", "--cores", "1", "validation", "--config", "share=0.02")
     assert done.returncode == 0, done.stdout
     folder = checkout / "results" / "training" / "validation"
@@ -81,6 +76,6 @@ def test_files_are_made_by_their_rule_and_asked_by_the_task(checkout: Path, read
     for kind, evidence in (("natural", "complete"), ("absent", "missing")):
         rows = biographies(folder / f"{kind}.jsonl")
         settings = TaskSetSettings(task="biographies", evidence=[evidence], asked=6)
-        examples = Biographies().examples(settings, {"rows": folder / f"{kind}.jsonl"}, reader.prompts)
+        examples = Biographies().examples(settings, {"rows": folder / f"{kind}.jsonl"}, tiny.prompts)
         assert len({one.document for one in examples}) == len({row["text"] for row in rows})
         assert sum(len(one.references) for one in examples) >= 10

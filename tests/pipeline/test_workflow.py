@@ -152,13 +152,6 @@ def test_every_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> No
     assert not {"label train", "label validation"} & set(jobs), "no judge is asked"
 
 
-def test_paper_scale_plans(checkout: Path) -> None:
-    options = ["reader=qwen2_7b", "writer=gpt_oss_120b", "labeller=gpt_oss_120b", "judge=gpt_oss_120b"]
-    jobs = planned(checkout, "results/tables", "--config", *options, "corpus=wikipedia", "scale=paper")
-    assert sum(n for name, n in jobs.items() if name.startswith("decode_trajectories")) == 32 + 2 + 20
-    assert jobs["generate test blocks"] == 20
-
-
 # Mistakes
 
 
