@@ -68,7 +68,8 @@ class SmallTokenizer(PreTrainedTokenizerFast):
         self.chat_template = "{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
 
 
-def make_reader(kind: str = "llama", memory: MemorySettings | None = None, seed: int = 0) -> Reader:
+def make_reader(kind: str = "llama", memory: MemorySettings | None = None, seed: int = 0, **sizes: int) -> Reader:
+    """A reader with random weights of float32."""
     config_class, extra = SIZES[kind]
     base = {
         "vocab_size": 97,
@@ -81,7 +82,7 @@ def make_reader(kind: str = "llama", memory: MemorySettings | None = None, seed:
         "initializer_range": 0.3,
     }
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config_class(**{**base, **extra}), attn_implementation=ATTENTION)
+    model = AutoModelForCausalLM.from_config(config_class(**{**base, **extra, **sizes}), attn_implementation=ATTENTION)
     memory = memory or MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
     settings = ReaderSettings(name="test", path="test", memory=memory)
     return Reader(model.eval().requires_grad_(False), SmallTokenizer(), settings)

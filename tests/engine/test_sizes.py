@@ -6,17 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import SmallTokenizer, some_tokens
+from small import make_reader, some_tokens
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoModelForCausalLM, LlamaConfig
 
 from utaca.memory import Branch, prefill
 from utaca.methods.full import FullAttention
-from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
-from utaca.settings import schema
 from utaca.settings.schema import MemorySettings
 from utaca.sizes import Sizes, chunks, document_bytes, whole_bytes
 
@@ -24,22 +21,10 @@ SMALL = Sizes(layers=4, heads=8, kv_heads=2, head_size=32, hidden=256, intermedi
 """Of the proportions of an 8B model."""
 
 
-def reader_of(sizes: Sizes, memory: MemorySettings) -> Reader:
-    """A reader with random weights of float32."""
-    config = LlamaConfig(
-        vocab_size=97,
-        hidden_size=sizes.hidden,
-        intermediate_size=sizes.intermediate,
-        num_hidden_layers=sizes.layers,
-        num_attention_heads=sizes.heads,
-        num_key_value_heads=sizes.kv_heads,
-        head_dim=sizes.head_size,
-        max_position_embeddings=8192,
-    )
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
-    reader = Reader(
-        model.eval().requires_grad_(False), SmallTokenizer(), schema.ReaderSettings("test", "", memory=memory)
-    )
+def reader_of(memory: MemorySettings) -> Reader:
+    """A reader of the small sizes with random weights of float32."""
+    sizes = {"hidden_size": 256, "intermediate_size": 896, "num_hidden_layers": 4, "num_attention_heads": 8}
+    reader = make_reader(memory=memory, num_key_value_heads=2, max_position_embeddings=8192, **sizes)
     reader.rotary.reserve(8192)
     return reader
 
@@ -75,7 +60,7 @@ def test_bytes_of_a_document_are_those_that_its_prefill_holds(storage: str, rule
     m = MemorySettings(
         n_init=16, n_local=512, prefill_chunk=256, prefill_budget=budget, storage=storage, representatives=rule
     )
-    reader, length = reader_of(SMALL, m), 5000
+    reader, length = reader_of(m), 5000
     needed = document_bytes(SMALL, m, length, 4, "cpu", chunks(m))["cpu"]
     with Held() as held:
         memory = prefill(reader, some_tokens(length))
@@ -90,7 +75,7 @@ def test_bytes_of_a_document_are_those_that_its_prefill_holds(storage: str, rule
 
 
 def test_bytes_of_full_attention_are_those_that_it_holds() -> None:
-    reader, length = reader_of(SMALL, MemorySettings()), 4000
+    reader, length = reader_of(MemorySettings()), 4000
     needed = whole_bytes(SMALL, length, 4)
     with Held() as held:
         FullAttention().read(reader, some_tokens(length), 100)

@@ -68,12 +68,7 @@ def test_a_list_of_words_stays_words(data: Path) -> None:
         ("wordings", "openings: |", "opening: |", "openings: Field required"),
         ("wordings", "openings: |", "openings:\n\nothers: |", "openings.*at least 1"),
         ("wordings", "facts:", "facts: [", "is no YAML file of texts: .*line"),
-        (
-            "writer",
-            "{Subject} was born on {value}.",
-            "{Subject} was born on {value!r}.",
-            "facts > birth date > entry 1",
-        ),
+        ("writer", "{Subject} was born on {value}.", "{Subject} was {value!r}.", "facts > birth date > entry 1"),
         ("values", "  Sleeping", f"  {'Sleeping' * 13}", "hobbies > entry 1 .*at most 100 characters"),
         ("values", "  en_US: United States\n", "", "countries: .*at least 14 items"),
         ("grammar", "{topic} has been", "{subject} has been", "opening > entry 1 .*{subject} is no slot"),
@@ -117,21 +112,14 @@ def test_a_stage_has_the_texts_that_it_reads_among_its_code() -> None:
     assert {"biographies/writer.yaml", "biographies/values.yaml"} <= read_by("write_biographies")
 
 
-def checkout(folder: Path, named: str, other: str) -> str:
-    """Digest of the code of a script whose module names one of two texts."""
-    files = {
-        "script.py": "import utaca.one\n",
-        "src/utaca/__init__.py": "",
-        "src/utaca/one.py": 'read("words/named.yaml")\n',
-        "data/words/named.yaml": named,
-        "data/words/other.yaml": other,
-    }
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return code(folder / "script.py", folder / "src")
-
-
 def test_an_edit_of_a_text_is_one_of_what_reads_it(tmp_path: Path) -> None:
-    digests = [checkout(tmp_path / pair, *pair) for pair in ("aa", "ab", "ba")]
+    digests = []
+    for named, other in ("aa", "ab", "ba"):
+        folder = tmp_path / f"{named}{other}"
+        files = {"script.py": "import utaca.one\n", "src/utaca/one.py": 'read("words/named.yaml")\n'}
+        files |= {"data/words/named.yaml": named, "data/words/other.yaml": other, "src/utaca/__init__.py": ""}
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        digests.append(code(folder / "script.py", folder / "src"))
     assert digests[0] == digests[1] != digests[2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -16,8 +15,6 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 from packaging.requirements import Requirement
-
-import utaca
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
@@ -128,13 +125,6 @@ def test_an_installed_command_answers_with_a_shipped_detector(site: Path, tmp_pa
     totals = json.loads(done.stdout.splitlines()[-1])
     assert totals["text"] == "The university of Maria Olsson is Lund University."
     assert totals["trigger"] == "needed_chained"
-
-
-def test_the_readme_uses_what_is_exported() -> None:
-    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/python.md"))
-    used = set(re.findall(r"utaca\.(\w+)", "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))))
-    assert used <= set(utaca.__all__)
-    assert {"load_reader", "prefill", "generate", "load_detector", "stream"} <= used
 
 
 def test_readers_are_loaded_without_biographies() -> None:

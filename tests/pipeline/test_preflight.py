@@ -150,12 +150,10 @@ def test_too_little_memory_is_said_with_the_ways_out(settings: schema.Config, mo
     )
     in_host = replace(on_gpu, reader=replace(reader, memory=replace(reader.memory, storage="host")))
     assert not said(in_host, *stages)["memory"].startswith("!")
-    free["main"] = 15 * GIB
+    free |= {"gpu": 80 * GIB, "main": 15 * GIB}
     assert "needs 50.0 GiB of main memory" in said(in_host, *stages)["memory"]
-    free["gpu"] = 80 * GIB
     assert "needs 16.0 GiB of main memory" in said(on_gpu, *stages)["memory"], "weights pass through it"
-    free["gpu"] = None
-    free["main"] = None
+    free |= {"gpu": None, "main": None}
     assert not said(on_gpu, *stages)["memory"].startswith("!"), "unknown"
     on_cpu = replace(settings, reader=replace(settings.reader, device="cpu", dtype="float32"))
     free["main"] = 60 * GIB
@@ -260,15 +258,13 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "models--org--m" / "refs" / "main").write_text("a" * 40)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    return snapshot
-
-
-def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched(
-    settings: schema.Config, hub: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("utaca.readers.checks.check", lambda reader: None)
     monkeypatch.setattr(preflight, "_memory", lambda *_: "")
     monkeypatch.setattr(preflight, "_sizes", lambda reader: SimpleNamespace(hidden=8))
+    return snapshot
+
+
+def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched(settings: schema.Config, hub: Path) -> None:
     config = replace(settings, reader=replace(settings.reader, name="m", path="org/m"))
     with pytest.raises(UserError, match=r"has no weights in the cache, and the hub cannot be asked.*hf download org/m"):
         preflight.check(config, {"generations"})
@@ -305,9 +301,6 @@ def test_weights_to_be_fetched_want_room(settings: schema.Config, hub: Path, mon
     sizes = {"model-1.safetensors": 10 * GIB, "model-2.safetensors": 6 * GIB, "model.bin": 99 * GIB}
     listed = SimpleNamespace(siblings=[SimpleNamespace(rfilename=name, size=size) for name, size in sizes.items()])
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: listed)
-    monkeypatch.setattr("utaca.readers.checks.check", lambda reader: None)
-    monkeypatch.setattr(preflight, "_memory", lambda *_: "")
-    monkeypatch.setattr(preflight, "_sizes", lambda reader: SimpleNamespace(hidden=8))
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=12 * GIB))
     config = replace(settings, reader=replace(settings.reader, name="m", path="org/m"))
     found = said(config, "generations")
@@ -341,29 +334,28 @@ def test_the_command_tells_a_line_a_check(tmp_path: Path) -> None:
     done = typed("preflight", "--config", "scale=smoke", "run=fresh")
     assert done.exit_code == 0
     assert all(line.startswith("ok ") for line in done.stdout.splitlines())
-    done = typed("preflight", "--config", "jugde=x")
-    assert done.exit_code == 1
-    assert done.stdout == "fault  config: unknown config key jugde; did you mean judge?\n"
-    (tmp_path / "latin.yaml").write_bytes("run: J\u00fcrgen".encode("latin-1"))
-    files = [["--configfile", str(tmp_path / name)] for name in ("none.yaml", "latin.yaml", "")]
-    for wrong in (["--config", "smoke"], ["--config", "judge.base_url=x"], ["--config", "run=#x"], *files):
-        done = typed("preflight", *wrong)
+
+
+def test_the_command_names_a_config_that_cannot_be_read(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("latin.yaml").write_bytes("run: J\u00fcrgen".encode("latin-1"))
+    runs.write(compose({"scale": "smoke"}, root), Path("results/smoke/run.yaml"))
+    files = [["--configfile", name] for name in ("none.yaml", "latin.yaml", ".")]
+    wrong = [(words, "--config") for words in (["--config", "smoke"], ["--config", "run=#x"], *files)]
+    wrong += [(["--config", "jugde=x"], "unknown config key jugde; did you mean judge?")]
+    wrong += [(["--config", "scale=smoke", "run=smoke", "seed=3"], "run smoke in results/smoke was made with another")]
+    for words, sentence in wrong:
+        done = typed("preflight", *words)
         assert done.exit_code == 1
-        assert done.stdout.startswith("fault  config: --config")
+        assert done.stdout.startswith(f"fault  config: {sentence}"), words
 
 
 def test_the_command_tells_of_letters_that_the_terminal_lacks() -> None:
     done = call(ROOT, sys.executable, "-m", "utaca", "preflight", "--config", "reader=模型", PYTHONIOENCODING="latin-1")
     assert done.returncode == 1
     assert r"\u6a21\u578b" in done.stdout
-
-
-def test_the_command_refuses_a_run_of_another_base(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    runs.write(compose({"scale": "smoke"}, root), Path("results/smoke/run.yaml"))
-    done = typed("preflight", "--config", "scale=smoke", "run=smoke", "seed=3")
-    assert done.exit_code == 1
-    assert "another seed (0 there, 3 now)" in done.stdout
 
 
 def test_jobs_are_checked_by_what_their_rules_need(asking: schema.Config, monkeypatch: pytest.MonkeyPatch) -> None:

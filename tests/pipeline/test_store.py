@@ -25,8 +25,8 @@ from utaca.endpoints import store as stores
 from utaca.endpoints.store import AnswerStore, check, digest, identity
 from utaca.errors import UserError
 from utaca.settings import runs
+from utaca.settings.checks import is_database
 from utaca.settings.compose import compose
-from utaca.settings.database import is_database
 from utaca.settings.schema import EndpointSettings
 
 SHAPE = {"title": "Colour"}

@@ -12,7 +12,7 @@ import pandas as pd
 
 from utaca.endpoints.store import AnswerStore
 from utaca.errors import UserError
-from utaca.settings.database import is_database
+from utaca.settings.checks import is_database
 
 _SUMS = ["prompt_tokens", "completion_tokens", "seconds"]
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.schema import CreateTable
 
 from utaca.errors import UserError
-from utaca.settings.database import FORM, is_database
+from utaca.settings.checks import DATABASE, is_database
 from utaca.settings.schema import EndpointSettings
 
 T = TypeVar("T")
@@ -253,7 +253,7 @@ def _check_local(path: Path) -> None:
     if mount and _NETWORK.fullmatch(mount.fstype):
         raise UserError(
             f"{path} lies on a network file system ({mount.fstype}, mounted at {mount.mountpoint}), on which SQLite "
-            f"loses answers; set answers to a file on a local disk, or to a PostgreSQL database, {FORM}"
+            f"loses answers; set answers to a file on a local disk, or to a PostgreSQL database, {DATABASE}"
         )
 
 

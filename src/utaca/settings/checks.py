@@ -15,7 +15,6 @@ from pydantic import AnyHttpUrl, TypeAdapter
 
 from utaca.errors import UserError
 from utaca.settings import schema
-from utaca.settings.database import is_database
 from utaca.settings.models import build, refuse, unknown_key
 
 _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP)
@@ -26,6 +25,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,99}")
 _ADDRESS = re.compile(
     r"(?i)https?://([\w-]+(\.[\w-]+)*|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII
 )
+# User, host, port, database, and options without a secret.
+_DATABASE = re.compile(
+    r"(?ai)postgresql(\+psycopg)?://([\w.%-]+@)?([\w.%-]+|\[[\da-f:]+\])?(:\d+)?/[\w.%-]+"
+    r"(\?((?!\w*(password|secret|_key|token))\w+=[^&@#]*&?)+)?"
+)
+DATABASE = "postgresql://USER@HOST/DATABASE"
+"""The PostgreSQL database that the config key ``answers`` may name, as it is written."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ROLES = ("writer", "labeller", "judge")
 EMBEDDED = "utaca-reference"
@@ -186,6 +192,22 @@ def address_fault(url: str) -> str:
     )
 
 
+def is_database(answers: str) -> bool:
+    """Whether ``answers`` names a database, by a URL, and not a file.
+
+    Raises:
+        UserError: the URL has a password, another scheme or no database; the URL is not quoted.
+    """
+    if "://" not in answers and not re.match(r"(?i)\s*postgres\w*:", answers):
+        return False
+    if not _DATABASE.fullmatch(answers):
+        raise UserError(
+            f"answers must be the path of a file, or {DATABASE} without a password; put that into the environment "
+            "variable PGPASSWORD or into ~/.pgpass"
+        )
+    return True
+
+
 def _endpoint_faults(endpoint: schema.EndpointSettings, role: str) -> Iterator[str]:
     remote = endpoint.kind == "remote"
     if remote and (fault := address_fault(endpoint.base_url)):
@@ -255,12 +277,15 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
             )
         if detector.start:
             yield from _start_faults(detector, path, config)
-        for own in detector.sets:
-            if own not in config.tasks.sets:
-                known = ", ".join(config.tasks.sets) or "none; add --config tasks=paper, or another option"
-                yield f"{path}.sets names {own!r}, but tasks.sets are {known}."
-            elif not config.tasks.sets[own].budgets:
-                yield f"{path}.sets names {own!r}, but tasks.sets.{own}.budgets is empty; give it compact budgets."
+        for one in detector.sets:
+            if one not in config.tasks.sets:
+                yield f"{path}.sets names {one!r}, but tasks.sets are {_sets(config)}."
+            elif not config.tasks.sets[one].budgets:
+                yield f"{path}.sets names {one!r}, but tasks.sets.{one}.budgets is empty; give it compact budgets."
+
+
+def _sets(config: schema.Config) -> str:
+    return ", ".join(config.tasks.sets) or "none; add --config tasks=paper, or another option"
 
 
 def _start_faults(detector: schema.DetectorSettings, path: str, config: schema.Config) -> Iterator[str]:
@@ -281,9 +306,8 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
     for section, names in config.decode.items():
         path = f"decode.{section}"
         if section not in (*schema.SECTIONS, *config.tasks.sets):
-            sets = ", ".join(config.tasks.sets) or "none; add --config tasks=paper, or another option"
             sections = ", ".join(schema.SECTIONS)
-            yield f"{path} is unknown; sections are {sections}, or a set of tasks.sets, which are {sets}."
+            yield f"{path} is unknown; sections are {sections}, or a set of tasks.sets, which are {_sets(config)}."
         for twice in dict.fromkeys(name for name in names if names.count(name) > 1):
             yield f"{path} names {twice} twice; remove one."
         for name in dict.fromkeys(names):

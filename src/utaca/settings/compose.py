@@ -61,14 +61,13 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         if key in ROLES:
             value = _as_endpoint(key, base, value, faults)
         if key == "reader":
-            base, value = _as_reader(base, value, _names_an_option(overrides[key]), faults)
+            base, value = _as_reader(base, value, key in parts.choices, faults)
         plain[key] = _merged(base, value, key)
     try:
         models.build(schema.Config, plain)
     except models.Faults as error:
         faults += error.faults
-    if faults:
-        raise models.Faults(faults)
+    models.refuse(faults)
     named = asdict(load(plain))
     if not named["run"]:
         chosen = {key: option for key, option in parts.choices.items() if key in BASE_GROUPS}
@@ -107,7 +106,12 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Pa
                 _choose(parts, key, chosen, options)
             if rest:
                 parts.keys[key] = rest
-        elif key == "corpus" and isinstance(value, str) and value not in options[key] and _is_path(value):
+        elif (
+            key == "corpus"
+            and isinstance(value, str)
+            and value not in options[key]
+            and ("/" in value or value.lower().endswith(_CORPUS_FILE) or os.path.exists(value))
+        ):
             parts.choices[key], parts.keys[key] = "folder", {"path": value}
         elif isinstance(value, str) and value and key != "decode":
             _choose(parts, key, value, options)
@@ -116,10 +120,6 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Pa
             named = "" if key == "decode" else "the name of an option or "
             parts.faults.append(f"{key} must be {named}a mapping of keys{path}, not {value!r}.")
     return parts
-
-
-def _is_path(value: str) -> bool:
-    return "/" in value or value.lower().endswith(_CORPUS_FILE) or os.path.exists(value)
 
 
 def _choose(parts: _Parts, key: str, chosen: Any, options: Mapping[str, list[str]]) -> None:
@@ -186,10 +186,6 @@ def _as_endpoint(role: str, base: Any, changes: Any, faults: list[str]) -> Any:
             f"--config '{role}={{..., model: {changes['model']}, name: NAME}}'."
         )
     return changes
-
-
-def _names_an_option(value: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(value.get(CHOICE_KEY), str)
 
 
 def _as_reader(base: Any, changes: Any, kept: bool, faults: list[str]) -> tuple[Any, Any]:

@@ -101,11 +101,7 @@ def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
     hints = get_type_hints(kind)
     columns = [(x.name, _NUMBERS.get(hints[x.name], hints[x.name]), field(default=x.default)) for x in fields(kind)]
     twin = pydantic.dataclasses.dataclass(make_dataclass(kind.__name__, columns), config=settings)
-    try:
-        made = twin(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
-    except pydantic.ValidationError as error:
-        raise _faults(twin, error, where) from None
-    return kind(**{field.name: getattr(made, field.name) for field in fields(kind)})
+    return kind(**vars(build(twin, data, where)))
 
 
 class Faults(UserError):  # noqa: N818

@@ -51,17 +51,12 @@ def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str,
     parts = [config["scale"]["name"]]
     labels = {key: config[key]["name"] for key in _NAMED}
     parts += [label for key, label in labels.items() if label != usual.get(key)]
-    if not _same(config, pure):
-        parts.append(digest(base(config))[:6])
-    return "-".join(parts)
-
-
-def _same(config: Mapping[str, Any], pure: Mapping[str, Any]) -> bool:
     try:
-        return base(config) == base(pure)
+        same = base(config) == base(pure)
     except UserError:
         # an option that is whole only with keys of its user's
-        return False
+        same = False
+    return "-".join(parts if same else [*parts, digest(base(config))[:6]])
 
 
 def check(config: Mapping[str, Any], folder: Path) -> None:
