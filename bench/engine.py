@@ -25,7 +25,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.generation.streamers import BaseStreamer
 
 import utaca
-from utaca.decoding.loop import Decoding, generate_together
+from utaca.decoding.loop import generate_together
+from utaca.decoding.options import Decoding
 from utaca.decoding.triggers import Detected, Replayed
 from utaca.detection.detector import Detector
 from utaca.settings import schema

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -17,42 +19,33 @@ from transformers.models.mistral.modeling_mistral import MistralRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
+from utaca.memory.branch import BlockMemory, BlockStep, Branch
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
 from utaca.settings.schema import MemorySettings, ReaderSettings
+
+
+def rope(kind: str, **parameters: float) -> dict[str, dict[str, object]]:
+    """Rotary scaling of a model that was trained on 64 tokens."""
+    return {"rope_parameters": {"rope_type": kind, "original_max_position_embeddings": 64, **parameters}}
+
 
 SIZES = {
     "llama": (LlamaConfig, {}),
     "llama-wide": (LlamaConfig, {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 3}),
     "llama3-rope": (
         LlamaConfig,
-        {
-            "rope_parameters": {
-                "rope_type": "llama3",
-                "rope_theta": 5e5,
-                "factor": 8.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 64,
-            }
-        },
+        rope("llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0),
     ),
-    "llama-yarn": (
-        LlamaConfig,
-        {
-            "rope_parameters": {
-                "rope_type": "yarn",
-                "rope_theta": 1e4,
-                "factor": 4.0,
-                "original_max_position_embeddings": 64,
-            }
-        },
-    ),
+    "llama-yarn": (LlamaConfig, rope("yarn", rope_theta=1e4, factor=4.0)),
     "qwen2": (Qwen2Config, {}),
     "qwen2-wide": (Qwen2Config, {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2}),
     "qwen3": (Qwen3Config, {"head_dim": 16}),
     "mistral": (MistralConfig, {"sliding_window": None}),
 }
+
+
+SETTINGS = MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
 
 
 class SmallTokenizer(PreTrainedTokenizerFast):
@@ -83,8 +76,7 @@ def make_reader(kind: str = "llama", memory: MemorySettings | None = None, seed:
     }
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config_class(**{**base, **extra, **sizes}), attn_implementation=ATTENTION)
-    memory = memory or MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
-    settings = ReaderSettings(name="test", path="test", memory=memory)
+    settings = ReaderSettings(name="test", path="test", memory=replace(memory or SETTINGS))
     return Reader(model.eval().requires_grad_(False), SmallTokenizer(), settings)
 
 
@@ -96,6 +88,18 @@ def full_attention(reader: Reader, tokens: torch.Tensor) -> torch.Tensor:
         return hidden @ reader.model.get_output_embeddings().weight.T
     finally:
         reader.model.set_attn_implementation(ATTENTION)
+
+
+def ran(branch: Branch, tokens: torch.Tensor, budget: int) -> BlockStep:
+    """A step behind a branch, which has run and is not committed."""
+    step = branch.plan(tokens, budget)
+    branch.run([step])
+    return step
+
+
+def contents(document: BlockMemory) -> list[torch.Tensor]:
+    """Everything a sealed memory holds, by layer."""
+    return [*(store.tokens for store in document.stores), *document.representatives, *document.attention_mass]
 
 
 def some_tokens(n: int, seed: int = 1) -> torch.Tensor:

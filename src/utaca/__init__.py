@@ -17,7 +17,7 @@ from typing import Any
 _HOMES = {
     "Agreement": "utaca.decoding.triggers",
     "Batch": "utaca.decoding.loop",
-    "Decoding": "utaca.decoding.loop",
+    "Decoding": "utaca.decoding.options",
     "Detected": "utaca.decoding.triggers",
     "Detector": "utaca.detection.detector",
     "Every": "utaca.decoding.triggers",
@@ -26,7 +26,7 @@ _HOMES = {
     "MemorySettings": "utaca.settings.schema",
     "Policy": "utaca.decoding.policies",
     "Replayed": "utaca.decoding.triggers",
-    "Sampling": "utaca.decoding.sampling",
+    "Sampling": "utaca.decoding.options",
     "Set": "utaca.decoding.policies",
     "Sub": "utaca.decoding.policies",
     "Token": "utaca.trace",

@@ -8,18 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 from configs import point
-from small import make_reader, some_tokens
+from small import SETTINGS, contents, make_reader, some_tokens
 from test_trajectories import asked, decoded, documents
 
 from utaca.decoding.loop import generate
 from utaca.generation import kept
 from utaca.generation.kept import Kept
 from utaca.generation.trajectories import trajectories
-from utaca.memory import BlockMemory, prefill
+from utaca.memory import prefill
 from utaca.records.journal import Journal
-from utaca.settings.schema import MemorySettings, TrajectorySettings
-
-SMALL = MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
+from utaca.settings.schema import TrajectorySettings
 
 
 @pytest.fixture
@@ -35,17 +33,13 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return lengths
 
 
-def contents(memory: BlockMemory) -> list[torch.Tensor]:
-    return [*(store.tokens for store in memory.stores), *memory.representatives, *memory.attention_mass]
-
-
 @pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
 @pytest.mark.parametrize(("dtype", "storage"), [(torch.float32, "device"), (torch.bfloat16, "host")])
 @pytest.mark.parametrize("length", [10, 221])
 def test_a_kept_document_is_the_one_that_was_read(
     dtype: torch.dtype, storage: str, representatives: str, length: int, tmp_path: Path, read: list[int]
 ) -> None:
-    reader = make_reader(memory=replace(SMALL, storage=storage, representatives=representatives))
+    reader = make_reader(memory=replace(SETTINGS, storage=storage, representatives=representatives))
     reader.model.to(dtype)
     tokens = some_tokens(length)
     first, seconds = Kept(tmp_path).read(reader, tokens)
@@ -60,15 +54,15 @@ def test_a_kept_document_is_the_one_that_was_read(
 
 
 def test_another_text_reader_or_setting_is_another_document(tmp_path: Path, read: list[int]) -> None:
-    reader, tokens = make_reader(memory=SMALL), some_tokens(100)
-    others = [(make_reader("qwen2", SMALL), tokens), (make_reader(memory=replace(SMALL, n_local=32)), tokens)]
+    reader, tokens = make_reader(), some_tokens(100)
+    others = [(make_reader("qwen2"), tokens), (make_reader(memory=replace(SETTINGS, n_local=32)), tokens)]
     for one, text in [(reader, tokens), (reader, tokens.flip(0)), *others, (reader, tokens)]:
         Kept(tmp_path).read(one, text)
     assert len(read) == len(list(tmp_path.iterdir())) == 4
 
 
 def test_a_damaged_file_is_read_anew_and_a_full_folder_takes_none(tmp_path: Path, read: list[int]) -> None:
-    reader, tokens = make_reader(memory=SMALL), some_tokens(100)
+    reader, tokens = make_reader(), some_tokens(100)
     Kept(tmp_path).read(reader, tokens)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
@@ -86,7 +80,7 @@ def test_a_damaged_file_is_read_anew_and_a_full_folder_takes_none(tmp_path: Path
 def test_what_trajectories_have_read_answers_need_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read
 ) -> None:
-    reader, given = make_reader(memory=SMALL), documents(2)
+    reader, given = make_reader(), documents(2)
     questions, points = asked(reader, given), [point("infllm", 2), point("infllm", 6)]
     folder = Kept(tmp_path / "memories")
     trajectories(reader, questions, [1], TrajectorySettings(), Journal(tmp_path / "a", "x"), folder)

@@ -10,7 +10,8 @@ from brute_methods import Loop
 from small import SIZES, full_attention, in_float64, make_reader, some_tokens
 from torch import Tensor
 
-from utaca.decoding.loop import Decoding, generate_together
+from utaca.decoding.loop import generate_together
+from utaca.decoding.options import Decoding
 from utaca.decoding.policies import Set
 from utaca.decoding.triggers import Every
 from utaca.errors import UserError
@@ -71,22 +72,6 @@ def test_a_budget_of_everything_equals_full_attention(name: str, kind: str) -> N
     # Logits, and so their differences, are float32.
     assert (found - full_attention(reader, tokens)[169:]).abs().max() < (1e-4 if kind == "llama-yarn" else 2e-6)
     assert attended == list(range(170, 191))
-
-
-@pytest.mark.parametrize("name", list(EVERYTHING))
-def test_an_answer_with_a_budget_of_everything_is_greedy_full_attention(name: str) -> None:
-    reader, document = make_reader(), some_tokens(150)
-    answer = Answers(reader, document).answer(build(name, EVERYTHING[name]), QUESTION, 12)
-    generation, tokens = answer.generation, torch.cat((document, reader.encode_question(QUESTION)))
-    prompt = len(tokens)
-    for token in generation.trace:
-        logits = full_attention(reader, tokens)[-1]
-        assert token.token == logits.argmax()
-        assert token.margin == pytest.approx(float(logits.topk(2).values.diff().abs()), abs=1e-3)
-        tokens = torch.cat((tokens, logits.argmax()[None]))
-    assert [token.attended for token in generation.trace] == list(range(prompt, len(tokens)))
-    assert generation.text == reader.tokenizer.decode(tokens[prompt:].tolist())
-    assert (answer.n_context, answer.dropped) == (150, 0)
 
 
 @pytest.mark.parametrize("case", range(6))
@@ -199,7 +184,7 @@ def test_a_document_that_does_not_fit_is_not_tried(monkeypatch: pytest.MonkeyPat
     # 300 tokens of 3 layers with 2 heads of 16, 3 times 80 in the MLP and 3 times 64 besides, 4 bytes each.
     needed = 300 * (2 * 3 * 2 * 16 + 3 * 80 + 3 * 64) * 4
     for free, finish in ((needed - 1, "memory"), (needed, "length")):
-        monkeypatch.setattr("utaca.memory.store.free_memory", lambda free=free: free)
+        monkeypatch.setattr("utaca.readers.room.free_memory", lambda free=free: free)
         answer = Answers(make_reader(), some_tokens(300)).answer(build("full", {}), QUESTION, 3)
         assert answer.generation.finish == finish
 

@@ -23,7 +23,7 @@ import torch
 from commands import typed
 from configs import planned
 from conftest import ROOT
-from small import full_attention
+from small import full_attention, ran
 from test_gguf import stored_name
 from transformers import AutoModelForCausalLM
 
@@ -353,7 +353,7 @@ def test_with_every_block_a_fetched_model_has_full_attention() -> None:
     expected = full_attention(reader, tokens)[3960:]
     branch, hidden = Branch(prefill(reader, tokens[:3960], clipped=False), 40), []
     for token in tokens[3960:].split(1):
-        step = branch.step(token, budget=10**6)
+        step = ran(branch, token, budget=10**6)
         branch.commit(step)
         hidden.append(step.hidden)
     assert step.n_far > 200

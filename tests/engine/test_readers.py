@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from small import SIZES, SmallTokenizer, full_attention, make_reader, some_tokens
+from small import SIZES, SmallTokenizer, full_attention, make_reader, ran, some_tokens
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import (
     AddedToken,
@@ -634,11 +634,11 @@ def test_a_family_is_added_by_its_adapter(neox: Reader) -> None:
     tokens = some_tokens(230)
     expected = full_attention(neox, tokens)
     branch = Branch(prefill(neox, tokens[:200], clipped=False), 30)
-    first = branch.step(tokens[200:209], budget=10**6)
+    first = ran(branch, tokens[200:209], budget=10**6)
     branch.commit(first)
     assert (neox.logits(first.hidden) - expected[200:209]).abs().max() < 1e-4
     for i in range(209, 230):
-        step = branch.step(tokens[i : i + 1], budget=10**6)
+        step = ran(branch, tokens[i : i + 1], budget=10**6)
         branch.commit(step)
         assert (neox.logits(step.hidden[-1]) - expected[i]).abs().max() < 1e-4
     assert set(step.embeddings) == set(schema.SITES)

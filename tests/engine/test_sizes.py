@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import make_reader, some_tokens
+from small import make_reader, ran, some_tokens
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -69,7 +69,7 @@ def test_bytes_of_a_document_are_those_that_its_prefill_holds(storage: str, rule
         assert stays > SMALL.cache_bytes(length, 4) == sum(store.tokens.nbytes for store in memory.stores)
         branch = Branch(memory, 100)
         for token in some_tokens(30).split(1):
-            branch.commit(branch.step(token, 20))
+            branch.commit(ran(branch, token, 20))
         window = SMALL.cache_bytes(m.n_local + m.block_size + 100, 4)
         assert held.bytes - stays == pytest.approx(window, rel=0.1), "with room for the answer"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import make_reader, some_tokens
+from small import make_reader, ran, some_tokens
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from training.settings import Settings, Tiny
@@ -68,7 +68,7 @@ def test_training_attends_as_the_engine_does(length: int) -> None:
     for q, k in enumerate(budgets):
         branch = Branch(sealed, 20)
         for row in (batch.question[0] == q).nonzero().flatten():
-            step = branch.step(batch.tokens[0, row : row + 1], k if batch.decoding[0, row] else 0)
+            step = ran(branch, batch.tokens[0, row : row + 1], k if batch.decoding[0, row] else 0)
             branch.commit(step)
             assert torch.allclose(step.hidden[0], together[row], atol=1e-4), (q, row)
 
@@ -245,7 +245,7 @@ def test_the_shipped_reader_is_a_plain_llama() -> None:
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
     tokens = reader.encode(PROSE[0] * 8)
     expected = model(tokens[None]).logits[0, -1]
-    step = Branch(prefill(reader, tokens[:-1], clipped=False), 1).step(tokens[-1:], 10**6)
+    step = ran(Branch(prefill(reader, tokens[:-1], clipped=False), 1), tokens[-1:], 10**6)
     assert (reader.logits(step.hidden[-1]) - expected).abs().max() < 1e-4
     assert sum(f.stat().st_size for f in TINY.iterdir()) < 16e6
 

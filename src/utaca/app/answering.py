@@ -47,7 +47,7 @@ FIXED = "never"
 class Choice:
     """How an answer is decoded.
 
-    ``options`` are fields of :class:`utaca.decoding.loop.Decoding`. ``trigger`` and ``policy`` are as a user writes
+    ``options`` are fields of :class:`utaca.decoding.options.Decoding`. ``trigger`` and ``policy`` are as a user writes
     them; a fixed budget has no policy. ``note`` is a sentence for the user about what was chosen in the user's place;
     empty: none.
     """

@@ -1,173 +1,28 @@
 """Decoding: Algorithm 1 of the paper, and fixed budgets, for every method that an answer can be decoded from.
 
-One token can be followed from :func:`_decode`, which is the algorithm, through :mod:`utaca.memory.passes` (retrieval)
-and :mod:`utaca.memory.attention` to :mod:`utaca.detection.token_reader` (signals, verdict), and to
-:mod:`utaca.memory.branch` (commit). An answer plans steps and goes on once they have run, so that a :class:`Batch` of
-answers shares the model's passes.
+One token can be followed from :func:`_decode`, which is the algorithm, through :mod:`utaca.memory.branch` (retrieval)
+and :mod:`utaca.memory.attention` to :mod:`utaca.detection.token_reader` (signals, verdict), and back to
+:meth:`utaca.memory.branch.Branch.commit`. An answer plans steps and goes on once they have run, so that a
+:class:`Batch` of answers shares the model's passes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any
 
 import torch
-from torch import Tensor
 
+from utaca.decoding.options import Decoding, Reading
 from utaca.decoding.policies import Policy
-from utaca.decoding.sampling import Sampling
 from utaca.decoding.triggers import Trigger
-from utaca.detection.signals import SIGNALS
 from utaca.detection.token_reader import TokenReader
-from utaca.errors import UserError, whole
-from utaca.readers.load import Reader
+from utaca.errors import UserError
+from utaca.readers.attention import Step
 from utaca.settings.machine import in_turn
 from utaca.trace import Generation, Token
-
-
-class Step(Protocol):
-    """A pass of ``tokens`` [T] behind a ``state``; nothing is committed. The results are there once it has run."""
-
-    state: State
-    tokens: Tensor
-    budget: int
-    size: int  # T
-    hidden: Tensor  # last hidden states [T, D]
-    logits: Tensor  # the last token's, [V]
-    embeddings: dict[str, Tensor]  # the last token's, [D] a site
-    k: int  # the budget that was used
-    attended: float  # keys that the last token attended to, the mean over layers and heads
-    selected: Tensor | None  # retrieved blocks [layers, k], ascending
-    scores: Tensor | None  # their retrieval scores [layers, k]
-    captured: dict[str, Tensor]  # by signal, [layers]
-
-
-class State(Protocol):
-    """What an answer is decoded from: a document that was read, and the tokens committed so far."""
-
-    def plan(self, tokens: Tensor, budget: int) -> Step:
-        """A step that passes ``tokens`` [T] under a ``budget``, not yet run."""
-
-    def run(self, steps: Sequence[Any]) -> None:
-        """Run steps of one size, of states of this kind, together if they can be."""
-
-    def commit(self, step: Any) -> None:
-        """Make a step that has run part of the state."""
-
-
-class Reading(Protocol):
-    """A document that was read by a method.
-
-    ``adjustable``: a step may have another budget than the last one, so that a trigger can widen it. ``block_size`` is
-    1 if budgets count tokens. ``budget`` is that of decodings that name none; None: each must name one.
-    """
-
-    reader: Reader
-    block_size: int
-    adjustable: bool
-    budget: int | None
-
-    def begin(
-        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Any]
-    ) -> tuple[State, list[tuple[Tensor, int]], Tensor]:
-        """A state for a ``prompt`` [T] and ``new`` tokens after it, under ``budget`` blocks at most.
-
-        Also the pieces of the prompt that must be committed first, each with its budget, and the tokens that the first
-        step of decoding passes.
-        """
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """How one question about a document is answered.
-
-    * ``reading``: the document, as :func:`utaca.prefill` or another method read it.
-    * ``question``: any text, or the token ids of all that follows the document, the template's closing with them, as
-      a tuple. It is read in chunks, each under the ``question_budget`` of the reader's memory, which may be the
-      answer's budget; if it is 0, and the ``prefill_budget`` too, only its last token retrieves blocks.
-    * ``budget``: blocks that every step retrieves (InfLLM), or a budget for each step, the last one for all further
-      steps; with a policy, K_max. A method of another kind counts tokens, and has a default.
-    * ``policy`` and ``trigger``: UT-ACA. The first token is decoded under K_max, the policy sets the budget after each
-      accepted token, and a token below K_max that the trigger expands is rolled back and decoded again under K_max, or
-      the budget that the policy expands to; it is then accepted (paper, algorithm 1). The paper's trigger is
-      :class:`utaca.Detected`.
-    * ``max_new_tokens``: the longest answer, the end token included.
-    * ``sampling``: how tokens are drawn; greedy without.
-    * ``expanded``: with a fixed budget, decode every token under so many blocks too, in the same pass and uncommitted
-      (:attr:`Token.probe`).
-    * ``measured``: measure every signal of every token, as a detector makes it measure those that it looks at.
-    * ``prefix``: what the answer begins with; it is read with the question, and is no part of the result.
-
-    Raises :class:`UserError` for options that contradict each other or are out of range, and for a detector that was
-    not trained for this reader.
-    """
-
-    reading: Reading
-    question: str | tuple[int, ...]
-    budget: int | Sequence[int] | None = None
-    policy: Policy | None = None
-    trigger: Trigger | None = None
-    max_new_tokens: int = 64
-    sampling: Sampling | None = None
-    expanded: int = 0
-    measured: bool = False
-    prefix: str = ""
-
-    def __post_init__(self) -> None:
-        self._check_types()
-        if self.budget is None and self.reading.budget is None:
-            raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
-        if (self.budget is not None and min(self.budgets, default=0) < 1) or self.max_new_tokens < 1:
-            raise UserError("budget and max_new_tokens must be at least 1")
-        if (self.policy is None) != (self.trigger is None):
-            raise UserError(
-                "adaptive decoding needs both a policy and a trigger, as in policy=utaca.Sub(16), "
-                "trigger=utaca.Detected(detector); give both, or neither for a fixed budget"
-            )
-        if self.policy is not None and self.expanded:
-            raise UserError("expanded is for fixed budgets; with a policy, expansion is the trigger's choice")
-        if self.policy is not None and len(self.budgets) > 1:
-            raise UserError("a budget for every step leaves nothing to a policy; give one budget, K_max, or no policy")
-        if not self.reading.adjustable and (self.policy is not None or self.expanded or len(set(self.budgets)) > 1):
-            raise UserError("this method cannot give a step another budget than the last one; give one budget alone")
-        if self.trigger is not None and self.trigger.detector is not None:
-            self.trigger.detector.check(self.reading.reader)
-
-    def _check_types(self) -> None:
-        if not hasattr(self.reading, "begin"):
-            raise UserError("a question is asked of a document that was read, as memory = utaca.prefill(reader, text)")
-        for name, kind, example in (
-            ("question", str | tuple, "a text"),
-            ("prefix", str, "a text"),
-            ("policy", Policy | None, "a utaca.Policy, as utaca.Sub(16)"),
-            ("trigger", Trigger | None, "a utaca.Trigger, as utaca.Detected(detector)"),
-            ("sampling", Sampling | None, "a utaca.Sampling, as utaca.Sampling(0.7)"),
-        ):
-            if not isinstance(getattr(self, name), kind):
-                raise UserError(f"{name} must be {example}, not {getattr(self, name)!r}")
-        for name in ("max_new_tokens", "expanded"):
-            whole(name, getattr(self, name))
-
-    @property
-    def budgets(self) -> list[int]:
-        """The budget of each step; the last one serves all further steps."""
-        budget = self.reading.budget if self.budget is None else self.budget
-        if (isinstance(budget, Sequence) and not isinstance(budget, str | bytes)) or getattr(budget, "ndim", 0):
-            return [whole("budget", each) for each in budget]
-        return [whole("budget", budget)]
-
-    @property
-    def signals(self) -> list[str]:
-        """The signals that are measured."""
-        detector = self.trigger and self.trigger.detector
-        return list(SIGNALS) if self.measured else list(detector.settings.signals if detector else [])
-
-    @property
-    def captures(self) -> dict[str, Any]:
-        """What the signals keep of a layer's retrieval, by name."""
-        return {name: SIGNALS[name].capture for name in self.signals if SIGNALS[name].capture}
 
 
 def generate(reading: Reading, question: str, **options: Any) -> Generation:
@@ -252,7 +107,9 @@ class Batch:
         """End an answer as it is; no effect if it is not under way. Its ``generation`` has the tokens so far."""
         if answer in self.answers:
             self.answers.remove(answer)
-            answer.close()
+            # Frees what the answer is decoded from.
+            answer.planned = []
+            answer.events.close()
 
     @in_turn
     def step(self) -> list[tuple[OpenAnswer, Token]]:
@@ -285,14 +142,14 @@ class OpenAnswer:
         self.error: Exception | None = None
         self.planned: list[Step] = []
         self._started = time.perf_counter()
-        self._events = _decode(decoding, self.generation)
+        self.events = _decode(decoding, self.generation)
 
     def advance(self) -> list[Token]:
         """Go on from the planned steps, which have run, to the next ones; the tokens committed meanwhile."""
         tokens: list[Token] = []
         self.planned = []
         try:
-            while isinstance(event := next(self._events), Token):
+            while isinstance(event := next(self.events), Token):
                 tokens.append(event)
             self.planned = event
         except StopIteration:
@@ -305,11 +162,6 @@ class OpenAnswer:
         self.generation.seconds = time.perf_counter() - self._started
         return tokens
 
-    def close(self) -> None:
-        """Free what the answer is decoded from."""
-        self.planned = []
-        self._events.close()
-
     def result(self) -> Generation:
         """The generation; raises the error that ended it, if one did."""
         if self.error:
@@ -321,14 +173,13 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
     """Algorithm 1: yields steps to be run, all that may share a pass, and each token once it is committed."""
     reader, q = d.reading.reader, d.question
     prompt = reader.encode_question(q, d.prefix) if isinstance(q, str) else reader.document(q)
-    state, pieces, tokens = d.reading.begin(prompt, d.max_new_tokens, max(d.budgets), d.captures)
+    answer = TokenReader(reader, generation, d.trigger.detector if d.trigger else None, measured=d.measured)
+    state, pieces, tokens = d.reading.begin(prompt, d.max_new_tokens, max(d.budgets), answer.captures)
     for piece, budget in pieces:
         steps = [state.plan(piece, budget)]
         yield steps
         state.commit(steps[0])
-    detector = d.trigger.detector if d.trigger else None
-    answer = TokenReader(d.reading.reader, generation, detector, d.signals)
-    draw, budgets = d.sampling.draws() if d.sampling else lambda: torch.argmax, d.budgets
+    draws, budgets = d.sampling.draws() if d.sampling else repeat(torch.argmax), d.budgets
     k = k_max = budgets[0]
     for n in range(d.max_new_tokens):
         if d.policy is None:
@@ -337,7 +188,7 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
         other = _checked(d.trigger, d.trigger.second_budget(k, k_max), 0, k_max) if compact else d.expanded
         steps = [state.plan(tokens, budget) for budget in ([k, other] if other else [k])]
         yield steps
-        choose = draw()
+        choose = next(draws)
         first, second = answer.read(steps[0], choose), answer.read(steps[1], choose) if other else None
         step, token = steps[0], first
         if compact and d.trigger.expands(n, first, second):

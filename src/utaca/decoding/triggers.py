@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from utaca.detection.detector import Detector
 from utaca.errors import UserError, whole
-from utaca.settings.schema import TRIGGER
+from utaca.settings.schema import AGREEMENT, trigger_parts
 from utaca.trace import Token
 
 
@@ -122,11 +121,6 @@ def _at_least_0(trigger: Trigger, number: int) -> None:
 
 
 def parse(text: str) -> Trigger | None:
-    """The trigger that config writes as ``agreement``, ``agreement.N``, ``every.N`` or ``never``.
-
-    None for anything else: that names a variant of the detector.
-    """
-    match = re.fullmatch(TRIGGER, text)
-    if match is None:
-        return None
-    return Agreement(int(match[1] or 0)) if text.startswith("agreement") else Every(int(match[2] or 0))
+    """The trigger that config writes so (:func:`utaca.settings.schema.trigger_parts`); None: that names a detector."""
+    name, number = trigger_parts(text) or (None, 0)
+    return Agreement(number) if name == AGREEMENT else Every(number) if name else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from utaca.detection.detector import Detector
 from utaca.detection.signal import Seen
 from utaca.detection.signals import SIGNALS
+from utaca.readers.attention import Step
 from utaca.readers.load import Reader
 from utaca.readers.tokenizer import piece_of_text
 from utaca.trace import Generation, NotFiniteError, Token
@@ -24,26 +25,29 @@ TOP = 10
 class TokenReader:
     """Reads the tokens of an answer, with one transfer from the device each, and keeps its ``generation``.
 
-    The detector judges each token from its state behind the accepted tokens, never from a rejected one.
+    The detector judges each token from its state behind the accepted tokens, never from a rejected one. Signals are
+    the margin and the detector's, or all that there are if they are ``measured``; ``captures`` are what they keep of a
+    layer's retrieval, by name.
     """
 
     def __init__(
-        self, reader: Reader, generation: Generation, detector: Detector | None, signals: Sequence[str]
+        self, reader: Reader, generation: Generation, detector: Detector | None, *, measured: bool = False
     ) -> None:
         self._reader, self._generation, self._detector = reader, generation, detector
-        self._signals = list(dict.fromkeys(["margin", *signals]))
+        names = SIGNALS if measured else ["margin", *(detector.settings.signals if detector else ())]
+        self._signals = {name: SIGNALS[name] for name in names}
+        self.captures = {name: signal.capture for name, signal in self._signals.items() if signal.capture}
         if detector is not None:
             self._detector = detector.to(reader.device)
             self._state = self._detector.initial_state(1)
             self._states: dict[int, Any] = {}
 
-    def read(self, step: Any, choose: Callable[[Tensor], Tensor]) -> Token:
-        """The token that follows a step (:class:`utaca.decoding.loop.Step`), chosen of its logits."""
+    def read(self, step: Step, choose: Callable[[Tensor], Tensor]) -> Token:
+        """The token that follows a step, chosen of its logits."""
         hidden, logits, detector = step.hidden[-1], step.logits, self._detector
         top, chosen = logits.topk(TOP), choose(logits)
-        signals = {
-            name: SIGNALS[name].value(Seen(top.values, hidden, step.captured.get(name))) for name in self._signals
-        }
+        seen = {name: Seen(top.values, hidden, step.captured.get(name)) for name in self._signals}
+        signals = {name: signal.value(seen[name]) for name, signal in self._signals.items()}
         parts = {"token": chosen, "logprob": logits[chosen] - logits.logsumexp(-1), **signals}
         parts |= {"top_tokens": top.indices, "top_logits": top.values}
         if detector is not None:
@@ -88,7 +92,7 @@ class TokenReader:
             token.text = piece_of_text(self._reader.tokenizer, ids, generation.text)
         return token
 
-    def _raise_not_finite(self, step: Any) -> None:
+    def _raise_not_finite(self, step: Step) -> None:
         def again() -> None:
             step.state.run([step.state.plan(step.tokens, step.budget)])
 

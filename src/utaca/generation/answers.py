@@ -12,17 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from utaca.decoding.loop import Decoding, Reading, generate, generate_together
+from utaca.decoding.loop import generate, generate_together
+from utaca.decoding.options import Decoding, Reading
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation.kept import Kept
 from utaca.generation.peak import PeakMemory
-from utaca.memory.store import NoRoomError
 from utaca.methods.bases.method import Method
 from utaca.methods.infllm import BLOCKS
 from utaca.methods.utaca import Adaptive
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question
+from utaca.readers.room import NoRoomError
 from utaca.settings.machine import return_freed_memory
 from utaca.trace import Generation
 
@@ -81,7 +82,7 @@ class Answers:
     ) -> Answer:
         """The answer to a question, of at most so many tokens, the end token included.
 
-        UT-ACA needs a ``detector``; ``options`` are further fields of :class:`utaca.decoding.loop.Decoding`, and go
+        UT-ACA needs a ``detector``; ``options`` are further fields of :class:`utaca.decoding.options.Decoding`, and go
         before the method's.
         """
         options = {**method.options(detector), **options, "max_new_tokens": max_new_tokens}

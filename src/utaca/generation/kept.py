@@ -95,11 +95,8 @@ def restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, f
             parts = {name: file.get_tensor(name) for name in names}
         if int(about["crc32"]) != _checksum(parts):
             raise DamagedError(path)
-        for layer, store in enumerate(memory.stores):
-            store.write(0, *parts[f"tokens.{layer}"].to(reader.device))
-            store.leave(memory.layout.window_start(len(tokens)))
-            memory.representatives[layer].copy_(parts[f"representatives.{layer}"])
-            memory.attention_mass[layer] = parts[f"attention_mass.{layer}"].to(reader.device)
+        for layer in range(len(memory.stores)):
+            memory.fill(layer, *(parts[f"{name}.{layer}"] for name in ("tokens", "representatives", "attention_mass")))
         return memory, float(about["seconds"])
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
         raise DamagedError(path) from error

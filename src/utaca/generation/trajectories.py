@@ -11,7 +11,8 @@ from functools import cache, partial
 import pyarrow as pa
 import torch
 
-from utaca.decoding.loop import Decoding, generate_together
+from utaca.decoding.loop import generate_together
+from utaca.decoding.options import Decoding
 from utaca.generation.answers import Asked, side_by_side_room
 from utaca.generation.kept import Kept
 from utaca.generation.points import side_by_side

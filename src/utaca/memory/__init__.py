@@ -1,7 +1,6 @@
 """Block memory: a document read once and sealed, and the branches that decode from it."""
 
-from utaca.layout import Layout
-from utaca.memory.branch import BlockMemory, Branch, Step
+from utaca.memory.branch import BlockMemory, Branch
 from utaca.memory.prefill import prefill
 
-__all__ = ["BlockMemory", "Branch", "Layout", "Step", "prefill"]
+__all__ = ["BlockMemory", "Branch", "prefill"]

@@ -155,11 +155,6 @@ def best(scores: Tensor, count: int) -> Tensor:
     return torch.where(tied, first, places).sort(-1).values
 
 
-def ranked(scores: Tensor, chosen: Tensor) -> Tensor:
-    """The places ``chosen`` [..., k], ascending, best first by ``scores`` [..., n]; of equals the lower place first."""
-    return chosen.gather(-1, scores.gather(-1, chosen).argsort(dim=-1, descending=True, stable=True))
-
-
 def represented(m: MemorySettings, keys: Tensor, mass: Tensor) -> Tensor:
     """Representative keys [..., blocks, D] of blocks' keys [..., blocks, size, D], in float32 at least.
 
@@ -215,11 +210,9 @@ def _logits(segments: Sequence[Segment], scaling: float) -> Tensor:
     for segment in segments:
         part = logits[..., start : start + segment.keys.shape[2]]
         part.copy_(products(segment.query, segment.keys, scaling))
-        if segment.causal:
-            new, length = part.shape[2:]
-            part += torch.full((new, length), -math.inf, dtype=precise, device=part.device).triu(1 + length - new)
-        elif segment.seen is not None:
-            part.masked_fill_(~segment.seen, -math.inf)
+        seen = causal_mask(*part.shape[2:], part.device) if segment.causal else segment.seen
+        if seen is not None:
+            part.masked_fill_(~seen, -math.inf)
         start += part.shape[-1]
     return logits
 

@@ -1,31 +1,37 @@
-"""A sealed document, and the branches that decode from it.
+"""A sealed document, the branches that decode from it, and the passes of the model that their steps share.
 
 A branch holds the tokens behind the document. A step attends first and is committed afterwards; a step that is never
 committed leaves no trace, which is all that a rollback is (paper, algorithm 1). Like the document's, the tokens of a
-branch form blocks, which are represented when they leave the window and can be retrieved from then on. Steps that run
-together share a pass of the model (:mod:`utaca.memory.passes`).
+branch form blocks, which are represented when they leave the window and can be retrieved from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from itertools import groupby
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from utaca.layout import Layout
-from utaca.memory.attention import block_scores, received, represented, token_scores
-from utaca.memory.passes import Pass
+from utaca.memory.attention import (
+    Segment,
+    attention,
+    best,
+    block_scores,
+    fused,
+    merged,
+    received,
+    represented,
+    token_scores,
+)
 from utaca.memory.store import Store
-from utaca.readers.attention import Row
+from utaca.readers.attention import Output, Step
 from utaca.readers.load import Reader
 from utaca.settings.schema import OWN, PACKED, TOKENS, MemorySettings
-
-Capture = Callable[[Tensor, int, float], Tensor]
-"""What a signal keeps of a layer's retrieval, see :class:`utaca.detection.signal.Signal`."""
 
 
 @dataclass
@@ -62,9 +68,9 @@ class BlockMemory:
         return self.layout.block_size
 
     def begin(
-        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Capture]
+        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Callable]
     ) -> tuple[Branch, list[tuple[Tensor, int]], Tensor]:
-        """See :class:`utaca.decoding.loop.Reading`.
+        """See :class:`utaca.decoding.options.Reading`.
 
         The first step of decoding passes the prompt's last token, under K_max (paper, algorithm 1).
         """
@@ -76,6 +82,14 @@ class BlockMemory:
         branch = Branch(self, len(prompt) + new, captures)
         pieces = prompt[:-1].split(m.question_chunk or m.prefill_chunk) if len(prompt) > 1 else ()
         return branch, [(piece, question_budget) for piece in pieces], prompt[-1:]
+
+    def fill(self, layer: int, tokens: Tensor, representatives: Tensor, attention_mass: Tensor) -> None:
+        """Take over what another memory has of a layer behind its first tokens [2, G, n, D], all that were read."""
+        store = self.stores[layer]
+        store.write(0, *tokens.to(self.reader.device))
+        store.leave(self.layout.window_start(tokens.shape[2]))
+        self.representatives[layer][:, : representatives.shape[1]] = representatives
+        self.attention_mass[layer] = attention_mass.to(self.reader.device)
 
     def scores(self, layer: int, query: Tensor, n_far: int, *later: Tensor) -> Tensor:
         """Retrieval scores [R, blocks] for queries [R, H, T, D] at the clipped distance, the T of a row together.
@@ -108,32 +122,32 @@ class Branch:
     tokens, from token ``start`` of the text on. No key is rotated twice: only distances count, so that ``start`` is
     placed at ``first_position`` and the local window moves over keys that stay. Far keys are ``packed`` before the
     window, or as the document has them. Places behind the committed tokens are zero. ``captures`` are what signals keep
-    of the layers' retrieval, by name. ``state_id`` identifies the committed history: branches with an equal one hold
-    the same.
+    of the layers' retrieval (:class:`utaca.detection.signal.Signal`), by name. ``state_id`` identifies the committed
+    history: branches with an equal one hold the same.
 
     The document has ``n_scored`` blocks with representatives, and holds ``n_whole`` blocks whole (below 0 if it ends
     within the initial tokens); ``n_at_capacity`` will be far in the end. Blocks that leave the window here are the
-    branch's: their ``representatives`` [layers, G * D, blocks], of which there are ``n_represented`` with the
-    document's, and the ``attention_mass`` [layers, G, tokens] of their tokens, whose first one is at ``mass_start`` of
-    the window. ``tail`` [layers, 2, G, blocks, block_size, D] has the unrotated keys and values of the blocks that the
-    document does not hold whole.
+    branch's: their ``representatives`` [layers, G * D, blocks] and the ``attention_mass`` [layers, G, tokens] of their
+    tokens, whose first one is at ``mass_start`` of the window. ``tail`` [layers, 2, G, blocks, block_size, D] has the
+    unrotated keys and values of the blocks that the document does not hold whole.
     """
 
-    def __init__(self, memory: BlockMemory, capacity: int, captures: Mapping[str, Capture] | None = None) -> None:
-        self.memory, self.capacity, self.length, self.captures = memory, capacity, 0, captures or {}
+    def __init__(self, memory: BlockMemory, capacity: int, captures: Mapping[str, Callable] | None = None) -> None:
+        self.memory, self.reader, self.captures = memory, memory.reader, captures or {}
+        self.capacity, self.length = capacity, 0
         layout, n = memory.layout, len(memory)
-        layers, heads, groups, width = memory.reader.shape
+        layers, heads, groups, width = self.reader.shape
         self.start, self.scale = layout.window_start(n), heads * width**0.5
         self.packed = memory.clipped and memory.settings.far_positions == PACKED
         self.first_position = self.start if self.packed or not memory.clipped else 0
-        local, rotary = n - self.start, memory.reader.rotary
+        local, rotary = n - self.start, self.reader.rotary
         rotary.reserve(max(memory.settings.n_local, self.first_position + local + capacity))
         self.n_scored, self.n_at_capacity = layout.n_far(n), layout.n_far(n + capacity - 1)
         self.n_whole = layout.blocks(n) if n >= layout.n_init else -layout.initial_blocks
-        self.n_represented, self.mass_start = self.n_scored, layout.first_token(self.n_scored) - self.start
+        self.mass_start = layout.first_token(self.n_scored) - self.start
         n_leaving = 0 if memory.settings.representatives == TOKENS else self.n_at_capacity - self.n_scored
         n_tail = max(0, self.n_at_capacity - self.n_whole) if self.n_at_capacity else 0
-        like = torch.empty(0, dtype=memory.reader.dtype, device=memory.tokens.device)
+        like = torch.empty(0, dtype=self.reader.dtype, device=memory.tokens.device)
         self.window = like.new_zeros(layers, 2, groups, local + capacity, width)
         self.representatives = memory.representatives[0].new_zeros(layers, groups * width, n_leaving)
         self.attention_mass = self.representatives.new_zeros(layers, groups, n_leaving * layout.block_size)
@@ -152,34 +166,21 @@ class Branch:
             self._keep(tail_start, store.window(tail_start, n)[None], slice(layer, layer + 1))
 
     @property
-    def reader(self) -> Reader:
-        return self.memory.reader
-
-    @property
     def position(self) -> int:
         """Position of the next token."""
         return len(self.memory) + self.length
 
-    def plan(self, tokens: Tensor, budget: int) -> Step:
+    def plan(self, tokens: Tensor, budget: int) -> BlockStep:
         """A step that passes ``tokens`` [T] behind the branch under a ``budget`` of blocks, not yet run."""
-        return Step(self, tokens, budget)
-
-    def step(self, tokens: Tensor, budget: int) -> Step:
-        """As :meth:`plan`, run; nothing is committed."""
-        step = self.plan(tokens, budget)
-        self.run([step])
-        return step
+        return BlockStep(self, tokens, budget)
 
     @staticmethod
-    def run(steps: Sequence[Step]) -> None:
-        """Run steps of one size, on branches of one reader, in one pass of the model; nothing is committed.
-
-        A row's results equal those of the step run alone up to the rounding of larger matrix products.
-        """
+    def run(steps: Sequence[BlockStep]) -> None:
+        """Run steps of one size, on branches of one reader, in one pass of the model."""
         Pass(steps)
 
     @torch.inference_mode()
-    def commit(self, step: Step) -> None:
+    def commit(self, step: BlockStep) -> None:
         """Make a step part of the branch."""
         passed, row, at = step.passed, step.row, slice(step.behind, step.behind + step.size)
         self.window[:, 0, :, at], self.window[:, 1, :, at] = passed.rotated[:, row], passed.values[:, row]
@@ -191,8 +192,7 @@ class Branch:
         if self.memory.settings.representatives != TOKENS:
             self._queries.append((passed.query[:, row], passed.lse[:, row]))
             if owns_blocks or step.size > 1 or self.memory.layout.n_far(self.position) > step.n_far:
-                self._add_attention_mass(step)
-                self._represent()
+                self._represent(step)
 
     def blocks(self, layer: int, ids: Tensor, n_far: int) -> Tensor:
         """Unrotated keys and values [2, G, k, block_size, D] of the blocks ``ids`` [k], of the first ``n_far``."""
@@ -210,9 +210,10 @@ class Branch:
         tail = self.tail[layers].flatten(3, 4)[..., max(0, first) : max(0, first + pairs.shape[3]), :]
         tail.copy_(pairs[..., max(0, -first) :, :][..., : tail.shape[3], :])
 
-    def _add_attention_mass(self, step: Step) -> None:
-        """Add what the queries up to those of a ``step`` give to the tokens that will be in blocks of the branch.
+    def _represent(self, step: BlockStep) -> None:
+        """Represent the blocks that a committed ``step`` has made far.
 
+        First what the queries up to those of the step give to the tokens that will be in blocks of the branch is added.
         If the branch has blocks of its tokens, the queries are those of the step alone; otherwise only tokens of the
         document receive, which all of the queries see.
         """
@@ -227,11 +228,8 @@ class Branch:
                 mass = received(query, self.window[:, 0, :, keys], lse, step.passed.scaling, causal=causal)
                 mass = mass[:, :, low - keys.start : high - keys.start]
                 self.attention_mass[:, :, low - self.mass_start : high - self.mass_start] += mass
-
-    def _represent(self) -> None:
-        """Represent the blocks that the committed tokens have made far."""
         memory, layout, size = self.memory, self.memory.layout, self.memory.block_size
-        for block in range(self.n_represented, min(self.n_at_capacity, layout.n_far(self.position))):
+        for block in range(step.n_far, min(self.n_at_capacity, layout.n_far(self.position))):
             place, first = block - self.n_scored, layout.first_token(block)
             if block < self.n_whole:
                 keys = torch.stack([store.window(first, first + size)[0] for store in memory.stores])
@@ -239,10 +237,9 @@ class Branch:
                 keys = self.tail[:, 0, :, block - self.n_whole]
             mass = self.attention_mass[:, :, None, place * size : (place + 1) * size]
             self.representatives[:, :, place] = represented(memory.settings, keys[:, :, None], mass).flatten(1)
-            self.n_represented = block + 1
 
 
-class Step(Row):
+class BlockStep(Step):
     """A pass of ``tokens`` [T] behind a branch under a ``budget`` of blocks a layer; nothing is committed.
 
     Raises :class:`ValueError` if the branch has no room.
@@ -261,7 +258,7 @@ class Step(Row):
         # Of the branch's window, the step sees the tokens from ``start`` to ``behind``.
         self.start, self.behind = layout.window_start(self.position) - branch.start, self.position - branch.start
 
-    def equals(self, other: Step) -> bool:
+    def equals(self, other: BlockStep) -> bool:
         """Whether the two are the same step behind the same history, as of branches that have not parted yet."""
         alike = self.state.state_id == other.state.state_id and self.k == other.k
         return alike and torch.equal(self.tokens, other.tokens)
@@ -273,23 +270,158 @@ class Step(Row):
         initial = layout.n_init if self.n_far else 0
         return initial + self.k * layout.block_size + self.behind - self.start + self.size
 
-    @cached_property
-    def _retrieved(self) -> tuple[Tensor, Tensor]:
-        selected, order = self.passed.chosen[:, self.row, : self.k].sort(-1)
-        return selected, self.passed.scores[:, self.row].gather(1, order)
 
-    @property
-    def selected(self) -> Tensor:
-        """The blocks attended to [layers, k], ascending."""
-        return self._retrieved[0]
+class Pass:
+    """A pass of steps of one size, on branches of one reader; nothing is committed.
 
-    @property
-    def scores(self) -> Tensor:
-        """Retrieval scores of the selected blocks [layers, k]."""
-        return self._retrieved[1]
+    A step's results equal those of the step run alone up to the rounding of larger matrix products. Steps of equal
+    history, tokens and budget share a row. Of each layer and row the pass has the keys (``keys``
+    [layers, rows, G, T, D], as ``rotated``, rotated to the window, and ``values``), the rotated queries (``query``
+    [layers, rows, H, T, D]) and the log-sum-exp of their logits (``lse`` [layers, rows, H, T]), which were scaled by
+    ``scaling``; the best blocks (``chosen`` [layers, rows, K], of which a step sees the first k) and their ``scores``;
+    and what the signals ``captured`` [layers, rows]. ``state_ids`` are those of branches that commit a row.
+    """
 
-    @property
-    def captured(self) -> dict[str, Tensor]:
-        """What each signal kept, [layers]; nothing if no block is far."""
-        captures = self.state.captures if self.n_far else ()
-        return {name: self.passed.captured[name][:, self.row] for name in captures}
+    @torch.inference_mode()
+    def __init__(self, steps: Sequence[BlockStep]) -> None:
+        twins: list[BlockStep] = []
+        for step in steps:
+            twins.append(next((twin for twin in twins if twin.equals(step)), step))
+        groups: dict[Hashable, list[BlockStep]] = {}
+        # Rows that retrieve equally many blocks lie side by side, to attend to them together.
+        for step in sorted(dict.fromkeys(twins), key=lambda step: step.k):
+            branch, of_document = step.state, step.size == 1 and step.n_far <= max(0, step.state.n_whole)
+            key = (id(branch.memory), step.n_far) if of_document else branch.state_id
+            groups.setdefault(key, []).append(step)
+        rows = [step for group in groups.values() for step in group]
+        self._captures = {name: capture for step in steps for name, capture in step.state.captures.items()}
+        self._most = max(step.k for step in steps)
+        self._groups = [_Group(group) for group in groups.values()]
+        self._layers: list[tuple[Tensor, ...]] = []
+        reader = steps[0].state.reader
+        hidden = reader.forward(torch.stack([step.tokens for step in rows]), self)
+        output, self.state_ids = Output(reader, hidden), [object() for _ in rows]
+        columns = [torch.stack(column) for column in zip(*self._layers, strict=True)]
+        self.keys, self.values, self.rotated, self.query, self.lse, self.chosen, self.scores, *captured = columns
+        self.captured = dict(zip(self._captures, captured, strict=True))
+        for step, twin in zip(steps, twins, strict=True):
+            step.output, step.passed, step.row = output, self, rows.index(twin)
+            step.selected, order = self.chosen[:, step.row, : step.k].sort(-1)
+            step.scores = self.scores[:, step.row].gather(1, order)
+            step.captured = {name: self.captured[name][:, step.row] for name in step.state.captures if step.n_far}
+        del self._groups, self._layers
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Attention output [R, H, T, D] of query [R, H, T, D], key and value [R, G, T, D], all unrotated."""
+        sizes, columns = [len(group.branches) for group in self._groups], []
+        for group, *rows in zip(self._groups, *(x.split(sizes) for x in (query, key, value)), strict=True):
+            *attended, chosen, scores = group.attend(layer, *rows, scaling)
+            captured = [
+                capture(scores, group.n_far, group.scale) if group.n_far else scores.new_zeros(len(scores))
+                for capture in self._captures.values()
+            ]
+            scores = scores.gather(1, chosen)
+            if room := self._most - chosen.shape[1]:
+                # A group of fewer blocks is filled up with block 0, which none of its steps sees.
+                chosen, scores = pad(chosen, (0, room)), pad(scores, (0, room))
+            columns.append((*attended, chosen, scores, *captured))
+        out, *rest = (column[0] if len(column) == 1 else torch.cat(column) for column in zip(*columns, strict=True))
+        self._layers.append((key, value, *rest))
+        self.scaling = scaling
+        return out
+
+
+class _Group:
+    """Rows that attend together: single tokens of branches of one document, or steps of one history."""
+
+    def __init__(self, steps: list[BlockStep]) -> None:
+        first, self.branches = steps[0], [step.state for step in steps]
+        branch = self.branches[0]
+        self.memory, self.n_far, self.scale, self.size = branch.memory, first.n_far, branch.scale, first.size
+        layout, rotary, dtype = self.memory.layout, branch.reader.rotary, branch.window.dtype
+        # The window is one for all rows: of branches that have parted, up to the document's end.
+        shared = max(first.start, len(self.memory) - branch.start) if first.size == 1 else first.behind
+        self.window = slice(first.start, shared)
+        self.tails = [step.behind - shared for step in steps]
+        device = branch.window.device
+        places = torch.tensor([step.state.first_position + step.behind for step in steps], device=device)
+        self.to_place = rotary.at(places[:, None, None] + torch.arange(self.size, device=device), dtype)
+        n_local = self.memory.settings.n_local
+        self.to_edge = rotary.at(range(n_local - 1, n_local), dtype)
+        # The initial tokens are blocks too, and lie before the first.
+        self.initial = torch.arange(-layout.initial_blocks if self.n_far else 0, 0, device=device)
+        self.counts = [len(self.initial) + step.k for step in steps]
+        self.most = max(step.k for step in steps)
+        self.seen = None
+        if min(self.tails) < max(self.tails):
+            lengths = torch.tensor(self.tails, device=device)[:, None, None, None] + 1
+            self.seen = torch.arange(max(self.tails) + 1, device=device) < lengths
+        self.clipped = self.memory.clipped and not branch.packed
+        if branch.packed:
+            end = branch.first_position + first.start
+            before = [torch.arange(end - layout.block_size * count, end, device=device) for count in self.counts]
+            self.to_pack = rotary.at(torch.cat(before).clamp(min=0), dtype)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, ...]:
+        """As :meth:`Pass.attend`; with it rotated keys and queries, log-sum-exp, and blocks chosen of all scores."""
+        rows, heads, length, _ = query.shape
+        local, rotated = self.to_place(torch.cat((query, key), 1)).split((heads, key.shape[1]), 1)
+        parts = []
+        window = self.branches[0].window[layer, :, None, :, self.window]
+        if window.shape[3]:
+            # Over keys that all rows share, their tokens are as good as those of one row.
+            out, lse = fused(Segment(local.transpose(0, 1).flatten(1, 2)[None], *window), scaling)
+            parts.append(tuple(x[0].unflatten(1, (rows, length)).transpose(0, 1) for x in (out, lse)))
+        parts.append(self._tail(layer, local, rotated, value, scaling))
+        chosen = torch.zeros(rows, 0, dtype=torch.long, device=query.device)
+        scores = self.memory.representatives[layer].new_zeros(rows, 0)
+        if self.n_far:
+            edge, branch = self.to_edge(query), self.branches[0]
+            # Blocks that left the window behind the document are scored by their branches.
+            if self.memory.settings.representatives == TOKENS:
+                count = min(self.n_far, max(0, branch.n_whole))
+                later = [branch.tail[layer, 0, :, count - branch.n_whole : self.n_far - branch.n_whole].flatten(1, 2)]
+            else:
+                count = min(self.n_far, branch.n_scored)
+                left = self.n_far - count
+                later = [torch.stack([each.representatives[layer, :, :left] for each in self.branches])] if left else []
+            scores = self.memory.scores(layer, edge, count, *later)
+            chosen = best(scores, self.most)
+            if min(self.counts) < max(self.counts):
+                # Best first, as rows see the first so many.
+                chosen = chosen.gather(1, scores.gather(1, chosen).argsort(dim=1, descending=True, stable=True))
+            parts.append(self._far(layer, edge if self.clipped else local, chosen, scaling))
+        out, lse = merged(parts)
+        return out, rotated, local, lse, chosen, scores
+
+    def _tail(self, layer: int, local: Tensor, rotated: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+        """Attention to the tokens of this pass and, for single ones, to those of each branch's tail."""
+        if self.size > 1:
+            return fused(Segment(local, rotated, value, causal=True), scaling)
+        new, start = torch.stack((rotated, value)), self.window.stop
+        pairs = new.new_zeros(*new.shape[:3], max(self.tails) + 1, new.shape[4])
+        pairs[:, :, :, :1] = new
+        for row, (branch, count) in enumerate(zip(self.branches, self.tails, strict=True)):
+            pairs[:, row, :, 1 : count + 1] = branch.window[layer, :, :, start : start + count]
+        return attention([Segment(local, *pairs, self.seen)], scaling)
+
+    def _far(self, layer: int, query: Tensor, chosen: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+        """Attention to the initial tokens and each row's best blocks, by rows that have equally many side by side."""
+        branch, ids = self.branches[0], torch.cat((self.initial.expand(len(chosen), -1), chosen), 1)
+        if min(self.counts) < max(self.counts):
+            rows = zip(ids, self.counts, strict=True)
+            ids = torch.cat([row[:count].sort().values for row, count in rows])
+        else:
+            ids = ids.flatten()
+        pairs = self.memory.place(branch.blocks(layer, ids, self.n_far), ids)
+        if branch.packed:
+            pairs = torch.stack((self.to_pack(pairs[0]), pairs[1]))
+        results, row, at = [], 0, 0
+        for count, alike in groupby(self.counts):
+            n_rows = len(list(alike))
+            end = at + n_rows * count * self.memory.block_size
+            # The first initial block may begin with places that are no tokens.
+            far = pairs[:, :, at:end].unflatten(2, (n_rows, -1)).transpose(1, 2)[..., self.memory.layout.skipped :, :]
+            results.append(fused(Segment(query[row : row + n_rows], *far), scaling))
+            row, at = row + n_rows, end
+        return results[0] if len(results) == 1 else tuple(torch.cat(column) for column in zip(*results, strict=True))

@@ -23,12 +23,13 @@ from utaca.errors import UserError
 from utaca.layout import Layout
 from utaca.memory.attention import Segment, attention, best, received, represented
 from utaca.memory.branch import BlockMemory
-from utaca.memory.store import Store, check_room
+from utaca.memory.store import Store
 from utaca.readers.load import Reader
+from utaca.readers.room import check_blocks
 from utaca.records.progress import counter
 from utaca.settings.machine import in_turn, return_freed_memory
-from utaca.settings.schema import TOKENS, MemorySettings
-from utaca.sizes import Sizes, chunks, document_bytes
+from utaca.settings.schema import TOKENS
+from utaca.sizes import chunks
 
 
 @in_turn
@@ -44,14 +45,9 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     if not isinstance(reader, Reader):
         raise UserError(f"a document is read by a reader, as utaca.load_reader gives, not by {reader!r}")
     memory = begun(reader, reader.document(document), clipped)
-    bar = counter(total=len(memory), done=0, unit="token", description=description) if description else None
-    before = 0
-    for position in passes(memory):
-        if bar is not None:
-            bar.update(position - before)
-        before = position
-    if bar is not None:
-        bar.close()
+    with counter(total=len(memory), done=0, unit="token", description=description, disable=not description) as bar:
+        for position in passes(memory):
+            bar.update(position - bar.n)
     return_freed_memory()
     return memory
 
@@ -87,15 +83,10 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
     ``old.attention_mass`` then. A token's keys and values depend on nothing behind its chunk, so that :func:`passes`
     goes on from there as if it had read all, up to the rounding of passes of other sizes.
     """
-    memory, m = begun(old.reader, tokens, old.clipped), old.settings
+    memory = begun(old.reader, tokens, old.clipped)
     blocks = memory.layout.n_far(start)
-    for layer, (store, source) in enumerate(zip(memory.stores, old.stores, strict=True)):
-        for first in range(0, start, m.prefill_chunk):
-            end = min(start, first + m.prefill_chunk)
-            store.write(first, *source.tokens[:, :, first:end].to(old.reader.device))
-            store.leave(memory.layout.window_start(end))
-        memory.representatives[layer][:, :blocks] = old.representatives[layer][:, :blocks]
-        memory.attention_mass[layer] = mass[layer]
+    for layer, store in enumerate(old.stores):
+        memory.fill(layer, store.tokens[:, :, :start], old.representatives[layer][:, :blocks], mass[layer])
     return memory
 
 
@@ -104,7 +95,7 @@ def begun(reader: Reader, tokens: Tensor, clipped: bool = True) -> BlockMemory:
     """The memory of a document's ``tokens`` [N], none of which was read yet; raises as :func:`prefill`."""
     m = replace(reader.settings.memory)
     layout, length = Layout(m.n_init, m.n_local, m.block_size), len(tokens)
-    _check_room(reader, m, length, chunks(m, clipped))
+    check_blocks(reader, m, length, chunks(m, clipped))
     layers, _, heads, width = reader.shape
     like = torch.empty(0, dtype=reader.dtype, device=reader.device)
     precise = torch.promote_types(like.dtype, torch.float32)
@@ -130,7 +121,7 @@ class Chunks:
         self.next_start = memory.layout.window_start(self.end)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        memory, m, rotary = self.memory, self.memory.settings, self.memory.reader.rotary
+        memory, m, layout, rotary = self.memory, self.memory.settings, self.memory.layout, self.memory.reader.rotary
         store, before = memory.stores[layer], self.start - self.window_start
         count, size = self.count, self.size
         store.write(self.start, key[0], value[0])
@@ -139,7 +130,8 @@ class Chunks:
         keys = rotary(keys, range(base, base + keys.shape[1]))
         local = rotary(query, range(base + before, base + before + query.shape[2]))
         local, new_keys, new_values = (self._chunks(x) for x in (local[0], keys[:, before:], values[:, before:]))
-        old_keys, old_values = (self._windows(x, before) for x in (keys, values))
+        # Of each chunk the ``before`` tokens that its window begins with.
+        old_keys, old_values = (x[:, :-size].unfold(1, before, size).permute(1, 0, 3, 2) for x in (keys, values))
         segments = []
         if self.n_far:
             edge = rotary(query, range(m.n_local - 1, m.n_local))
@@ -148,25 +140,27 @@ class Chunks:
             segments.append(Segment(distant, *far[:, None].expand(-1, count, -1, -1, -1)))
         segments += [Segment(local, old_keys, old_values), Segment(local, new_keys, new_values, causal=True)]
         segments = [segment for segment in segments if segment.keys.shape[2]]
-        total = memory.attention_mass[layer] = pad(memory.attention_mass[layer], (0, count * size))
+        total = pad(memory.attention_mass[layer], (0, count * size))
         out, lse = attention(segments, scaling)
         if m.representatives != TOKENS:
             near = segments[-1 - bool(before) :]
             mass = [received(x.query, x.keys, lse, scaling, causal=x.causal) for x in near]
             for chunk, part in enumerate(torch.cat(mass, -1)):
                 total[:, chunk * size : (chunk + 1) * size + before] += part
-        self._leave(layer)
+        n_far = layout.n_far(self.end)
+        if n_far > self.n_far and m.representatives != TOKENS:
+            # Represent the blocks that the next chunk's window leaves behind.
+            first, end = layout.first_token(self.n_far), layout.first_token(n_far)
+            keys = store.window(first, end)[0].unflatten(1, (-1, m.block_size))
+            mass = total[:, first - self.window_start : end - self.window_start].unflatten(1, (-1, m.block_size))
+            memory.representatives[layer][:, self.n_far : n_far] = represented(m, keys, mass).mT.flatten(0, 1)
+        memory.attention_mass[layer] = total[:, self.next_start - self.window_start :].clone()
+        store.leave(self.next_start)
         return out.transpose(0, 1).reshape(query.shape)
 
     def _chunks(self, x: Tensor) -> Tensor:
         """Tokens [heads, count * size, D] as [count, heads, size, D]."""
         return x.unflatten(1, (self.count, self.size)).transpose(0, 1)
-
-    def _windows(self, x: Tensor, before: int) -> Tensor:
-        """Tokens [G, n, D] from the first chunk's window on, as the ``before`` of each chunk: [count, G, before, D]."""
-        if self.count == 1:
-            return x[None, :, :before]
-        return x[:, : -self.size].unfold(1, before, self.size).permute(1, 0, 3, 2)
 
     def _retrieved(self, layer: int, query: Tensor) -> Tensor:
         """Keys and values [2, G, n, D] of the initial tokens, and of the blocks that the chunk retrieves."""
@@ -176,26 +170,3 @@ class Chunks:
             scores = memory.scores(layer, query, self.n_far)[0]
             ids = torch.cat((ids, best(scores, m.prefill_budget if memory.clipped else self.n_far)))
         return memory.place(memory.stores[layer].blocks(ids), ids)[:, :, layout.skipped :]
-
-    def _leave(self, layer: int) -> None:
-        """Represent the blocks that the next chunk's window leaves behind."""
-        memory, m, store = self.memory, self.memory.settings, self.memory.stores[layer]
-        layout, n_far = memory.layout, memory.layout.n_far(self.end)
-        if n_far > self.n_far and m.representatives != TOKENS:
-            first, end = layout.first_token(self.n_far), layout.first_token(n_far)
-            keys = store.window(first, end)[0].unflatten(1, (-1, m.block_size))
-            mass = memory.attention_mass[layer][:, first - self.window_start : end - self.window_start]
-            chosen = represented(m, keys, mass.unflatten(1, (-1, m.block_size)))
-            memory.representatives[layer][:, self.n_far : n_far] = chosen.mT.flatten(0, 1)
-        memory.attention_mass[layer] = memory.attention_mass[layer][:, self.next_start - self.window_start :].clone()
-        store.leave(self.next_start)
-
-
-def _check_room(reader: Reader, m: MemorySettings, length: int, together: int) -> None:
-    """Raise where a document and the passes of ``together`` chunks that read it do not fit into what is free."""
-    config, device = reader.model.config, reader.device
-    sizes = Sizes(*reader.shape, config.hidden_size, config.intermediate_size)
-    needed = document_bytes(sizes, m, length, reader.dtype.itemsize, device.type, together)
-    ways = ["set reader.memory.storage=host"] if device.type == "cuda" and m.storage == "device" else []
-    ways += ["set reader.dtype=bfloat16"] if reader.dtype == torch.float32 else []
-    check_room("the document's keys and values need", needed, device, [*ways, "shorten the document"])

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import torch
 from torch import Tensor
 
-from utaca.errors import UserError
 from utaca.layout import Layout
-from utaca.settings.machine import free_memory, return_freed_memory
 
 
 class Store:
@@ -66,37 +62,3 @@ class Store:
         else:
             blocks = self._rows.index_select(0, wanted)
         return blocks.view(*self.tokens.shape[:2], len(ids), *self._rows.shape[1:])
-
-
-class NoRoomError(UserError):
-    """A machine's memory does not suffice."""
-
-
-def check_room(what: str, needed: Mapping[str, int], device: torch.device, ways: Sequence[str]) -> None:
-    """Raise :class:`NoRoomError` where ``needed`` bytes, by type of device, are not free.
-
-    The sentence says ``what`` needs them and offers ``ways`` out. The system would rather end the process than say so.
-    """
-    for place, size in needed.items():
-        free = _free_on_gpu(device) if place == "cuda" else _free_in_main_memory(size) if place == "cpu" else None
-        if free is not None and size > free:
-            raise NoRoomError(
-                f"{what} {size / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are free on {place}; {', or '.join(ways)}"
-            )
-
-
-def _free_on_gpu(device: torch.device) -> int:
-    """Free bytes of a GPU, those included that PyTorch keeps for tensors to come."""
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + kept
-
-
-def _free_in_main_memory(wanted: int) -> int | None:
-    """Free bytes of main memory; what this process has freed but kept is given back first where more is wanted."""
-    free = free_memory()
-    if free is not None and free < wanted:
-        return_freed_memory()
-        pinned = torch.cuda.host_memory_stats()
-        kept = pinned.get("allocated_bytes.current", 0) - pinned.get("active_bytes.current", 0)
-        free = (free_memory() or 0) + kept
-    return free

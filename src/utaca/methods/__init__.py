@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import Any
 
 from utaca.errors import UserError
-from utaca.methods.bases.method import Method, Reading, State
+from utaca.methods.bases.method import Method
 from utaca.settings import schema
 from utaca.settings.models import build_plain
 
-__all__ = ["METHODS", "Method", "Reading", "State", "build", "method_of"]
+__all__ = ["METHODS", "Method", "build", "method_of"]
 
 _MODULES = [import_module(f"{__name__}.{name}") for name in (*schema.CONTEXT_METHODS, schema.FIXED, schema.ADAPTIVE)]
 METHODS: dict[str, Any] = {

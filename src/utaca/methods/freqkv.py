@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from utaca.memory.attention import attention
-from utaca.methods.bases.method import Pairs, Reading, State
+from utaca.methods.bases.method import MethodReading, MethodState, Pairs
 from utaca.methods.bases.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
-class _Frequencies(State):
+class _Frequencies(MethodState):
     """``kept``: the cache, unrotated, a layer each."""
 
-    def __init__(self, reading: Reading, length: int = 0) -> None:
+    def __init__(self, reading: MethodReading, length: int = 0) -> None:
         super().__init__(reading, length)
         method = self.method
         self.kept: list[Pairs | None] = [None] * self.reader.shape[0]
@@ -88,7 +88,7 @@ class FreqKV(StreamingMethod):
         """Entries of the full cache."""
         return self.sink + round((self.budget - self.sink) / self.ratio)
 
-    def nominal(self, state: State) -> float:
+    def nominal(self, state: MethodState) -> float:
         return len(state.kept[0])
 
 

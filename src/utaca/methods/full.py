@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from utaca.methods.bases.dense import Continuation, DenseMethod
-from utaca.methods.bases.method import State
+from utaca.methods.bases.method import MethodState
 
 
 class Everything(Continuation):
@@ -31,5 +31,5 @@ class FullAttention(DenseMethod):
     def __post_init__(self) -> None:
         self.require(self.budget == 0, "it attends to everything and takes no budget; leave budget out")
 
-    def nominal(self, state: State) -> float:
+    def nominal(self, state: MethodState) -> float:
         return state.length

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from utaca.memory.attention import best, causal_mask, mixed, probabilities
-from utaca.methods.bases.method import Pairs, Reading, State
+from utaca.methods.bases.method import MethodReading, MethodState, Pairs
 from utaca.methods.bases.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
-class HeavyHitters(State):
+class HeavyHitters(MethodState):
     """``kept``: the pairs that are left, [G, n, D], ``tokens``: their ids, ``mass``: what they were given, [G, n]."""
 
-    def __init__(self, reading: Reading, length: int = 0) -> None:
+    def __init__(self, reading: MethodReading, length: int = 0) -> None:
         super().__init__(reading, length)
         self.kept: list[Pairs | None] = [None] * self.reader.shape[0]
         self.tokens: list[Tensor | None] = [None] * self.reader.shape[0]

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from utaca.detection.detector import Detector
-from utaca.memory import BlockMemory, Branch, prefill
-from utaca.methods.bases.method import Method, State
+from utaca.memory import BlockMemory, prefill
+from utaca.methods.bases.method import Method
 from utaca.readers.load import Reader
 
 BLOCKS = "blocks"
@@ -44,6 +44,3 @@ class InfLLM(Method):
 
     def read(self, reader: Reader, document: str | Tensor, room: int) -> BlockMemory:
         return prefill(reader, document)
-
-    def state(self, reading: BlockMemory, repeated: int, room: int) -> State:
-        return Branch(reading, room)

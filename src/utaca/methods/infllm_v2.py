@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from utaca.memory.attention import best, products
 from utaca.methods.bases.dense import Continuation, Dense, DenseMethod
-from utaca.methods.bases.method import State
+from utaca.methods.bases.method import MethodState
 
 
 class _Blocks(Continuation):
@@ -86,7 +86,7 @@ class InfLLMV2(DenseMethod):
         room = self.budget // self.block
         self.require(0 <= self.initial <= room, f"initial={self.initial} must be within the budget's {room} blocks")
 
-    def nominal(self, state: State) -> float:
+    def nominal(self, state: MethodState) -> float:
         return min(state.budget // self.block * self.block, state.length)
 
     def rank(self, kernels: Tensor, blocks: int) -> Tensor:

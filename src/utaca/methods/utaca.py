@@ -37,6 +37,6 @@ class Adaptive:
         object.__setattr__(self, "base", replace(self.base, budget=self.budget))
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
-        """How its answers are decoded, fields of :class:`utaca.decoding.loop.Decoding`."""
+        """How its answers are decoded, fields of :class:`utaca.decoding.options.Decoding`."""
         trigger = triggers.parse(self.trigger) or triggers.Detected(detector)
         return {"budget": self.budget, "policy": policies.parse(self.policy), "trigger": trigger}

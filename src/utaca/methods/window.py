@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from utaca.memory.attention import mixed, probabilities
-from utaca.methods.bases.method import Pairs, Reading, State
+from utaca.methods.bases.method import MethodReading, MethodState, Pairs
 from utaca.methods.bases.streaming import StreamingMethod
 from utaca.readers.load import Reader
 
 
-class _Window(State):
-    def __init__(self, reading: Reading, length: int = 0) -> None:
+class _Window(MethodState):
+    def __init__(self, reading: MethodReading, length: int = 0) -> None:
         super().__init__(reading, length)
         self.window = self.method.budget - self.method.n_init
         self.first: list[Pairs | None] = [None] * self.reader.shape[0]

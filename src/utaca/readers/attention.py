@@ -8,8 +8,9 @@ unrotated and every caller places them where it wants (InfLLM's clipped position
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -36,13 +37,11 @@ class Attending(Protocol):
         """
 
 
-@dataclass
 class Output:
     """What a pass gives: last hidden states [R, T, D], and the last tokens' embeddings [R, D] a site."""
 
-    reader: Reader
-    hidden: Tensor
-    embeddings: dict[str, Tensor]
+    def __init__(self, reader: Reader, hidden: Tensor) -> None:
+        self.reader, self.hidden, self.embeddings = reader, hidden, reader.embeddings()
 
     @cached_property
     def logits(self) -> Tensor:
@@ -50,11 +49,22 @@ class Output:
         return self.reader.logits(self.hidden[:, -1])
 
 
-class Row:
-    """A step that passes ``tokens`` [T] behind a ``state`` under a ``budget``: a row of a pass, once it has run."""
+class Step:
+    """A pass of ``tokens`` [T] behind a ``state`` under a ``budget``: a row of a pass of the model; commits nothing.
+
+    The results are there once it has run. Of its last token these are ``k``, the budget that was used; ``attended``,
+    the keys that it attended to, the mean over layers and heads; the retrieved blocks ``selected`` [layers, k],
+    ascending, and their retrieval ``scores`` [layers, k], None if the method retrieves no blocks; and what signals
+    ``captured``, [layers] each.
+    """
 
     output: Output
     row: int
+    k: int
+    attended: float
+    selected: Tensor | None = None
+    scores: Tensor | None = None
+    captured: Mapping[str, Tensor] = MappingProxyType({})
 
     def __init__(self, state: Any, tokens: Tensor, budget: int) -> None:
         self.state, self.tokens, self.budget, self.size = state, tokens, budget, len(tokens)

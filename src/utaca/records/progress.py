@@ -21,9 +21,9 @@ def progress(
     return iter(_bar(iterable, total=total, unit=unit, desc=description))
 
 
-def counter(*, total: int, done: int, unit: str, description: str) -> tqdm:
-    """The same bar, moved on by hand (``update``); ``done`` were done by an earlier run."""
-    return _bar(None, total=total, initial=done, unit=unit, desc=description)
+def counter(*, total: int, done: int, unit: str, description: str, disable: bool = False) -> tqdm:
+    """The same bar, moved on by hand (``update``); ``done`` were done by an earlier run; hidden if ``disable``."""
+    return _bar(None, total=total, initial=done, unit=unit, desc=description, disable=disable)
 
 
 def _bar(iterable: Iterable[T] | None, **options: object) -> tqdm:

@@ -260,7 +260,7 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
     for name, detector in config.detectors.items():
         path = f"detectors.{name}"
         yield from _name_faults(name, path)
-        if re.fullmatch(schema.TRIGGER, name):
+        if schema.trigger_parts(name):
             yield f"{path} has the name of a trigger that is no detector; give it another."
         yield from _detector_faults(detector, path)
         if detector.taken:

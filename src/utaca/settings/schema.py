@@ -353,8 +353,13 @@ class DetectorSettings:
         return next((key for key in keys if getattr(self, key) != getattr(other, key)), "")
 
 
-TRIGGER = r"agreement(?:\.([1-9]\d*))?|every\.([1-9]\d*)|never"
-"""Triggers without a detector, as they are written in config."""
+def trigger_parts(text: str) -> tuple[str, int] | None:
+    """Name and N, 0 if it has none, of ``agreement``, ``agreement.N``, ``every.N`` or ``never``.
+
+    None for anything else: that names a variant of the detector.
+    """
+    match = re.fullmatch(r"(agreement|every(?=\.)|never(?!\.))(?:\.([1-9]\d*))?", text)
+    return (match[1], int(match[2] or 0)) if match else None
 
 
 @keys
@@ -395,12 +400,12 @@ class PointSettings:
         """What decides its budget, as answers and tables call it: its method, or "agreement" or "no_detector"."""
         if not self.adaptive or self.detected:
             return self.method
-        return AGREEMENT if self.trigger.startswith(AGREEMENT) else "no_detector"
+        return AGREEMENT if trigger_parts(self.trigger)[0] == AGREEMENT else "no_detector"
 
     @property
     def detected(self) -> bool:
         """Whether a detector expands its budget."""
-        return self.adaptive and not re.fullmatch(TRIGGER, self.trigger)
+        return self.adaptive and trigger_parts(self.trigger) is None
 
     @property
     def detector(self) -> str:
@@ -410,8 +415,7 @@ class PointSettings:
     @property
     def number(self) -> int:
         """N of a trigger agreement.N or every.N; 0 if it has none."""
-        match = re.fullmatch(TRIGGER, self.trigger)
-        return int((match and (match[1] or match[2])) or 0)
+        return (trigger_parts(self.trigger) or ("", 0))[1]
 
     @property
     def in_blocks(self) -> bool:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import pydantic
 
 from utaca.app.answering import FIXED, choose
-from utaca.decoding.sampling import Sampling
+from utaca.decoding.options import Sampling
 from utaca.detection.token_reader import TOP
 from utaca.errors import UserError
 from utaca.readers.load import Reader
@@ -117,7 +117,7 @@ class _Completion(_Request):
 class Order:
     """One answer to be made: token ids of the ``document`` and of the ``question``, which follows it.
 
-    ``options`` are fields of :class:`utaca.decoding.loop.Decoding`. The answer ends before any of ``stop``.
+    ``options`` are fields of :class:`utaca.decoding.options.Decoding`. The answer ends before any of ``stop``.
     ``logprobs`` is the number of best tokens that are sent with each token, None for no log-probabilities. ``echo`` is
     text that is sent before the answer. ``places`` are those of the document's tokens, if a ``trace`` is sent.
     """

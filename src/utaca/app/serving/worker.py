@@ -17,7 +17,8 @@ from typing import Any
 
 from utaca.app.serving.memories import Entry, Memories, key_of
 from utaca.app.serving.protocol import Fault, Order, Text
-from utaca.decoding.loop import Batch, Decoding, OpenAnswer
+from utaca.decoding.loop import Batch, OpenAnswer
+from utaca.decoding.options import Decoding
 from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.settings.machine import return_freed_memory

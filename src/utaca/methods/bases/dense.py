@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from utaca.memory.attention import attention, products
-from utaca.memory.store import check_room
-from utaca.methods.bases.method import Method, Pairs, Reading, State
+from utaca.methods.bases.method import Method, MethodReading, MethodState, Pairs
 from utaca.readers.load import Reader
-from utaca.sizes import Sizes, whole_bytes
+from utaca.readers.room import check_whole
 
 
 @dataclass
-class Dense(Reading):
+class Dense(MethodReading):
     """A document under full attention: keys, rotated to their true positions, and values, a :class:`Pairs` a layer."""
 
     layers: list[Pairs]
@@ -45,14 +44,12 @@ class DenseMethod(Method):
 class Whole:
     """Full causal attention of a whole document of ``length`` tokens in one pass, without its [N, N] logits.
 
-    Raises :class:`utaca.memory.store.NoRoomError` where it will not fit into memory (:func:`utaca.sizes.whole_bytes`).
+    Raises :class:`utaca.readers.room.NoRoomError` where it will not fit into memory.
     """
 
     def __init__(self, reader: Reader, length: int, room: int) -> None:
-        config, self.reader, self.layers = reader.model.config, reader, []
-        sizes = Sizes(*reader.shape, config.hidden_size, config.intermediate_size)
-        needed = {reader.device.type: whole_bytes(sizes, length, reader.dtype.itemsize)}
-        check_room("full attention needs", needed, reader.device, ["shorten the document"])
+        check_whole(reader, length)
+        self.reader, self.layers = reader, []
         reader.rotary.reserve(length + room)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
@@ -61,7 +58,7 @@ class Whole:
         return attention([self.layers[-1].under(rotate(query), causal=True)], scaling)[0]
 
 
-class Continuation(State):
+class Continuation(MethodState):
     """An answer behind a dense reading: the document's pairs stay as they are, those of later tokens lie behind them.
 
     A subclass says by :meth:`look` what the queries of a pass attend to. A pass of several tokens is the prompt's.

@@ -20,7 +20,7 @@ from torch import Tensor
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.memory.attention import Segment
-from utaca.readers.attention import Output, Row
+from utaca.readers.attention import Output, Step
 from utaca.readers.load import Reader
 from utaca.settings.machine import in_turn
 
@@ -55,7 +55,7 @@ class Pairs:
 
 
 @dataclass
-class Reading:
+class MethodReading:
     """A document that ``method`` has read: ``tokens`` [N] as they were, after ``dropped`` of them were cut."""
 
     reader: Reader
@@ -79,8 +79,8 @@ class Reading:
 
     def begin(
         self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Any]
-    ) -> tuple[State, list[tuple[Tensor, int]], Tensor]:
-        """See :class:`utaca.decoding.loop.Reading`."""
+    ) -> tuple[MethodState, list[tuple[Tensor, int]], Tensor]:
+        """See :class:`utaca.decoding.options.Reading`."""
         method = self.method
         repeated = min(max(0, method.observation - len(prompt)), len(self))
         state = method.state(self, repeated, repeated + len(prompt) + new)
@@ -90,7 +90,7 @@ class Reading:
         return state, [], passing
 
 
-class State(ABC):
+class MethodState(ABC):
     """What one answer attends to, at ``length`` tokens so far, those of the document included.
 
     Steps run on a copy each, which takes the place of the state where the step is committed. So lists, an item a layer,
@@ -98,11 +98,11 @@ class State(ABC):
     its last token attended to, the mean over heads, an item a layer: a subclass appends to it whenever a layer attends.
     """
 
-    def __init__(self, reading: Reading, length: int) -> None:
+    def __init__(self, reading: MethodReading, length: int) -> None:
         self.reader, self.method, self.length, self.budget = reading.reader, reading.method, length, reading.budget
         self.attended: list[float] = []
 
-    def fork(self) -> State:
+    def fork(self) -> MethodState:
         """A state that goes on from here and leaves this one as it is."""
         other = copy(self)
         for name, value in vars(self).items():
@@ -117,12 +117,12 @@ class State(ABC):
         self.length += len(tokens)
         return hidden
 
-    def plan(self, tokens: Tensor, budget: int) -> Step:
-        return Step(self, tokens, budget)
+    def plan(self, tokens: Tensor, budget: int) -> MethodStep:
+        return MethodStep(self, tokens, budget)
 
     @staticmethod
     @torch.inference_mode()
-    def run(steps: Sequence[Step]) -> None:
+    def run(steps: Sequence[MethodStep]) -> None:
         """Run steps of one size, each on a copy of its state, in one pass of the model.
 
         States whose passes go through the model in a way of their own (:meth:`advance`) run one after another.
@@ -130,19 +130,18 @@ class State(ABC):
         for step in steps:
             step.after = step.state.fork()
             step.after.budget, step.after.attended = step.budget, []
-        if type(steps[0].state).advance is State.advance:
-            reader = steps[0].after.reader
+        reader = steps[0].after.reader
+        if type(steps[0].state).advance is MethodState.advance:
             hidden = reader.forward(torch.stack([step.tokens for step in steps]), _Rows([x.after for x in steps]))
-            output = Output(reader, hidden, reader.embeddings())
+            output = Output(reader, hidden)
             for row, step in enumerate(steps):
                 step.after.length += step.size
                 step.output, step.row = output, row
         else:
             for step in steps:
-                hidden = step.after.advance(step.tokens)[None]
-                step.output, step.row = Output(step.after.reader, hidden, step.after.reader.embeddings()), 0
+                step.output, step.row = Output(reader, step.after.advance(step.tokens)[None]), 0
 
-    def commit(self, step: Step) -> None:
+    def commit(self, step: MethodStep) -> None:
         vars(self).update(vars(step.after))
 
     @abstractmethod
@@ -150,12 +149,10 @@ class State(ABC):
         """See :class:`utaca.readers.attention.Attending`; one row, B = 1. ``length`` is still that before the pass."""
 
 
-class Step(Row):
+class MethodStep(Step):
     """A pass of ``tokens`` [T] behind a state under a ``budget``, which leads to the state ``after``."""
 
-    after: State
-    selected = scores = None
-    captured: ClassVar[dict[str, Tensor]] = {}
+    after: MethodState
 
     @property
     def k(self) -> int:
@@ -169,7 +166,7 @@ class Step(Row):
 class _Rows:
     """A row of a pass for each of several states."""
 
-    def __init__(self, states: Sequence[State]) -> None:
+    def __init__(self, states: Sequence[MethodState]) -> None:
         self._states = states
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
@@ -234,12 +231,12 @@ class Method(ABC):
         """Methods whose ``reading`` is equal may answer from each other's readings (:meth:`bind`)."""
         return self
 
-    def bind(self, reading: Reading) -> Reading:
+    def bind(self, reading: MethodReading) -> MethodReading:
         """A reading that this method can share, for its own answers."""
         return replace(reading, method=self)
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
-        """How its answers are decoded, fields of :class:`utaca.decoding.loop.Decoding`."""
+        """How its answers are decoded, fields of :class:`utaca.decoding.options.Decoding`."""
         return {}
 
     def longest(self, reader: Reader, room: int) -> int | None:
@@ -267,14 +264,15 @@ class Method(ABC):
         return torch.cat((tokens[:head], tokens[head - longest :])), len(tokens) - longest
 
     @abstractmethod
-    def read(self, reader: Reader, document: str | Tensor, room: int) -> Reading:
+    def read(self, reader: Reader, document: str | Tensor, room: int) -> MethodReading:
         """Read a document, its text or token ids [N]; question and answer will have ``room`` tokens."""
 
-    @abstractmethod
-    def state(self, reading: Reading, repeated: int, room: int) -> State:
+    def state(self, reading: MethodReading, repeated: int, room: int) -> MethodState:
         """A state behind the document, or before the last ``repeated`` tokens of it, which will pass once more together
-        with the question because the method observes them; ``room`` tokens may pass in all."""
+        with the question because the method observes them; ``room`` tokens may pass in all. Every method has it whose
+        reading is a :class:`MethodReading`."""
+        raise NotImplementedError
 
-    def nominal(self, state: State) -> float:
+    def nominal(self, state: MethodState) -> float:
         """Tokens of the budget that the latest pass of ``state`` used: no more than there were."""
         return min(state.budget, state.length)

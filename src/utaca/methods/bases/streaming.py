@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from utaca.methods.bases.method import Method, Reading, State
+from utaca.methods.bases.method import Method, MethodReading, MethodState
 from utaca.readers.load import Reader
 
 
 @dataclass
-class Streamed(Reading):
+class Streamed(MethodReading):
     """A document that has passed through a cache."""
 
-    cache: State | None = None
+    cache: MethodState | None = None
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class StreamingMethod(Method):
         self.require(self.chunk >= 1, "chunk must be at least 1")
 
     @abstractmethod
-    def cache(self, reading: Reading) -> State:
+    def cache(self, reading: MethodReading) -> MethodState:
         """The empty cache."""
 
     @torch.inference_mode()
@@ -47,7 +47,7 @@ class StreamingMethod(Method):
             reading.cache.advance(chunk)
         return reading
 
-    def state(self, reading: Streamed, repeated: int, room: int) -> State:
+    def state(self, reading: Streamed, repeated: int, room: int) -> MethodState:
         if repeated:
             raise ValueError("a cache cannot go back; this method must not observe the document's end")
         return reading.cache.fork()

@@ -1,0 +1,72 @@
+"""Whether what is read of a document fits into the memory that is free.
+
+The system would rather end the process than say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from utaca.errors import UserError
+from utaca.readers.load import Reader
+from utaca.settings.machine import free_memory, return_freed_memory
+from utaca.settings.schema import MemorySettings
+from utaca.sizes import Sizes, document_bytes, whole_bytes
+
+
+class NoRoomError(UserError):
+    """A machine's memory does not suffice."""
+
+
+def check_blocks(reader: Reader, m: MemorySettings, length: int, together: int) -> None:
+    """Raise :class:`NoRoomError` where a document in block memory and the passes that read it do not fit.
+
+    See :func:`utaca.sizes.document_bytes`.
+    """
+    device = reader.device.type
+    needed = document_bytes(_sizes(reader), m, length, reader.dtype.itemsize, device, together)
+    ways = ["set reader.memory.storage=host"] if device == "cuda" and m.storage == "device" else []
+    ways += ["set reader.dtype=bfloat16"] if reader.dtype == torch.float32 else []
+    _check("the document's keys and values need", needed, reader.device, ways)
+
+
+def check_whole(reader: Reader, length: int) -> None:
+    """Raise :class:`NoRoomError` where a document under full attention does not fit.
+
+    See :func:`utaca.sizes.whole_bytes`.
+    """
+    needed = {reader.device.type: whole_bytes(_sizes(reader), length, reader.dtype.itemsize)}
+    _check("full attention needs", needed, reader.device, [])
+
+
+def _sizes(reader: Reader) -> Sizes:
+    config = reader.model.config
+    return Sizes(*reader.shape, config.hidden_size, config.intermediate_size)
+
+
+def _check(what: str, needed: Mapping[str, int], device: torch.device, ways: Sequence[str]) -> None:
+    """Raise where ``needed`` bytes, by type of device, are not free; the sentence offers ``ways`` out."""
+    for place, size in needed.items():
+        free = _free_on_gpu(device) if place == "cuda" else _free_in_main_memory(size) if place == "cpu" else None
+        if free is not None and size > free:
+            mend = ", or ".join([*ways, "shorten the document"])
+            raise NoRoomError(f"{what} {size / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are free on {place}; {mend}")
+
+
+def _free_on_gpu(device: torch.device) -> int:
+    """Free bytes of a GPU, those included that PyTorch keeps for tensors to come."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
+
+
+def _free_in_main_memory(wanted: int) -> int | None:
+    """Free bytes of main memory; what this process has freed but kept is given back first where more is wanted."""
+    free = free_memory()
+    if free is not None and free < wanted:
+        return_freed_memory()
+        pinned = torch.cuda.host_memory_stats()
+        kept = pinned.get("allocated_bytes.current", 0) - pinned.get("active_bytes.current", 0)
+        free = (free_memory() or 0) + kept
+    return free
