@@ -8,6 +8,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
+from utaca.methods.snapkv import SnapKV
 from utaca.readers.load import Reader
 
 Look = Callable[[int, int, Tensor], Tensor]
@@ -82,3 +83,22 @@ class Loop:
                 logits = rotated[g, tokens] @ turned(query[head], [first + i])[0] / self.size**0.5
                 outputs.append(logits.softmax(0) @ values[g, tokens])
         return torch.stack(outputs).view(queries.shape)
+
+
+def votes(loop: Loop, method: SnapKV, layer: int, queries: Tensor, places: Sequence[int]) -> list[list[float]]:
+    """What each key before the window is worth, a list for each head that keeps its own; keys and queries at places."""
+    n, window = len(places), min(method.window, len(places))
+    mass = [[0.0] * (n - window) for _ in range(loop.heads)]
+    for at in range(n - window, n):
+        for head in range(loop.heads):
+            given = loop.given(layer, head, queries[at, head], places[at], [(t, places[t]) for t in range(at + 1)])
+            mass[head] = [old + float(more) for old, more in zip(mass[head], given, strict=False)]
+    if method.heads == "kv":
+        heads = [[head for head in range(loop.heads) if loop.group(head) == group] for group in range(loop.groups)]
+        mass = [[sum(mass[head][t] for head in own) / len(own) for t in range(n - window)] for own in heads]
+    half, pooled = method.kernel // 2, []
+    for row in mass:
+        around = [row[max(0, c - half) : c + half + 1] for c in range(len(row))]
+        # avg_pool1d counts what lies beyond the ends as zeros.
+        pooled.append([max(a) if method.pooling == "max" else sum(a) / method.kernel for a in around])
+    return pooled

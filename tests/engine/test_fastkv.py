@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from brute_methods import Loop
+from brute_methods import Loop, votes
 from small import make_reader, some_tokens
 from test_methods import steps
 from torch import Tensor
@@ -32,30 +32,18 @@ def test_kept_and_propagated_tokens_and_logits_equal_a_loop(case: int) -> None:
     places = [list(range(n)) for _ in range(3)]  # of each layer's keys
     kept: list[list[list[int]]] = []
 
-    def votes(layer: int, group: int, queries: Tensor) -> list[float]:
-        """What each key before the window is worth to a group's heads, pooled."""
-        before = len(queries) - window
-        mass = [0.0] * before
-        for i in range(before, len(queries)):
-            keys = [(j, places[layer][j]) for j in range(i + 1)]
-            for head in (head for head in range(loop.heads) if loop.group(head) == group):
-                given = loop.given(layer, head, queries[i, head], places[layer][i], keys)
-                mass = [old + float(given[j]) for j, old in enumerate(mass)]
-        around = [mass[max(0, c - half) : c + half + 1] for c in range(before)]
-        return [max(a) if pooling == "max" else sum(a) for a in around]
-
     def best(scores: list[float], count: int) -> list[int]:
         order = sorted(range(len(scores)), key=lambda j: (-scores[j], j))[: count - window]
         return [*sorted(order), *range(len(scores), len(scores) + window)]
 
     def look(layer: int, first: int, queries: Tensor) -> Tensor:
         if first == 0:
-            scores = [votes(layer, group, queries) for group in range(loop.groups)]
+            scores = votes(loop, method, layer, queries, places[layer])
             everything = list(range(len(queries)))
             kept.append([best(s, budget) if len(queries) > budget else everything for s in scores])
             if layer == full - 1 and n > length:
                 for later in range(full, 3):
-                    places[later] = best([sum(votes) for votes in zip(*scores, strict=True)], length)
+                    places[later] = best([sum(row) for row in zip(*scores, strict=True)], length)
             seen = [[list(range(i + 1))] * loop.groups for i in range(len(queries))]
         else:
             places[layer].append(first)

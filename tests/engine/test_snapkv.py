@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from brute_methods import Loop
+from brute_methods import Loop, votes
 from small import in_float64, make_reader, some_tokens
 from test_methods import steps
 from torch import Tensor
@@ -14,29 +14,6 @@ from torch import Tensor
 from utaca.methods import build
 from utaca.methods.adakv import AdaKV
 from utaca.methods.snapkv import SnapKV
-
-
-def votes(loop: Loop, method: SnapKV, layer: int, first: int, queries: Tensor) -> list[list[float]]:
-    """What each token before the window is worth, a list for each head that keeps its own."""
-    n, window = len(loop.keys[layer]), min(method.window, len(queries))
-    mass = [[0.0] * (n - window) for _ in range(loop.heads)]
-    for at in range(n - window, n):
-        for head in range(loop.heads):
-            given = loop.given(layer, head, queries[at - first, head], at, [(t, t) for t in range(at + 1)])
-            for token in range(n - window):
-                mass[head][token] += float(given[token])
-    if method.heads == "kv":
-        share = loop.heads // loop.groups
-        mass = [
-            [sum(mass[g * share + i][t] for i in range(share)) / share for t in range(n - window)]
-            for g in range(loop.groups)
-        ]
-    half, pooled = method.kernel // 2, []
-    for row in mass:
-        around = [[row[t] for t in range(c - half, c + half + 1) if 0 <= t < len(row)] for c in range(len(row))]
-        # avg_pool1d counts what lies beyond the ends as zeros.
-        pooled.append([max(a) if method.pooling == "max" else sum(a) / method.kernel for a in around])
-    return pooled
 
 
 def keep(method: SnapKV, scores: list[list[float]], n: int) -> list[list[int]]:
@@ -86,7 +63,7 @@ def test_kept_tokens_and_logits_equal_a_loop(case: int) -> None:
 
     def look(layer: int, first: int, queries: Tensor) -> Tensor:
         if len(kept) <= layer:
-            kept.append(keep(method, votes(loop, method, layer, first, queries), len(tokens)))
+            kept.append(keep(method, votes(loop, method, layer, queries, range(len(tokens))), len(tokens)))
             return loop.full(layer, first, queries)
         rows = {h: kept[layer][h * len(kept[layer]) // loop.heads] for h in range(loop.heads)}
         return loop.over(layer, first, queries, lambda at, head: [*rows[head], *range(len(tokens), at + 1)])
