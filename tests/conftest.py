@@ -55,6 +55,12 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """The file of a new answer store."""
+    return tmp_path / "answers.sqlite"
+
+
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A new answer store: with the parameter "postgresql" in a database, otherwise in a file."""
     if request.param == "postgresql":

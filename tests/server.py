@@ -129,12 +129,12 @@ class Server:
 
 
 @contextmanager
-def serving(script: Script, *, tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[Server]:
-    """Run a server on a port of the loopback, a free one unless it is named, in a thread."""
+def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+    """Run a server on a free port of the loopback, in a thread."""
     server, loop, ready = Server(script), asyncio.new_event_loop(), threading.Event()
 
     async def run() -> None:
-        listening = await asyncio.start_server(server.serve, "127.0.0.1", port, ssl=tls)
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
         server.address = f"http{'s' if tls else ''}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         ready.set()
         await asyncio.Event().wait()

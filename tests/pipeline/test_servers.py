@@ -27,11 +27,6 @@ from utaca.settings.schema import EndpointSettings
 PARAMETERS = {"temperature", "top_p", "seed", "max_tokens", "response_format"}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "answers.sqlite"
-
-
 def refusing(*names: str, body: Any, together: bool = False) -> Script:
     """A server that refuses requests with one of the parameters, or with all of them ``together``."""
 
@@ -169,11 +164,12 @@ def test_what_is_no_completion_is_told_by_check_and_stage(body: str, kind: str, 
         assert words in str(raised.value)
 
 
-def test_a_body_that_is_not_in_its_encoding_is_no_completion(store: Path) -> None:
-    with serving(chat(lambda server, call: Reply(GOOD.body, headers={"content-encoding": "gzip"}))) as s:
-        with pytest.raises(UserError, match=r"not what its Content-Encoding says"):
-            check(endpoint(s), "judge")
-        assert set(ask_items(s, store).failures.values()) == {"protocol"}
+def test_a_body_that_is_not_in_its_encoding_is_no_completion() -> None:
+    with (
+        serving(chat(lambda server, call: Reply(GOOD.body, headers={"content-encoding": "gzip"}))) as s,
+        pytest.raises(UserError, match=r"not what its Content-Encoding says"),
+    ):
+        check(endpoint(s), "judge")
 
 
 def test_a_model_that_the_server_lacks_is_named() -> None:
@@ -234,11 +230,10 @@ def test_a_refusal_by_a_proxy_names_the_proxy(monkeypatch: pytest.MonkeyPatch, s
 
 
 ADDRESSES = [
-    "", "localhost", "localhost:8000/v1", "//localhost/v1", "ftp://localhost/v1", "http:/localhost/v1", "http:///v1",
-    "http://:8000/v1", "http://localhost:port/v1", "http://localhost:0/v1", "http://localhost:65536/v1",
-    "http://localhost:８０/v1", "http://localhost:80:80/v1", "http://localhost:8000/v1 ", "http://local host/v1",
-    "http://localhost:8000/v1\n", "http://::1:8000/v1", "http://[::g]/v1", "http://999.1.1.1/v1", "http://☃.net/v1",
-    "http://ho\u200bst/v1", "http://a..b/v1", "http://<server>:8000/v1", "http://$HOST:8000/v1", "http://http://h/v1",
+    "", "localhost:8000/v1", "//localhost/v1", "ftp://localhost/v1", "http:/localhost/v1", "http://:8000/v1",
+    "http://localhost:port/v1", "http://localhost:65536/v1", "http://localhost:８０/v1", "http://localhost:80:80/v1",
+    "http://local host/v1", "http://localhost:8000/v1\n", "http://[::g]/v1", "http://999.1.1.1/v1", "http://☃.net/v1",
+    "http://a..b/v1", "http://<server>:8000/v1", "http://http://h/v1",
 ]  # fmt: skip
 
 

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import typed
-from server import Call, Reply, Server, serving
+from server import Reply, Server, serving
 
 from utaca.data_files import sha256
 from utaca.errors import UserError
@@ -50,29 +50,16 @@ class Paragraphs(QA1):
 
 
 class Files:
-    """Files by their paths on a server; of paths in ``broken`` and ``stalled`` the server sends a half."""
+    """Files by their paths on a server; gives the address of one that it is to hold."""
 
     def __init__(self, server: Server) -> None:
-        self.address = server.address
-        self.calls = server.calls
-        self.held: dict[str, bytes] = {}
-        self.broken: set[str] = set()
-        self.stalled: set[str] = set()
-        server.script = self._reply
+        self.calls, self._address = server.calls, server.address
+        self._held: dict[str, Reply] = {}
+        server.script = lambda server, call: self._held.get(call.path, Reply("", status=404))
 
-    def _reply(self, server: Server, call: Call) -> Reply:
-        body = self.held.get(call.path)
-        if body is None:
-            return Reply("", status=404)
-        half = -(-len(body) // 2)
-        if call.path in self.stalled:
-            return Reply(body, cut=-half, trickle=60)
-        return Reply(body, cut=-half if call.path in self.broken else None)
-
-    def __call__(self, files: Mapping[str, bytes | str]) -> str:
-        """Hold these files; gives the address of the server."""
-        self.held.update({path: body if isinstance(body, bytes) else body.encode() for path, body in files.items()})
-        return self.address
+    def __call__(self, path: str, body: bytes | str, **how: Any) -> str:
+        self._held[path] = Reply(body, **how)
+        return self._address + path
 
 
 @pytest.fixture
@@ -94,7 +81,7 @@ def nothing_but(folder: Path, *names: str) -> bool:
 
 
 def test_a_file_is_fetched_once_and_told_with_its_digest(tmp_path: Path, serve: Files) -> None:
-    file = Official(Book, Source(serve({"/book.jsonl": LINE * 3}) + "/book.jsonl"))
+    file = Official(Book, Source(serve("/book.jsonl", LINE * 3)))
     path = tmp_path / "data" / "InfiniteBench" / "longbook_qa_eng.jsonl"
     done = fetched(file, tmp_path / "data")
     assert done == Outcome(path, 3, sha256(path), now=True)
@@ -110,7 +97,7 @@ def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Files
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("data/narrativeqa.jsonl", LINE * 2)
         packed.writestr("data/qmsum.jsonl", LINE * 2 + "\n")
-    source = Source(serve({"/data.zip": archive.read_bytes()}) + "/data.zip", sha256=sha256(archive))
+    source = Source(serve("/data.zip", archive.read_bytes()), sha256=sha256(archive))
     files = {
         "a": Official(Story, source, "data/narrativeqa.jsonl"),
         "b": Official(Query, source, "data/qmsum.jsonl"),
@@ -144,7 +131,7 @@ SQUAD = {"data": [{"title": "A", "paragraphs": [{"context": "A text.", "qas": []
 def test_another_layout_and_number_of_rows_are_not_let_in(
     tmp_path: Path, serve: Files, task: type[Questions], body: bytes | str, said: str
 ) -> None:
-    file = Official(task, Source(serve({"/x": body}) + "/x"))
+    file = Official(task, Source(serve("/x", body)))
     fault = fetched(file, tmp_path).fault
     assert fault.startswith(said.format(address=file.source.address)), fault
     assert fault.endswith(f"; bring it by hand: the file must lie at {file.path(tmp_path)}")
@@ -159,28 +146,26 @@ def test_another_layout_and_number_of_rows_are_not_let_in(
 
 
 def test_what_cannot_be_reached_is_named_and_keeps_no_other_back(tmp_path: Path, serve: Files) -> None:
-    address = serve({"/half": LINE * 3, "/whole": LINE * 2})
-    serve.broken.add("/half")
+    size = len(LINE) * 3
     files = {
-        "lost": Official(QMSum, Source(f"{address}/none")),
+        "lost": Official(QMSum, Source(none := serve("/none", "", status=404))),
         "closed": Official(Paragraphs, Source("http://127.0.0.1:9/x")),
-        "half": Official(Book, Source(f"{address}/half")),
-        "whole": Official(Story, Source(f"{address}/whole")),
+        "half": Official(Book, Source(serve("/half", LINE * 3, cut=size // 2 - size))),
+        "whole": Official(Story, Source(serve("/whole", LINE * 2))),
     }
     lost, closed, half, whole = fetch(files, tmp_path, files)
     assert lost.fault == (
-        f"{address}/none cannot be fetched (HTTP Error 404: Not Found); bring it by hand: the file must lie at "
+        f"{none} cannot be fetched (HTTP Error 404: Not Found); bring it by hand: the file must lie at "
         f"{tmp_path}/LongBench/qmsum.jsonl"
     )
     assert closed.fault.startswith("http://127.0.0.1:9/x cannot be fetched (<urlopen error [Errno 111]")
-    size = len(LINE) * 3
     assert f"/half cannot be fetched (the connection broke after {size // 2:,} of {size:,} bytes)" in half.fault
     assert whole.now
     assert nothing_but(tmp_path, "LongBench/narrativeqa.jsonl")
 
 
 def test_what_lies_there_is_never_replaced(tmp_path: Path, serve: Files) -> None:
-    file = Official(Book, Source(serve({"/x": LINE * 3}) + "/x"))
+    file = Official(Book, Source(serve("/x", LINE * 3)))
     path = file.path(tmp_path)
     path.parent.mkdir()
     for own in (LINE, "mine"):
@@ -230,8 +215,7 @@ list(fetch(["it"], Path(sys.argv[1]), {"it": Official(Questions, Source(sys.argv
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_download_leaves_nothing_half(tmp_path: Path, serve: Files, root: Path, how: signal.Signals) -> None:
-    address = serve({"/x": LINE * 100_000}) + "/x"
-    serve.stalled.add("/x")
+    address = serve("/x", LINE * 100_000, cut=-len(LINE), trickle=60)
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path), address],
         env={**os.environ, "PYTHONPATH": str(root / "src")}, stderr=subprocess.DEVNULL,
@@ -245,10 +229,7 @@ def test_a_killed_download_leaves_nothing_half(tmp_path: Path, serve: Files, roo
     assert child.wait(30) != 0
     assert not (tmp_path / "InfiniteBench").exists()
     assert how == signal.SIGKILL or nothing_but(tmp_path), "an interrupt leaves no scratch file either"
-    serve.stalled.clear()
-    file = Official(Book, Source(address))
-    serve.held["/x"] = (LINE * 3).encode()
-    assert fetched(file, tmp_path).now
+    assert fetched(Official(Book, Source(serve("/x", LINE * 3))), tmp_path).now
 
 
 # What is official
@@ -270,15 +251,15 @@ def test_every_task_and_every_file_of_the_papers_sets_is_offered(root: Path) -> 
 
 
 def test_the_command_says_a_line_a_file(tmp_path: Path, serve: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = serve({"/x": LINE * 3})
-    files = {"good": Official(Book, Source(f"{address}/x")), "bad": Official(Story, Source(f"{address}/y"))}
+    lost = serve("/y", "", status=404)
+    files = {"good": Official(Book, Source(serve("/x", LINE * 3))), "bad": Official(Story, Source(lost))}
     monkeypatch.setattr(tasks, "OFFICIAL", files)
     monkeypatch.setattr(tasks, "fetch", lambda names, folder: fetch(names, folder, files))
     done = typed("fetch-tasks", "--folder", str(tmp_path))
     assert done.exit_code == 1
     path = tmp_path / "InfiniteBench" / "longbook_qa_eng.jsonl"
     assert done.stdout == f"{path}: fetched and checked; 3 rows, SHA-256 {sha256(path)}\n"
-    assert done.stderr.startswith(f"Error: {address}/y cannot be fetched (HTTP Error 404: Not Found); bring it by hand")
+    assert done.stderr.startswith(f"Error: {lost} cannot be fetched (HTTP Error 404: Not Found); bring it by hand")
     assert "is there already; 3 rows" in typed("fetch-tasks", "--folder", str(tmp_path), "good").stdout
     done = typed("fetch-tasks", "--folder", str(tmp_path), "better")
     assert done.exit_code == 2
