@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import pwd
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,7 @@ OWNER, GUARDED, PASSWORD = "owner", "guarded", "planted-password-0123456789"
 
 
 class Postgres:
-    """The server; ``make`` gives the URL of a new database, ``kill`` is a kill -9."""
+    """The server; ``make`` gives the URL of a new database."""
 
     def __init__(self) -> None:
         found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
@@ -53,34 +50,17 @@ class Postgres:
         return done.stdout
 
     def start(self) -> None:
-        """Start it, again until what was killed has let go, and wait until it answers."""
+        """Start it, and wait until it answers."""
         # What a killed server wrote is in the system's hands; fsync is for what a test cannot do, cutting the power.
-        options = ["-c", "listen_addresses=", "-c", "fsync=off"]
-        command = [self._bin / "postgres", "-D", self._data, "-k", self.folder, *options]
-        deadline = time.monotonic() + 30
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, **self._user)
-            while subprocess.run([self._bin / "pg_isready", "-q", "-h", self.folder]).returncode:
-                assert time.monotonic() < deadline, (self.folder / "log").read_text()
-                time.sleep(0.05)
-                if self._process.poll() is not None:
-                    self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, **self._user)
+        options = f"-k {self.folder} -c listen_addresses= -c fsync=off"
+        self._do("pg_ctl", "-D", str(self._data), "-l", str(self.folder / "log"), "-o", options, "-w", "start")
 
     def kill(self) -> None:
-        # A process that serves a connection outlives its parent by a moment, in which it would still answer.
-        parent = self._process.pid
-        serving = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-        self._process.kill()
-        assert self._process.wait() == -signal.SIGKILL
-        for pid in serving:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        while any(map(_runs, serving)):
-            time.sleep(0.01)
+        """End all of its processes at once, which leaves the next start what a crash does."""
+        self._do("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
 
     def close(self) -> None:
-        self._process.send_signal(signal.SIGQUIT)
-        self._process.wait()
+        self.kill()
         shutil.rmtree(self.folder)
 
     def say(self, statement: str, name: str = "postgres") -> str:
@@ -94,10 +74,3 @@ class Postgres:
 
     def url(self, name: str, user: str = OWNER) -> str:
         return f"postgresql://{user}@/{name}?host={self.folder}"
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
