@@ -90,8 +90,7 @@ class Answers:
         method.check(self.reader)
         reading, seconds, peak = None, 0.0, 0
         try:
-            room = self.room(question, max_new_tokens, options.get("prefix", ""))
-            reading, seconds, peak = self._read(method, room)
+            reading, seconds, peak = self.read(method, question, max_new_tokens, options.get("prefix", ""))
             with PeakMemory(self.reader.device) as decoding:
                 generation = generate(method.bind(reading), question, **options)
             peak = max(peak, decoding.bytes)
@@ -103,20 +102,19 @@ class Answers:
         n_context, dropped = (len(reading), reading.dropped) if reading else (0, 0)
         return Answer(generation, n_context, dropped, seconds, peak)
 
-    def room(self, question: str, longest: int, prefix: str = "") -> int:
-        """Tokens of a question and of the longest answer to it."""
-        return len(self.reader.encode_question(question, prefix)) + longest
-
-    def shared(self, method: Method, room: int) -> tuple[Reading, float]:
-        """The document as a method reads it for answers in shared passes, and the seconds that reading it took."""
-        return self._read(method, room, self._documents if method.reading == BLOCKS else None)[:2]
-
     @cached_property
     def _length(self) -> int:
         document = self._document
         return len(self.reader.encode_document(document) if isinstance(document, str) else document)
 
-    def _read(self, method: Method, room: int, documents: Kept | None = None) -> tuple[Reading, float, int]:
+    def read(
+        self, method: Method, question: str, longest: int, prefix: str, *, shared: bool = False
+    ) -> tuple[Reading, float, int]:
+        """The document as a method reads it, the seconds that reading it took, and its peak memory in bytes.
+
+        It leaves room for the question and the longest answer; ``shared``: that answer will share its passes.
+        """
+        room = len(self.reader.encode_question(question, prefix)) + longest
         # A document that is cut to leave room for a question is another one for a longer question.
         key = method.reading, min(self._length, method.longest(self.reader, room) or self._length)
         if self._kept is None or self._kept[0] != key:
@@ -124,8 +122,8 @@ class Answers:
             return_freed_memory()
             started = time.perf_counter()
             with PeakMemory(self.reader.device) as peak:
-                if documents:
-                    reading, seconds = documents.read(self.reader, self._document)
+                if shared and self._documents and method.reading == BLOCKS:
+                    reading, seconds = self._documents.read(self.reader, self._document)
                 else:
                     reading = method.read(self.reader, self._document, room)
                     seconds = time.perf_counter() - started
@@ -144,8 +142,7 @@ def answer_together(wanted: Sequence[tuple[Answers, Asked, Method | Adaptive, De
             options = {**method.options(detector), "prefix": one.prefix, "max_new_tokens": one.longest}
             method = method.base
             method.check(answers.reader)
-            room = answers.room(one.question, one.longest, one.prefix)
-            reading, seconds = answers.shared(method, room)
+            reading, seconds, _ = answers.read(method, one.question, one.longest, one.prefix, shared=True)
             decodings.append(Decoding(method.bind(reading), one.question, **options))
             read.append(seconds)
         generations = generate_together(decodings)

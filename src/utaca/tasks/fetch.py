@@ -15,12 +15,10 @@ from urllib.request import urlopen
 
 from utaca.data_files import DataFile, read, sha256
 from utaca.errors import UserError
-from utaca.settings.schema import TasksSettings
 from utaca.tasks.registry import TASKS
 from utaca.tasks.ruler import QA1, QA2
 from utaca.tasks.task import Task
 
-FOLDER = TasksSettings().path
 _PATIENCE = 60
 """Seconds without a byte after which a download fails."""
 
