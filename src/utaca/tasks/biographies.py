@@ -68,7 +68,11 @@ class Biographies(Task):
 
     def score(self, prediction: str, references: Sequence[str]) -> float:
         facts = list(map(json.loads, references))
-        return 100 * sum(_scored(prediction, **fact) for fact in facts) / len(facts)
+        right = [
+            gives(prediction, **fact) if fact["values"] else abstains(prediction, fact["attribute"], fact["person"])
+            for fact in facts
+        ]
+        return 100 * sum(right) / len(facts)
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
         return sum(1 for _ in records(files["rows"], MEND)) == self.rows
@@ -109,10 +113,6 @@ def _examples(row: Biography, document: str, text: str, settings: TaskSetSetting
         encoded = tuple(json.dumps(one, ensure_ascii=False) for one in references)
         asking = question(group, row["person"], style)
         yield Example(f"{row['id']}/{number}", document, text, asking, encoded, asking)
-
-
-def _scored(answer: str, attribute: str, person: str, values: Sequence[str]) -> bool:
-    return gives(answer, attribute, person, values) if values else abstains(answer, attribute, person)
 
 
 def abstains(answer: str, attribute: str, person: str) -> bool:

@@ -269,21 +269,18 @@ class QA2(_Ruler):
             source.texts |= {plain(paragraph) for _, paragraph in paragraphs}
             documents = [(title, self.document.format(title=title, text=paragraph)) for title, paragraph in paragraphs]
             source.documents |= {document for _, document in documents}
-            source.questions.append(self._question(where, row, documents))
+            name = identity(row, "_id" if "_id" in row else "index", where)
+            references = (text(row, "answer", where),)
+            titles = {title for title, _ in documents}
+            supporting = [title for title in ruler_files.supporting(row, where) if title in titles]
+            others = [x for title, x in documents if title not in supporting and not _holds(x, references)]
+            kept = {
+                _COMPLETE: tuple(x for _, x in documents),
+                _PARTIAL: tuple(x for title, x in documents if title in supporting[:1] or x in others),
+                _MISSING: tuple(others),
+            }
+            source.questions.append(_Question(name, name, text(row, "question", where), references, kept))
         return source
-
-    def _question(self, where: str, row: Mapping[str, Any], documents: Sequence[tuple[str, str]]) -> _Question:
-        name = identity(row, "_id" if "_id" in row else "index", where)
-        references = (text(row, "answer", where),)
-        titles = {title for title, _ in documents}
-        supporting = [title for title in ruler_files.supporting(row, where) if title in titles]
-        others = [x for title, x in documents if title not in supporting and not _holds(x, references)]
-        kept = {
-            _COMPLETE: tuple(x for _, x in documents),
-            _PARTIAL: tuple(x for title, x in documents if title in supporting[:1] or x in others),
-            _MISSING: tuple(others),
-        }
-        return _Question(name, name, text(row, "question", where), references, kept)
 
 
 def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
