@@ -19,7 +19,10 @@ from browser import CHROMIUM, Browser
 from commands import ENVIRONMENT, call, snakemake, typed
 from configs import planned
 from conftest import ROOT
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
 from pypdf import PdfReader, PdfWriter
+from serving import DOCUMENT, QUESTION
 from typer.main import get_command
 
 import utaca
@@ -32,53 +35,38 @@ from utaca.judging.rules import tasks
 from utaca.readers.load import Reader
 
 BIRTH, STUDIES = "Emma Thompson was born on May 3, 1959.", "Emma Thompson studied at Harvard University."
-FILLER = "The sea was calm and the town slept. "
-DOCUMENT = (
-    f"Emma Thompson was born on May 3, 1959. {FILLER * 40}Emma Thompson studied at Harvard University. {FILLER * 40}"
-)
-QUESTION = "Summarize the birth date and university of Emma Thompson."
 ANSWER = "The birth date of Emma Thompson is May 3, 1959. The university of Emma Thompson is Harvard University."
-COMMANDS = [(name,) for name in get_command(app).commands] + [("answers", name) for name in ("list", "export", "prune")]
 
 
 @pytest.fixture(scope="module")
-def reader() -> Reader:
-    return asking.load("tiny")
-
-
-@pytest.fixture(scope="module")
-def memory(reader: Reader) -> Any:
-    return utaca.prefill(reader, DOCUMENT)
+def memory(tiny: Reader) -> Any:
+    return utaca.prefill(tiny, DOCUMENT)
 
 
 @pytest.mark.parametrize(
     ("trigger", "expected"),
-    [
-        ("agreement", utaca.Agreement()),
-        ("agreement.2", utaca.Agreement(2)),
-        ("every.3", utaca.Every(3)),
-    ],
+    [("agreement", utaca.Agreement()), ("agreement.2", utaca.Agreement(2)), ("every.3", utaca.Every(3))],
 )
 def test_a_trigger_comes_with_the_proportion_of_the_papers_policy(
-    reader: Reader, trigger: str, expected: utaca.Trigger
+    tiny: Reader, trigger: str, expected: utaca.Trigger
 ) -> None:
-    choice = choose(reader, trigger=trigger)
+    choice = choose(tiny, trigger=trigger)
     most = BUDGETS["tiny"]
     assert choice.options == {
         "trigger": expected, "budget": most,
-        "max_new_tokens": reader.settings.max_new_tokens, "policy": utaca.Sub(most // 4),
+        "max_new_tokens": tiny.settings.max_new_tokens, "policy": utaca.Sub(most // 4),
     }  # fmt: skip
 
 
-def test_shipped_detectors_are_their_readers_triggers(reader: Reader) -> None:
-    shipped = detectors(reader.identity)
+def test_shipped_detectors_are_their_readers_triggers(tiny: Reader) -> None:
+    shipped = detectors(tiny.identity)
     assert set(shipped) == {"utaca", "needed_chained"}
-    assert choose(reader).trigger == "needed_chained"
-    assert choose(reader, trigger=str(shipped["utaca"])).options["trigger"].detector.settings.label == "judged"
+    assert choose(tiny).trigger == "needed_chained"
+    assert choose(tiny, trigger=str(shipped["utaca"])).options["trigger"].detector.settings.label == "judged"
 
 
-def test_a_reader_without_detectors_says_so_and_answers_under_a_fixed_budget(reader: Reader) -> None:
-    other = SimpleNamespace(identity="other", settings=replace(reader.settings, name="other"))
+def test_a_reader_without_detectors_says_so_and_answers_under_a_fixed_budget(tiny: Reader) -> None:
+    other = SimpleNamespace(identity="other", settings=replace(tiny.settings, name="other"))
     choice = choose(other)
     assert choice.options["budget"] == BUDGET
     assert "policy" not in choice.options
@@ -88,22 +76,22 @@ def test_a_reader_without_detectors_says_so_and_answers_under_a_fixed_budget(rea
     assert choose(other, trigger="margin").options["trigger"] == Margin(MARGIN)
 
 
-def test_never_is_a_fixed_budget(reader: Reader, memory: Any) -> None:
-    choice = choose(reader, trigger="never", budget=3, max_new_tokens=5)
+def test_never_is_a_fixed_budget(tiny: Reader, memory: Any) -> None:
+    choice = choose(tiny, trigger="never", budget=3, max_new_tokens=5)
     assert choice.options == {"budget": 3, "max_new_tokens": 5}
     answer = utaca.generate(memory, QUESTION, **choice.options)
     assert {token.k for token in answer.trace} == {3}
 
 
-def test_a_margin_expands_the_tokens_below_its_threshold(reader: Reader, memory: Any) -> None:
+def test_a_margin_expands_the_tokens_below_its_threshold(tiny: Reader, memory: Any) -> None:
     always, never = (
-        utaca.generate(memory, QUESTION, **choose(reader, trigger=f"margin.{threshold}", policy="set.1").options)
+        utaca.generate(memory, QUESTION, **choose(tiny, trigger=f"margin.{threshold}", policy="set.1").options)
         for threshold in ("1000", "0")
     )
     assert all(token.k == BUDGETS["tiny"] for token in always.trace)
     assert [token.k for token in never.trace[1:]] == [1] * (len(never.trace) - 1)
     assert never.rollbacks == 0
-    some = utaca.generate(memory, QUESTION, **choose(reader, trigger="margin.9", policy="set.1").options)
+    some = utaca.generate(memory, QUESTION, **choose(tiny, trigger="margin.9", policy="set.1").options)
     assert all(token.margin >= 9 for token in some.trace if token.k == 1)
     assert all(token.tentative.margin < 9 for token in some.trace if token.rolled_back)
 
@@ -122,9 +110,9 @@ def test_a_margin_expands_the_tokens_below_its_threshold(reader: Reader, memory:
         ({"trigger": "agreement.8"}, "tries 8 blocks, but must try fewer than the budget, 8"),
     ],
 )
-def test_a_bad_choice_is_named_in_a_sentence(reader: Reader, options: dict[str, Any], message: str) -> None:
+def test_a_bad_choice_is_named_in_a_sentence(tiny: Reader, options: dict[str, Any], message: str) -> None:
     with pytest.raises(utaca.UserError, match=message):
-        choose(reader, **options)
+        choose(tiny, **options)
 
 
 # Documents
@@ -132,28 +120,13 @@ def test_a_bad_choice_is_named_in_a_sentence(reader: Reader, options: dict[str, 
 
 def pdf(*pages: str) -> bytes:
     """A PDF with a line of text a page."""
-    numbers = [4 + 2 * place for place in range(len(pages))]
-    kids = " ".join(f"{number} 0 R" for number in numbers)
-    objects = {
-        1: "<< /Type /Catalog /Pages 2 0 R >>",
-        2: f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        3: "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    }
-    for number, line in zip(numbers, pages, strict=True):
-        shown = f"BT /F1 12 Tf 72 720 Td ({line}) Tj ET"
-        objects[number] = (
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {number + 1} 0 R "
-            "/Resources << /Font << /F1 3 0 R >> >> >>"
-        )
-        objects[number + 1] = f"<< /Length {len(shown)} >>\nstream\n{shown}\nendstream"
-    text, places = "%PDF-1.4\n", []
-    for number, body in objects.items():
-        places.append(len(text))
-        text += f"{number} 0 obj\n{body}\nendobj\n"
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    size = len(objects) + 1
-    end = f"trailer << /Size {size} /Root 1 0 R >>\nstartxref\n{len(text)}\n%%EOF\n"
-    return f"{text}xref\n0 {size}\n0000000000 65535 f \n{table}{end}".encode("ascii")
+    content = io.BytesIO()
+    with PdfPages(content) as made:
+        for line in pages:
+            figure = Figure()
+            figure.text(0.1, 0.9, line)
+            made.savefig(figure)
+    return content.getvalue()
 
 
 HTML = (
@@ -219,9 +192,9 @@ def test_a_document_that_cannot_be_read_is_named(
 
 
 @pytest.fixture
-def prepared(reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def prepared(tiny: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with the document in the working directory, an empty cache, and a reader that is loaded already."""
-    monkeypatch.setattr(asking, "load", lambda name: reader)
+    monkeypatch.setattr(asking, "load", lambda name: tiny)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     Path("document.txt").write_text(DOCUMENT, encoding="utf-8")
@@ -255,11 +228,11 @@ def test_further_files_come_before_the_question(prepared: Path) -> None:
     assert not Path("cache").exists()
 
 
-def test_lines_of_json_are_the_tokens_of_generate(prepared: Path, memory: Any, reader: Reader) -> None:
+def test_lines_of_json_are_the_tokens_of_generate(prepared: Path, memory: Any, tiny: Reader) -> None:
     options = {"trigger": "margin.12", "policy": "set.1", "budget": 4}
     done = ask("--json", *(word for name, value in options.items() for word in (f"--{name}", str(value))))
     *tokens, totals = map(json.loads, done.stdout.splitlines())
-    expected = utaca.generate(memory, QUESTION, **choose(reader, **options).options)
+    expected = utaca.generate(memory, QUESTION, **choose(tiny, **options).options)
     assert [token["id"] for token in tokens] == [token.token for token in expected.trace]
     assert [token["k"] for token in tokens] == [token.k for token in expected.trace]
     assert [bool(token["rejected"]) for token in tokens] == [token.rolled_back for token in expected.trace]
@@ -276,7 +249,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_tokens_are_shaded_where_the_terminal_can(reader: Reader, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert asking.colours(Terminal())
@@ -286,7 +259,7 @@ def test_tokens_are_shaded_where_the_terminal_can(reader: Reader, memory: Any, m
             patch.setenv(name, value)
             assert not asking.colours(Terminal())
     out = Terminal()
-    choice = choose(reader, trigger="every.7")
+    choice = choose(tiny, trigger="every.7")
     tokens = utaca.generate(memory, QUESTION, **choice.options).trace
     tokens[1].text = "\x1b[2J"
     list(asking.shaded(out, choice)(tokens))
@@ -313,7 +286,6 @@ def test_the_page_of_an_answer_opens(prepared: Path, tmp_path: Path) -> None:
     ("options", "fault"),
     [
         (["--budget", "0"], "--budget"),
-        (["--trigger", "oracle"], "there is no trigger 'oracle' for reader tiny"),
         (["--policy", "sub"], "update policy 'sub' is not understood"),
         (["--cache-size", "much"], "size 'much' is not understood"),
         (["--cache", "document.txt"], "the cache document.txt cannot be made"),
@@ -399,14 +371,7 @@ def test_help_is_a_screen_and_light() -> None:
     lines = done.stdout.splitlines()
     assert len(lines) <= 24
     assert not any(line.endswith("...") for line in lines[1:]), "a command's sentence is cut"
-    assert all(name in done.stdout for name, *_ in COMMANDS)
-
-
-@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
-def test_a_command_says_how_it_is_used(names: tuple[str, ...]) -> None:
-    done = typed(*names, "--help")
-    assert done.exit_code == 0
-    assert done.stdout.startswith(f"Usage: utaca {' '.join(names)} ")
+    assert all(name in done.stdout for name in get_command(app).commands)
 
 
 def test_the_version_is_the_packages() -> None:
@@ -424,7 +389,7 @@ def test_an_interrupt_ends_quietly() -> None:
     pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with start("ask", "--reader", "tiny", "--document", "-", "Who?", **pipe) as process:
         # More than a pipe holds: once it is written, the command waits for the rest of its document.
-        process.stdin.write(FILLER * 5000)
+        process.stdin.write(DOCUMENT * 100)
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=60)
@@ -440,13 +405,8 @@ def test_a_broken_pipe_ends_quietly() -> None:
 
 
 def test_the_rules_answer_as_a_server_as_they_do_in_process() -> None:
-    task = {
-        "task": "score",
-        "question": "Birth place?",
-        "attribute": "birth place",
-        "prediction": "Rome.",
-        "reference": "Rome",
-    }
+    task = {"task": "score", "question": "Birth place?", "attribute": "birth place"}
+    task |= {"prediction": "Rome.", "reference": "Rome"}
     messages = [{"role": "user", "content": f"The task:\n\n```json\n{json.dumps(task)}\n```"}]
     with start("serve-rules", "--port", "0", stdout=subprocess.PIPE) as process:
         address = process.stdout.readline().split()[-1]

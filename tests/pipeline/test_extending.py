@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict
-from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -206,28 +205,64 @@ def test_a_signal_is_measured_by_its_own_hook(signal: None) -> None:
         assert any(token.signals["lead"] > 0.01 for token in found.trace)
 
 
+# Files in the package
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package, to which the page's method, signal and table are added, a file each."""
+    folder = tmp_path_factory.mktemp("src")
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "data").symlink_to(ROOT / "data")
+    for file, heading in ADDED.items():
+        path = folder / "src" / "utaca" / file
+        path.write_text(examples("docs/extending.md", heading)[0], encoding="utf-8")
+    return folder
+
+
+ADDED = {
+    "methods/agreed.py": "A method",
+    "detection/signals/lead.py": "A signal",
+    "reporting/tables/lengths.py": "A table",
+}
+
+
+def run_with(package: Path, code: str, *arguments: Path) -> list[str]:
+    """What a script prints that imports the package with the added files, line by line."""
+    environment = {**os.environ, "PYTHONPATH": f"{package / 'src'}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 INSTALLED = """
+import sys
+from pathlib import Path
 from utaca.detection.detector import Detector
 from utaca.detection.signals import SIGNALS
+from utaca.methods import method_of
 from utaca.records import trajectory_schema
 from utaca.settings import schema
+from utaca.settings.checks import load
+from utaca.settings.compose import compose
+
+points = {"points": {"own": {"method": "agreed"}}, "decode": {"methods": ["own"]}}
+config = load(compose(points | {"methods": {"agreed": {"budget": "9"}}}, Path(sys.argv[1])))
+print(method_of(*config.decoded("methods"), {"agreed": config.settings_of("agreed")}))
 detector = Detector(schema.DetectorSettings(signals=["margin", "lead"]), 8)
 print(*sorted(SIGNALS), *trajectory_schema(8, ["attention"]).names, *detector.signal_encoders)
 """
 
 
-def test_a_signal_is_one_file(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "src" / "utaca", tmp_path / "utaca", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "utaca" / "detection" / "signals" / "lead.py"
-    file.write_text(examples("docs/extending.md", "A signal")[0], encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", INSTALLED], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    names = done.stdout.split()
-    assert names[:3] == ["lead", "margin", "retrieval"]
-    assert names.count("lead") == 3
-    for script in ("decode_trajectories.py", "generate.py"):
-        assert str(file) in closure(ROOT / "workflow" / "scripts" / script, tmp_path), script
+def test_a_method_and_a_signal_are_one_file(package: Path) -> None:
+    method, signals = run_with(package, INSTALLED, ROOT)
+    assert method == "Agreed(budget=9)"
+    assert signals.split()[:3] == ["lead", "margin", "retrieval"]
+    assert signals.split().count("lead") == 3
+    for script, file in (("decode_trajectories", "signals/lead"), ("generate", "signals/lead"), ("generate", "agreed")):
+        files = closure(ROOT / "workflow" / "scripts" / f"{script}.py", package / "src")
+        assert [path for path in files if path.endswith(f"{file}.py")], "an edit of it reruns what it decoded"
 
 
 # A model family
@@ -242,14 +277,10 @@ def test_the_page_has_the_family_that_the_readers_tests_add(monkeypatch: pytest.
 
 # A task of a benchmark
 
+MILL = "The mill stands by the river."
 FIELDS = [
-    {
-        "_id": "a",
-        "context": "The mill stands by the river.",
-        "input": "Where is {context}?",
-        "answers": ["by the river"],
-    },
-    {"_id": "b", "context": "The mill stands by the river.", "input": "What stands?", "answers": ["A mill.", "it"]},
+    {"_id": "a", "context": MILL, "input": "Where is {context}?", "answers": ["by the river"]},
+    {"_id": "b", "context": MILL, "input": "What stands?", "answers": ["A mill.", "it"]},
     {"_id": "c", "context": "Nobody came. " * 40, "input": "Who came?", "answers": ["nobody"]},
 ]
 
@@ -270,19 +301,14 @@ def benchmarks(tmp_path: Path) -> Path:
     return path.parents[1]
 
 
-def asked(folder: Path, **settings: int) -> list[Example]:
+def asked(tiny: Reader, folder: Path, **settings: int) -> list[Example]:
     """The rows of a set of the example as the tiny reader is asked them."""
     chosen = schema.TaskSetSettings("multifieldqa_en", **settings)
-    return task_of(chosen).examples(chosen, files_of(chosen, str(folder)), tiny().prompts)
+    return task_of(chosen).examples(chosen, files_of(chosen, str(folder)), tiny.prompts)
 
 
-@cache
-def tiny() -> Reader:
-    return utaca.load_reader("tiny")
-
-
-def test_a_task_asks_by_its_template(task: type[Task], benchmarks: Path) -> None:
-    found = asked(benchmarks)
+def test_a_task_asks_by_its_template(tiny: Reader, task: type[Task], benchmarks: Path) -> None:
+    found = asked(tiny, benchmarks)
     assert f"{found[0].text}\n\n{found[0].question}" == (
         "Read the following text and answer briefly.\n\nThe mill stands by the river.\n\nNow, answer the following "
         "question based on the above text, only give me the answer and do not output any other words.\n\n"
@@ -290,7 +316,7 @@ def test_a_task_asks_by_its_template(task: type[Task], benchmarks: Path) -> None
     )
     assert [(row.id, row.references) for row in found] == [(row["_id"], tuple(row["answers"])) for row in FIELDS]
     assert found[0].document == found[1].document != found[2].document
-    assert found[:2] == asked(benchmarks, examples=2)
+    assert found[:2] == asked(tiny, benchmarks, examples=2)
     answers = [{"document": row.id, "split": "fields", "point": "full", "text": "the old mill"} for row in found]
     given = [asdict(row) for row in found]
     assert [row["score"] for row in scores(task(), given, answers)] == [0, pytest.approx(200 / 3), 0]
@@ -301,7 +327,7 @@ def test_a_task_asks_by_its_template(task: type[Task], benchmarks: Path) -> None
     assert task().is_official({"rows": file})
 
 
-def test_a_task_is_asked_once_config_names_it(task: type[Task], benchmarks: Path) -> None:
+def test_a_task_is_asked_once_config_names_it(tiny: Reader, task: type[Task], benchmarks: Path) -> None:
     said = yaml.safe_load(examples("docs/extending.md", "A task of a benchmark", "yaml")[0])
     said["tasks"]["path"] = str(benchmarks)
     plan = planned(ROOT, **said)
@@ -309,8 +335,8 @@ def test_a_task_is_asked_once_config_names_it(task: type[Task], benchmarks: Path
     assert plan.task_files("multifieldqa_en") == [str(benchmarks / "LongBench" / "multifieldqa_en.jsonl")]
     assert [point.method for point in plan.SETTINGS.decoded("multifieldqa_en")] == ["full", "infllm"]
     assert "ood" in plan.TABLES
-    example = asked(benchmarks, length=said["tasks"]["sets"]["multifieldqa_en"]["length"])[1]
-    answer = Answers(tiny(), example.text).answer(build("infllm", {"budget": 8}), example.question, task.new_tokens)
+    example = asked(tiny, benchmarks, length=said["tasks"]["sets"]["multifieldqa_en"]["length"])[1]
+    answer = Answers(tiny, example.text).answer(build("infllm", {"budget": 8}), example.question, task.new_tokens)
     assert 0 < len(answer.generation.trace) <= 64
     assert 0 <= task().score(answer.generation.text, example.references) <= 100
 
@@ -336,46 +362,31 @@ job = SimpleNamespace(log=["log"], wildcards=("lengths",), input=inputs, config=
 exec(compile(script.read_text(), script, "exec"), {"snakemake": job, "__name__": "script"})
 code = plan.code_of(SimpleNamespace(script="table.py"))
 digests = {code(SimpleNamespace(entry=name)) for name in ("lengths", "test")}
-print(len(digests) == 2, *outputs, sep="\\n")
+assert len(digests) == 2, "it is made anew where its module changes"
+print(*outputs, sep="\\n")
 """
 
 
-def test_a_table_is_one_file(tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=ignored)
-    (tmp_path / "data").symlink_to(ROOT / "data")
-    before = {path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "src").rglob("*") if path.is_file()}
-    file = tmp_path / "src" / "utaca" / "reporting" / "tables" / "lengths.py"
-    file.write_text(examples("docs/extending.md", "A table")[0], encoding="utf-8")
+def test_a_table_is_one_file(package: Path) -> None:
     script = ROOT / "workflow" / "scripts" / "table.py"
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'src'}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", MADE_BY_THE_SCRIPT, ROOT, script], cwd=tmp_path, env=environment,
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    of_its_own, *outputs = done.stdout.splitlines()
-    assert of_its_own == "True", "it is made anew where its module changes"
-    after = {path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "src").rglob("*") if path.is_file()}
-    changed = {path for path in after if after[path] != before.get(path)}
-    assert changed == {file.relative_to(tmp_path)}
-    csv, markdown, _ = ((tmp_path / path).read_text(encoding="utf-8") for path in outputs)
+    outputs = run_with(package, MADE_BY_THE_SCRIPT, ROOT, script)
+    csv, markdown, _ = ((package / path).read_text(encoding="utf-8") for path in outputs)
     assert csv == "point,answered,longest,n_documents\ninfllm-K1,20.5,31,2\n"
     assert markdown.startswith("## Length of the answers\n\n| Point | Tokens an answer | Longest |\n")
     assert "| InfLLM K=1 | 20.5 | 31 |" in markdown
     assert re.search(r"no answer is longer than \d+ tokens", markdown)
     assert "Documents are those of the test split." in markdown.partition("<details>")[2]
-    assert str(file) in closure(script, tmp_path / "src", "utaca.reporting.tables.lengths")
+    files = closure(script, package / "src", "utaca.reporting.tables.lengths")
+    assert str(package / "src" / "utaca" / "reporting" / "tables" / "lengths.py") in files
 
 
 # The README and docs/python.md
 
 
-def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readmes_python_runs(tiny: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    reader = utaca.load_reader("tiny")
-    detector = detector_of(reader, 0)
-    detector.reader = Origin(reader.settings.name, reader.identity)
+    detector = detector_of(tiny, 0)
+    detector.reader = Origin(tiny.settings.name, tiny.identity)
     detector.save("results/quick/detectors/utaca/seed0/model.safetensors")
     document = "The university of Emma Thompson is Lund University. " + "It was a cold day, and nobody came. " * 200
     given = {"document": document}

@@ -17,10 +17,6 @@ from utaca.errors import UserError
 from utaca.settings import models, runs, schema
 from utaca.settings.checks import ROLES, load
 
-_CORPUS_FILE = (".jsonl", ".parquet")
-CHOICE_KEY = "use"
-_WHOLE = ("decode",)
-"""What a saved run holds whole, as it holds groups."""
 BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
 """Groups that tell runs apart; the others add to a run."""
 
@@ -95,11 +91,11 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Pa
         if "." in key:
             group = key.partition(".")[0]
             parts.faults.append(f"config key {key} is dotted; write --config '{group}={{KEY: VALUE, ...}}'.")
-        elif key not in (*options, *_WHOLE):
+        elif key not in (*options, "decode"):
             parts.keys[key] = value
         elif isinstance(value, Mapping):
             rest = dict(value)
-            chosen = rest.pop(CHOICE_KEY, "")
+            chosen = rest.pop("use", "")
             if isinstance(chosen, Mapping):
                 parts.whole[key] = dict(chosen)
             elif chosen not in ("", None):
@@ -110,7 +106,7 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Pa
             key == "corpus"
             and isinstance(value, str)
             and value not in options[key]
-            and ("/" in value or value.lower().endswith(_CORPUS_FILE) or os.path.exists(value))
+            and ("/" in value or value.lower().endswith((".jsonl", ".parquet")) or os.path.exists(value))
         ):
             parts.choices[key], parts.keys[key] = "folder", {"path": value}
         elif isinstance(value, str) and value and key != "decode":
