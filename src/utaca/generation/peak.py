@@ -6,7 +6,6 @@ import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import torch
 
@@ -34,9 +33,7 @@ class PeakMemory:
                 _CLEAR.write_text("5")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._cuda:
             torch.cuda.synchronize()
             self.bytes = torch.cuda.max_memory_allocated()

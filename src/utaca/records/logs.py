@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import TextIO
 
@@ -48,8 +48,7 @@ def stage_log(path: str | Path) -> Iterator[None]:
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     terminal = sys.stderr
-    with open(path, "w", encoding="utf-8") as file:
-        sys.stderr = _Tee(terminal, file)  # type: ignore[assignment]
+    with open(path, "w", encoding="utf-8") as file, redirect_stderr(_Tee(terminal, file)):
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logger = logging.getLogger("utaca")
@@ -69,4 +68,3 @@ def stage_log(path: str | Path) -> Iterator[None]:
             raise
         finally:
             logger.removeHandler(handler)
-            sys.stderr = terminal
