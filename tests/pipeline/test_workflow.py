@@ -228,8 +228,6 @@ def test_gpu_jobs_queue_and_failures_stay_alone(tmp_path: Path) -> None:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout in which the whole workflow has run at the smallest scale."""
-    if not (ROOT / "data" / "readers" / "tiny" / "model.safetensors").is_file():
-        pytest.skip("data/readers/tiny/model.safetensors is not there yet; training/README.md says how to train it")
     folder = copy_checkout(tmp_path_factory.mktemp("finished") / "utaca")
     done = snakemake(folder, "--cores", "2", "--config", "scale=smoke", "--", "results/tables")
     assert done.returncode == 0, done.stdout

@@ -227,15 +227,11 @@ def learns(*splits):
     return {"mem_mb": lambda wildcards, attempt: attempt * shown_bytes(tokens, model().sizes.hidden) // 10**6}
 
 
-def compact(budgets):
-    """The points that trajectories are decoded at."""
-    return [schema.PointSettings(method="infllm", budget=budget) for budget in budgets]
-
-
-def split_work(split, points, conditions=1):
-    """The largest shard of a split, decoded at these points under so many conditions of evidence."""
+def split_work(split, points=None):
+    """The largest shard of a split decoded at these points, without them the trajectories of it."""
     about = size(split)
-    documents = -(-about.biographies // about.shards) * conditions
+    documents = -(-about.biographies // about.shards) * (len(about.evidence) if points is None else 1)
+    points = compact(about) if points is None else points
     return work(documents, about.tokens[-1], FACTS[split] * SETTINGS.reader.max_new_tokens, points)
 
 
@@ -243,8 +239,13 @@ def task_work(name):
     """The answers to a set of tasks, or the trajectories of these."""
     about, kind = SETTINGS.tasks.sets[name], TASKS[SETTINGS.tasks.sets[name].task]
     rows = (about.examples or kind.rows) * len(about.evidence)
-    points = SETTINGS.decoded(name) or compact(about.budgets)
+    points = SETTINGS.decoded(name) or compact(about)
     return work(rows, about.length or model().positions, kind.new_tokens, points)
+
+
+def compact(about):
+    """The points that the trajectories of a split or set are decoded at."""
+    return [schema.PointSettings(method="infllm", budget=budget) for budget in about.budgets]
 
 
 def work(documents, length, tokens, points):

@@ -8,13 +8,7 @@ rule decode_trajectories:
     output:
         TRAJECTORIES,
     resources:
-        **decodes(
-            lambda wildcards: split_work(
-                wildcards.split,
-                compact(size(wildcards.split).budgets),
-                len(size(wildcards.split).evidence),
-            )
-        ),
+        **decodes(lambda wildcards: split_work(wildcards.split)),
     params:
         reader=READER,
         shards=lambda wildcards: size(wildcards.split).shards,
