@@ -208,18 +208,6 @@ def test_longer_samples_have_ten_documents_fewer_and_then_one(tmp_path, made, pr
     assert 1 < used[650] < 10 < most[1800]
 
 
-def test_gold_that_does_not_fit_and_no_length_are_said(tmp_path, made):
-    file = squad_file(tmp_path / "squad.json", {"Mills": numbered(2), "Long": numbered(1, 500, words=900)})
-    with pytest.raises(UserError, match=r"question Long-0-0 does not fit into length=600.*; raise the set's length"):
-        made(QA1(), file, length=600)
-    with pytest.raises(UserError, match="question Mills-0-0 does not fit into length=50"):
-        made(QA1(), file, length=50)
-    with pytest.raises(UserError, match="fills a prompt up to its set's length"):
-        made(QA1(), file)
-    with pytest.raises(UserError, match="which is 32; give it one that holds more than an answer"):
-        made(QA1(), file, length=32)
-
-
 def test_official_samples_are_permuted_alike_and_mended_ones_not(tmp_path, made):
     file = squad_file(tmp_path / "squad.json", {"Mills": numbered(40)})
     own = {f"Mills-{n}-0": context for n, (context, _) in enumerate(numbered(40))}
@@ -287,14 +275,21 @@ def test_articles_in_their_order_and_no_other_paragraph(tmp_path, made):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"articles": ["Mills", "Gone"]}, "has no article 'Gone'"),
-        ({"examples": 3}, "has 2 questions for task qa_1, its set wants 3"),
+        ({"length": 600}, r"question Long-0-0 does not fit into length=600.*; raise the set's length"),
+        ({"length": 50}, "question Mills-0-0 does not fit into length=50"),
+        ({}, "fills a prompt up to its set's length"),
+        ({"length": 32}, "which is 32; give it one that holds more than an answer"),
+        ({"length": EVERYTHING, "articles": ["Mills", "Gone"]}, "has no article 'Gone'"),
+        ({"length": EVERYTHING, "examples": 4}, "has 3 questions for task qa_1, its set wants 4"),
     ],
 )
 def test_settings_that_cannot_be(settings, said, tmp_path, made):
-    file = squad_file(tmp_path / "squad.json", {"Mills": numbered(2)})
+    file = squad_file(tmp_path / "squad.json", {"Mills": numbered(2), "Long": numbered(1, 500, words=900)})
     with pytest.raises(UserError, match=said):
-        made(QA1(), file, length=EVERYTHING, **settings)
+        made(QA1(), file, **settings)
+
+
+def test_articles_are_squads(tmp_path, made):
     with pytest.raises(UserError, match="articles are qa_1's"):
         made(QA2(), write(tmp_path / "a.json", hotpot_rows()), length=EVERYTHING, articles=["A"])
 
