@@ -7,8 +7,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -150,21 +150,11 @@ def test_a_folder_with_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatc
         folder.articles(tmp_path)
 
 
-@dataclass
-class Wiki:
-    """A stub of the API: its server, pages by title, and refusals that come before."""
-
-    server: Server | None = None
-    pages: dict[str, str] = field(default_factory=dict)
-    refusals: list[int] = field(default_factory=list)
-
-    def articles(self, cache: Path, *titles: str) -> list[dict]:
-        return wikipedia.articles(cache, titles=titles, api=f"{self.server.address}/w/api.php")
-
-
 @pytest.fixture
-def wiki() -> Iterator[Wiki]:
-    stub = Wiki()
+def wiki(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """A stub of the API: pages by title, refusals that come before, calls, and the articles of titles by it."""
+    monkeypatch.setattr(wikipedia, "INTERVAL_S", 0.001)
+    stub = SimpleNamespace(pages={}, refusals=[])
 
     def script(server: Server, call: Call) -> Reply:
         if stub.refusals:
@@ -175,39 +165,32 @@ def wiki() -> Iterator[Wiki]:
             page = {"pageid": 1, "title": title, "extract": stub.pages[title], "revisions": [{"revid": 42}]}
         return Reply(json.dumps({"batchcomplete": True, "query": {"pages": [page]}}))
 
-    with serving(script) as stub.server:
+    with serving(script) as server:
+        stub.calls = server.calls
+        stub.articles = lambda *titles: wikipedia.articles(tmp_path, titles=titles, api=f"{server.address}/w/api.php")
         yield stub
 
 
-WIKIPEDIA = CorpusSettings(name="wikipedia", source="wikipedia")
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wikipedia, "INTERVAL_S", 0.001)
-
-
-def test_wikipedia_follows_redirects_and_caches(wiki: Wiki, tmp_path: Path) -> None:
+def test_wikipedia_follows_redirects_and_caches(wiki: SimpleNamespace, tmp_path: Path) -> None:
     wiki.pages = {
         "Film": f"{PROSE} One.\n\n\n== History ==\n{PROSE} Two.\nA short line.\n\n  {{\\displaystyle {'x' * 90}}}\n"
         f"== See also ==\n{PROSE} Three.\n=== Lists ===\n{PROSE} Four.\n== Legacy ==\n{PROSE} Five.",
         "Law": PROSE,
     }
     wiki.refusals = [503]
-    rows = wiki.articles(tmp_path, "Cinema", "Law")
+    rows = wiki.articles("Cinema", "Law")
     assert [row["title"] for row in rows] == ["Film", "Law"]
     assert rows[0]["text"].split("\n\n") == [f"{PROSE} One.", f"{PROSE} Two.", f"{PROSE} Five."]
     assert rows[0]["revision"] == "42"
     assert rows[0]["url"].endswith("/w/index.php?title=Film&oldid=42")
-    calls = wiki.server.calls
-    assert {call.headers["user-agent"] for call in calls} == {wikipedia.USER_AGENT}
-    assert {"action": "query", "explaintext": "1", "redirects": "1"}.items() <= calls[0].query.items()
-    assert wiki.articles(tmp_path, "Cinema", "Law") == rows
-    assert len(calls) == 3
+    assert {call.headers["user-agent"] for call in wiki.calls} == {wikipedia.USER_AGENT}
+    assert {"action": "query", "explaintext": "1", "redirects": "1"}.items() <= wiki.calls[0].query.items()
+    assert wiki.articles("Cinema", "Law") == rows
+    assert len(wiki.calls) == 3
     tables.write(tmp_path / "corpus.parquet", "corpus", rows)
 
 
-def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: Wiki, tmp_path: Path) -> None:
+def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: SimpleNamespace, tmp_path: Path) -> None:
     wiki.pages = {"Law": PROSE, "Stub": "Short."}
     for titles, refusals, said in (
         (["Law", "Nothing"], [], "no article 'Nothing'"),
@@ -217,24 +200,24 @@ def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: Wiki, tmp_pa
     ):
         wiki.refusals = refusals
         with pytest.raises(UserError, match=said):
-            wiki.articles(tmp_path, *titles)
-    assert [call.query["titles"] for call in wiki.server.calls] == ["Law", "Nothing", "Stub", *["Food"] * 5]
+            wiki.articles(*titles)
+    assert [call.query["titles"] for call in wiki.calls] == ["Law", "Nothing", "Stub", *["Food"] * 5]
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(UserError, match=r"cannot be used .*choose corpus=folder with corpus.path, or corpus=embedded"):
         wikipedia.articles(tmp_path, titles=["Food"], api="http://127.0.0.1:9/w/api.php")
     next(tmp_path.iterdir()).write_text("{")
     with pytest.raises(UserError, match="is damaged"):
-        wiki.articles(tmp_path, "Law")
+        wiki.articles("Law")
 
 
 def test_load_dispatches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text(PROSE)
     assert len(corpora.load(CorpusSettings(name="own", source="folder", path=str(tmp_path)), 0, tmp_path)) == 1
     monkeypatch.setattr(wikipedia, "articles", lambda cache: [{"cache": cache}])
-    assert corpora.load(WIKIPEDIA, 0, tmp_path) == [{"cache": tmp_path}]
+    assert corpora.load(CorpusSettings(name="wikipedia", source="wikipedia"), 0, tmp_path) == [{"cache": tmp_path}]
     rows = corpora.load(CorpusSettings(name="embedded", source="embedded"), 5, tmp_path)
     assert [row["title"] for row in rows] == list(paper_articles())
-    corpora.check(WIKIPEDIA)
+    corpora.check(CorpusSettings(name="wikipedia", source="wikipedia"))
     corpora.check(CorpusSettings(name="embedded", source="embedded"))
     with pytest.raises(UserError, match=r"corpus\.path is empty"):
         corpora.check(CorpusSettings(name="own", source="folder"))

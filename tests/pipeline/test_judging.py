@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pyarrow as pa
@@ -110,39 +111,24 @@ def test_labels_of_pattern_sentences(tasks, pieces, facts, finish, expected, by_
     assert given == expected
 
 
-# Answers cut where another attribute is stated; "" is what follows the pattern.
+# Where an answer states an attribute, and where it follows the pattern again.
 STATED = [
-    [
-        ("university", "Ada Lopez graduated from MIT with a "),
-        ("major", "degree in Law. She likes tea. "),
-        ("work place", "Her office is in Oslo."),
-    ],
-    [("university", "- **University**: MIT\n"), ("major", "- **Major**: Law"), ("", "\n")],
-    [
-        ("", "1. The university of Ada Lopez is "),
-        ("university", "MIT"),
-        ("", ".\n2. The major of Ada Lopez is "),
-        ("major", "Law"),
-        ("", "."),
-    ],
-    [("", "* The major of Ada Lopez is "), ("major", "Law"), ("", ".")],
-    [("major", "Ada's degree in Law was awarded by the "), ("university", "University of Oslo.")],
-    [("major", "Ada majored in Law and "), ("work place", "works in Oslo.")],
-    [("university", "I do not know. The text says nothing.")],
-    [
-        ("", "The university of Ada Lopez is "),
-        ("university", "MIT"),
-        ("", ". "),
-        ("major", "Her major is not mentioned."),
-        ("", " The work place of Ada Lopez is "),
-        ("work place", "Oslo"),
-        ("", "."),
-    ],
+    "[university]Ada Lopez graduated from MIT with a [major]degree in Law. She likes tea. "
+    "[work place]Her office is in Oslo.",
+    "[university]- **University**: MIT\n[major]- **Major**: Law[]\n",
+    "[]1. The university of Ada Lopez is [university]MIT[].\n2. The major of Ada Lopez is [major]Law[].",
+    "[]* The major of Ada Lopez is [major]Law[].",
+    "[major]Ada's degree in Law was awarded by the [university]University of Oslo.",
+    "[major]Ada majored in Law and [work place]works in Oslo.",
+    "[university]I do not know. The text says nothing.",
+    "[]The university of Ada Lopez is [university]MIT[]. [major]Her major is not mentioned."
+    "[] The work place of Ada Lopez is [work place]Oslo[].",
 ]
 
 
-@pytest.mark.parametrize("parts", STATED)
-def test_text_outside_the_pattern_goes_with_the_attribute_that_it_states(parts: list) -> None:
+@pytest.mark.parametrize("marked", STATED)
+def test_text_outside_the_pattern_goes_with_the_attribute_that_it_states(marked: str) -> None:
+    parts = re.findall(r"\[(.*?)\]([^\[]*)", marked)
     answer = "".join(text for _, text in parts)
     aligned = align(answer, PERSON, ["university", "major", "work place"])
     stretches = [(part.attribute, answer[part.start : part.end]) for part in aligned.parts]
@@ -231,9 +217,24 @@ def test_free_answers_through_the_reference_endpoint(tmp_path):
     assert pa.Table.from_pylist(labeller.used, schema=SCHEMAS["usage"]).num_rows == 2
 
 
+REMARKS = [
+    ".\n\nExplanation: the text says so.",
+    ".\n\n(Source: paragraph 2)",
+    " (source: the second paragraph).",
+    ". Human: What else?",
+    ".\n\nQ: What is the hobby of Bob Hill?\nA: Go",
+    ".\n- Lives in Rome\n- Works for Bosch",
+    ". She has played it since 1990.",
+    ". Bob Hill is fond of it too.",
+    ".<|im_end|>",
+    ", as stated in the text.",
+]
+
+
 @pytest.mark.parametrize(
     ("answer", "wanted"),
     [
+        *((f"The hobby of {PERSON} is Chess{remark}", "Chess") for remark in REMARKS),
         ("The major of Ada Lopez is Law. The hobby of Ada Lopez is St. Croix.", "St. Croix"),
         ("The Hobby of Ada Lopez is Chess", "Chess"),
         ("Here it is:\nThe hobby of Ada Lopez is Chess. The company of Ada Lopez is X.", "Chess"),
@@ -247,36 +248,15 @@ def test_extract(answer, wanted):
     assert cas.extract(answer, "hobby", PERSON) == wanted
 
 
-REMARKS = r"""
-.\n\nExplanation: the text says so.
-.\n\n(Source: paragraph 2)
- (source: the second paragraph).
-. Human: What else?
-.\n\nQ: What is the hobby of Bob Hill?\nA: Go
-.\n- Lives in Rome\n- Works for Bosch
-. She has played it since 1990.
-. Bob Hill is fond of it too.
-.<|im_end|>
-, as stated in the text.
-"""
-CORRECTIONS = r"""
-Correction: it is Go.
-Wait, that is wrong. It is Go.
-\n\nExplanation: the text says so. Correction: it is Go.
-Sorry, I meant Go.
-"""
-
-
-def lines(texts: str) -> list[str]:
-    return [line.replace(r"\n", "\n") for line in texts.splitlines() if line]
-
-
-@pytest.mark.parametrize("remark", lines(REMARKS))
-def test_what_follows_a_value_is_left_out(remark):
-    assert cas.extract(f"The hobby of {PERSON} is Chess{remark}", "hobby", PERSON) == "Chess"
-
-
-@pytest.mark.parametrize("rest", lines(CORRECTIONS))
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "Correction: it is Go.",
+        "Wait, that is wrong. It is Go.",
+        "\n\nExplanation: the text says so. Correction: it is Go.",
+        "Sorry, I meant Go.",
+    ],
+)
 def test_what_takes_a_value_back_is_handed_on(rest):
     extracted = cas.extract(f"The hobby of {PERSON} is Chess. {rest}", "hobby", PERSON)
     assert extracted.startswith("Chess")

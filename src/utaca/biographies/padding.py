@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -87,7 +87,7 @@ class Padder:
         # Tokens of the whole text less the sum of its parts' tokens, learnt from the attempt before.
         surplus = 0
         for _ in range(_ATTEMPTS):
-            pieces = self._pieces(n_tokens - size - surplus, slack, rng)
+            pieces = [*self._pieces(n_tokens - size - surplus, slack, rng)]
             n_padding = sum(self._size(piece.text) for piece in pieces)
             # The last groups are joined if there are more groups than places.
             last = min(len(groups) - 1, len(pieces))
@@ -117,9 +117,8 @@ class Padder:
         row |= {"text": text, "n_tokens": self._count(text), "spans": spans}
         return row | {"evidence": evidence(row), "corpus": self._corpus}
 
-    def _pieces(self, needed: int, slack: int, rng: random.Random) -> list[_Piece]:
+    def _pieces(self, needed: int, slack: int, rng: random.Random) -> Iterator[_Piece]:
         """Paragraphs of ``needed`` tokens together, at most ``slack`` fewer if a cut allows it."""
-        pieces: list[_Piece] = []
         order: list[int] = []
         while needed > slack:
             if not order:
@@ -136,20 +135,21 @@ class Padder:
                 first = rng.randint(0, first)
             for text, size in zip(texts[first:], sizes[first:], strict=True):
                 if size > needed:
-                    if needed > slack:
-                        pieces.extend(self._cut(title, text, needed, slack))
-                    return pieces
-                pieces.append(_Piece("article", title, text))
+                    cut = self._cut(text, needed, slack) if needed > slack else ""
+                    if cut:
+                        yield _Piece("article", title, cut)
+                    return
+                yield _Piece("article", title, text)
                 needed -= size
-        return pieces
 
-    def _cut(self, title: str, text: str, needed: int, slack: int) -> list[_Piece]:
+    def _cut(self, text: str, needed: int, slack: int) -> str:
+        """The beginning of a paragraph, in ``needed`` tokens or fewer; "" if none fits."""
         for pattern, least in ((SENTENCE_END, needed - slack), (_WORD_END, 1)):
             ends = [match.end() for match in pattern.finditer(text)]
             fitting = bisect_right(ends, needed, key=lambda end: self._size(text[:end]))
             if fitting and self._size(text[: ends[fitting - 1]]) >= least:
-                return [_Piece("article", title, text[: ends[fitting - 1]])]
-        return []
+                return text[: ends[fitting - 1]]
+        return ""
 
 
 def _dealt(biography: Mapping[str, Any], rng: random.Random) -> list[str]:
