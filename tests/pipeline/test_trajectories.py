@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 from configs import point
@@ -24,7 +25,6 @@ from utaca.generation.trajectories import trajectories
 from utaca.memory import prefill
 from utaca.methods import infllm as infllm_module
 from utaca.methods import method_of
-from utaca.methods.bases.method import Method
 from utaca.methods.full import FullAttention
 from utaca.methods.infllm import InfLLM
 from utaca.readers.load import Reader
@@ -32,32 +32,6 @@ from utaca.records import SCHEMAS, read, trajectory_schema, write
 from utaca.records.journal import Journal
 from utaca.settings import schema
 from utaca.settings.schema import MemorySettings, OperatingPoint
-
-
-class EveryThird:
-    """A detector that distrusts every third committed token, whatever it is."""
-
-    settings = schema.DetectorSettings()
-
-    def initial_state(self, batch: int) -> int:
-        return 0
-
-    def check(self, reader: Reader) -> None:
-        """It judges the tokens of any reader."""
-
-    def to(self, device: torch.device) -> EveryThird:
-        return self
-
-    def distrusts(self, p: torch.Tensor) -> torch.Tensor:
-        return p[..., 0] > p[..., 1]
-
-    def step(self, margin: torch.Tensor, embedding: torch.Tensor, state: int) -> tuple[torch.Tensor, int]:
-        return torch.tensor([[0.9, 0.1, 0.0] if state % 3 == 2 else [0.1, 0.9, 0.0]]), state + 1
-
-
-def methods_of(points: Sequence[OperatingPoint], settings: Mapping[str, Any] | None = None) -> dict[str, Method]:
-    """The method of every point, by label."""
-    return {point.label: method_of(point, settings or {}) for point in points}
 
 
 def decoded(
@@ -70,9 +44,8 @@ def decoded(
     **how: Any,
 ) -> Decoded:
     """What :func:`decode_points` gives of the test split, by the methods that points have under these settings."""
-    return decode_points(
-        reader, asked, points, methods_of(points, settings), detectors or {}, journal, split="test", **how
-    )
+    methods = {point.label: method_of(point, settings or {}) for point in points}
+    return decode_points(reader, asked, points, methods, detectors or {}, journal, split="test", **how)
 
 
 def documents(n: int) -> list[dict]:
@@ -85,31 +58,44 @@ def documents(n: int) -> list[dict]:
     ]
 
 
-def asked(reader: Reader, given: Sequence[Mapping[str, Any]]) -> list[Asked]:
+def asked(reader: Reader, inputs: Sequence[Mapping[str, Any]]) -> list[Asked]:
     """The question about each document."""
-    return [ask(reader, document) for document in given]
+    return [ask(reader, document) for document in inputs]
 
 
 @pytest.fixture
-def reader():
+def reader() -> Reader:
     # The window holds a question, a character a token.
     reader = make_reader(memory=MemorySettings(n_init=4, n_local=48, block_size=8, prefill_chunk=16, prefill_budget=2))
     reader.settings.max_new_tokens = 9
     return reader
 
 
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many answers are decoded in each call that decodes several together."""
+    groups, shared = [], answers_module.generate_together
+    monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
+    return groups
+
+
+def detector(seed: int = 0) -> Detector:
+    torch.manual_seed(seed)
+    return Detector(schema.DetectorSettings(), 64).eval()
+
+
 def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
-    given = documents(2)
+    inputs = documents(2)
     recorded = schema.TrajectorySettings(sites=["residual", "attention"], expanded=6)
-    table = trajectories(reader, asked(reader, given), [1, 3], recorded, Journal(tmp_path, "x"))
+    table = trajectories(reader, asked(reader, inputs), [1, 3], recorded, Journal(tmp_path, "x"))
     assert table.schema.equals(trajectory_schema(64, recorded.sites))
-    found = table.to_pylist()
-    for document in given:
+    results = table.to_pylist()
+    for document in inputs:
         memory = prefill(reader, document["text"])
         for budget in (1, 3):
             options = {"max_new_tokens": 9, "expanded": 6, "measured": True}
             expected = generate(memory, ask(reader, document).question, budget=budget, **options).trace
-            rows = [r for r in found if (r["document"], r["budget"]) == (document["id"], budget)]
+            rows = [r for r in results if (r["document"], r["budget"]) == (document["id"], budget)]
             assert [r["token"] for r in rows] == [t.token for t in expected]
             assert [r["step"] for r in rows] == list(range(len(expected)))
             for row, token in zip(rows, expected, strict=True):
@@ -140,108 +126,97 @@ def test_trajectories_survive_the_round_trip(reader, tmp_path) -> None:
 
 
 def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) -> None:
-    given = documents(3)
+    texts, read_texts = [document["text"] for document in documents(3)], []
     monkeypatch.setattr("utaca.generation.points.TOGETHER", 2)
-    plain = trajectories(
-        reader, asked(reader, given), [1], schema.TrajectorySettings(), Journal(tmp_path / "plain", "x")
-    )
-    read_documents = []
+
+    def run(folder: str, identity: str = "x") -> pa.Table:
+        journal = Journal(tmp_path / folder, identity)
+        return trajectories(reader, asked(reader, documents(3)), [1], schema.TrajectorySettings(), journal)
 
     def dying(reader, text, **options):
-        if len(read_documents) == 2:
+        if len(read_texts) == 2:
             raise KeyboardInterrupt
-        read_documents.append(text)
+        read_texts.append(text)
         return prefill(reader, text, **options)
 
+    plain = run("plain")
     monkeypatch.setattr(trajectories_module, "prefill", dying)
     with pytest.raises(KeyboardInterrupt):
-        trajectories(reader, asked(reader, given), [1], schema.TrajectorySettings(), Journal(tmp_path / "killed", "x"))
-    later = []
-    monkeypatch.setattr(trajectories_module, "prefill", lambda r, t, **o: later.append(t) or prefill(r, t, **o))
-    resumed = trajectories(
-        reader, asked(reader, given), [1], schema.TrajectorySettings(), Journal(tmp_path / "killed", "x")
-    )
-    assert resumed.equals(plain)
-    assert later == [given[2]["text"]], "only the documents in hand are read again"
-    trajectories(
-        reader, asked(reader, given), [1], schema.TrajectorySettings(), Journal(tmp_path / "killed", "another identity")
-    )
-    assert len(later) == 4, "another identity finds nothing"
+        run("killed")
+    monkeypatch.setattr(trajectories_module, "prefill", lambda r, t, **o: read_texts.append(t) or prefill(r, t, **o))
+    assert run("killed").equals(plain)
+    assert read_texts == texts, "only the document in hand is read again"
+    run("killed", "another identity")
+    assert read_texts == texts * 2, "another identity finds nothing"
 
 
 def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
-    torch.manual_seed(0)
-    trained = [Detector(schema.DetectorSettings(), 64).eval() for _ in range(2)]
     points = [
-        point("infllm", 2),
-        point("infllm", 5),
+        *(point("infllm", budget) for budget in (2, 5)),
         point("utaca", 6, "sub.2"),
-        point("utaca", 6, "sub.2", "agreement"),
-        point("utaca", 6, "sub.2", "agreement.3"),
-        point("utaca", 6, "sub.2", "never"),
-        point("utaca", 6, "sub.2", "every.4"),
+        *(point("utaca", 6, "sub.2", trigger) for trigger in ("agreement", "agreement.3", "never", "every.4")),
         *(point("utaca", 6, "sub.2", seed=seed, seeds=2) for seed in (0, 1)),
     ]
-    detectors = {"utaca-K6-sub2": PointDetector(trained[0], "a", "utaca", 0)}
-    detectors |= {f"utaca-K6-sub2-seed{n}": PointDetector(trained[n], "ab"[n], "utaca", n) for n in (0, 1)}
+    detectors = {f"utaca-K6-sub2-seed{n}": PointDetector(detector(n), "ab"[n], "utaca", n) for n in (0, 1)}
+    detectors["utaca-K6-sub2"] = detectors["utaca-K6-sub2-seed0"]
     prefills, generated = [], []
     monkeypatch.setattr(infllm_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
     monkeypatch.setattr(answers_module, "generate", lambda *g, **o: generated.append(o) or generate(*g, **o))
-    given = documents(2)
-    found = decoded(reader, asked(reader, given), points, Journal(tmp_path, "x"), detectors)
-    assert list(found.answers) == [
+    inputs = documents(2)
+    results = decoded(reader, asked(reader, inputs), points, Journal(tmp_path, "x"), detectors)
+    assert list(results.answers) == [
         "infllm-K2", "infllm-K5", "utaca-K6-sub2", "agreement-K6-sub2", "agreement-K6-sub2-witness3",
         "no_detector-K6-sub2", "no_detector-K6-sub2-every4", "utaca-K6-sub2-seed0", "utaca-K6-sub2-seed1",
     ]  # fmt: skip
     assert len(prefills) == 2
     assert len(generated) == 2 * 8, "what two points share is decoded once"
-    for label, answers in found.answers.items():
-        traces = found.traces[label]
+    for label, answers in results.answers.items():
+        traces = results.traces[label]
         assert answers.schema.equals(SCHEMAS["answers"])
         assert traces.schema.equals(SCHEMAS["traces"])
         seed = {"utaca-K6-sub2": 0, "utaca-K6-sub2-seed0": 0, "utaca-K6-sub2-seed1": 1}.get(label)
         triggers_of = {"agreement-K6-sub2-witness3": "witness 3", "no_detector-K6-sub2-every4": "every 4"}
-        detector = triggers_of.get(label, "" if seed is None else "utaca")
+        name = triggers_of.get(label, "" if seed is None else "utaca")
         for row in answers.to_pylist():
             trace = [t for t in traces.to_pylist() if t["document"] == row["document"]]
             assert {t["point"] for t in trace} == {label}
             assert (row["split"], row["point"]) == ("test", label)
-            assert (row["detector"], row["seed"]) == (detector, seed)
+            assert (row["detector"], row["seed"]) == (name, seed)
             assert row["n_generated"] == len(trace)
             assert row["selected"] == pytest.approx(sum(t["k"] for t in trace) * 8 / len(trace))
             assert row["rollbacks"] == sum(t["rolled_back"] for t in trace)
             assert row["text"] == "".join(t["text"] for t in trace)
             assert row["peak_bytes"] > 0
     more = [*points, point("infllm", 1)]
-    again = decoded(reader, asked(reader, given), more, Journal(tmp_path, "x"), detectors)
+    again = decoded(reader, asked(reader, inputs), more, Journal(tmp_path, "x"), detectors)
     assert len(prefills) == 4, "a new point prefills again"
-    assert again.answers["infllm-K2"].equals(found.answers["infllm-K2"]), "the others are taken from the journal"
+    assert again.answers["infllm-K2"].equals(results.answers["infllm-K2"]), "the others are taken from the journal"
 
 
-def test_points_decoded_together_answer_as_apart_and_is_journaled_as_one(reader, tmp_path, monkeypatch) -> None:
+def test_points_decoded_together_answer_as_apart_and_is_journaled_as_one(reader, tmp_path, groups) -> None:
     points = [
         *[point("infllm", 2), point("full"), point("utaca", 6, "sub.2"), point("infllm", 6)],
         *[point("utaca", 6, "sub.2", "agreement"), point("infllm", 7)],
     ]
-    how: dict[str, Any] = {
-        "detectors": {"utaca-K6-sub2": PointDetector(EveryThird(), "", "utaca", 0)},
-        "settings": {"full": {}},
-    }
-    groups, shared = [], answers_module.generate_together
-    monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
-    given, journal = asked(reader, documents(2)), Journal(tmp_path / "together", "x")
-    apart = decoded(reader, given, points, Journal(tmp_path / "apart", "x"), **how)
+    unsure = detector()
+    unsure.thresholds["argmax"] = -0.037  # between the scores of its tokens
+    detectors = {"utaca-K6-sub2": PointDetector(unsure, "", "utaca", 0)}
+    how: dict[str, Any] = {"detectors": detectors, "settings": {"full": {}}}
+    inputs, journal = asked(reader, documents(2)), Journal(tmp_path / "together", "x")
+    apart = decoded(reader, inputs, points, Journal(tmp_path / "apart", "x"), **how)
     assert groups == []
-    found = decoded(reader, given, points, journal, **how, together=True)
+    results = decoded(reader, inputs, points, journal, **how, together=True)
     assert groups == [10, 2], "points of one reading, of both documents"
-    again = decoded(reader, given, points, journal, **how, together=True)
+    again = decoded(reader, inputs, points, journal, **how, together=True)
     assert groups == [10, 2]
-    assert list(found.answers) == list(apart.answers)
-    for key, answers in found.answers.items():
+    assert list(results.answers) == list(apart.answers)
+    rejected = results.traces["utaca-K6-sub2"]["rolled_back"].to_pylist()
+    assert 0 < sum(rejected) < len(rejected)
+    for key, answers in results.answers.items():
         assert again.answers[key].drop_columns("decode_seconds").equals(answers.drop_columns("decode_seconds"))
         timed = ["prefill_seconds", "decode_seconds", "peak_bytes"]
         assert answers.drop_columns(timed).equals(apart.answers[key].drop_columns(timed))
-        assert found.traces[key]["token"].equals(apart.traces[key]["token"])
+        assert results.traces[key]["token"].equals(apart.traces[key]["token"])
         assert answers["peak_bytes"].to_pylist() == [None] * 2
         assert all(math.isnan(seconds) for seconds in answers["decode_seconds"].to_pylist())
 
@@ -251,34 +226,34 @@ def test_points_decoded_together_answer_as_apart_and_is_journaled_as_one(reader,
     [(6, 10**6, [4, 2, 2, 1]), (32, 1, [2, 1] * 3)],
 )
 def test_answers_about_several_short_documents_share_passes(
-    reader, tmp_path, monkeypatch, together: int, short: int, wanted: list[int]
+    reader, tmp_path, monkeypatch, groups, together: int, short: int, wanted: list[int]
 ) -> None:
     points = [point("infllm", 2), point("full"), point("infllm", 5)]
-    given, settings = asked(reader, documents(3)), {"full": {}}
-    apart = decoded(reader, given, points, Journal(tmp_path / "apart", "x"), settings=settings)
+    inputs, settings = asked(reader, documents(3)), {"full": {}}
+    apart = decoded(reader, inputs, points, Journal(tmp_path / "apart", "x"), settings=settings)
     monkeypatch.setattr(points_module, "TOGETHER", together)
     monkeypatch.setattr(points_module, "SHORT", short)
-    groups, shared = [], answers_module.generate_together
-    monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
     journal = Journal(tmp_path / "together", "x")
-    found = decoded(reader, given, points, journal, settings=settings, together=True)
+    results = decoded(reader, inputs, points, journal, settings=settings, together=True)
     assert sorted(groups) == sorted(wanted)
-    for key, answers in found.answers.items():
-        assert answers["document"].to_pylist() == [one.document for one in given]
+    for key, answers in results.answers.items():
+        assert answers["document"].to_pylist() == [one.document for one in inputs]
         assert answers["text"].equals(apart.answers[key]["text"])
     # A killed run decodes a group anew where one of its answers is missing, and gives the same.
     for path in sorted((tmp_path / "together").rglob("*.parquet"))[::4]:
         path.unlink()
-    again = decoded(reader, given, points, journal, settings=settings, together=True)
-    for key in found.answers:
-        assert again.traces[key].equals(found.traces[key])
+    again = decoded(reader, inputs, points, journal, settings=settings, together=True)
+    for key in results.answers:
+        assert again.traces[key].equals(results.traces[key])
 
 
 def test_what_full_attention_cannot_do_with_a_document_is_a_row(reader, tmp_path) -> None:
-    given = [replace(one, longest=longest) for one, longest in zip(asked(reader, documents(2)), (4, 5000), strict=True)]
+    inputs = [
+        replace(one, longest=longest) for one, longest in zip(asked(reader, documents(2)), (4, 5000), strict=True)
+    ]
     how: dict[str, Any] = {"settings": {"full": {}}, "together": True}
-    found = decoded(reader, given, [point("full")], Journal(tmp_path, "x"), **how)
-    first, second = found.answers["full"]["finish"].to_pylist()
+    results = decoded(reader, inputs, [point("full")], Journal(tmp_path, "x"), **how)
+    first, second = results.answers["full"]["finish"].to_pylist()
     assert first in ("eos", "length")
     assert "positions" in second
 
@@ -292,7 +267,7 @@ def test_questions_about_one_document_share_its_readings(reader, tmp_path, monke
     reads, read = [], {method: method.read for method in (InfLLM, FullAttention)}
     for method in read:
         monkeypatch.setattr(
-            method, "read", lambda self, *given: reads.append(self.name) or read[type(self)](self, *given)
+            method, "read", lambda self, *inputs: reads.append(self.name) or read[type(self)](self, *inputs)
         )
     together = decoded(reader, questions, points, Journal(tmp_path / "together", "x"), settings=settings)
     assert sorted(reads) == ["full"] * 2 + ["infllm"] * 2, "a reading each document and way of reading"

@@ -15,7 +15,7 @@ from training.tiny import training
 from training.tiny.examples import ALL_ATTRIBUTES, SINK, Batch, Examples, Shape
 from training.tiny.reading import ReadingBatch
 from training.tiny.tokenizer import train_tokenizer
-from training.tiny.training import WEIGHTS, Losses, Stage, _rates, train
+from training.tiny.training import Stage, _rates, train
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers.load import load
@@ -40,16 +40,9 @@ def asked_batch(document: torch.Tensor, prompts: list[int], answers: list[int]) 
     decoding = [i >= prompts[q] - 1 if q >= 0 else False for q, i in zip(number, place, strict=True)]
     nowhere = torch.full((1, rows, 2), -1)
     row = [torch.tensor(x)[None] for x in (number, place)]
-    return Batch(
-        document[None],
-        torch.full_like(document[None], -1),
-        torch.full_like(document[None], -1),
-        some_tokens(rows, 2)[None],
-        *row,
-        torch.zeros(1, rows),
-        torch.tensor(decoding)[None],
-        nowhere,
-    )
+    nothing, tokens = torch.full_like(document[None], -1), some_tokens(rows, 2)[None]
+    decoding = torch.tensor(decoding)[None]
+    return Batch(document[None], nothing, nothing, tokens, *row, torch.zeros(1, rows), decoding, nowhere)
 
 
 @pytest.mark.parametrize("length", [24, 64, 96])
@@ -156,7 +149,7 @@ def test_no_passage_is_cut_and_absent_facts_are_abstained_from(tokenizer) -> Non
                     assert end >= last
 
 
-def test_what_tells_a_value_points_at_the_name(tokenizer) -> None:
+def test_what_tells_a_value_points_at_the_name_and_knows_its_attribute(tokenizer) -> None:
     examples, pointed = Examples(tokenizer, PROSE, seed=5), 0
     for _ in range(10):
         reading = examples.reading(Shape(1, 500, 100, 2, (2, 4)))
@@ -166,25 +159,16 @@ def test_what_tells_a_value_points_at_the_name(tokenizer) -> None:
             assert before.endswith(tuple(reading.facts))
             pointed += 1
     assert pointed > 30
-
-
-def test_what_tells_a_value_knows_its_attribute(tokenizer) -> None:
-    examples = Examples(tokenizer, PROSE, seed=6)
     for _ in range(5):
         batch = examples.batch(Shape(1, 400, 300, 1, (2, 4), single=1.0))
-        told, tokens = batch.attribute[0], batch.tokens[0]
-        assert (told >= 0).any()
-        assert (batch.named[0][told < 0] < 0).all()
+        attributes, tokens = batch.attribute[0], batch.tokens[0]
+        assert (attributes >= 0).any()
+        assert (batch.named[0][attributes < 0] < 0).all()
         for q in range(int(batch.question.max()) + 1):
-            own = batch.question[0] == q
-            first = [at for at, _ in batch.source[0][own].tolist() if at > 0][:1]
-            attribute = tokenizer.decode(tokens[own]).split("Summarize the ")[1].split(" of ")[0]
-            assert [ALL_ATTRIBUTES[int(told[at])] for at in first] in ([], [attribute])
-
-
-def test_every_loss_counts() -> None:
-    assert float(Losses(*[torch.ones(())] * len(WEIGHTS)).total()) == pytest.approx(sum(WEIGHTS.values()))
-    assert all(weight > 0 for weight in WEIGHTS.values())
+            rows = batch.question[0] == q
+            first = [at for at, _ in batch.source[0][rows].tolist() if at > 0][:1]
+            attribute = tokenizer.decode(tokens[rows]).split("Summarize the ")[1].split(" of ")[0]
+            assert [ALL_ATTRIBUTES[int(attributes[at])] for at in first] in ([], [attribute])
 
 
 def test_examples_go_on_from_a_recorded_state(tokenizer) -> None:
@@ -250,26 +234,25 @@ def test_the_shipped_reader_is_a_plain_llama() -> None:
     assert sum(f.stat().st_size for f in TINY.iterdir()) < 16e6
 
 
+DOCUMENT = """\
+The university of Maria Olsson is Lund University.
+
+Most lighthouses of the coast were built of granite and are still in use.
+
+The birth place of Kevin Ortega is Bergen, Norway. The university of Kevin Ortega is Rice University."""
+
+
 @SHIPPED
-@pytest.mark.parametrize(
-    ("asked", "answer"),
-    [
-        ("university of Maria Olsson", "The university of Maria Olsson is Lund University."),
-        ("birth place of Kevin Ortega", "The birth place of Kevin Ortega is Bergen, Norway."),
-        ("company of Maria Olsson", "The company of Maria Olsson is unknown."),
-    ],
-)
-def test_the_shipped_reader_answers_in_plain_transformers(asked: str, answer: str) -> None:
-    document = "\n\n".join(
-        (
-            "The university of Maria Olsson is Lund University.",
-            "Most lighthouses of the coast were built of granite and are still in use.",
-            "The birth place of Kevin Ortega is Bergen, Norway. The university of Kevin Ortega is Rice University.",
-        )
-    )
+def test_the_shipped_reader_answers_in_plain_transformers() -> None:
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
-    messages = [{"role": "user", "content": f"{document}\n\nSummarize the {asked}."}]
-    inputs = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    written = model.generate(**inputs, max_new_tokens=40)[0, inputs["input_ids"].shape[1] :]
-    assert tokenizer.decode(written, skip_special_tokens=True) == answer
+    for question, value in [
+        ("university of Maria Olsson", "Lund University"),
+        ("birth place of Kevin Ortega", "Bergen, Norway"),
+        ("company of Maria Olsson", "unknown"),
+    ]:
+        messages = [{"role": "user", "content": f"{DOCUMENT}\n\nSummarize the {question}."}]
+        options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
+        inputs = tokenizer.apply_chat_template(messages, **options)
+        written = model.generate(**inputs, max_new_tokens=40)[0, inputs["input_ids"].shape[1] :]
+        assert tokenizer.decode(written, skip_special_tokens=True) == f"The {question} is {value}."
