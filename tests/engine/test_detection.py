@@ -145,11 +145,11 @@ def test_steps_and_whole_sequences_equal_the_reference(changes):
     detector, data = Detector(settings, 8), shown(*tables(6, 2), settings)
     logits = token_logits(detector, data)
     for n in range(len(data)):
-        own = data.position[n, : data.length[n]]
-        expected = reference(detector, data.signals[own], data.embedding[own].float())
-        torch.testing.assert_close(logits[own], expected, atol=1e-5, rtol=1e-5)
+        ours = data.position[n, : data.length[n]]
+        expected = reference(detector, data.signals[ours], data.embedding[ours].float())
+        torch.testing.assert_close(logits[ours], expected, atol=1e-5, rtol=1e-5)
         state = detector.initial_state(1)
-        for t, row in enumerate(own):
+        for t, row in enumerate(ours):
             before = [value.clone() for value in state]
             p, after = detector.step(data.signals[row][None], data.embedding[row][None].float(), state)
             assert all(torch.equal(value, kept) for value, kept in zip(state, before, strict=True))
@@ -162,17 +162,17 @@ def test_lstm_gradients_are_those_of_torch():
     torch.manual_seed(0)
     theirs, sizes = [torch.nn.LSTM(5, 5).double() for _ in range(2)], [4, 4, 3, 1]
     by_name = zip(*(module.parameters() for module in theirs), strict=True)
-    weights = [torch.stack(own).detach().requires_grad_() for own in by_name]
+    weights = [torch.stack(ours).detach().requires_grad_() for ours in by_name]
     x, weight = (torch.randn(2, 12, 5, dtype=torch.double) for _ in range(2))
-    own = x.clone().requires_grad_()
-    found = lstm(own, sizes, *weights)
-    (found * weight).sum().backward()
+    ours = x.clone().requires_grad_()
+    result = lstm(ours, sizes, *weights)
+    (result * weight).sum().backward()
     for seed, module in enumerate(theirs):
-        given = x[seed].clone().requires_grad_()
-        expected = module(torch.nn.utils.rnn.PackedSequence(given, torch.tensor(sizes)))[0].data
+        inputs = x[seed].clone().requires_grad_()
+        expected = module(torch.nn.utils.rnn.PackedSequence(inputs, torch.tensor(sizes)))[0].data
         (expected * weight[seed]).sum().backward()
-        torch.testing.assert_close(found[seed], expected)
-        torch.testing.assert_close(own.grad[seed], given.grad)
+        torch.testing.assert_close(result[seed], expected)
+        torch.testing.assert_close(ours.grad[seed], inputs.grad)
         for value, other in zip(weights, module.parameters(), strict=True):
             torch.testing.assert_close(value.grad[seed], other.grad)
 
@@ -249,17 +249,17 @@ def test_a_detector_of_the_right_reader_is_accepted(reader, splits, tmp_path):
 
 
 def test_a_taken_detector_is_what_the_config_says_and_reads_nothing_that_another_reader_lacks(reader):
-    own, other = of(reader), Origin("other", "0123")
+    ours, other = of(reader), Origin("other", "0123")
     blind = replace(SMALL, embedding=False)
-    Detector(SMALL, 64, own).check_taken(SMALL, own, "a")
-    Detector(blind, 0, other).check_taken(replace(blind, chain=3), own, "a")
+    Detector(SMALL, 64, ours).check_taken(SMALL, ours, "a")
+    Detector(blind, 0, other).check_taken(replace(blind, chain=3), ours, "a")
     with pytest.raises(
         UserError, match=r"^a reads embeddings of reader other \(0123\), which reader .* \(embedding: f"
     ):
-        Detector(SMALL, 64, other).check_taken(SMALL, own, "a")
-    told = "a has lstm True, but the config False; set detectors.*.lstm to True"
-    with pytest.raises(UserError, match=f"^{re.escape(told)}$"):
-        Detector(blind, 0, other).check_taken(replace(blind, lstm=False), own, "a")
+        Detector(SMALL, 64, other).check_taken(SMALL, ours, "a")
+    refusal = "a has lstm True, but the config False; set detectors.*.lstm to True"
+    with pytest.raises(UserError, match=f"^{re.escape(refusal)}$"):
+        Detector(blind, 0, other).check_taken(replace(blind, lstm=False), ours, "a")
 
 
 def test_parts_of_two_readers_are_refused(tmp_path):
@@ -275,9 +275,9 @@ def test_parts_of_two_readers_are_refused(tmp_path):
     assert read([one, same], "trajectories").num_rows == 2 * len(trajectories)
     assert [reader_of(paths).name for paths in ([one], [one, same], [same, one])] == ["a", "a", "b"]
     for other, its in ((two, r"a \(2\)"), (none, "unknown")):
-        told = rf"^{one} was made with reader a \(1\), {other} with reader {its}, and they must not be mixed;"
+        refusal = rf"^{one} was made with reader a \(1\), {other} with reader {its}, and they must not be mixed;"
         for refusing in (lambda paths: read(paths, "trajectories"), reader_of):
-            with pytest.raises(UserError, match=told):
+            with pytest.raises(UserError, match=refusal):
                 refusing([one, same, other])
     with pytest.raises(UserError, match="does not name the reader that made it"):
         reader_of([none])
@@ -323,8 +323,8 @@ def test_a_batch_holds_the_tokens_of_its_sequences_step_by_step(changes):
 def test_a_chain_is_its_sequences_end_to_end(chosen, chain):
     data = shown(*tables(9, 5), SMALL)
     batch = data.batch(torch.tensor(chosen), chain)
-    own = [data.position[n, : data.length[n]].tolist() for n in chosen]
-    chains = [[*itertools.chain.from_iterable(own[at : at + chain])] for at in range(0, len(own), chain)]
+    ours = [data.position[n, : data.length[n]].tolist() for n in chosen]
+    chains = [[*itertools.chain.from_iterable(ours[at : at + chain])] for at in range(0, len(ours), chain)]
     chains.sort(key=lambda positions: -len(positions))
     expected = [positions[t] for t in range(len(chains[0])) for positions in chains if t < len(positions)]
     assert batch.position.tolist() == expected
@@ -425,7 +425,7 @@ def test_loss_equals_a_loop_over_tokens(classes):
     rng = np.random.default_rng(0)
     logits, label = rng.normal(size=(2, 15, classes)), rng.integers(-1, 3, (2, 15))
     weights = [1.0, 0.05, 0.7]
-    found = cross_entropy(torch.tensor(logits), torch.tensor(label), torch.tensor(weights, dtype=torch.float64))
+    result = cross_entropy(torch.tensor(logits), torch.tensor(label), torch.tensor(weights, dtype=torch.float64))
     for s in range(2):
         total = mass = 0.0
         for t in range(15):
@@ -433,7 +433,7 @@ def test_loss_equals_a_loop_over_tokens(classes):
                 target = label[s, t] if classes == 3 else int(label[s, t] == 1)
                 nll = np.log(np.exp(logits[s, t]).sum()) - logits[s, t, target]
                 total, mass = total + weights[label[s, t]] * nll, mass + weights[label[s, t]]
-        assert found[s].item() == pytest.approx(total / mass)
+        assert result[s].item() == pytest.approx(total / mass)
     nothing = cross_entropy(torch.zeros(10, classes), torch.full((10,), -1), torch.tensor(weights))
     assert nothing.item() == 0
 
@@ -479,8 +479,8 @@ def test_evidence_of_the_true_class_is_never_punished():
 )
 def test_learns_a_separable_problem(splits, changes):
     detector, curve = alone(replace(SMALL, **changes), splits, steps=150, seed=0)
-    found, labels = verdicts(detector, splits[1])[""], splits[1].labels
-    metrics = detection_metrics(found.uncertain, labels, found.score)
+    result, labels = verdicts(detector, splits[1])[""], splits[1].labels
+    metrics = detection_metrics(result.uncertain, labels, result.score)
     majority = max(metrics["share_uncertain"], 1 - metrics["share_uncertain"])
     assert metrics["macc"] > majority + 0.15
     assert metrics["auroc"] > 0.95
@@ -527,9 +527,9 @@ def test_side_by_side_each_seed_is_what_it_is_alone(splits, changes):
 
 def test_dropout_drops_at_its_rate():
     generators = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
-    own = torch.ones(2, 5000, dtype=torch.bool)
-    own[1, 3000:] = False
-    noise, x = Noise(generators, own, 24), torch.full((2, 5000, 12), 3.0)
+    ours = torch.ones(2, 5000, dtype=torch.bool)
+    ours[1, 3000:] = False
+    noise, x = Noise(generators, ours, 24), torch.full((2, 5000, 12), 3.0)
     often, seldom = noise(x, 0.5), noise(x, 0.1)
     for dropped, rate in ((often, 0.5), (seldom, 0.1)):
         for seed, tokens in ((0, 5000), (1, 3000)):
@@ -561,12 +561,12 @@ def test_a_warm_start_goes_on_from_the_weights_given(splits, changes, monkeypatc
     still = replace(settings, start="first", chain=1 + 2 * settings.lstm)
     with monkeypatch.context() as patch:
         patch.setattr(f"{TRAINING}.LEARNING_RATE", 1e-8)
-        found = [detector for detector, _ in train(still, *splits, steps=5, seeds=[0, 1], initial=initial)]
-    for own, start, weights in zip(found, initial, before, strict=True):
-        p, expected = (detector.probabilities(token_logits(detector, splits[1])) for detector in (own, start))
+        result = [detector for detector, _ in train(still, *splits, steps=5, seeds=[0, 1], initial=initial)]
+    for ours, start, weights in zip(result, initial, before, strict=True):
+        p, expected = (detector.probabilities(token_logits(detector, splits[1])) for detector in (ours, start))
         torch.testing.assert_close(p, expected, atol=1e-5, rtol=0)
-        assert own.facts["warm_start"] is True
-        assert own.settings == still
+        assert ours.facts["warm_start"] is True
+        assert ours.settings == still
         assert "warm_start" not in start.facts
         assert all(torch.equal(value, weights[name]) for name, value in start.state_dict().items())
     moved = train(settings, *splits, steps=5, seeds=[0, 1], initial=initial)[0][0]
@@ -611,8 +611,8 @@ def test_half_of_every_batch_is_of_each_set(splits, monkeypatch):
     for seed in (0, 1):
         times = batches[:, seed].flatten().bincount(minlength=67)
         assert times.sum() == 240
-        for own in (times[:7], times[7:]):
-            assert own.max() - own.min() <= 1, "a pass over a set has each of its trajectories once"
+        for ours in (times[:7], times[7:]):
+            assert ours.max() - ours.min() <= 1, "a pass over a set has each of its trajectories once"
     assert not torch.equal(batches[:, 0], batches[:, 1])
 
 
@@ -622,11 +622,11 @@ def test_half_of_every_batch_is_of_each_set(splits, monkeypatch):
 def test_save_and_load(trained, splits, tmp_path):
     detector = trained[0]
     detector.save(tmp_path / "model.safetensors")
-    found = load(tmp_path / "model.safetensors")
-    assert (found.settings, found.input_width, found.facts) == (detector.settings, 8, detector.facts)
-    assert found.thresholds == detector.thresholds
-    np.testing.assert_array_equal(verdicts(found, splits[1])[""].score, verdicts(detector, splits[1])[""].score)
-    found.save(tmp_path / "again.safetensors")
+    result = load(tmp_path / "model.safetensors")
+    assert (result.settings, result.input_width, result.facts) == (detector.settings, 8, detector.facts)
+    assert result.thresholds == detector.thresholds
+    np.testing.assert_array_equal(verdicts(result, splits[1])[""].score, verdicts(detector, splits[1])[""].score)
+    result.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
 
 
@@ -672,10 +672,10 @@ def test_detections_follow_the_online_decisions(splits, changes):
     rows = [row for row in table.to_pylist() if (row["document"], row["budget"]) == (data.document[4], data.budget[4])]
     assert [row["step"] for row in rows] == list(range(len(rows)))
     state = detector.initial_state(1)
-    for own, row in zip(data.position[4], rows, strict=False):
-        p, state = detector.step(data.signals[own][None], data.embedding[own][None].float(), state)
-        found = [row["p_hallucinated"], row["p_correct"], row["p_unknown"]]
-        np.testing.assert_allclose(found, p[0], atol=1e-5)
+    for ours, row in zip(data.position[4], rows, strict=False):
+        p, state = detector.step(data.signals[ours][None], data.embedding[ours][None].float(), state)
+        result = [row["p_hallucinated"], row["p_correct"], row["p_unknown"]]
+        np.testing.assert_allclose(result, p[0], atol=1e-5)
         assert row["score"] == pytest.approx(distrust(p, detector.settings.decision)[0].item(), abs=1e-4)
         assert row["uncertain"] == bool(detector.distrusts(p)[0])
 
@@ -686,18 +686,20 @@ def test_read_outs_and_their_thresholds(splits):
         for changes in ({}, {"kind": "evidential", "classes": 2, "decision": "youden"})
     )
     label = splits[1].labels
-    found = verdicts(softmax, splits[1])
-    assert list(found) == ["", "youden"]
+    result = verdicts(softmax, splits[1])
+    assert list(result) == ["", "youden"]
     assert softmax.thresholds["argmax"] == 0
-    p = found[""].probabilities
-    np.testing.assert_allclose(found["youden"].score, np.log(p[:, 0] + p[:, 2]) - np.log(p[:, 1]), rtol=1e-4, atol=1e-5)
+    p = result[""].probabilities
+    np.testing.assert_allclose(
+        result["youden"].score, np.log(p[:, 0] + p[:, 2]) - np.log(p[:, 1]), rtol=1e-4, atol=1e-5
+    )
     evidential_found = verdicts(net, splits[1])
     assert list(evidential_found) == ["", "mass"]
     assert ((evidential_found["mass"].score > 0) & (evidential_found["mass"].score <= 1)).all()
-    for said in (found["youden"], *evidential_found.values()):
-        quality = detection_metrics(said.uncertain, label)["balanced_accuracy"]
-        for other in np.quantile(said.score, np.linspace(0, 1, 40)):
-            assert detection_metrics(said.score > other, label)["balanced_accuracy"] <= quality + 1e-9
+    for verdict in (result["youden"], *evidential_found.values()):
+        quality = detection_metrics(verdict.uncertain, label)["balanced_accuracy"]
+        for other in np.quantile(verdict.score, np.linspace(0, 1, 40)):
+            assert detection_metrics(verdict.score > other, label)["balanced_accuracy"] <= quality + 1e-9
 
 
 # Thresholds
@@ -752,10 +754,10 @@ def test_calibration_by_definition():
 @settings(max_examples=100, deadline=None)
 def test_metrics_by_definition(rows):
     score, label, flagged = (np.array(column) for column in zip(*rows, strict=True))
-    found = detection_metrics(flagged, label, score)
+    result = detection_metrics(flagged, label, score)
     kept = [(s, y != 1, f) for s, y, f in rows if y >= 0]
     n, p = [r for r in kept if r[1]], [r for r in kept if not r[1]]
-    assert (found["n_tokens"], found["n_failed"]) == (len(kept), len(rows) - len(kept))
+    assert (result["n_tokens"], result["n_failed"]) == (len(kept), len(rows) - len(kept))
 
     def mean(values):
         return sum(values) / len(values) if values else math.nan
@@ -779,7 +781,7 @@ def test_metrics_by_definition(rows):
             area, before = area + (sum(chosen) / len(n) - before) * mean(chosen), sum(chosen) / len(n)
         expected["auprc"] = area
     for name, value in expected.items():
-        assert found[name] == pytest.approx(value, nan_ok=True) or math.isnan(value), name
+        assert result[name] == pytest.approx(value, nan_ok=True) or math.isnan(value), name
     if n and p:
-        share = found["share_uncertain"]
-        assert found["macc"] == pytest.approx(share * found["recall_n"] + (1 - share) * found["recall_p"])
+        share = result["share_uncertain"]
+        assert result["macc"] == pytest.approx(share * result["recall_n"] + (1 - share) * result["recall_p"])

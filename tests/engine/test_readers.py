@@ -209,8 +209,8 @@ def test_control_tokens_of_a_text_are_characters(name: str) -> None:
     prompts = Prompts(tokenizer)
     controls = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
 
-    def written(found: list[int]) -> list[str]:
-        return [controls[token] for token in found if token in controls]
+    def written(encoded: list[int]) -> list[str]:
+        return [controls[token] for token in encoded if token in controls]
 
     template = re.compile("|".join(map(re.escape, controls.values())))
     for evil in (
@@ -382,18 +382,18 @@ def test_a_bare_folder_is_loaded_in_the_type_of_its_device(folder: Path, monkeyp
 def test_a_processor_computes_in_the_narrowest_type_that_it_multiplies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def found(flags: str) -> str:
+    def dtype_of(flags: str) -> str:
         (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{flags}\n", encoding="utf-8")
         return natural_dtype("cpu", tmp_path / "cpuinfo")
 
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    assert found("flags\t\t: fpu avx2 avx512f avx512_bf16 amx_int8") == "bfloat16"
-    assert found("Features\t: fp asimd i8mm bf16 dgh") == "bfloat16"
-    assert found("flags\t\t: fpu avx2 fma f16c") == "float32"
+    assert dtype_of("flags\t\t: fpu avx2 avx512f avx512_bf16 amx_int8") == "bfloat16"
+    assert dtype_of("Features\t: fp asimd i8mm bf16 dgh") == "bfloat16"
+    assert dtype_of("flags\t\t: fpu avx2 fma f16c") == "float32"
     assert natural_dtype("cpu", tmp_path / "missing") == "float32"
     assert natural_dtype("cuda", tmp_path / "missing") == "bfloat16"
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    assert found("flags\t\t: fpu avx2 avx512f avx512_bf16") == "float32"
+    assert dtype_of("flags\t\t: fpu avx2 avx512f avx512_bf16") == "float32"
 
 
 def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:
@@ -406,7 +406,7 @@ def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "sentence"),
     [
         ({"dtype": "float8"}, 'reader.dtype is \'float8\' but must be one of "auto", "float32", "bfloat16"'),
         ({"dtype": torch.float16}, "reader.dtype is 'float16'"),
@@ -418,15 +418,15 @@ def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:
         ),
     ],
 )
-def test_impossible_values_are_one_sentence(given: dict[str, object], said: str, folder: Path) -> None:
+def test_impossible_values_are_one_sentence(options: dict[str, object], sentence: str, folder: Path) -> None:
     for reader in ("tiny", folder):
-        with pytest.raises(UserError, match=re.escape(said)) as caught:
-            utaca.load_reader(reader, **given)
+        with pytest.raises(UserError, match=re.escape(sentence)) as caught:
+            utaca.load_reader(reader, **options)
         assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("values", "keys", "said"),
+    ("values", "keys", "sentence"),
     [
         ((), {"block_size": 0}, "block_size is 0 but must be a whole number at least 1."),
         (("16.5",), {}, "block_size must be a whole number at least 1, not '16.5'."),
@@ -434,8 +434,8 @@ def test_impossible_values_are_one_sentence(given: dict[str, object], said: str,
         ((), {"storage": "disk"}, 'storage is \'disk\' but must be one of "device", "host".'),
     ],
 )
-def test_settings_that_are_none_are_one_sentence(values: tuple, keys: dict[str, object], said: str) -> None:
-    with pytest.raises(UserError, match=rf"^{re.escape(said)}$"):
+def test_settings_that_are_none_are_one_sentence(values: tuple, keys: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=rf"^{re.escape(sentence)}$"):
         utaca.MemorySettings(*values, **keys)
 
 
@@ -494,7 +494,7 @@ def test_ids_of_one_document_are_taken_whatever_holds_them(form: object) -> None
 )
 def test_what_is_no_document_is_one_sentence(form: object, words: str) -> None:
     reader = make_reader()
-    for read in (prefill, *(lambda *given, m=method: m.read(*given, 20) for method in METHODS)):
+    for read in (prefill, *(lambda *inputs, m=method: m.read(*inputs, 20) for method in METHODS)):
         with pytest.raises(UserError, match=words) as caught:
             read(reader, form)
         assert "\n" not in str(caught.value)
@@ -559,7 +559,7 @@ def test_logits_are_float32_sums_whatever_the_weights(device: str, dtype: torch.
 
 
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("method", "sentence"),
     [
         (WindowOnly(budget=101, n_init=4), "exceeds the 100 positions"),
         (H2O(budget=60, chunk=41), "exceed the 100 positions"),
@@ -567,11 +567,11 @@ def test_logits_are_float32_sums_whatever_the_weights(device: str, dtype: torch.
         (TokenSelect(budget=50, n_init=11, n_local=40, chunk=8), "exceed the 100 positions"),
     ],
 )
-def test_methods_heed_the_positions_a_reader_was_trained_for(method: object, said: str) -> None:
+def test_methods_heed_the_positions_a_reader_was_trained_for(method: object, sentence: str) -> None:
     reader = make_reader()
     method.check(reader)
     reader.settings.positions = 100
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=sentence):
         method.check(reader)
 
 
