@@ -1,4 +1,4 @@
-"""Signals: one number a token that a detector may read in addition to the embedding."""
+"""Signals: one number per token that a detector may read in addition to the embedding."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 class Seen(NamedTuple):
     """Inputs of a signal at one token.
 
-    ``logits`` [10] are a token's ten best, best first, ``hidden`` [D] is the reader's last hidden state, and
-    ``captured`` [layers] the numbers that the signal kept of each layer, None if no layer retrieved.
+    ``logits`` [10] are the ten largest, descending; ``hidden`` [D] is the reader's last hidden state, and ``captured``
+    [layers] the numbers that the signal captured in each layer, None if no layer retrieved.
     """
 
     logits: Tensor
@@ -23,12 +23,12 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Signal:
-    """How a signal is measured; on the device, without waiting for it.
+    """Functions that measure a signal on the device, without waiting for it.
 
-    ``value`` gives the number [] of a token. ``capture``, if there is one, is called in every layer that retrieves:
-    ``capture(scores [R, blocks], n_far, scale)`` gives [R] numbers to keep of the ``n_far`` blocks that are far.
-    ``scale`` is the number of query heads times the square root of their width: a score over it is the mean head's,
-    scaled as attention scales it.
+    ``value`` returns the number [] of a token. ``capture``, if not None, is called in every layer that retrieves:
+    ``capture(scores [R, blocks], n_far, scale)`` returns [R] numbers that describe the ``n_far`` blocks that are far.
+    ``scale`` is the number of query heads times the square root of their width: a score divided by it is the mean over
+    heads, scaled as in attention.
     """
 
     value: Callable[[Seen], Tensor]
@@ -36,5 +36,5 @@ class Signal:
 
 
 def mean_of_layers(seen: Seen) -> Tensor:
-    """The ``value`` of a signal that is the mean [] over the layers that it captured; 0 if no layer retrieved."""
+    """Mean [] over layers of what a signal captured, as its ``value``; 0 if no layer retrieved."""
     return seen.hidden.new_zeros(()) if seen.captured is None else seen.captured.mean()

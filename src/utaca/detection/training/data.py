@@ -21,10 +21,10 @@ KEYS = ["document", "budget", "step"]
 
 
 class Batch(NamedTuple):
-    """Sequences packed, the longest first: the tokens of step 0 of all of them, then those of step 1 and so on.
+    """Packed sequences, the longest first: the tokens of step 0 of all of them, then those of step 1 and so on.
 
-    In S batches side by side, whose tensors are [S, M, ...], a batch with fewer tokens in a step than another is padded
-    there: signals and embedding with 0, label with -1.
+    The tensors of S batches side by side are [S, M, ...]. A batch with fewer tokens in a step than another is padded
+    in that step: signals and embedding with 0, label with -1.
     """
 
     signals: torch.Tensor  # [M, number of signals] float32
@@ -36,11 +36,11 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Sequences:
-    """Trajectories, one for each document and budget, sorted by these two and by step (:func:`joined` puts two such
-    sets end to end); with the signals, the embedding and the labels that one variant of the detector uses.
+    """Trajectories, one for each document and budget, with the signals, embedding and labels of a detector's settings.
 
-    The ``n`` tokens of all ``N`` trajectories lie end to end in flat tensors, so that padding costs no memory and
-    embeddings keep the float16 of their file. Each flat tensor ends in one extra row, which stands for padding.
+    They are sorted by document, budget and step; :func:`joined` concatenates two such sets. The ``n`` tokens of all
+    ``N`` trajectories are concatenated in flat tensors, so that padding costs no memory and embeddings keep the float16
+    of their file. Each flat tensor ends in one extra row, which represents padding.
     """
 
     document: tuple[str, ...]  # N
@@ -65,36 +65,36 @@ class Sequences:
 
     @property
     def n_tokens(self) -> int:
-        """All tokens, failed labels included."""
+        """Number of tokens, including those without a label."""
         return len(self.step)
 
     @property
     def n_failed(self) -> int:
-        """Tokens without a label because the labeller failed; loss and metrics leave them out."""
+        """Number of tokens that the labeller failed on; loss and metrics leave them out."""
         return int((self.label[:-1] < 0).sum())
 
     @property
     def labels(self) -> np.ndarray:
-        """[n] int64 labels of the tokens in flat order, -1 if the labeller failed."""
+        """Labels [n] int64 of the tokens in flat order, -1 if the labeller failed."""
         return self.label[:-1].numpy()
 
     def padded(self, indices: torch.Tensor, chain: int = 1) -> torch.Tensor:
-        """Which rows of the flat tensors hold the tokens of the sequences ``indices`` [..., B]: [..., C, T].
+        """Rows [..., C, T] of the flat tensors that hold the tokens of the sequences ``indices`` [..., B].
 
-        Every ``chain`` of the sequences, in their order, are put end to end as one, so that C is B / ``chain``, rounded
-        up. Shorter ones are padded at their end.
+        Every ``chain`` sequences are concatenated into one, in their order, so that C is B / ``chain``, rounded up.
+        Shorter ones are padded at their end.
         """
         position = self.position[indices]
         if chain > 1:
             lacking = -indices.shape[-1] % chain
             position = functional.pad(position, (0, 0, 0, lacking), value=self.n_tokens)
             position = position.unflatten(-2, (-1, chain)).flatten(-2)
-            # Padding between them goes to the end.
+            # Move padding between them to the end.
             position = position.gather(-1, (position == self.n_tokens).sort(dim=-1, stable=True).indices)
         return position[..., : int((position < self.n_tokens).sum(-1).max())]
 
     def batch(self, indices: torch.Tensor, chain: int = 1) -> Batch:
-        """The sequences ``indices`` [B], in chains as in :meth:`padded`; of [S, B], S batches side by side."""
+        """Pack the sequences ``indices`` [B], in chains as in :meth:`padded`; [S, B] gives S batches side by side."""
         position = self.padded(indices, chain)
         length, order = (position < self.n_tokens).sum(-1).sort(dim=-1, descending=True, stable=True)
         sizes = (length[..., None] > torch.arange(position.shape[-1])).sum(-2).view(-1, position.shape[-1]).amax(0)
@@ -110,10 +110,10 @@ class Sequences:
         )
 
     def split(self, size: int = 256, chain: int = 1) -> tuple[torch.Tensor, ...]:
-        """The indices of all sequences, ``size`` at a time.
+        """Indices of all sequences, ``size`` at a time.
 
-        They are in order, or for chains in one fixed random order: neighbours are answers about one document, and a
-        chain is to be of several documents.
+        They are in order, or for chains in a fixed random order: neighbours are answers about one document, and a chain
+        should contain several documents.
         """
         order = torch.arange(len(self))
         if chain > 1:
@@ -122,16 +122,16 @@ class Sequences:
 
 
 def columns(settings: schema.DetectorSettings) -> list[str]:
-    """Columns of the trajectories that :func:`sequences` needs for a detector; embeddings are most of a file."""
+    """Columns of trajectories that :func:`sequences` needs for a detector; embeddings are most of a file."""
     embedding = [embedding_column(settings.site)] if settings.embedding else []
     return [*KEYS, "token", "top10", "expanded_token", *settings.signals, *embedding]
 
 
 def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.DetectorSettings) -> Sequences:
-    """Trajectories and their labels as a detector of these settings needs them.
+    """Convert trajectories and their labels to the inputs and targets of a detector of these settings.
 
-    ``trajectories`` follows :func:`utaca.records.trajectory_schema`, of which :func:`columns` are enough; ``labels``
-    follows the schema "labels". A detector whose ``settings.label`` is "needed" learns from the trajectories alone, and
+    ``trajectories`` follows :func:`utaca.records.trajectory_schema`, of which :func:`columns` suffice; ``labels``
+    follows the schema "labels". A detector with ``settings.label`` "needed" learns from trajectories only, and
     ``labels`` may be None: the label of a token is 0 if the expanded pass gives another token, 1 if it gives the same.
     Raises :class:`UserError` if the two tables do not hold exactly the same tokens, if a trajectory has a gap or a
     number that is not finite, or if it lacks a column that the detector needs.
@@ -143,7 +143,8 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
             f"the trajectories hold no {missing[0]}; list its site in trajectories.sites, decode them again"
         )
     order, keyed = _sorted(trajectories, "trajectories")
-    needed = _needed(trajectories, order)
+    needed = pc.cast(pc.not_equal(trajectories["token"], trajectories["expanded_token"]), pa.int8())
+    needed = pc.fill_null(needed, -1).to_numpy()[order]
     if settings.label == "judged":
         label, value = _judged(keyed, labels)
     elif (needed < 0).any():
@@ -196,10 +197,9 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
 
 
 def joined(first: Sequences, second: Sequences) -> Sequences:
-    """Two sets of trajectories as one: those of ``first``, then those of ``second``.
+    """Concatenate two sets of trajectories for the same settings.
 
-    Both are made for the same settings. Raises :class:`UserError` if a document is in both, or if their
-    embeddings differ in width.
+    Raises :class:`UserError` if a document is in both, or if their embeddings differ in width.
     """
     if shared := sorted({*first.document} & {*second.document}):
         raise UserError(f"document {shared[0]} is in both sets of trajectories; give one of them another name")
@@ -225,12 +225,12 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
 
 
 def about(table: pa.Table, documents: Collection[str]) -> pa.Table:
-    """The rows of trajectories or labels that are about some documents."""
+    """Select the rows of trajectories or labels of some documents."""
     return table.filter(pc.is_in(table["document"], pa.array(sorted(documents))))
 
 
 def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
-    """[n] int64 labels of the labeller, -1 if it failed; [n] bool, whether they are a value's."""
+    """Labels [n] int64 of the labeller, -1 if it failed; [n] bool, whether the token belongs to a value."""
     if labels is None:
         raise UserError("a detector that learns from judged labels needs them; label the split first")
     order, label_keyed = _sorted(labels, "labels")
@@ -242,14 +242,8 @@ def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.nd
     return label, pc.not_equal(labels["source"], TEMPLATE).to_numpy()[order]
 
 
-def _needed(trajectories: pa.Table, order: np.ndarray) -> np.ndarray:
-    """[n] int8, see :class:`Sequences`."""
-    needed = pc.cast(pc.not_equal(trajectories["token"], trajectories["expanded_token"]), pa.int8())
-    return pc.fill_null(needed, -1).to_numpy()[order].astype(np.int8)
-
-
 def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
-    """The order of the rows by :data:`KEYS`, and keys and tokens in that order; every key must be unique."""
+    """Order of the rows by :data:`KEYS`, and keys and tokens in that order; every key must be unique."""
     keyed = table.select([*KEYS, "token"])
     order = pc.sort_indices(keyed, sort_keys=[(key, "ascending") for key in KEYS])
     keyed = keyed.take(order).combine_chunks()
@@ -262,7 +256,7 @@ def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
 
 
 def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
-    """A fixed-size list column as [n + 1, size] in ``order``; the last row is 0."""
+    """Convert a column of lists of one size to [n + 1, size] in ``order``; the last row is 0."""
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
         raise UserError(f"column {name} of the trajectories must hold a list of one fixed size a token; decode again")
     size = column.type.list_size

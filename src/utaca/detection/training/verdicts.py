@@ -1,4 +1,4 @@
-"""Decisions of a trained detector, or of a threshold on logits, on every token of some sequences.
+"""Decisions of a trained detector, or of a threshold on logits, on every token of a set of trajectories.
 
 A token is distrusted if its score is above the threshold of a decision rule, which is chosen on the validation set.
 """
@@ -20,7 +20,7 @@ from utaca.records import SCHEMAS
 
 
 class Verdicts(NamedTuple):
-    """Decisions on the ``n`` tokens of some sequences, in the order of their flat tensors."""
+    """Decisions on the ``n`` tokens of trajectories, in the order of the flat tensors of :class:`Sequences`."""
 
     uncertain: np.ndarray  # [n] bool, the decision
     score: np.ndarray  # [n] float32, grows with distrust
@@ -31,7 +31,7 @@ class Verdicts(NamedTuple):
 def token_logits(detector: Detector, sequences: Sequences, chain: int = 1) -> Tensor:
     """Class logits [n, C] of all tokens, in the order of the flat tensors, on the CPU.
 
-    Every ``chain`` of the sequences are read as one (:meth:`Sequences.split`, :meth:`Sequences.padded`).
+    Every ``chain`` sequences are read as one (:meth:`Sequences.split`, :meth:`Sequences.padded`).
     """
     logits = torch.empty(sequences.n_tokens + 1, detector.settings.classes)
     for indices in sequences.split(chain=chain):
@@ -42,7 +42,7 @@ def token_logits(detector: Detector, sequences: Sequences, chain: int = 1) -> Te
 
 
 def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
-    """Decisions on all tokens under several rules, by name: "" is the detector's own rule.
+    """Decide on all tokens under several rules, by name: "" is the rule of the detector's settings.
 
     If that is the paper's, "youden" is the threshold of the best balanced accuracy on the odds of a failure; for an
     evidential detector, "mass" is such a threshold on its lack of evidence, :func:`vacuity`.
@@ -66,7 +66,7 @@ def vacuity(logits: Tensor) -> Tensor:
 
 
 def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -> pa.Table:
-    """The verdicts of a detector or heuristic as a table of schema "detections", one row a token of ``sequences``.
+    """Convert verdicts of a detector or heuristic to a table of schema "detections", one row per token.
 
     The label is null if the labeller failed, the probabilities if the detector has none. ``name`` and ``seed`` fill the
     columns ``detector`` and ``seed``.
@@ -101,7 +101,7 @@ STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def heuristics(validation: Sequences, sequences: Sequences) -> dict[str, Verdicts]:
-    """Decisions on all tokens of ``sequences`` by each of :data:`STATISTICS`: uncertain if the statistic is low.
+    """Decide on all tokens of ``sequences`` by each of :data:`STATISTICS`: uncertain if the statistic is low.
 
     Thresholds have the best balanced accuracy on ``validation``; scores are the negated statistics. Raises
     :class:`UserError` if the validation split has no uncertain or no correct tokens, or if a statistic is constant.
