@@ -12,7 +12,7 @@ from configs import planned, run_files
 
 from utaca import preflight
 from utaca.errors import UserError
-from utaca.reporting.registry import ENTRIES, WHEN, Entry
+from utaca.reporting.registry import ENTRIES, WHEN, TableEntry
 from utaca.reporting.table import CELLS, columns, columns_of
 from utaca.settings.modules import closure, code
 from utaca.sizes import Model, Sizes
@@ -95,7 +95,7 @@ def test_a_table_depends_on_the_code_that_makes_it_alone(root: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
-def test_what_is_listed_can_be_made(entry: Entry, plan: Any) -> None:
+def test_what_is_listed_can_be_made(entry: TableEntry, plan: Any) -> None:
     assert callable(getattr(import_module(f"utaca.reporting.{entry.module}"), entry.function))
     assert set(plan.made_from(entry.name)) == set(entry.files)
     assert entry.when in WHEN

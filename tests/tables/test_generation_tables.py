@@ -14,6 +14,7 @@ from factories import inputs
 
 from utaca.reporting import palette, statistics
 from utaca.reporting.points import Curve, points
+from utaca.reporting.statistics import Resampled
 from utaca.reporting.table import Table
 from utaca.reporting.tables import figures, generation
 from utaca.settings import schema
@@ -96,13 +97,13 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
 
     row = frame.loc["UT-ACA", "K_max=64, Sub.16"]
     assert row["gap_closed_pct"] == pytest.approx(closed(range(N)))
-    draws = statistics.Draws(statistics.resamples(N, 300, 0, "test")[:40], 0, "test")
+    draws = statistics.Draws(statistics.resample_counts(N, 300, 0, "test")[:40], 0, "test")
     drawn = draws.documents.astype(int)
     resampled = [closed([d for d in range(N) for _ in range(one[d])]) for one in drawn]
     assert np.isfinite(resampled).all()
     found = points(answers, scores)
     curve = Curve.of(found[:3], draws)
-    share = [generation.gain(found[i], curve, draws)[1] for i in (4, 6)]
+    share = [curve.gain(found[i]).resamples for i in (4, 6)]
     assert 100 * share[0] / share[1] == pytest.approx(resampled)
     assert row["gap_closed_pct_low"] < row["gap_closed_pct"] < row["gap_closed_pct_high"]
     assert np.isnan(frame.loc["Token agreement", "K_max=64, Sub.16"]["gap_closed_pct"])
@@ -124,7 +125,7 @@ def test_beyond_no_detector_is_held_against_the_point_that_expands_as_often(tmp_
     found = points(answers, scores)
     draws = statistics.Draws.of(N, config, "test")
     curve = Curve.of(found[:3], draws)
-    own, without = (generation.gain(found[place], curve, draws)[1] for place in (4, 6))
+    own, without = (curve.gain(found[place]).resamples for place in (4, 6))
     low, high = np.quantile(own - without, [0.025, 0.975])
     assert (row["beyond_pct_low"], row["beyond_pct_high"]) == (pytest.approx(100 * low), pytest.approx(100 * high))
     assert frame.loc["K_max=32, Sub.16 UT-ACA"]["no_detector"] == "K_max=32, Sub.16, every 4"
@@ -132,15 +133,13 @@ def test_beyond_no_detector_is_held_against_the_point_that_expands_as_often(tmp_
 
 
 def test_a_share_of_nothing_is_undefined() -> None:
-    one = np.ones(100)
-    assert np.isnan(statistics.share((1.0, one), (0.0, one)).value)
-    doubtful = np.where(np.arange(100) < 10, -1.0, 2.0)
-    found = statistics.share((1.0, one), (2.0, doubtful))
-    assert found.value == 0.5
-    assert np.isnan(found.low)
-    sure = np.where(np.arange(100) < 3, -1.0, 2.0)
-    found = statistics.share((1.0, np.linspace(0.8, 1.2, 100)), (2.0, sure))
-    assert 0.4 <= found.low < 0.5 < found.high <= 0.6
+    one = Resampled(1.0, np.linspace(0.8, 1.2, 100))
+    assert np.isnan(one.share_of(Resampled(0.0, np.ones(100))).value)
+    share = one.share_of(Resampled(2.0, np.where(np.arange(100) < 10, -1.0, 2.0)))
+    assert share.value == 0.5
+    assert np.isnan(share.interval).all()
+    low, high = one.share_of(Resampled(2.0, np.where(np.arange(100) < 3, -1.0, 2.0))).interval
+    assert 0.4 <= low < 0.5 < high <= 0.6
 
 
 def test_points_of_several_seeds_are_one_row(tmp_path, config) -> None:
@@ -173,8 +172,9 @@ def test_a_clipped_comparison_shows_its_note(tmp_path, config) -> None:
 
 def test_holm_is_over_the_gains_of_the_table(tmp_path, config) -> None:
     frame = generation.generation(inputs(*made(tmp_path, FIXED + ADAPTIVE + AGREEING)), config)
-    expected = statistics.holm(list(frame["gain_p"]))
-    assert list(frame["gain_p_holm"]) == pytest.approx(expected, nan_ok=True)
+    rows = [{"p": p} for p in frame["gain_p"]]
+    statistics.adjust(rows, "p")
+    assert list(frame["gain_p_holm"]) == pytest.approx([row["p_holm"] for row in rows], nan_ok=True)
     assert frame["gain_p"].notna().sum() == 4
 
 

@@ -14,12 +14,14 @@ from utaca.generation.points import Decoded
 from utaca.records import read, write
 from utaca.records.journal import Journal
 from utaca.reporting import statistics
-from utaca.reporting.points import Point, points
+from utaca.reporting.points import PointResult, points
 from utaca.reporting.table import Table
 from utaca.reporting.tables import methods
 from utaca.settings import schema
 
 OWN = [("snapkv", 128, "", -1, 128.0, 0.4), ("snapkv", 512, "", -1, 512.0, 0.6), ("window", 512, "", -1, 512.0, 0.1)]
+
+DOCUMENT = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config, m
         return 100 * (mine - other)
 
     assert row["difference_pct"] == pytest.approx(difference(range(7)))
-    counts = statistics.resamples(7, 300, 0, "test").astype(int)
+    counts = statistics.resample_counts(7, 300, 0, "test").astype(int)
     resampled = [difference([d for d in range(7) for _ in range(one[d])]) for one in counts]
     low, high = np.quantile(resampled, [0.025, 0.975])
     assert [row["difference_pct_low"], row["difference_pct_high"]] == pytest.approx([low, high])
@@ -159,10 +161,7 @@ def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:
     reader = make_reader()
     settings = {"window": {"budget": 40, "n_init": 4}, "full": {}}
     four = [point("window"), point("full"), point("window", 40), point("window", 60)]
-    documents = [
-        {"id": f"d{i}", "text": "the cat sat " * (30 + i), "person": "Ann Lee", "facts": [{"attribute": "major"}]}
-        for i in range(2)
-    ]
+    documents = [DOCUMENT | {"id": f"d{i}", "text": "the cat sat " * (30 + i)} for i in range(2)]
     found = decoded_by_methods(reader, documents, four, settings, Journal(tmp_path, "x"))
     frame = pd.concat([table.to_pandas() for table in found.answers.values()])
     assert set(zip(frame["split"], frame["point"], frame["budget"], strict=True)) == {
@@ -182,12 +181,11 @@ def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_
     model = tmp_path / "model.safetensors"
     model.write_bytes(b"one")
     monkeypatch.setattr("utaca.methods.window.WindowOnly.files", lambda self: [model])
-    document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
     both_points = [point("window"), point("full")]
     settings = {"window": {"budget": 40, "n_init": 4}, "full": {}}
 
     def journaled() -> int:
-        decoded_by_methods(make_reader(), [document], both_points, settings, Journal(tmp_path / "j", "x"))
+        decoded_by_methods(make_reader(), [DOCUMENT], both_points, settings, Journal(tmp_path / "j", "x"))
         return len(list((tmp_path / "j").rglob("*.parquet")))
 
     assert journaled() == 2
@@ -195,48 +193,35 @@ def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_
     assert journaled() == 3, "asked again, and the other method's answer found"
 
 
-def test_a_method_that_lacks_something_gives_rows_that_say_so(tmp_path) -> None:
-    settings = {"llmlingua2": {"model": str(tmp_path / "nowhere")}}
-    document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
-    points_ = [point("llmlingua2")]
-    found = decoded_by_methods(make_reader(), [document], points_, settings, Journal(tmp_path / "j", "x"))
-    (row,) = found.answers["llmlingua2"].to_pylist()
-    assert row["finish"].startswith("not run: needs")
-    assert row["n_generated"] == 0
-    assert len(found.traces["llmlingua2"]) == 0
-
-
-def test_a_budget_beyond_the_readers_positions_is_a_row_and_stops_no_other(tmp_path) -> None:
-    reader = make_reader()
-    reader.settings.positions = 700
-    document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
-    points_ = [point("freqkv", 512), point("freqkv", 128)]
-    settings = {"freqkv": {"chunk": 64}}
-    found = decoded_by_methods(reader, [document], points_, settings, Journal(tmp_path, "x"))
-    (row,) = found.answers["freqkv-512"].to_pylist()
-    assert row["finish"].startswith("not run: method freqkv: budget=512 means a cache of 1020, which exceeds the 700")
-    assert found.answers["freqkv-128"]["n_generated"][0].as_py() > 0
-
-
-def test_what_a_method_cannot_do_with_a_document_loses_no_row(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("refused", "settings", "finish"),
+    [
+        (point("llmlingua2"), {"llmlingua2": {"model": "nowhere"}}, "not run: needs"),
+        (point("freqkv", 512), {"freqkv": {"chunk": 64}},
+         "not run: method freqkv: budget=512 means a cache of 1020, which exceeds the 700"),
+        (point("window"), {"window": {"budget": 40}},
+         "not run: method window: budget=40 is too small for this document"),
+    ],
+)  # fmt: skip
+def test_a_point_that_cannot_be_run_gives_a_row_that_says_why(tmp_path, monkeypatch, refused, settings, finish) -> None:
     def refuse(self, *_: object) -> None:
         self.require(False, "budget=40 is too small for this document")
 
     monkeypatch.setattr("utaca.methods.window.WindowOnly.read", refuse)
-    document = {"id": "d", "text": "the cat sat " * 30, "person": "Ann Lee", "facts": [{"attribute": "major"}]}
-    points_ = [point("window"), point("full")]
-    found = decoded_by_methods(make_reader(), [document], points_, {"window": {}, "full": {}}, Journal(tmp_path, "x"))
-    (row,) = found.answers["window"].to_pylist()
-    assert row["finish"] == "not run: method window: budget=40 is too small for this document"
-    assert found.answers["full"]["n_generated"][0].as_py() > 0
+    reader, other = make_reader(), point("freqkv", 128)
+    reader.settings.positions = 700
+    settings = {"freqkv": {"chunk": 64}} | settings
+    found = decoded_by_methods(reader, [DOCUMENT], [refused, other], settings, Journal(tmp_path / "j", "x"))
+    (row,) = found.answers[refused.label].to_pylist()
+    assert row["finish"].startswith(finish)
+    assert row["n_generated"] == len(found.traces[refused.label]) == 0
+    assert found.answers[other.label]["n_generated"][0].as_py() > 0, "it stops no other"
 
 
-def test_a_method_of_ones_own_keeps_its_name_whatever_is_in_it() -> None:
-    def named(method: str) -> Point:
-        return Point((method, 64, ""), "", -1, (), {})
-
-    assert (named("my-method").method, named("my-method").retriever) == ("my-method", "my-method")
-    assert (named("agreement-my-method").method, named("agreement-my-method").retriever) == (
-        "Token agreement on my-method",
-        "my-method",
-    )
+@pytest.mark.parametrize(
+    ("method", "name", "retriever"),
+    [("my-method", "my-method", "my-method"), ("agreement-my-method", "Token agreement on my-method", "my-method")],
+)
+def test_a_method_of_ones_own_keeps_its_name_whatever_is_in_it(method: str, name: str, retriever: str) -> None:
+    named = PointResult((method, 64, ""), "")
+    assert (named.method, named.retriever) == (name, retriever)

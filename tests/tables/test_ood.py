@@ -112,16 +112,13 @@ def rows_of(frame, name: str, point: OperatingPoint) -> list[dict]:
 
 
 def test_what_was_not_run_says_why(tmp_path) -> None:
-    table = tasks.ood(files(tmp_path, lacks="no such thing"), config())
+    table = tasks.ood(files(tmp_path, lacks="no such thing", official=True), config())
     (row,) = rows_of(table, "meetings", POINTS[2])
     assert np.isnan(row["score"])
+    assert set(table["source"]) == {"official"}
     shown = Table.of("ood", table, config())
     assert "InfLLM was not run on meetings: no such thing." in shown.caption
     assert shown.cells()[1], "it has cells all the same"
-
-
-def test_official_rows_are_called_so(tmp_path) -> None:
-    assert set(tasks.ood(files(tmp_path, official=True), config())["source"]) == {"official"}
 
 
 def test_scores_of_other_answers_are_refused(tmp_path) -> None:
@@ -183,14 +180,14 @@ def test_a_task_is_asked_with_its_own_prefix_and_length() -> None:
 # Bars
 
 
-def test_verdicts() -> None:
-    least, most = schema.BarSettings("qa_1-8k", 90), schema.BarSettings("qa_1-8k", 3, most=True)
-    assert [str(least), str(most)] == [">= 90", "<= 3"]
-    assert tasks.verdict(90, least) == "met"
-    assert tasks.verdict(89.99, least) == "missed by 0.1"
-    assert tasks.verdict(2, most) == "met"
-    assert tasks.verdict(5, most) == "missed by 2.0"
-    assert tasks.verdict(float("nan"), least) == "not measured"
+@pytest.mark.parametrize(
+    ("value", "most", "said"),
+    [(90, 0, "met"), (89.99, 0, "missed by 0.1"), (2, 3, "met"), (5, 3, "missed by 2.0"), (np.nan, 0, "not measured")],
+)
+def test_a_score_meets_its_bar_or_misses_it(value: float, most: float, said: str) -> None:
+    bar = schema.BarSettings("qa_1-8k", most or 90, most=bool(most))
+    assert str(bar) == ("<= 3" if most else ">= 90")
+    assert tasks.verdict(value, bar) == said
 
 
 def test_scores_are_beside_the_readers_bars(tmp_path) -> None:

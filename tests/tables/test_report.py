@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 
 import factories
@@ -15,7 +15,7 @@ from configs import point, reference_config
 from utaca.errors import UserError
 from utaca.records import write
 from utaca.reporting import render, report
-from utaca.reporting.registry import Entry
+from utaca.reporting.registry import TableEntry
 from utaca.reporting.table import Table, save
 from utaca.reporting.tables import resources
 from utaca.settings import schema
@@ -28,52 +28,20 @@ def config() -> schema.Config:
     return reference_config(scale={"detector_seeds": 2})
 
 
-class Reading(HTMLParser):
-    """Cells of the tables by the id of the heading above, ids, links to them, image sources, what is folded."""
+def cells(html: str) -> list[str]:
+    """Cells of the tables of HTML."""
+    return [
+        unescape(re.sub("<[^>]*>", "", cell))
+        for cell in re.findall(r"<t[hd](?: [^>]*)?>(.*?)</t[hd]>", html, re.DOTALL)
+    ]
 
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.images: list[str] = []
-        self.cells: dict[str, list[str]] = {}
-        self.folded: dict[str, list[str]] = {}
-        self.themes: dict[str, str] = {}
-        self._cell = False
-        self._open: list[tuple[str, str]] = []
-        self.feed(html)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "details":
-            self._open.append((given.get("class") or "", given.get("id") or ""))
-        if given.get("id"):
-            self.ids.append(given["id"])
-            self.themes[given["id"]] = next((name for kind, name in self._open if kind == "theme"), "")
-        if tag == "a":
-            self.links.append(given["href"])
-        if tag == "img":
-            self.images.append(given["src"])
-        if tag in ("td", "th"):
-            self._cell = True
-            self._into().setdefault(self.ids[-1], []).append("")
-
-    def _into(self) -> dict[str, list[str]]:
-        return self.folded if ("whole", "") in self._open else self.cells
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th"):
-            self._cell = False
-        if tag == "details":
-            self._open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if self._cell:
-            self._into()[self.ids[-1]][-1] += data
+def attributes(html: str, name: str) -> list[str]:
+    return [unescape(value) for value in re.findall(rf' {name}="([^"]*)"', html)]
 
 
 REGISTRY = {
-    name: Entry(name, title, "module", theme, [], "What it shows.")
+    name: TableEntry(name, title, "module", theme, [], "What it shows.")
     for name, title, theme in (
         ("verdict", "Verdict", "generation"),
         ("test", "Test", "generation"),
@@ -125,23 +93,25 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
     links = {"Traces <1>": folder / "traces" / "a.html"}
     html = report.page(files, links, config, tmp_path / "tables", registry=REGISTRY, about=about(folder))
     assert html.isascii()
-    seen = Reading(html)
-    assert seen.cells["test"] == ["Method | setting", "CAS %", HOSTILE, "12.3 [1.0, 20.0]", "a\\b|c", "–"]
-    assert seen.folded["test"] == [
+    of_test = html.partition('<h3 id="test">')[2].partition("<h3 ")[0]
+    shown, _, folded = of_test.partition("<details")
+    assert cells(shown) == ["Method | setting", "CAS %", HOSTILE, "12.3 [1.0, 20.0]", "a\\b|c", "–"]
+    assert cells(folded) == [
         "Method | setting", "CAS %", "Rest", HOSTILE, "12.3 [1.0, 20.0]", "7", "a\\b|c", "–", "7",
     ]  # fmt: skip
-    assert list(seen.ids) == [
+    ids = attributes(html, "id")
+    assert ids == [
         "verdict", "differences", "curves", "paper", "test", "theme-generation", "budget", "theme-detection", "margins",
         "theme-labels--scores--endpoints", "human", "theme-more", "zebra", "made",
     ]  # fmt: skip
-    assert seen.themes["budget"] == "theme-generation"
-    assert seen.themes["test"] == ""
-    assert {link[1:] for link in seen.links if link.startswith("#")} <= set(seen.ids)
-    assert {link for link in seen.links if not link.startswith("#")} >= {
+    links_shown = attributes(html, "href")
+    assert {link[1:] for link in links_shown if link.startswith("#")} <= set(ids)
+    assert {link for link in links_shown if not link.startswith("#")} >= {
         "../quick-7/traces/a.html", "../quick-7/tables/test.csv", "../quick-7/run.yaml", "../quick-7/tables/curves.svg"
     }  # fmt: skip
-    assert len(seen.images) == 4
-    assert all(source.startswith("data:image/svg+xml;base64,") for source in seen.images)
+    images = attributes(html, "src")
+    assert len(images) == 4
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in images)
     for told in ("UT-ACA loses.", "run quick-7", "synthetic prose", "no language model", "abc123", "16 tokens of"):
         assert told in html
     assert f"--configfile {folder}/run.yaml" in html
@@ -154,7 +124,7 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
 def test_a_columns_meaning_is_its_tooltip(tmp_path, config):
     columns = ["method", "cas_pct", "+mine"]
     other = {"mine": {"title": "Mine", "meaning": "What is mine & <yours>."}}
-    entry = Entry("test", "Test", "module", "generation", [], "C.", columns=columns, columns_here=other)
+    entry = TableEntry("test", "Test", "module", "generation", [], "C.", columns=columns, columns_here=other)
     header = ["Method", "CAS %", "Unheard of"]
     whole = ([*header, "Mine"], [["a", "1", "2", "3"]], "")
     (tmp_path / "test.md").write_text(render.markdown("Test", "C.", header, [["a", "1", "2"]], whole=whole), "utf-8")
@@ -179,7 +149,7 @@ def test_a_run_without_tests_has_a_report(tmp_path, config):
     (tmp_path / "labels.md").write_text(render.markdown("Labels", "C.", ["a", "b"], [["1", "2"]]), "utf-8")
     html = report.page([tmp_path / "labels.md"], {}, config, tmp_path)
     assert "no verdict" in html
-    assert Reading(html).cells["labels"] == ["a", "b", "1", "2"]
+    assert cells(html) == ["a", "b", "1", "2"]
 
 
 def test_the_report_runs_nothing_and_asks_for_nothing(tmp_path, config):

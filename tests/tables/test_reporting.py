@@ -18,6 +18,7 @@ from utaca.records import write
 from utaca.records.tables import provenance
 from utaca.reporting import render, statistics, words
 from utaca.reporting.points import points
+from utaca.reporting.statistics import Resampled
 from utaca.reporting.table import Table, save
 from utaca.reporting.tables import detection, endpoints, figures, generation
 from utaca.settings import schema
@@ -96,47 +97,47 @@ def detections(tmp_path):
 @pytest.mark.parametrize("n", [0, 1])
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_fewer_than_two_documents_have_neither_interval_nor_p(n: int, seeds: int) -> None:
-    draws = statistics.Draws(statistics.resamples(n, 200, 0, "x"), 0, "x")
+    draws = statistics.Draws(statistics.resample_counts(n, 200, 0, "x"), 0, "x")
     hits, asked = np.arange(seeds * n, dtype=np.float64) + 1, np.full(seeds * n, 6.0)
     counts = draws.cells("utaca", seeds)
     assert counts.shape == (200, seeds * n)
+    share = statistics.resampled_ratio(hits, asked, counts)
     for got in (
-        statistics.ratio_interval(hits, asked, counts),
-        statistics.share((0.5, statistics.ratio(hits, asked, counts)), (1.0, statistics.ratio(asked, asked, counts))),
+        share,
+        Resampled(0.5, share.resamples).share_of(statistics.resampled_ratio(asked, asked, counts)),
     ):
-        assert np.isnan([got.low, got.high]).all()
-    assert np.isnan(statistics.p_value(statistics.ratio(hits, asked, counts)))
+        assert np.isnan([*got.interval, got.p]).all()
     assert np.isnan(statistics.ratio(hits, asked)) == (n == 0)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 def test_documents_that_are_all_alike_have_no_interval_of_no_width(share: float) -> None:
-    counts = statistics.resamples(20, 200, 0, "x")
-    got = statistics.ratio_interval(np.full(20, 3 * share), np.full(20, 3.0), counts)
+    counts = statistics.resample_counts(20, 200, 0, "x")
+    got = statistics.resampled_ratio(np.full(20, 3 * share), np.full(20, 3.0), counts)
     assert got.value == pytest.approx(share)
-    assert np.isnan([got.low, got.high]).all()
+    assert np.isnan(got.interval).all()
 
 
 def test_resamples_draw_whole_documents():
-    counts = statistics.resamples(7, 50, 0, "a")
+    counts = statistics.resample_counts(7, 50, 0, "a")
     assert counts.shape == (50, 7)
     assert (counts.sum(1) == 7).all()
-    assert (counts == statistics.resamples(7, 50, 0, "a")).all()
-    assert (counts != statistics.resamples(7, 50, 1, "a")).any()
-    assert (counts != statistics.resamples(7, 50, 0, "b")).any()
+    assert (counts == statistics.resample_counts(7, 50, 0, "a")).all()
+    for other in (statistics.resample_counts(7, 50, 1, "a"), statistics.resample_counts(7, 50, 0, "b")):
+        assert (counts != other).any()
 
 
 def test_ratio_interval_against_brute_force():
     rng = np.random.default_rng(0)
     above, below = rng.random(9), rng.integers(1, 5, 9).astype(float)
-    counts = statistics.resamples(9, 300, 0, "x")
+    counts = statistics.resample_counts(9, 300, 0, "x")
     brute = []
     for row in counts.astype(int):
         drawn = [d for d in range(9) for _ in range(row[d])]
         brute.append(sum(above[d] for d in drawn) / sum(below[d] for d in drawn))
-    got = statistics.ratio_interval(above, below, counts)
+    got = statistics.resampled_ratio(above, below, counts)
     assert got.value == pytest.approx(above.sum() / below.sum())
-    assert (got.low, got.high) == pytest.approx(tuple(np.percentile(brute, [2.5, 97.5])))
+    assert got.interval == pytest.approx(tuple(np.percentile(brute, [2.5, 97.5])))
 
 
 def test_documents_and_seeds_are_drawn_together():
@@ -144,7 +145,7 @@ def test_documents_and_seeds_are_drawn_together():
     rng = np.random.default_rng(1)
     n, seeds = 6, 4
     above, below = rng.random((seeds, n)), rng.integers(1, 5, (seeds, n)).astype(float)
-    draws = statistics.Draws(statistics.resamples(n, 50, 0, "x"), 0, "x")
+    draws = statistics.Draws(statistics.resample_counts(n, 50, 0, "x"), 0, "x")
     times = draws.seeds("utaca", seeds).astype(int)
     assert (times.sum(1) == seeds).all()
     assert (times != draws.seeds("chained", seeds)).any()
@@ -168,27 +169,28 @@ def test_intervals_hold_the_variance_over_seeds():
     both, documents_alone = 0, 0
     for trial in range(trials):
         x = rng.normal(0, 1, (seeds, 1)) + rng.normal(0, 1, (1, n)) + rng.normal(0, 1, (seeds, n))
-        draws = statistics.Draws(statistics.resamples(n, 300, trial, "x"), trial, "x")
+        draws = statistics.Draws(statistics.resample_counts(n, 300, trial, "x"), trial, "x")
         one = np.ones(seeds * n)
-        got = statistics.ratio_interval(x.ravel(), one, draws.cells("utaca", seeds))
-        both += got.low <= 0 <= got.high
-        got = statistics.ratio_interval(x.mean(0), np.ones(n), draws.documents)
-        documents_alone += got.low <= 0 <= got.high
+        got = statistics.resampled_ratio(x.ravel(), one, draws.cells("utaca", seeds))
+        both += got.interval[0] <= 0 <= got.interval[1]
+        got = statistics.resampled_ratio(x.mean(0), np.ones(n), draws.documents)
+        documents_alone += got.interval[0] <= 0 <= got.interval[1]
     assert both / trials >= 0.88
     assert documents_alone / trials < 0.75
 
 
 def test_p_and_holm():
     # Statsmodels' multipletests(p, method="holm") on these p.
-    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    adjusted = statistics.holm([0.2, float("nan"), 0.6])
-    assert adjusted[::2] == pytest.approx([0.4, 0.6])
-    assert np.isnan(adjusted[1])
+    for p, expected in (
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
+        ([0.2, np.nan, 0.6], [0.4, np.nan, 0.6]),
+    ):
+        rows = [{"p": one} for one in p]
+        statistics.adjust(rows, "p")
+        assert [row["p_holm"] for row in rows] == pytest.approx(expected, nan_ok=True)
     drawn = np.arange(-2.0, 97.0)
-    assert statistics.p_value(drawn) == pytest.approx(2 * 4 / 100)
-    assert statistics.p_value(drawn + 3) == pytest.approx(2 / 100)
-    assert statistics.p_value(-drawn) == statistics.p_value(drawn)
-    assert np.isnan(statistics.p_value(np.array([np.nan])))
+    for resamples, p in ((drawn, 2 * 4 / 100), (-drawn, 2 * 4 / 100), (drawn + 3, 2 / 100), ([np.nan], np.nan)):
+        assert Resampled(0.0, np.array(resamples)).p == pytest.approx(p, nan_ok=True)
 
 
 def test_auroc_of_resamples_equals_the_metric_on_repeated_tokens():
@@ -196,7 +198,7 @@ def test_auroc_of_resamples_equals_the_metric_on_repeated_tokens():
     document = np.repeat(np.arange(5), 6)
     label = rng.integers(0, 3, 30)
     score = np.round(rng.normal(size=30), 1)
-    counts = statistics.resamples(5, 20, 0, "auroc")
+    counts = statistics.resample_counts(5, 20, 0, "auroc")
     for row, area in zip(counts, statistics.auroc(score, label != 1, document, counts), strict=True):
         repeat = row[document].astype(int)
         repeated = np.repeat(label, repeat), np.repeat(score, repeat)
@@ -204,10 +206,13 @@ def test_auroc_of_resamples_equals_the_metric_on_repeated_tokens():
 
 
 def test_undefined_figures_stay_undefined():
-    zero = np.zeros(3)
-    got = statistics.ratio_interval(zero, zero, statistics.resamples(3, 10, 0, "x"))
-    assert np.isnan([got.value, got.low, got.high]).all()
-    assert np.isnan(statistics.mean_sd([1.0])[1])
+    got = statistics.resampled_ratio(np.zeros(3), np.zeros(3), statistics.resample_counts(3, 10, 0, "x"))
+    assert np.isnan([got.value, *got.interval, statistics.mean_sd([1.0])[1]]).all()
+
+
+def by_detector(path, config) -> pd.DataFrame:
+    """The table of detectors, by their names."""
+    return detection.detection(seen(path), config).set_index("detector")
 
 
 def test_detection_table(detections, config):
@@ -215,30 +220,27 @@ def test_detection_table(detections, config):
     frame = table.set_index("detector")
     assert list(frame.index) == [*detection.DETECTORS.values(), "margin_only"]
     ran = frame[frame["run"]]
-    assert (ran["n_documents"] == N_DOCUMENTS).all()
-    assert (ran["n_failed_labels"] == 1).all()
-    assert (ran["n_tokens"] == N_DOCUMENTS * 8 - 1).all()
-    assert frame.loc["UT-ACA", "seeds"] == 3
-    assert frame.loc["UT-ACA", "macc_pct_sd"] > 0
-    assert frame.loc["UT-ACA", "macc_pct_low"] < frame.loc["UT-ACA", "macc_pct"] < frame.loc["UT-ACA", "macc_pct_high"]
-    baseline = frame.loc["Top-10 Std"]
+    for column, count in {"n_documents": N_DOCUMENTS, "n_failed_labels": 1, "n_tokens": N_DOCUMENTS * 8 - 1}.items():
+        assert (ran[column] == count).all()
+    ours, baseline = frame.loc["UT-ACA"], frame.loc["Top-10 Std"]
+    assert ours["seeds"] == 3
+    assert ours["macc_pct_sd"] > 0
+    assert ours["macc_pct_low"] < ours["macc_pct"] < ours["macc_pct_high"]
     for column in ("macc_pct", "recall_n_pct", "recall_p_pct", "balanced_accuracy_pct", "f1_n_pct", "auroc"):
         assert baseline[f"{column}_low"] <= baseline[column] <= baseline[f"{column}_high"]
     assert np.isnan(baseline["ece"])
-    assert 0 < frame.loc["UT-ACA", "ece"] < 1
-    assert frame.loc["UT-ACA", "paper_macc_pct"] == 83.43
+    assert 0 < ours["ece"] < 1
+    assert ours["paper_macc_pct"] == 83.43
     shown = Table.of("detection", table, config)
     header, rows = shown.cells()
-    assert rows[2][0] == "Evidential Mass (not run)"
-    assert rows[2][1] == render.MISSING
+    assert rows[2][:2] == ["Evidential Mass (not run)", render.MISSING]
     assert rows[2][header.index("paper Recall P %")] == "60.04"
-    assert "[" in rows[4][1]
-    assert "[" in rows[0][1]
+    assert all("[" in rows[place][1] for place in (0, 4))
     assert "synthetic prose" in shown.caption
 
 
 def test_differences_are_paired_by_document(detections, config):
-    frame = detection.detection(seen(detections), config).set_index("detector")
+    frame = by_detector(detections, config)
     raw = pd.read_parquet(detections).dropna(subset="label")
     draws = statistics.Draws.of(N_DOCUMENTS, config, "detection")
 
@@ -265,7 +267,7 @@ def test_differences_are_paired_by_document(detections, config):
 
 
 def test_values_are_told_apart_from_the_template(detections, config):
-    frame = detection.detection(seen(detections), config).set_index("detector")
+    frame = by_detector(detections, config)
     raw = pd.read_parquet(detections).dropna(subset="label")
     own = raw[(raw["detector"] == "utaca") & raw["value"]]
     each = [
@@ -304,9 +306,15 @@ def test_ablation_has_the_cas_of_the_point_that_most_variants_answer(detections,
     assert "K_max=32, Sub.16" in Table.of("ablation", table, config).caption
 
 
+def rows_of(paths, keep=lambda frame: frame["document"] != "") -> list[dict]:
+    """Rows of files for which ``keep`` holds."""
+    frame = pd.concat([pd.read_parquet(path) for path in paths])
+    frame = frame[keep(frame)]
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
 def test_conditions_of_a_document_are_resampled_together(detections, tmp_path):
-    frame = pd.read_parquet(detections)
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    rows = rows_of([detections])
     more = [row | {"document": f"{row['document']}/missing"} for row in rows]
     write(tmp_path / "both.parquet", "detections", [*rows, *more])
     once, both = detection.load(detections), detection.load(tmp_path / "both.parquet")
@@ -316,9 +324,7 @@ def test_conditions_of_a_document_are_resampled_together(detections, tmp_path):
 
 
 def test_detectors_must_share_their_tokens(detections, config, tmp_path):
-    frame = pd.read_parquet(detections)
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    write(tmp_path / "short.parquet", "detections", rows[:-1])
+    write(tmp_path / "short.parquet", "detections", rows_of([detections])[:-1])
     with pytest.raises(UserError, match="other tokens"):
         detection.load(tmp_path / "short.parquet")
 
@@ -397,41 +403,35 @@ def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
     assert all("built-in rules" in row[1] for row in rows[:2])
 
 
-def _rewritten(paths, kind, keep, path, **about):
+def rewritten(paths, kind, path, keep=lambda frame: frame["document"] != "", **about):
     """Rows of files for which ``keep`` holds, as a file."""
-    frame = pd.concat([pd.read_parquet(one) for one in paths])
-    frame = frame[keep(frame)]
-    write(path, kind, frame.astype(object).where(frame.notna(), None).to_dict("records"), **about)
+    write(path, kind, rows_of(paths, keep), **about)
     return path
 
 
 def test_lost_documents_are_noticed(results, config, tmp_path):
     answers, scores = results
-    short = _rewritten(
-        scores, "scores", lambda f: ~((f["point"] == "p2") & (f["document"] == "d3")), tmp_path / "s", made_from=answers
+    lost = rewritten(
+        scores, "scores", tmp_path / "s", lambda f: (f["point"] != "p2") | (f["document"] != "d3"), made_from=answers
     )
     with pytest.raises(UserError, match="p2"):
-        generation.generation(inputs(answers, [short]), config)
-    half = _rewritten(scores, "scores", lambda f: f["document"] != "", tmp_path / "half", made_from=answers[:1])
+        generation.generation(inputs(answers, [lost]), config)
+    half = rewritten(scores, "scores", tmp_path / "half", made_from=answers[:1])
     with pytest.raises(UserError, match="other documents"):
         generation.generation(inputs(answers[:1], [half]), config)
 
 
 def test_runs_are_not_mixed(results, config, tmp_path):
     answers, scores = results
-    other = _rewritten(answers[1:], "answers", lambda f: f["document"] != "", tmp_path / "other", config="otherwise")
-    with pytest.raises(UserError) as raised:
-        generation.generation(inputs([answers[0], other], scores), config)
-    assert str(answers[0]) in str(raised.value)
-    assert str(other) in str(raised.value)
-    # The same rows of the same settings, but of other documents.
-    moved = tmp_path / "documents.parquet"
+    other, moved = tmp_path / "other", tmp_path / "documents.parquet"
     write(moved, "documents", [], config="moved")
-    other = _rewritten(answers[1:], "answers", lambda f: f["document"] != "", tmp_path / "other", made_from=[moved])
-    with pytest.raises(UserError) as raised:
-        generation.generation(inputs([answers[0], other], scores), config)
-    assert str(scores[0]) in str(raised.value)
-    assert str(answers[0]) in str(raised.value)
+    # Other settings; the same rows of the same settings, but of other documents.
+    for about, mixed in (({"config": "otherwise"}, other), ({"made_from": [moved]}, scores[0])):
+        rewritten(answers[1:], "answers", other, **about)
+        with pytest.raises(UserError) as raised:
+            generation.generation(inputs([answers[0], other], scores), config)
+        assert str(answers[0]) in str(raised.value)
+        assert str(mixed) in str(raised.value)
 
 
 def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
@@ -459,14 +459,13 @@ def test_a_table_is_saved_in_two_tiers(results, detections, config, tmp_path):
 
 def test_the_papers_figures_stand_beside_its_own_detector_alone(results, config, tmp_path):
     answers, scores = results
-    frame = pd.concat([pd.read_parquet(path) for path in answers]).astype(object)
-    frame.loc[frame["point"] == "p3", "detector"] = "other"
     made = tmp_path / "a.parquet"
-    write(made, "answers", frame.where(frame.notna(), None).to_dict("records"))
-    judged = _rewritten(scores, "scores", lambda f: f["document"] != "", tmp_path / "s.parquet", made_from=[made])
+    write(made, "answers", [row | {"detector": "other"} if row["point"] == "p3" else row for row in rows_of(answers)])
+    judged = rewritten(scores, "scores", tmp_path / "s.parquet", made_from=[made])
     table = generation.generation(inputs([made], [judged]), config)
-    assert table["setting"][3] == "K_max=32, Sub.16 (other)"
-    assert table["point"][3] == "UT-ACA K_max=32, Sub.16 (other)"
+    assert (table["setting"][3], table["point"][3]) == (
+        "K_max=32, Sub.16 (other)", "UT-ACA K_max=32, Sub.16 (other)"
+    )  # fmt: skip
     assert np.isnan(table["paper_cas_pct"][3])
     assert generation.generation(inputs(*results), config)["paper_cas_pct"][3] == 45.23
     assert generation.tradeoff(inputs([made], [judged]), config)["paper_cas_pct"].isna()[3]
@@ -474,19 +473,9 @@ def test_the_papers_figures_stand_beside_its_own_detector_alone(results, config,
 
 def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
     table = generation.generation(inputs(*results), config)
-    first = figures.curves(table, tmp_path / "a", config)
-    second = figures.curves(generation.generation(inputs(*results), config), tmp_path / "b", config)
+    first, second = (figures.curves(table.copy(), tmp_path / name, config) for name in "ab")
     assert [path.name for path in first] == ["curves.png", "curves.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-
-
-def test_one_document_is_enough(results, config, tmp_path):
-    one = _rewritten(results[0], "answers", lambda f: f["document"] == "d1", tmp_path / "a")
-    scored = _rewritten(results[1], "scores", lambda f: f["document"] == "d1", tmp_path / "s", made_from=[one])
-    table = generation.generation(inputs([one], [scored]), config)
-    assert table["cas_pct"].notna().all()
-    assert table[["cas_pct_low", "cas_pct_high"]].isna().all(axis=None)
-    assert len(figures.curves(table, tmp_path, config)) == 2
 
 
 def test_latex_is_escaped():
@@ -529,9 +518,9 @@ def test_provenance_reaches_back_to_the_first_file(tmp_path):
 
 def test_a_tables_run_names_the_settings_that_leave_infllms_rules(monkeypatch) -> None:
     memory = schema.MemorySettings(representatives="tokens", far_positions="packed")
-    reader = schema.ReaderSettings(name="own", dtype="float32", memory=memory)
+    reader = schema.ReaderSettings(name="own", path="x", dtype="float32", memory=memory)
     assert words.reader_in_words(reader) == "own (not by InfLLM's rules: representatives=tokens, far_positions=packed)"
-    assert words.reader_in_words(schema.ReaderSettings(name="own", dtype="bfloat16")) == "own"
+    assert words.reader_in_words(schema.ReaderSettings(name="own", path="x", dtype="bfloat16")) == "own"
     monkeypatch.setattr("utaca.settings.machine.natural_dtype", {"cpu": "float32", "cuda": "bfloat16"}.get)
-    assert words.reader_in_words(schema.ReaderSettings(name="own", device="cuda")) == "own in bfloat16"
-    assert words.reader_in_words(schema.ReaderSettings(name="own", device="cpu")) == "own in float32"
+    assert words.reader_in_words(schema.ReaderSettings(name="own", path="x", device="cuda")) == "own in bfloat16"
+    assert words.reader_in_words(schema.ReaderSettings(name="own", path="x", device="cpu")) == "own in float32"

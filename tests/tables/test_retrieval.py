@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from copy import deepcopy
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -51,30 +52,28 @@ def letters() -> Prompts:
     return Prompts(SmallTokenizer())
 
 
-def evidence(text: str, facts: dict[str, str]) -> list[dict[str, Any]]:
-    """Of every value, where it first stands."""
-    return factories.long_document("", text, facts)["evidence"]
-
-
-def document(name: str, text: str, facts: dict[str, str], found: list[dict[str, Any]] | None) -> dict[str, Any]:
-    return factories.long_document(name, text, facts, evidence=found)
-
-
+document = factories.long_document
 Given = dict[tuple[str, str], tuple[Sequence[str], Sequence[Sequence[Sequence[int]]]]]
 """By point and document, the texts of an answer's tokens and what each layer retrieved for each."""
 
 
 def files(
-    folder: Path, documents: list[dict], given: Given, cas: dict[tuple[str, str, str], float | None], reader: Prompts,
-    lengths: dict[str, int] | None = None,
+    folder: Path, documents: list[dict], given: Given, reader: Prompts,
+    cas: dict[tuple[str, str, str], float | None] | None = None, lengths: dict[str, int] | None = None,
 ) -> Files:  # fmt: skip
-    lengths = lengths or {one["id"]: len(reader.document(one["text"])) for one in documents}
+    """Files of a run; CAS is 1 except as in ``cas``."""
+    by_id = {one["id"]: one for one in documents}
+    lengths = lengths or {name: len(reader.document(one["text"])) for name, one in by_id.items()}
     about = {one.label: one for one in POINTS}
     answers = [
         factories.answer(name, about[label], question=QUESTION, text="".join(texts), n_context=lengths[name])
         for (label, name), (texts, _) in given.items()
     ]
-    scores = [factories.score(name, label, attribute, value) for (label, name, attribute), value in cas.items()]
+    scores = [
+        factories.score(name, label, fact["attribute"], (cas or {}).get((label, name, fact["attribute"]), 1.0))
+        for label, name in given
+        for fact in by_id[name]["facts"]
+    ]
     steps = [
         factories.step(name, label, number, text, selected=blocks)
         for (label, name), (texts, selected) in given.items()
@@ -85,7 +84,7 @@ def files(
     write(paths[0], "documents", documents)
     write(paths[1], "answers", answers)
     write(paths[2], "scores", scores, made_from=[paths[1]])
-    first = min(documents, key=lambda one: one["id"])["id"]
+    first = min(by_id)
     write(paths[3], "traces", [row for row in steps if row["document"] == first])
     write(paths[4], "traces", [row for row in steps if row["document"] != first])
     documents_, answers_, scores_, *traces = map(str, paths)
@@ -113,30 +112,25 @@ def blocks_at(texts: Sequence[str], found: dict[str, list[list[int]]], other: li
 def test_a_gold_block_or_one_beside_it_counts_at_the_step_that_begins_the_value(
     tmp_path, config, letters, block: int, recalled: bool
 ) -> None:
-    facts = {"hobby": "Chess"}
     texts = said(("hobby", "Go"))
     # The first layer has the gold block at all steps but the one that counts.
     selected = blocks_at(texts, {"Go": [[0], [block]]}, [[4], [9]])
-    made = files(
-        tmp_path, [document("d", TEXT, facts, evidence(TEXT, facts))], {("infllm-K1", "d"): (texts, selected)},
-        {("infllm-K1", "d", "hobby"): 0.5}, letters,
-    )  # fmt: skip
+    one, cas = document("d", TEXT, {"hobby": "Chess"}), {("infllm-K1", "d", "hobby"): 0.5}
+    made = files(tmp_path, [one], {("infllm-K1", "d"): (texts, selected)}, letters, cas)
     (fact,) = retrieval.facts(made, letters, config)
-    assert (fact.aside, fact.cas, list(fact.recalled)) == ("", 0.5, [False, recalled])
+    assert (fact.excluded, fact.cas, list(fact.recalled)) == ("", 0.5, [False, recalled])
 
 
 @pytest.fixture
 def two(tmp_path, config, letters) -> list[retrieval.Fact]:
-    """Two documents, two facts each; K=1 in three layers, K=4 in three, an adaptive point of one document's facts."""
+    """Two documents, two facts each; K=1 in three layers, and an adaptive point."""
     facts = {"hobby": "Chess", "major": "Law"}
     # "Law" begins at character 60, token 61: its blocks are (61 - 4) // 4 = 14 alone.
-    documents = [document(name, TEXT, facts, evidence(TEXT, facts)) for name in "ab"]
+    documents = [document(name, TEXT, facts) for name in "ab"]
     texts = said(("hobby", "Go"), ("major", "Latin"))
     found = {
         ("infllm-K1", "a"): ([[0], [4], [4]], [[1], [0], [14]]),
         ("infllm-K1", "b"): ([[0], [0], [5]], [[1], [0], [1]]),
-        ("infllm-K4", "a"): ([[0, 1, 8, 9], [0, 1, 4, 9], [0, 1, 2, 9]], [[0, 1, 2, 13], [0, 1, 2, 15], [0, 1, 2, 8]]),
-        ("infllm-K4", "b"): ([[0, 1, 2, 9], [0, 1, 4, 9], [0, 1, 2, 9]], [[0, 1, 2, 8], [0, 1, 2, 14], [0, 1, 2, 8]]),
         ("utaca-K2-sub1", "a"): ([[0, 4], [0, 1], [0, 1]], [[0], [0], [0]]),
         ("utaca-K2-sub1", "b"): ([[0, 4], [0, 1], [0, 1]], [[0], [0], [0]]),
     }
@@ -144,15 +138,14 @@ def two(tmp_path, config, letters) -> list[retrieval.Fact]:
         key: (texts, blocks_at(texts, {"Go": hobby, "Latin": major}, [[0]] * 3))
         for key, (hobby, major) in found.items()
     }
-    cas = {(*key, attribute): 1.0 for key in found for attribute in facts}
-    cas |= {("infllm-K1", "a", "major"): 0.25, ("infllm-K1", "b", "major"): 0.0, ("infllm-K1", "b", "hobby"): None}
-    return retrieval.facts(files(tmp_path, documents, given, cas, letters), letters, config)
+    cas = {("infllm-K1", "a", "major"): 0.25, ("infllm-K1", "b", "major"): 0.0, ("infllm-K1", "b", "hobby"): None}
+    return retrieval.facts(files(tmp_path, documents, given, letters, cas), letters, config)
 
 
 def test_the_table_is_what_the_traces_say(two, config) -> None:
     table = Table.of("retrieval", retrieval.recall(two, config), config)
     assert list(table.frame["point"]) == ["infllm-K1", "infllm-K4", "utaca-K2-sub1"]
-    one, four, adaptive = table.frame.to_dict("records")
+    one, _, adaptive = table.frame.to_dict("records")
     # K=1, of four facts: layer 1 none, layer 2 one, layer 3 three.
     assert (one["best_layer"], one["n_facts"], one["n_recalled"], one["n_missed"]) == (3, 4, 3, 1)
     assert one["recall_pct"] == pytest.approx(75)
@@ -164,10 +157,6 @@ def test_the_table_is_what_the_traces_say(two, config) -> None:
     assert one["n_failed_judgements"] == 1
     # A document has 75 % and the other 50 % in the third layer: resamples of two lie between.
     assert (one["recall_pct_low"], one["recall_pct_high"]) == (50, 100)
-    # K=4: the first layer one of four, the second all.
-    assert (four["best_layer"], four["recall_pct"], four["any_recall_pct"]) == (2, 100, 100)
-    assert four["mean_recall_pct"] == pytest.approx(100 * (1 + 4 + 0) / 12)
-    assert np.isnan(four["cas_missed_pct"])
     assert (adaptive["adaptive"], adaptive["best_layer"], adaptive["recall_pct"]) == (True, 1, 50)
     assert "Recall of the gold block" in table.title
     assert table.cells(folded=False)[0][:3] == ["Point", "Facts", "Best layer"]
@@ -184,8 +173,7 @@ def test_chance_is_that_of_blocks_drawn_at_random(
     config.reader.memory = schema.MemorySettings(block_size=4, n_init=4, n_local=n_local)
     text, texts = "." * start + "Chess" + "." * (95 - start), said(("hobby", "Go"))
     given: Given = {("infllm-K4", "d"): (texts, [[[0, 7, 8, 9]]] * len(texts))}
-    one = document("d", text, {"hobby": "Chess"}, evidence(text, {"hobby": "Chess"}))
-    made = files(tmp_path, [one], given, {("infllm-K4", "d", "hobby"): 1.0}, letters)
+    made = files(tmp_path, [document("d", text, {"hobby": "Chess"})], given, letters)
     (fact,) = retrieval.facts(made, letters, config)
     # The token before the value's first is the position that retrieves.
     position = len(f"[{text}\n\n{QUESTION}]The hobby of {PERSON} is ") - 1
@@ -198,36 +186,43 @@ def test_chance_is_that_of_blocks_drawn_at_random(
 # What counts apart
 
 
-def aside(
+def excluded(
     folder: Path, config: schema.Config, reader: Prompts, texts: Sequence[str], facts: dict[str, str], text: str,
-    found: list[dict[str, Any]] | None, layers: int = 2,
+    **columns: Any,
 ) -> dict[str, str]:  # fmt: skip
-    """Why facts are left out, in the order asked."""
-    given: Given = {("infllm-K1", "d"): (texts, [[[0]] * layers] * len(texts))}
-    cas = {("infllm-K1", "d", attribute): 1.0 for attribute in facts}
-    made = files(folder, [document("d", text, facts, found)], given, cas, reader)
-    one = retrieval.facts(made, reader, config)
-    table = retrieval.recall(one, config).set_index("point").loc["infllm-K1"]
-    counted = {name: sum(fact.aside == name for fact in one) for name in ("n_no_evidence", "n_not_said", "n_in_view")}
-    assert {name: table[name] for name in counted} == counted
-    assert (table["n_asked"], table["n_facts"]) == (len(facts), sum(not fact.aside for fact in one))
-    return dict(zip(facts, [fact.aside for fact in one], strict=True))
+    """Why facts are excluded, in the order asked."""
+    given: Given = {("infllm-K1", "d"): (texts, [[[0]] * 2] * len(texts))}
+    made = files(folder, [document("d", text, facts, **columns)], given, reader)
+    found = retrieval.facts(made, reader, config)
+    table = retrieval.recall(found, config).set_index("point").loc["infllm-K1"]
+    for reason in ("n_no_evidence", "n_not_said", "n_in_view"):
+        assert table[reason] == sum(fact.excluded == reason for fact in found)
+    assert (table["n_asked"], table["n_facts"]) == (len(facts), sum(not fact.excluded for fact in found))
+    return dict(zip(facts, [fact.excluded for fact in found], strict=True))
 
 
 FACTS = {"hobby": "Chess", "major": "Law"}
 BOTH = said(("hobby", "Go"), ("major", "unknown"))
 
 
-def test_facts_without_evidence_count_apart(tmp_path, config, letters) -> None:
-    known = evidence(TEXT, FACTS)
-    assert aside(tmp_path, config, letters, BOTH, FACTS, TEXT, known) == {"hobby": "", "major": ""}
-    missing = {"hobby": "", "major": "n_no_evidence"}
-    assert aside(tmp_path, config, letters, BOTH, FACTS, TEXT, known[:1]) == missing
-    nowhere = [known[0], {"attribute": "major", "text": None, "start": None, "end": None}]
-    assert aside(tmp_path, config, letters, BOTH, FACTS, TEXT, nowhere) == missing
-    assert set(aside(tmp_path, config, letters, BOTH, FACTS, TEXT, None).values()) == {"n_no_evidence"}
-    more = [*known, {"attribute": "company", "text": ".", "start": 0, "end": 1}]
-    assert set(aside(tmp_path, config, letters, BOTH, FACTS, TEXT, more).values()) == {""}, "it is not asked for"
+HOBBY, MAJOR = document("d", TEXT, FACTS)["evidence"]
+NOWHERE = {"attribute": "major", "text": None, "start": None, "end": None}
+NOT_ASKED = {"attribute": "company", "text": ".", "start": 0, "end": 1}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        ([HOBBY, MAJOR], ["", ""]),
+        ([HOBBY], ["", "n_no_evidence"]),
+        ([HOBBY, NOWHERE], ["", "n_no_evidence"]),
+        (None, ["n_no_evidence"] * 2),
+        ([HOBBY, MAJOR, NOT_ASKED], ["", ""]),
+    ],
+)
+def test_facts_without_evidence_count_apart(tmp_path, config, letters, evidence, expected: list[str]) -> None:
+    reasons = excluded(tmp_path, config, letters, BOTH, FACTS, TEXT, evidence=evidence)
+    assert list(reasons.values()) == expected
 
 
 @pytest.mark.parametrize(
@@ -243,27 +238,20 @@ def test_facts_without_evidence_count_apart(tmp_path, config, letters) -> None:
     ],
 )
 def test_facts_without_a_sentence_count_apart(tmp_path, config, letters, texts, expected) -> None:
-    assert aside(tmp_path, config, letters, texts, FACTS, TEXT, evidence(TEXT, FACTS)) == expected
+    assert excluded(tmp_path, config, letters, texts, FACTS, TEXT) == expected
 
 
 def test_facts_in_view_count_apart(tmp_path, config, letters) -> None:
     # The hobby's value is the initial tokens 1-3, the major's in the last tokens of the document.
     text = "Go." + "." * 90 + "Law"
     facts = {"hobby": "Go", "major": "Law"}
-    given = aside(tmp_path, config, letters, [*BOTH], facts, text, evidence(text, facts))
     # 41 tokens of answer lie before the major's value, and the window is of 8.
-    assert given == {"hobby": "n_in_view", "major": ""}
-    short = aside(
-        tmp_path, config, letters, said(("major", "Law")), {"major": "Law"}, "Law", evidence("Law", {"major": "Law"})
-    )
+    assert excluded(tmp_path, config, letters, BOTH, facts, text) == {"hobby": "n_in_view", "major": ""}
+    short = excluded(tmp_path, config, letters, said(("major", "Law")), {"major": "Law"}, "Law")
     assert short == {"major": "n_in_view"}, "nothing is far"
-    wide = reference_config(
-        reader=schema.ReaderSettings(
-            name="tiny", path="", memory=schema.MemorySettings(block_size=4, n_init=4, n_local=100)
-        ),
-        **decoding(test=POINTS),
-    )
-    assert aside(tmp_path, wide, letters, [*BOTH], facts, text, evidence(text, facts))["major"] == "n_in_view"
+    wide = deepcopy(config)
+    wide.reader.memory.n_local = 100
+    assert excluded(tmp_path, wide, letters, BOTH, facts, text)["major"] == "n_in_view"
 
 
 def test_a_fact_stated_twice_is_in_view_where_one_statement_is(tmp_path, config, letters) -> None:
@@ -271,12 +259,11 @@ def test_a_fact_stated_twice_is_in_view_where_one_statement_is(tmp_path, config,
         {"attribute": "hobby", "text": "Chess", "start": 20, "end": 25},
         {"attribute": "hobby", "text": "...", "start": 0, "end": 3},
     ]
-    facts = {"hobby": "Chess"}
-    assert aside(tmp_path, config, letters, said(("hobby", "Go")), facts, TEXT, twice) == {"hobby": "n_in_view"}
+    facts, texts = {"hobby": "Chess"}, said(("hobby", "Go"))
+    assert excluded(tmp_path, config, letters, texts, facts, TEXT, evidence=twice) == {"hobby": "n_in_view"}
     twice[1] |= {"start": 50, "end": 53}
-    texts = said(("hobby", "Go"))
     given: Given = {("infllm-K1", "d"): (texts, blocks_at(texts, {"Go": [[12], [5], [9]]}, [[0]] * 3))}
-    made = files(tmp_path, [document("d", TEXT, facts, twice)], given, {("infllm-K1", "d", "hobby"): 1.0}, letters)
+    made = files(tmp_path, [document("d", TEXT, facts, evidence=twice)], given, letters)
     (fact,) = retrieval.facts(made, letters, config)
     assert list(fact.recalled) == [True, True, False], "either statement will do"
 
@@ -284,11 +271,7 @@ def test_a_fact_stated_twice_is_in_view_where_one_statement_is(tmp_path, config,
 def test_a_value_may_begin_with_bytes_that_are_no_text_yet(tmp_path, config, letters) -> None:
     texts = ["The hobby of ", PERSON, " is ", "", "", "É", "checs", "."]
     found = [[[0]]] * 3 + [[[4]]] + [[[0]]] * 4
-    facts = {"hobby": "Chess"}
-    made = files(
-        tmp_path, [document("d", TEXT, facts, evidence(TEXT, facts))], {("infllm-K1", "d"): (texts, found)},
-        {("infllm-K1", "d", "hobby"): 1.0}, letters,
-    )  # fmt: skip
+    made = files(tmp_path, [document("d", TEXT, {"hobby": "Chess"})], {("infllm-K1", "d"): (texts, found)}, letters)
     (fact,) = retrieval.facts(made, letters, config)
     assert list(fact.recalled) == [True]
 
@@ -316,7 +299,7 @@ def test_recall_against_brute_force(tmp_path, config, letters, kind: str, layers
         for value in facts.values():
             filler.insert(rng.randrange(len(filler)), value)
         text = " ".join(filler)
-        documents.append(document(name, text, facts, evidence(text, facts)))
+        documents.append(document(name, text, facts))
     for of, one in product(POINTS, documents):
         answered = rng.sample(list(facts.items()), rng.randint(2, 4))
         sentences = " ".join(f"The {a} of {PERSON} is {rng.choice([v, 'unknown'])}." for a, v in answered)
@@ -326,7 +309,7 @@ def test_recall_against_brute_force(tmp_path, config, letters, kind: str, layers
         selected = [[sorted(rng.sample(range(far), min(far, 4))) for _ in range(layers)] for _ in texts]
         given[of.label, one["id"]] = texts, selected
         cas |= {(of.label, one["id"], attribute): rng.choice([0.0, 0.5, 1.0, None]) for attribute in facts}
-    found = retrieval.facts(files(tmp_path, documents, given, cas, reader), reader, config)
+    found = retrieval.facts(files(tmp_path, documents, given, reader, cas), reader, config)
     rows = []
     for (label, name), (texts, selected) in given.items():
         one = next(d for d in documents if d["id"] == name)
@@ -337,7 +320,7 @@ def test_recall_against_brute_force(tmp_path, config, letters, kind: str, layers
     for fact, (label, name, score, outcome) in zip(found, rows, strict=True):
         assert (fact.point, fact.document) == (label, name)
         assert fact.cas == score or (score is None and np.isnan(fact.cas))
-        assert (fact.aside or list(fact.recalled)) == outcome
+        assert (fact.excluded or list(fact.recalled)) == outcome
     assert {row[-1] if isinstance(row[-1], str) else "" for row in rows} >= {"", "n_not_said"}
     figures = retrieval.recall(found, config).set_index("point")
     for of in POINTS:
@@ -397,12 +380,10 @@ def test_far_blocks_are_those_of_the_engine() -> None:
 # Bad input
 
 
-def one_fact(folder: Path, reader: Prompts, found: list[dict[str, Any]], **other: Any) -> Files:
+def one_fact(folder: Path, reader: Prompts, lengths: dict[str, int] | None = None, **columns: Any) -> Files:
     texts = said(("hobby", "Go"))
-    return files(
-        folder, [document("d", TEXT, {"hobby": "Chess"}, found)], {("infllm-K1", "d"): (texts, [[[0]]] * len(texts))},
-        {("infllm-K1", "d", "hobby"): 1.0}, reader, **other,
-    )  # fmt: skip
+    given: Given = {("infllm-K1", "d"): (texts, [[[0]]] * len(texts))}
+    return files(folder, [document("d", TEXT, {"hobby": "Chess"}, **columns)], given, reader, lengths=lengths)
 
 
 @pytest.mark.parametrize("start", [19, 21, -5, 500])
@@ -411,21 +392,20 @@ def test_evidence_elsewhere_is_a_sentence(tmp_path, config, letters, start: int)
     with pytest.raises(
         UserError, match=r"documents\.parquet: the evidence of attribute 'hobby' is not in .* make it ag"
     ):
-        retrieval.facts(one_fact(tmp_path, letters, wrong), letters, config)
+        retrieval.facts(one_fact(tmp_path, letters, evidence=wrong), letters, config)
 
 
 def test_other_files_are_sentences(tmp_path, config, letters) -> None:
-    known = evidence(TEXT, {"hobby": "Chess"})
     with pytest.raises(UserError, match=r"document d has 101 tokens, but was decoded as 90; decode it again"):
-        retrieval.facts(one_fact(tmp_path, letters, known, lengths={"d": 90}), letters, config)
-    made = one_fact(tmp_path, letters, known)
-    before = document("d", TEXT, {"hobby": "Chess"}, known)
+        retrieval.facts(one_fact(tmp_path, letters, lengths={"d": 90}), letters, config)
+    made = one_fact(tmp_path, letters)
+    before = document("d", TEXT, {"hobby": "Chess"})
     del before["evidence"]
     older = pa.schema([field for field in SCHEMAS["documents"] if field.name != "evidence"])
     write(made["test_documents"][0], "documents", [before], schema=older)
     with pytest.raises(UserError, match=r"has no column evidence; it was made otherwise"):
         retrieval.facts(made, letters, config)
-    write(made["test_documents"][0], "documents", [document("e", TEXT, {"hobby": "Chess"}, known)])
+    write(made["test_documents"][0], "documents", [document("e", TEXT, {"hobby": "Chess"})])
     with pytest.raises(UserError, match=r"lacks document d, which has answers; make both again"):
         retrieval.facts(made, letters, config)
     write(made["test_scores"][0], "scores", [])
@@ -440,7 +420,7 @@ def test_other_files_are_sentences(tmp_path, config, letters) -> None:
 
 
 def test_a_run_without_facts_to_count_still_has_its_table(tmp_path, config, letters) -> None:
-    found = retrieval.facts(one_fact(tmp_path, letters, []), letters, config)
+    found = retrieval.facts(one_fact(tmp_path, letters, evidence=[]), letters, config)
     save(Table.of("retrieval", retrieval.recall(found, config), config), tmp_path)
     row = pd.read_csv(tmp_path / "retrieval.csv").set_index("point").loc["infllm-K1"]
     assert (row["n_asked"], row["n_facts"]) == (1, 0)
@@ -448,15 +428,10 @@ def test_a_run_without_facts_to_count_still_has_its_table(tmp_path, config, lett
 
 
 def test_only_runs_with_fixed_budgets_on_the_test_split_have_it(config) -> None:
-    holds = ENTRIES["retrieval"].holds
-    assert holds(config)
-
-    def decodes(**sections: list[schema.OperatingPoint]) -> schema.Config:
-        return reference_config(**decoding(**sections))
-
     fixed, adaptive = point("infllm", 4), point("utaca", 4, "sub.1")
-    assert not holds(decodes(validation=[fixed]))
-    assert not holds(decodes(test=[adaptive]))
-    assert not holds(decodes(methods=[point("snapkv", 512)]))
-    assert holds(decodes(methods=[fixed]))
+    for sections, holds in (
+        ({"test": POINTS}, True), ({"validation": [fixed]}, False), ({"test": [adaptive]}, False),
+        ({"methods": [point("snapkv", 512)]}, False), ({"methods": [fixed]}, True),
+    ):  # fmt: skip
+        assert ENTRIES["retrieval"].holds(reference_config(**decoding(**sections))) == holds
     assert list(retrieval.shown(config)) == ["infllm-K1", "infllm-K4", "utaca-K2-sub1"]

@@ -21,8 +21,7 @@ from transformers import AutoTokenizer
 from utaca.errors import UserError
 from utaca.readers.prompts import frame
 from utaca.records import write
-from utaca.reporting.points import fragment
-from utaca.reporting.traces import Text, encoder, page
+from utaca.reporting.traces import TokenizedText, encoder, fragment, page
 from utaca.settings import schema
 
 N_INIT, SIZE, LAYERS = 3, 4, 2
@@ -41,10 +40,10 @@ def config() -> schema.Config:
     return reference_config(reader=schema.ReaderSettings(name="tiny", path="data/readers/tiny", memory=memory))
 
 
-def words(text: str) -> Text:
+def words(text: str) -> TokenizedText:
     """A token a character pair, behind a template of one token."""
     offsets = [(-2, 0), *((at, min(at + 2, len(text))) for at in range(0, len(text), 2))]
-    return Text(offsets, lambda token: f"<{token}>")
+    return TokenizedText(offsets, lambda token: f"<{token}>")
 
 
 def document(name: str, text: str, spans: list[tuple[int, int]] = (), person: str = "Ada Lopez") -> dict:
@@ -278,7 +277,7 @@ def test_values_are_judged_and_decisions_labelled(tmp_path, config):
 def test_other_tokens_than_those_decoded_are_refused(tmp_path, config):
     args = files(tmp_path, [document("d0", "x" * 90)], story("d0"))
     with pytest.raises(UserError, match="has 91 tokens, but was decoded as 46"):
-        page(**args | {"encode": lambda text: Text([(0, 1)] * 91, str)}, config=config)
+        page(**args | {"encode": lambda text: TokenizedText([(0, 1)] * 91, str)}, config=config)
     with pytest.raises(UserError, match="'d0' has answers but is not in the documents file"):
         page(**args | {"documents": []}, config=config)
 
@@ -565,7 +564,7 @@ def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path, config):
     text = "".join(HOSTILE) * 3
     made = document("<b>d0</b>", text, [(10, 60)], person=HOSTILE[2])
     args = files(tmp_path, [made], story("<b>d0</b>", pieces), question=HOSTILE[1], reason=HOSTILE[0])
-    args["encode"] = lambda text: Text(words(text).offsets, lambda token: HOSTILE[token % 4])
+    args["encode"] = lambda text: TokenizedText(words(text).offsets, lambda token: HOSTILE[token % 4])
     open_page(chromium, write_page(tmp_path / "t.html", page(**args, config=config)))
     assert chromium.text("#about-document h2") == HOSTILE[2]
     assert HOSTILE[1] in chromium.text(".question")

@@ -15,7 +15,7 @@ from factories import inputs
 
 from utaca.errors import UserError
 from utaca.reporting import palette, statistics
-from utaca.reporting.points import label_in_words, name_in_words, of_label, points
+from utaca.reporting.points import label_in_words, name_in_words, points
 from utaca.reporting.table import Table, read_frame, save
 from utaca.reporting.tables import figures, generation, verdict
 from utaca.settings import schema
@@ -56,29 +56,46 @@ def judged(files, config: schema.Config) -> Table:
     return Table.of("verdict", verdict.verdict(inputs(*files), config), config)
 
 
-def told(folder: Path, config: schema.Config, given, **sizes) -> list[str]:
-    return judged(made(folder, given, **sizes), config).lead.splitlines()
+def utaca(*points: tuple[int, float, float], trigger: str = "") -> list[tuple[str, int, str, str, float, float]]:
+    """Points of UT-ACA: K_max, tokens, CAS."""
+    return [("utaca", k, "sub.16", trigger, tokens, cas) for k, tokens, cas in points]
 
 
-def test_a_loss_is_said(tmp_path, config) -> None:
-    utaca = [("utaca", 32, "sub.16", "", 128, 0.1), ("utaca", 64, "sub.16", "", 512, 0.4)]
-    said = told(tmp_path, config, [*INFLLM, *utaca])
-    assert said[0].startswith(
-        "**UT-ACA does worse than InfLLM on 20 documents: at equal tokens, on average over 2 points, its CAS differs "
-        "by -25.0 points [-2"
-    )
-    assert len(said) == 1
+@pytest.mark.parametrize(
+    ("given", "n", "start"),
+    [
+        ([*INFLLM, *utaca((32, 128, 0.1), (64, 512, 0.4))], 20, "UT-ACA does worse than InfLLM on 20 documents: at "
+         "equal tokens, on average over 2 points, its CAS differs by -25.0 points [-2"),
+        ([*INFLLM, *utaca((32, 256, 0.51)), *utaca((32, 256, 0.2), trigger="chained")], 20, "UT-ACA is not told apart "
+         "from InfLLM on 20 documents: at equal tokens, its CAS differs by +1.2 points [0.0, 3.8].**"),
+        ([*INFLLM, *utaca((32, 256, 0.0))], 3,
+         "UT-ACA does worse than InfLLM on 3 documents, too few to tell more: at equal tokens"),
+        ([*INFLLM, *utaca((32, 256, 0.0), (64, 512, 0.0))], 1,
+         "UT-ACA is not told apart from InfLLM on 1 document, too few to tell more: at equal tokens"),
+        (utaca((32, 256, 0.9)), 20, "There is no verdict: this run decodes no point of InfLLM.**"),
+        ([*INFLLM, *utaca((32, 256, 0.9), trigger="chained")], 20,
+         "There is no verdict: this run decodes no point of UT-ACA with the config's detector.**"),
+    ],
+)  # fmt: skip
+def test_the_verdict_is_a_sentence(tmp_path, config, given, n: int, start: str) -> None:
+    table = judged(made(tmp_path, given, n=n), config)
+    (sentence,) = table.lead.splitlines()
+    assert sentence.startswith(f"**{start}")
+    # Without a plan all is exploratory.
+    assert set(table.frame["claim"]) <= {"exploratory"}
+    assert table.frame["gain_p"].isna().all()
+    assert len(figures.differences(table.frame, tmp_path, config)) == 2
+    assert save(table, tmp_path)
 
 
 def test_a_gain_is_said_and_the_interval_is_that_of_the_table(tmp_path, config) -> None:
-    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7), ("utaca", 32, "sub.16", "agreement", 256, 0.9)]
+    given = [*INFLLM, *utaca((32, 128, 0.7)), *utaca((32, 256, 0.9), trigger="agreement")]
     files = made(tmp_path, given)
     table = judged(files, config)
-    said = table.lead.splitlines()
     row = generation.generation(inputs(*files), config).set_index("method").loc["UT-ACA"]
     assert row["gain_pct"] == pytest.approx(40)
     low, high = (f"{row[f'gain_pct_{end}']:.1f}" for end in ("low", "high"))
-    assert said[0] == (
+    assert table.lead == (
         "**UT-ACA does better than InfLLM on 20 documents: at equal tokens, its CAS differs by +40.0 points "
         f"[{low}, {high}].**"
     )
@@ -86,10 +103,9 @@ def test_a_gain_is_said_and_the_interval_is_that_of_the_table(tmp_path, config) 
 
 
 def test_a_mean_is_resampled_as_a_mean(tmp_path, config) -> None:
-    utaca = [("utaca", 32, "sub.16", "", 128, 0.2), ("utaca", 64, "sub.16", "", 512, 0.75)]
-    files = made(tmp_path, [*INFLLM, *utaca])
+    files = made(tmp_path, [*INFLLM, *utaca((32, 128, 0.2), (64, 512, 0.75))])
     mean = verdict.verdict(inputs(*files), config).iloc[0]
-    counts = statistics.resamples(20, 200, 0, "test")
+    counts = statistics.resample_counts(20, 200, 0, "test")
     cas = {path.name: pd.read_parquet(path).groupby("document")["cas"].mean().to_numpy() for path in files[1]}
 
     def under(weights, name: str) -> float:
@@ -102,15 +118,6 @@ def test_a_mean_is_resampled_as_a_mean(tmp_path, config) -> None:
     assert mean["n_points"] == 2
 
 
-def test_no_difference_is_said(tmp_path, config) -> None:
-    given = [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.51), ("utaca", 32, "sub.16", "chained", 256, 0.2)]
-    said = told(tmp_path, config, given)
-    assert said[0].startswith(
-        "**UT-ACA is not told apart from InfLLM on 20 documents: at equal tokens, its CAS differs"
-    )
-    assert said[0].endswith("points [0.0, 3.8].**"), "an interval that holds zero"
-
-
 def planned(config: schema.Config, given, primary: str, secondary: list[str]) -> schema.Config:
     vars(config).update(decoding(test=[point(*settings[:4]) for settings in given]))
     config.plan = schema.PlanSettings(primary, secondary)
@@ -118,8 +125,8 @@ def planned(config: schema.Config, given, primary: str, secondary: list[str]) ->
 
 
 def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
-    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7), ("utaca", 64, "sub.16", "", 512, 0.1),
-             ("utaca", 32, "sub.16", "chained", 256, 0.2), ("utaca", 32, "sub.16", "agreement", 256, 0.52)]  # fmt: skip
+    given = [*INFLLM, *utaca((32, 128, 0.7), (64, 512, 0.1)), *utaca((32, 256, 0.2), trigger="chained")]
+    given += utaca((32, 256, 0.52), trigger="agreement")
     config = planned(
         config, given, "utaca-K64-sub16", ["utaca-K32-sub16", "utaca-K32-sub16-chained", "agreement-K32-sub16"]
     )
@@ -148,8 +155,8 @@ def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
 
 def test_a_plan_compares_two_points(tmp_path, config) -> None:
     every = point("utaca", 32, "sub.16", "every.40").label
-    given = [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.55), ("utaca", 32, "sub.16", "never", 256, 0.6),
-             ("utaca", 32, "sub.16", "agreement", 256, 0.61)]  # fmt: skip
+    given = [*INFLLM, *utaca((32, 128, 0.55)), *utaca((32, 256, 0.6), trigger="never")]
+    given += utaca((32, 256, 0.61), trigger="agreement")
     files = made(tmp_path, given)
     config = planned(
         config, given, "utaca-K32-sub16 over no_detector-K32-sub16",
@@ -164,7 +171,7 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
     assert pair["gain_pct"] == pytest.approx(15)
     assert (pair["claim"], pair["over"]) == ("primary", "No detector K_max=32, Sub.16")
     assert pair["note"] == "expands 10.0 and 10.0 % of the tokens"
-    counts = statistics.resamples(20, 200, 0, "test")
+    counts = statistics.resample_counts(20, 200, 0, "test")
     cas = {path.name: pd.read_parquet(path).groupby("document")["cas"].mean().to_numpy() for path in files[1]}
     terms = [("utaca-K32-sub16", 1), ("infllm-K8", -1), ("no_detector-K32-sub16", -1), ("infllm-K16", 1)]
     drawn = [100 * sum(sign * float(w @ cas[f"{name}-scores.parquet"]) / 20 for name, sign in terms) for w in counts]
@@ -184,27 +191,8 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
         judged(files, config)
 
 
-def test_without_a_plan_all_is_exploratory(tmp_path, config) -> None:
-    table = judged(made(tmp_path, [*INFLLM, ("utaca", 32, "sub.16", "", 128, 0.7)]), config)
-    assert set(table.frame["claim"]) == {"exploratory"}
-    assert table.frame["gain_p"].isna().all()
-
-
-def test_without_infllm_there_is_no_verdict(tmp_path, config) -> None:
-    table = judged(made(tmp_path, [("utaca", 32, "sub.16", "", 256, 0.9)]), config)
-    assert table.lead.startswith("**There is no verdict: this run decodes no point of InfLLM.**")
-    assert table.frame.empty
-    assert len(figures.differences(table.frame, tmp_path, config)) == 2
-    assert save(table, tmp_path)
-
-
-def test_without_utaca_there_is_no_verdict(tmp_path, config) -> None:
-    said = told(tmp_path, config, [*INFLLM, ("utaca", 32, "sub.16", "chained", 256, 0.9)])
-    assert said[0] == "**There is no verdict: this run decodes no point of UT-ACA with the config's detector.**"
-
-
 def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
-    few, many, near = (("utaca", k, "sub.16", "", t, 0.1) for k, t in ((16, 30), (96, 900), (32, 123)))
+    few, many, near = utaca((16, 30, 0.1), (96, 900, 0.1), (32, 123, 0.1))
     table = judged(made(tmp_path, [*INFLLM, few, many]), config)
     assert table.lead.startswith(
         "**UT-ACA does worse than InfLLM on 20 documents: at the nearest of InfLLM's tokens, for none are equal, on"
@@ -217,27 +205,13 @@ def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
     assert "at equal tokens, its CAS differs by -20.0 points" in table.lead, "the point beyond is not averaged"
 
 
-def test_few_documents_are_too_few(tmp_path, config) -> None:
-    said = told(tmp_path, config, [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.0)], n=3)
-    assert said[0].startswith("**UT-ACA does worse than InfLLM on 3 documents, too few to tell more: at equal tokens")
-
-
-def test_one_document_tells_nothing(tmp_path, config) -> None:
-    given = [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.0), ("utaca", 64, "sub.16", "", 512, 0.0)]
-    table = judged(made(tmp_path, given, n=1), config)
-    said = table.lead.splitlines()
-    assert said[0].startswith(
-        "**UT-ACA is not told apart from InfLLM on 1 document, too few to tell more: at equal tokens"
-    )
-
-
 def test_failed_judgements_are_told(tmp_path, config) -> None:
-    files = made(tmp_path, [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.5)], failed=2)
+    files = made(tmp_path, [*INFLLM, *utaca((32, 256, 0.5))], failed=2)
     assert " 8 judgements failed." in judged(files, config).caption
 
 
 def test_the_figure_shows_every_row_and_the_zero(tmp_path, config, monkeypatch) -> None:
-    given = [*INFLLM, *(("utaca", k, "sub.16", "", t, 0.4) for k, t in ((32, 140), (64, 400), (96, 4000)))]
+    given = [*INFLLM, *utaca((32, 140, 0.4), (64, 400, 0.4), (96, 4000, 0.4))]
     frame = verdict.verdict(inputs(*made(tmp_path, given)), config)
     drawn = []
     plain = figures.Figure.savefig
@@ -257,7 +231,7 @@ def test_the_figure_shows_every_row_and_the_zero(tmp_path, config, monkeypatch) 
 
 
 def test_the_figure_is_the_same_from_the_saved_table(tmp_path, config) -> None:
-    table = judged(made(tmp_path, [*INFLLM, ("utaca", 32, "sub.16", "", 256, 0.9)]), config)
+    table = judged(made(tmp_path, [*INFLLM, *utaca((32, 256, 0.9))]), config)
     assert not table.frame[["note", "over"]].any(axis=None)
     # An SVG file has more digits than the CSV file.
     png, _ = figures.differences(table.frame, tmp_path, config)
@@ -289,10 +263,6 @@ def test_a_point_has_one_name(tmp_path, config) -> None:
     assert label_in_words("utaca-K32-sub16-seed3", config) == "UT-ACA K_max=32, Sub.16 seed 3"
     assert label_in_words("mine-seed3", config) == "UT-ACA K_max=32, Sub.16 (chained) seed 3"
     assert label_in_words("utaca-K9-sub16", config) == "utaca-K9-sub16"
-    assert of_label("all", config) is None
-
-
-# Colours
 
 
 def test_one_document_has_figures_without_brackets_in_its_sentence(tmp_path: Path, config: schema.Config) -> None:
@@ -308,5 +278,5 @@ def test_one_document_has_figures_without_brackets_in_its_sentence(tmp_path: Pat
 
 @pytest.mark.parametrize(("n", "what"), [(5, "is not told apart from"), (6, "does better than")])
 def test_a_difference_that_all_documents_share_is_told_by_their_sign(n: int, what: str) -> None:
-    assert verdict.outcome(statistics.Estimate(0.25), n) == what
-    assert verdict.outcome(statistics.Estimate(0.0), 50) == "is not told apart from"
+    assert verdict.outcome(0.25, np.nan, np.nan, n) == what
+    assert verdict.outcome(0.0, np.nan, np.nan, 50) == "is not told apart from"

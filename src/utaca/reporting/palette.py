@@ -1,22 +1,22 @@
-"""One colour a method, in figures and pages: Okabe and Ito's, which the colour-blind tell apart.
+"""One colour per method, in figures and pages: Okabe and Ito's palette, which is safe for colour blindness.
 
-Marks stand on white and on the pages' dark cards alike; text is never coloured: names are in ink beside a mark.
+Marks are used on white and on the dark background of pages; text is never coloured.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-INK, MUTED, GRID, WHITE = "#1c2126", "#59636e", "#dcdfe2", "#ffffff"
-"""Text, axes, grids, the page."""
+INK, WHITE = "#1c2126", "#ffffff"
+"""Colours of lines and the page."""
 LINES = ("-", "--", ":", "-.")
-"""Lines of a method's curves: the main one, then other policies and detectors."""
+"""Line styles of a method's curves, by policy and detector."""
 MARKERS = "Dv<>Ph"
-"""Markers of a method's further curves."""
+"""Markers of a method's third and further curves."""
 
 
 class Mark(NamedTuple):
-    """How a method is drawn."""
+    """Colour and marker of a method."""
 
     color: str
     marker: str
@@ -29,11 +29,11 @@ MARKS = {
     "no_detector": Mark("#a6761d", "X"),
     "other": Mark("#767676", "D"),
 }
-"""By method; one put on another method (``utaca-snapkv``) is the first's."""
+"""Marks by method; a trigger on another method (``utaca-snapkv``) has the mark of the trigger."""
 
 
 def family(method: str) -> str:
-    """The key of :data:`MARKS` of a method, by its name in the config.
+    """The key in :data:`MARKS` of a method of the config.
 
     >>> family("utaca-retrieval_attention"), family("my-method")
     ('utaca', 'other')

@@ -1,4 +1,4 @@
-"""Every table and figure of a run, as ``tables.yaml`` beside this module, or a table's module, declares it."""
+"""Every table and figure of a run, as declared in ``tables.yaml`` or in the module of a table."""
 
 from __future__ import annotations
 
@@ -12,64 +12,69 @@ import yaml
 from utaca.settings import schema
 
 Files = Mapping[str, Sequence[str]]
-"""The files that a table is made from, by the names that the workflow has for them (``made_from``)."""
+"""The files that a table is made from, by their names in the workflow (``made_from``)."""
 ENDINGS = {"table": ("csv", "md", "tex"), "figure": ("csv", "png", "svg")}
+
+
+def data(name: str) -> dict[str, Any]:
+    """The content of a YAML file of this package."""
+    return yaml.safe_load((files(__package__) / name).read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
 class When:
-    """What a config must hold for a table: as a test, in words, and what to add to a command that lacks it."""
+    """A condition on the config: a test, its description, and options that a command can add to meet it."""
 
     holds: Callable[[schema.Config], bool]
     needs: str = ""
     add: str = ""
 
     def option(self, reader: str) -> str:
-        """What to add, with the options of points that are the reader's."""
+        """The options to add, with the points of the reader."""
         base = {"tiny": "tiny", "qwen2_7b": "qwen"}.get(reader, "llama")
         methods = "methods" if base == "llama" else f"methods_{base}"
         return self.add.replace("{base}", base).replace("{full}", f"{base}_full").replace("{methods}", methods)
 
 
-def _decodes(section: str) -> Callable[[schema.Config], bool]:
-    """Whether a config decodes points of a section."""
-    return lambda config: bool(config.decode.get(section))
+def _decodes(section: str, points: str) -> When:
+    """The config decodes points of a section."""
+    return When(lambda config: bool(config.decode.get(section)), f"points in decode.{section}", f"points={points}")
 
 
-def _fixed(config: schema.Config) -> bool:
-    points = (point for section in config.sections(schema.TEST) for point in config.decoded(section))
-    return any(point.method == schema.FIXED for point in points)
-
-
-def _held(config: schema.Config) -> bool:
-    return any(config.decode.get(bar.set) for bar in config.reader.bars)
-
-
-def _calibrated(config: schema.Config) -> bool:
-    return bool(config.asked) and any(detector.sets for detector in config.detectors.values())
-
-
-_POINTS = "points={base}"
 WHEN = {
     "always": When(lambda config: True),
-    "on_test": When(_decodes("test"), "points in decode.test", _POINTS),
-    "on_validation": When(_decodes("validation"), "points in decode.validation", _POINTS),
-    "sweep": When(_decodes("sweep"), "points in decode.sweep", "points={full}"),
-    "methods": When(_decodes("methods"), "points in decode.methods", "points={methods}"),
-    "fixed": When(_fixed, "fixed budgets on the test split", _POINTS),
-    "ood": When(lambda c: bool(c.asked), "benchmarks that are asked", "tasks=paper points=ood"),
-    "bars": When(_held, "a set that the reader's bars name", "tasks=biographies points=reading"),
-    "calibrated": When(
-        _calibrated, "detectors that learn from benchmarks", "tasks=paper points=ood detectors=calibrated"
+    "on_test": _decodes("test", "{base}"),
+    "on_validation": _decodes("validation", "{base}"),
+    "sweep": _decodes("sweep", "{full}"),
+    "methods": _decodes("methods", "{methods}"),
+    "fixed": When(
+        lambda config: any(
+            point.method == schema.FIXED
+            for section in config.sections(schema.TEST)
+            for point in config.decoded(section)
+        ),
+        "fixed budgets on the test split",
+        "points={base}",
     ),
-    "judged": When(lambda c: bool(c.sections(schema.TEST)), "points on the test split", _POINTS),
-}  # fmt: skip
-"""Conditions by the names that declarations have for them."""
+    "ood": When(lambda config: bool(config.asked), "benchmarks that are asked", "tasks=paper points=ood"),
+    "bars": When(
+        lambda config: any(config.decode.get(bar.set) for bar in config.reader.bars),
+        "a set that the reader's bars name",
+        "tasks=biographies points=reading",
+    ),
+    "calibrated": When(
+        lambda config: bool(config.asked) and any(detector.sets for detector in config.detectors.values()),
+        "detectors that learn from benchmarks",
+        "tasks=paper points=ood detectors=calibrated",
+    ),
+    "judged": When(lambda config: bool(config.sections(schema.TEST)), "points on the test split", "points={base}"),
+}
+"""Conditions, by their names in declarations."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A table or figure as declared; its fields are described in ``tables.yaml``."""
+class TableEntry:
+    """A table or figure as declared; ``tables.yaml`` describes the fields."""
 
     name: str
     title: str
@@ -86,39 +91,35 @@ class Entry:
 
     @property
     def module(self) -> str:
-        """The module that makes it, below :mod:`utaca.reporting`."""
+        """The module of its maker, below :mod:`utaca.reporting`."""
         return f"tables.{self.maker.partition('.')[0]}"
 
     @property
     def function(self) -> str:
+        """The name of its maker in the module."""
         return self.maker.partition(".")[2]
 
     def holds(self, config: schema.Config) -> bool:
-        """Whether a config makes it."""
+        """Whether the config makes it."""
         return WHEN[self.when].holds(config)
 
 
-def _declared() -> dict[str, Any]:
-    """The declarations of ``tables.yaml``, and those behind the line ``---`` of a table module's docstring.
+def _entries() -> dict[str, TableEntry]:
+    """The declarations of ``tables.yaml``, and those after the line ``---`` of a table module's docstring.
 
     Modules are read and not imported, because planning must not load pandas.
     """
-    package = files(__package__)
-    declared = yaml.safe_load((package / "tables.yaml").read_text(encoding="utf-8"))
-    for module in sorted((package / "tables").iterdir(), key=lambda path: path.name):
+    declared = data("tables.yaml")
+    for module in sorted((files(__package__) / "tables").iterdir(), key=lambda path: path.name):
         if module.name.endswith(".py"):
-            _, _, entries = module.read_text(encoding="utf-8").partition("\n---\n")
-            declared |= yaml.safe_load(entries.partition('"""')[0]) or {}
-    return declared
-
-
-def _entries() -> dict[str, Entry]:
-    entries = {}
-    for name, about in _declared().items():
+            _, _, declarations = module.read_text(encoding="utf-8").partition("\n---\n")
+            declared |= yaml.safe_load(declarations.partition('"""')[0]) or {}
+    result = {}
+    for name, about in declared.items():
         lists = {key: about[key].split() for key in ("files", "columns") if key in about}
-        entries[name] = Entry(name=name, **about | lists)
-    return entries
+        result[name] = TableEntry(name=name, **about | lists)
+    return result
 
 
 ENTRIES = _entries()
-"""By name; a figure's name is no table's."""
+"""All tables and figures, by name."""

@@ -1,4 +1,4 @@
-"""Markdown and LaTeX (booktabs) of a table of strings, and numbers as strings."""
+"""Tables of strings as Markdown and LaTeX (booktabs), and numbers as strings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pandas as pd
 
 MISSING = "–"
 RUN = "Run: "
-"""How the paragraph of a caption begins that says what the run is."""
+"""Start of the paragraph of a caption that describes the run."""
 DETAILS = "<details>"
-"""The line of a Markdown table after which it stands again with all its columns."""
+"""Start of the folded part of a Markdown file, with all columns of the table."""
 
 _NUMBER = re.compile(r"[†<>≤≥]?\s?[-−+]?\d[\d.,]*(?:e[-+]?\d+)?\s?%?(?:\s(?:±|→)\s[-−]?\d[\d.,]*|\s?\[[^\]]*\])?|†?–")
 
@@ -43,14 +43,14 @@ _LATEX = str.maketrans(
 
 
 def number(value: object, digits: int) -> str:
-    """A figure rounded to ``digits`` decimals; a dash where it is missing."""
+    """A figure rounded to ``digits`` decimals, or a dash if it is missing."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return MISSING
     return f"{float(value):.{digits}f}"  # type: ignore[arg-type]
 
 
 def text(value: object) -> str:
-    """A text, a count or a number as it is; "yes" or "no", a dash where it is missing."""
+    """A text, count or number as it is, "yes" or "no" for a boolean, or a dash if it is missing."""
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if value is None or value is pd.NA or value == "" or (isinstance(value, float) and math.isnan(value)):
@@ -59,20 +59,20 @@ def text(value: object) -> str:
 
 
 def bracketed(value: object, low: object, high: object, digits: int) -> str:
-    """A figure with its interval, ``12.3 [11.0, 13.9]``; the figure alone where it has no interval."""
+    """A figure with its interval, as in ``12.3 [11.0, 13.9]``, or alone if it has none."""
     limits = number(low, digits), number(high, digits)
     return number(value, digits) if MISSING in limits else f"{number(value, digits)} [{limits[0]}, {limits[1]}]"
 
 
 def with_interval(row: Mapping[str, Any], column: str, digits: int) -> str:
-    """A column of a row with its interval, or with its spread over seeds, ``12.3 ± 0.4``, where it has only that."""
-    text = bracketed(row[column], row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
+    """A column of a row with its interval, or else with its standard deviation over seeds, as in ``12.3 ± 0.4``."""
+    cell = bracketed(row[column], row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
     sd = number(row.get(f"{column}_sd"), digits)
-    return text if sd == MISSING or "[" in text else f"{text} ± {sd}"
+    return cell if sd == MISSING or "[" in cell else f"{cell} ± {sd}"
 
 
 def numeric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Which columns hold numbers, and so stand on the right: every cell a number, a dash or nothing, one a number."""
+    """Whether each column is numeric and aligned right: every cell is a number, a dash or empty, one is a number."""
     columns = [[row[place] for row in rows if row[place]] for place in range(len(header))]
     return [
         all(_NUMBER.fullmatch(cell) for cell in cells) and any(cell != MISSING for cell in cells) for cells in columns
@@ -88,10 +88,10 @@ def markdown(
     lead: str = "",
     whole: tuple[Sequence[str], Sequence[Sequence[str]], str] | None = None,
 ) -> str:
-    """A heading, ``lead``, the table and its caption as Markdown; numbers stand on the right.
+    """A heading, ``lead``, the table and its caption as Markdown; numeric columns are aligned right.
 
-    Lines of ``lead`` and ``caption`` are paragraphs. ``whole`` are header and rows of the table with all its columns,
-    which follow folded, and what is to be said of them.
+    Lines of ``lead`` and ``caption`` are paragraphs. ``whole`` has header, rows and notes of the table with all its
+    columns, which is folded.
     """
     blocks = [f"## {title}", *lead.splitlines(), grid(header, rows), *caption.splitlines()]
     if whole is not None:
@@ -102,21 +102,18 @@ def markdown(
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells as a Markdown table."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
-
-    rule = "| " + " | ".join("---:" if right else "---" for right in numeric(header, rows)) + " |"
-    return "\n".join([line(header), rule, *map(line, rows)])
+    rule = ["---:" if right else "---" for right in numeric(header, rows)]
+    lines = ([cell.replace("|", "\\|").replace("\n", " ") for cell in cells] for cells in (header, rule, *rows))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def escape(text: str) -> str:
-    """``text`` such that LaTeX prints it."""
+    """Escape a text for LaTeX."""
     return text.translate(_LATEX).replace(r"K\_max", r"$K_{\max}$")
 
 
 def latex(name: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A ``table*`` as wide as the text, with booktabs rules, labelled ``tab:name``; needs booktabs and graphicx."""
+    """A ``table*`` of the width of the text with label ``tab:name``; needs the packages booktabs and graphicx."""
     frame = pd.DataFrame(rows, columns=list(header)).map(escape).rename(columns=escape)
     text = frame.style.hide(axis="index").to_latex(
         column_format="".join("r" if right else "l" for right in numeric(header, rows)),

@@ -1,7 +1,7 @@
-"""The report: one page that says what came out, then shows the tables and figures; no network, no script.
+"""The report of a run: one page with the verdict, tables and figures, without scripts or network access.
 
-The template is ``report.html`` beside this module. Tables are read from their Markdown files, so that each is shown as
-it stands in the results, whoever made it; figures are embedded.
+The template is ``report.html``. Tables are read from their Markdown files, so that each is shown as it is in the
+results; figures are embedded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from importlib.resources import files
 from itertools import pairwise
@@ -17,21 +17,20 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from utaca.errors import UserError
 from utaca.pages import style
 from utaca.reporting import palette
-from utaca.reporting.registry import Entry
+from utaca.reporting.registry import TableEntry
 from utaca.reporting.render import DETAILS, RUN
-from utaca.reporting.table import VIEWER, columns_of
+from utaca.reporting.table import columns_of
 from utaca.reporting.words import what_is_synthetic
 from utaca.settings import schema
 
 FIRST = ("differences", "curves")
-"""Figures of the first screen, below the verdict."""
+"""Figures at the top, below the verdict."""
 PAPER = ("test", "methods", "tradeoff", "validation", "detection", "ablation")
-"""Tables that the paper has, in the order shown; the other ones are folded by theme."""
+"""Tables that the paper has, in the order shown; all others are folded by theme."""
 THEMES: Mapping[str, str] = {
     "generation": "Generation",
     "detection": "Detection",
@@ -45,31 +44,31 @@ _FIGURE = re.compile(r"[1-9]")
 _CELLS = re.compile(r"(?<!\\) \| ")
 
 
-class Part:
-    """A table, a figure or both, under one name: its files by extension, and what the template shows of them.
+class ReportItem:
+    """A table, a figure or both of one name: its files by extension, and the HTML of its parts.
 
-    ``lead``, ``table``, ``summary`` and ``whole`` are HTML: what stands before a table, it and its caption, the summary
-    of what is folded of it, and that.
+    ``lead`` is the text above the table, ``table`` the table and its caption, ``summary`` and ``whole`` the heading and
+    the content of the folded table with all columns.
     """
 
-    def __init__(self, name: str, files: Mapping[str, Path], about: Entry | None) -> None:
+    def __init__(self, name: str, files: Mapping[str, Path], entry: TableEntry | None) -> None:
         self.name, self.files = name, files
         text = files["md"].read_text(encoding="utf-8") if "md" in files else ""
         heading = next((line for line in text.splitlines() if line.startswith("#")), "").lstrip("#").strip()
-        self.title = heading or (about.title if about else name.replace("_", " ").capitalize())
-        self.theme = about.theme if about else ""
-        self.caption = about.caption if about else ""
+        self.title = heading or (entry.title if entry else name.replace("_", " ").capitalize())
+        self.theme = entry.theme if entry else ""
+        self.caption = entry.caption if entry else ""
         # As an image a figure keeps its ids and styles to itself.
         self.image = base64.b64encode(files["svg"].read_bytes()).decode() if "svg" in files else ""
         brief, _, folded = text.partition(f"\n{DETAILS}")
-        meanings = {column.title: column.meaning for column in columns_of(about).values()} if about else {}
+        meanings = {column.title: column.meaning for column in columns_of(entry).values()} if entry else {}
         blocks = list(_blocks(brief, meanings))
         place = next((number for number, block in enumerate(blocks) if block.startswith("<div")), len(blocks))
-        self.lead, self.table = ("".join(part) for part in (blocks[:place], blocks[place:]))
+        self.lead, self.table = "".join(blocks[:place]), "".join(blocks[place:])
         summary, _, rest = folded.partition("\n")
         self.summary = summary.removeprefix("<summary>").removesuffix("</summary>")
-        self.whole = "".join(_blocks(rest.replace("\n</details>", ""), meanings))
-        self.is_empty = bool(self.table) and _says_nothing(brief)
+        self.whole = "".join(_blocks(rest, meanings))
+        self.is_empty = bool(self.table) and _is_empty(brief)
 
 
 def page(
@@ -78,24 +77,24 @@ def page(
     config: schema.Config,
     directory: str | Path,
     *,
-    registry: Mapping[str, Entry] | None = None,
+    registry: Mapping[str, TableEntry] | None = None,
     about: Mapping[str, str | Path] | None = None,
 ) -> str:
-    """The report as HTML, to be put into ``directory``.
+    """The report as HTML, for a file in ``directory``.
 
-    ``results`` are the files of tables and figures; those of one name belong together. ``links`` are pages that
-    stand by themselves, by what they are called. ``registry`` gives titles of figures, themes and the order within
-    them; what it lacks comes last. ``about`` are files that say how the run was made, by what they are called; ``run``
-    is its config and names the folder. Raises :class:`UserError` where a file is missing.
+    ``results`` are files of tables and figures; files of one name belong together. ``links`` are other pages of the
+    run, by title. ``registry`` gives titles of figures, themes and the order within a theme; names that it lacks come
+    last. ``about`` are files on how the run was made, by title; ``run`` is its config and names its folder. Raises
+    :class:`UserError` if a file is missing.
     """
     made = {name: Path(path) for name, path in (about or {}).items()}
     run = made["run"].parent.name if "run" in made else config.scale.name
-    parts = _parts([path for path in map(Path, results) if path not in made.values()], registry or {})
-    others = [part for part in parts.values() if part.name not in ("verdict", *FIRST, *PAPER)]
+    items = _items([path for path in map(Path, results) if path not in made.values()], registry or {})
+    others = [item for item in items.values() if item.name not in ("verdict", *FIRST, *PAPER)]
     themes = []
     for theme, title in THEMES.items():
-        if of_theme := [part for part in others if part.theme == theme]:
-            anchor = "theme-" + "".join(c if c.isalnum() else "-" for c in title.lower())
+        if of_theme := [item for item in others if item.theme == theme]:
+            anchor = "theme-" + re.sub(r"[^a-z]", "-", title.lower())
             themes.append({"title": title, "anchor": anchor, "parts": of_theme})
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     template = environment.from_string((files(__package__) / "report.html").read_text(encoding="ascii"))
@@ -103,64 +102,56 @@ def page(
         run=run,
         style=f"{style()}\n:root {{ --utaca: {palette.MARKS['utaca'].color}; }}",
         first=FIRST,
-        verdict=parts.get("verdict"),
-        drawn=[parts[name] for name in FIRST if name in parts and parts[name].image],
+        verdict=items.get("verdict"),
+        drawn=[items[name] for name in FIRST if name in items and items[name].image],
         block_size=config.reader.memory.block_size,
-        paper=[parts[name] for name in PAPER if name in parts],
+        paper=[items[name] for name in PAPER if name in items],
         themes=themes,
         links=links,
         synthetic=what_is_synthetic(config),
         about=made,
         link=lambda path: Path(os.path.relpath(path, directory)).as_posix(),
     )
-    html = html.replace(f'href="{VIEWER}/', f'href="../{run}/traces/')
     return html.encode("ascii", "xmlcharrefreplace").decode()
 
 
-def _parts(results: Iterable[Path], registry: Mapping[str, Entry]) -> dict[str, Part]:
-    """Parts by name, those of the registry in its order, then the others as they come."""
+def _items(results: Iterable[Path], registry: Mapping[str, TableEntry]) -> dict[str, ReportItem]:
+    """Items by name: first those of the registry in its order, then the others in theirs."""
     named: dict[str, dict[str, Path]] = {}
     for path in results:
         if not path.is_file():
             raise UserError(f"{path} does not exist; make it with its target: snakemake --cores all {path}")
         named.setdefault(path.stem, {})[path.suffix[1:]] = path
-    order = [*(name for name in registry if name in named), *(name for name in named if name not in registry)]
-    return {name: Part(name, named[name], registry.get(name)) for name in order}
+    order = [name for name in {**registry, **named} if name in named]
+    return {name: ReportItem(name, named[name], registry.get(name)) for name in order}
 
 
 def _blocks(text: str, meanings: Mapping[str, str]) -> Iterator[str]:
-    """Paragraphs and tables of Markdown as HTML; without headings and the paragraph on the run.
+    """Paragraphs and tables of Markdown as HTML, without headings and the paragraph on the run.
 
-    A column of the tables whose title has one of ``meanings`` shows it as its tooltip.
+    A column has the meaning of its title as its tooltip.
     """
-    tokens = _MARKDOWN.parse(text)
-    start = 0
-    for place, token in enumerate(tokens):
-        if token.level or token.nesting == 1:
+    for block in text.split("\n\n"):
+        if not block.strip() or block.startswith(("#", RUN, "</details>")):
             continue
-        own, start = tokens[start : place + 1], place + 1
-        if own[0].type == "heading_open" or (own[0].type == "paragraph_open" and own[1].content.startswith(RUN)):
-            continue
-        if own[0].type == "paragraph_open":
-            own[0].attrSet("class", "caption")
-        for head, cell in pairwise(own):
+        tokens = _MARKDOWN.parse(block)
+        if tokens[0].type == "paragraph_open":
+            tokens[0].attrSet("class", "caption")
+        for head, cell in pairwise(tokens):
             if head.type == "th_open" and (meaning := meanings.get(cell.content)):
                 head.attrSet("title", meaning)
-        html = _MARKDOWN.renderer.render(own, _MARKDOWN.options, {})
-        yield _scrolled(html, own) if own[0].type == "table_open" else html
+        html = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
+        if tokens[0].type == "table_open":
+            # A table scrolls within the page, also by keyboard; method and setting stay in sight.
+            first, second = ([token.content for token in tokens if token.type == "inline"] + [""])[:2]
+            kind = ' class="two"' if second == "Setting" else ""
+            html = html.replace("<table>", f"<table{kind}>", 1)
+            html = f'<div class="scroll" role="region" aria-label="{escape(first)}" tabindex="0">{html}</div>'
+        yield html
 
 
-def _scrolled(html: str, tokens: Sequence[Token]) -> str:
-    """A table that scrolls within the page; a keyboard reaches it. Method and setting stay in sight."""
-    cells = [token.content for token in tokens if token.type == "inline"]
-    kind = ' class="two"' if cells[1:2] == ["Setting"] else ""
-    return f'<div class="scroll" role="region" aria-label="{escape(cells[0])}" tabindex="0">{html}</div>'.replace(
-        "<table>", f"<table{kind}>", 1
-    )
-
-
-def _says_nothing(text: str) -> bool:
-    """Whether no cell of a Markdown table holds a figure, but for its first column and the paper's."""
+def _is_empty(text: str) -> bool:
+    """Whether a Markdown table has no figures, apart from its first column and the paper's."""
     header, _, *rows = (_CELLS.split(line) for line in text.splitlines() if line.startswith("|"))
     of_run = [place for place, title in enumerate(header) if place and not title.startswith("paper")]
     return not any(_FIGURE.search(row[place]) for row in rows for place in of_run)

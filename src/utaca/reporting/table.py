@@ -1,9 +1,8 @@
-"""Tables as people see them, and their files: CSV (all figures, unrounded), Markdown and LaTeX.
+"""Tables and their files: CSV (all figures, unrounded), Markdown and LaTeX.
 
 In the CSV files ``*_pct`` are percentages, ``*_low`` and ``*_high`` the limits of the 95 % interval, ``*_sd`` the
-standard deviation over detector seeds, ``paper_*`` the paper's figures; tokens, seconds and GiB as named.
-``columns.yaml`` beside this module says of each column that people see what it is called, its decimals, whether its
-interval is shown with it, and what it means.
+standard deviation over detector seeds, ``paper_*`` the paper's figures; tokens, seconds and GiB as named. Each column
+that is shown has its title, decimals and meaning in ``columns.yaml``.
 """
 
 from __future__ import annotations
@@ -12,47 +11,36 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from utaca.records import atomic_path
 from utaca.reporting import paper, render
 from utaca.reporting.points import label_in_words
-from utaca.reporting.registry import ENTRIES, Entry, Files
+from utaca.reporting.registry import ENTRIES, Files, TableEntry, data
 from utaca.reporting.statistics import Row
 from utaca.reporting.words import endpoint_in_words, intervals_in_words, run_in_words, seeds_in_words
 from utaca.settings import schema
 
 NOT_RUN = "not run"
-VIEWER = "../traces"
-"""Where the pages of the trace viewer lie, from a table."""
-NAN = float("nan")
-
-
-# What a maker makes
 
 
 def framed(rows: Sequence[Row] | pd.DataFrame, n_documents: int = 0, seeds: str = "", **words: object) -> pd.DataFrame:
-    """The frame of a table, over ``n_documents`` and ``seeds``, those of the config where not named.
+    """The frame of a table over ``n_documents`` and ``seeds`` (by default, the config's).
 
-    ``words`` fill in its caption and notes; ``reader`` is the paper's reader whose figures stand beside, ``lead``
-    stands before the table.
+    ``words`` fill in its caption and notes. ``reader`` is the paper's reader whose figures the table shows, ``lead`` a
+    text above the table.
     """
     frame = pd.DataFrame(rows)
     frame.attrs = {"n_documents": n_documents, "seeds": seeds, **words}
     return frame
 
 
-# Columns and cells
-
-
 @dataclass(frozen=True)
 class Column:
-    """A column as people see it (``columns.yaml``): ``cell`` names one of :data:`CELLS`, "": text or a number."""
+    """A column of ``columns.yaml``; ``cell`` names one of :data:`CELLS`, "" is a text or a number."""
 
     title: str
     meaning: str = ""
@@ -72,18 +60,18 @@ class Column:
 
 @cache
 def columns() -> dict[str, Column]:
-    """Every column by its name in the CSV files."""
-    text = (files(__package__) / "columns.yaml").read_text(encoding="utf-8")
-    return {name: Column(**about) for name, about in yaml.safe_load(text).items()}
+    """All columns, by their names in the CSV files."""
+    return {name: Column(**about) for name, about in data("columns.yaml").items()}
 
 
-def columns_of(entry: Entry) -> dict[str, Column]:
-    """The columns that an entry declares, by name."""
-    names = {declared.removeprefix("+"): declared.startswith("+") for declared in entry.columns}
-    return {
-        name: replace(columns().get(name, Column(name)), folded=folded, **entry.columns_here.get(name, {}))
-        for name, folded in names.items()
-    }
+def columns_of(entry: TableEntry) -> dict[str, Column]:
+    """The columns of a declared table, by name."""
+    result = {}
+    for declared in entry.columns:
+        name = declared.removeprefix("+")
+        changes = entry.columns_here.get(name, {})
+        result[name] = replace(columns().get(name, Column(name)), folded=declared != name, **changes)
+    return result
 
 
 CELLS: dict[str, Callable[[Mapping[str, Any], str, schema.Config], str]] = {
@@ -92,18 +80,16 @@ CELLS: dict[str, Callable[[Mapping[str, Any], str, schema.Config], str]] = {
     "point": lambda row, name, config: label_in_words(row[name], config),
     "ran": lambda row, name, _: row[name] if row["run"] else f"{row[name]} ({NOT_RUN})",
 }
-"""Cells that are neither text nor a number: a figure of the paper that leaves samples out, an endpoint, an operating
-point by its label, a detector that may not have been run."""
-
-
-# A table with its texts
+"""Cells of a special form: a figure of the paper that leaves samples out, an endpoint, an operating point by its label,
+a detector that may not have been run."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: ``frame`` holds the figures, ``columns`` what people are shown of them, by column of the frame.
+    """A table: ``frame`` has all figures, ``columns`` those that are shown, by name.
 
-    ``lead`` stands before it, ``caption`` after it, ``notes`` where all columns are; their lines are paragraphs.
+    ``lead`` stands above the table, ``caption`` below it, ``notes`` below the table with all columns; each line of
+    these texts is a paragraph.
     """
 
     name: str
@@ -117,7 +103,7 @@ class Table:
 
     @classmethod
     def of(cls, name: str, frame: pd.DataFrame, config: schema.Config) -> Table:
-        """The table that the frame of a maker is; columns that are empty in every row are left out."""
+        """The table of a maker's frame, without columns that are empty in every row."""
         entry, words = ENTRIES[name], {"reader": paper.LLAMA, "run": config.run, **frame.attrs}
         rows = frame.to_dict("records")
         shown = {
@@ -137,7 +123,7 @@ class Table:
         return cls(name, entry.title, caption, frame, shown, config, words.get("lead", ""), notes)
 
     def cells(self, *, folded: bool = True) -> tuple[list[str], list[list[str]]]:
-        """Titles and rows as text, with or without the columns that are folded."""
+        """Titles and rows as text, with or without folded columns."""
         shown = {name: column for name, column in self.columns.items() if folded or not column.folded}
         rows = [
             [column.show(row, name, self.config) for name, column in shown.items()]
@@ -151,7 +137,7 @@ def _filled(text: str, words: Mapping[str, Any]) -> str:
 
 
 def make(name: str, inputs: Files, config: schema.Config, folder: str | Path) -> None:
-    """Make a table or figure from ``inputs`` and leave its files in ``folder``."""
+    """Make a table or figure from ``inputs`` and write its files into ``folder``."""
     entry = ENTRIES[name]
     function = getattr(import_module(f"{__package__}.{entry.module}"), entry.function)
     if entry.kind == "table":
@@ -164,7 +150,7 @@ def make(name: str, inputs: Files, config: schema.Config, folder: str | Path) ->
         function(frame, folder, config)
 
 
-def save(table: Table, directory: str | Path) -> list[Path]:
+def save(table: Table, folder: str | Path) -> list[Path]:
     """Write ``{name}.csv``, ``.md`` and ``.tex`` into a folder."""
     header, rows = table.cells(folded=False)
     whole = (*table.cells(), table.notes) if any(column.folded for column in table.columns.values()) else None
@@ -173,15 +159,12 @@ def save(table: Table, directory: str | Path) -> list[Path]:
         "md": render.markdown(table.title, table.caption, header, rows, lead=table.lead, whole=whole),
         "tex": render.latex(table.name, table.caption, header, rows),
     }
-    paths = [Path(directory) / f"{table.name}.{extension}" for extension in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        _write(path, text)
-    return paths
+    return [_write(Path(folder) / f"{table.name}.{extension}", text) for extension, text in texts.items()]
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:
-    """A table's CSV as :func:`save` left it; texts are empty where they were."""
-    # Empty in every row, they would be taken for numbers.
+    """Read a table's CSV file; empty cells of text columns become ""."""
+    # A column that is empty in every row would be read as numbers.
     frame = pd.read_csv(path, dtype={"note": object, "over": object})
     return frame.fillna({column: "" for column in frame.select_dtypes(exclude=["number", "bool"])})
 
@@ -190,6 +173,7 @@ def _csv(frame: pd.DataFrame) -> str:
     return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> Path:
     with atomic_path(path) as scratch:
         scratch.write_text(text, encoding="utf-8")
+    return path

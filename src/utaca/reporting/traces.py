@@ -1,12 +1,12 @@
-"""The trace viewer: one HTML file that shows a split's answers token by token, with what was retrieved at each step.
+"""The trace viewer: one HTML file with the answers of a split, token by token, and what each step retrieved.
 
-Above them it shows where the operating points differ: CAS by attribute and by document. The template is
-``traces.html`` beside this module, filled by :mod:`utaca.pages`. A document is one compressed block of the page,
-unpacked by the browser when it is chosen; of its text the page holds the blocks that some step selected.
+A table above the answers shows where the operating points differ: CAS by attribute and by document. The template is
+``traces.html``, filled by :mod:`utaca.pages`. Each document is a compressed block of the page that the browser unpacks
+when it is chosen; of its text the block has only the blocks of memory that some step selected.
 
-A token is addressed as ``traces/{split}.html#{document}/{point}/{step}``, each part percent-encoded
-(:func:`utaca.reporting.points.fragment`): the document's id, the point's label as in the files, the
-number of the step from 0. Step, or point and step, may be left out.
+The address of a token is ``traces/{split}.html#{document}/{point}/{step}`` (:func:`fragment`): the document's id, the
+point's label in files, and the number of the step from 0, each percent-encoded. The step, or point and step, may be
+omitted.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import base64
 import gzip
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -31,45 +32,47 @@ from utaca.errors import UserError
 from utaca.judging.alignment import align
 from utaca.pages import fill
 from utaca.readers.prompts import Prompts
-from utaca.records import SCHEMAS, read
+from utaca.records import SCHEMAS, read, rows
 from utaca.records.schemas import CORRECT
 from utaca.reporting import palette
-from utaca.reporting.points import Point, fragment, name_in_words
+from utaca.reporting.points import name_in_words, of_answer
 from utaca.reporting.words import run_in_words
 from utaca.settings import schema
 
-# Documents beyond this size of the page are left out, and the page says so.
+# Documents beyond this size of the page are omitted, and the page says so.
 MAX_BYTES = 16 * 2**20
 
-# The scores of blocks would be as much again as all that is shown.
+# The scores of blocks would double the size of the page.
 _COLUMNS = [name for name in SCHEMAS["traces"].names if name not in ("split", "scores")]
-
-MISS, ALARM, CAUGHT = "miss", "alarm", "caught"
-"""What a decision was: accepted though not correct, rolled back though correct, rolled back rightly."""
 
 Row = Mapping[str, Any]
 
 
-class Text:
-    """A document's text in the reader's tokens.
+class TokenizedText(NamedTuple):
+    """The tokens of a document's text.
 
-    ``offsets`` are the character positions [start, end) of its tokens, chat template included, which counts from
-    below 0; ``piece`` gives the text of a token id.
+    ``offsets`` are the character positions [start, end) of the tokens; tokens of the chat template before the text have
+    negative positions. ``piece`` returns the text of a token id.
     """
 
-    def __init__(self, offsets: Sequence[tuple[int, int]], piece: Callable[[int], str]) -> None:
-        self.offsets, self.piece = offsets, piece
+    offsets: Sequence[tuple[int, int]]
+    piece: Callable[[int], str]
 
 
-def encoder(tokenizer: Any) -> Callable[[str], Text]:
-    """Texts in a tokenizer's tokens, as documents behind what its chat template writes."""
+def encoder(tokenizer: Any) -> Callable[[str], TokenizedText]:
+    """A function that tokenizes a document as it follows the tokenizer's chat template."""
     prompts = Prompts(tokenizer)
 
-    def encode(text: str) -> Text:
-        offsets = prompts.document_offsets(text)
-        return Text(offsets, lambda token: tokenizer.decode([token], clean_up_tokenization_spaces=False))
+    def piece(token: int) -> str:
+        return tokenizer.decode([token], clean_up_tokenization_spaces=False)
 
-    return encode
+    return lambda text: TokenizedText(prompts.document_offsets(text), piece)
+
+
+def fragment(document: str, point: str = "", step: int | None = None) -> str:
+    """The part of an address from ``#`` on: of a token, or of an answer or a document if the rest is omitted."""
+    parts = [document, *([point] if point else []), *([str(step)] if point and step is not None else [])]
+    return "#" + "/".join(quote(part, safe="") for part in parts)
 
 
 def page(
@@ -79,349 +82,305 @@ def page(
     traces: Sequence[str | Path],
     scores: Sequence[str | Path],
     labels: Sequence[str | Path] = (),
-    encode: Callable[[str], Text],
+    encode: Callable[[str], TokenizedText],
     config: schema.Config,
     max_bytes: int = MAX_BYTES,
 ) -> str:
     """The viewer of a split, as HTML.
 
-    ``documents`` has rows of schema "documents"; the others are files of schemas "answers", "traces" and "scores" of
-    the split, points decoded from block memory alone, and of kind "trace_labels". Documents stand in the
-    order of the difference UT-ACA - InfLLM in CAS, the largest gain first; where not all of them fit into
-    ``max_bytes``, those with the largest differences are shown. Raises :class:`UserError` if a document was decoded
-    with other tokens than ``encode`` gives.
+    ``documents`` are rows of schema "documents"; the other arguments are files of schemas "answers", "traces",
+    "scores" and "trace_labels" of the split, of points decoded from block memory. Documents are ordered by the
+    difference UT-ACA - InfLLM in CAS, the largest gain first; if they do not all fit into ``max_bytes``, those with the
+    largest absolute differences are shown.
+
+    Raises:
+        UserError: a document is missing, or was decoded with other tokens than those of ``encode``.
     """
-    split = _Split.read(documents, answers, scores, labels)
-    sections = _sections(split, config)
-    split = replace(split, points={label: split.points[label] for label in sections})
-    steps = _Steps(traces)
+    split = _read_split(documents, answers, scores, labels, config)
+    table = pa.concat_tables([read(path, "traces", _COLUMNS) for path in traces])
     packed: dict[str, str] = {}
     starts: dict[tuple[str, str, str], int] = {}
     size = 0
-    for name in split.most_different():
-        text = encode(split.documents[name]["text"])
-        made = _document(split, name, steps.of(name), text, config.reader.memory)
-        block = _pack(made)
+    for name in sorted(split.documents, key=lambda name: (-abs(split.differences.get(name, 0)), name)):
+        steps: dict[str, list[Row]] = {}
+        for row in table.filter(pc.equal(table["document"], name)).sort_by("step").to_pylist():
+            steps.setdefault(row["point"], []).append(row)
+        document = _document(split, name, steps, encode(split.documents[name]["text"]), config.reader.memory)
+        block = _pack(document)
         size += len(block)
         if packed and size > max_bytes:
             break
         packed[name] = block
-        for point in made["points"]:
+        for point in document["points"]:
             for value in point["values"]:
                 if value["first"] is not None:
-                    starts[name, point["label"], made["facts"][value["fact"]][0]] = value["first"]
-    shown = [name for name in split.ordered() if name in packed]
-    return fill(
-        __package__,
-        "traces.html",
-        {
-            "title": f"Answers of the {split.name} split, token by token",
-            "about": f"{_chosen(len(shown), len(split.ordered()))} {run_in_words(config, 'judge')}. "
-            "All people and facts are fictitious.",
-            "colours": {
-                name: palette.MARKS[name].color
-                for name in dict.fromkeys(palette.family(row["method"]) for row in split.points.values())
-            },
-            "points": [
-                {
-                    "label": label,
-                    "name": name_in_words(_named(row), config),
-                    "setting": _named(row).setting,
-                    "family": palette.family(row["method"]),
-                    "section": sections[label],
-                }
-                for label, row in split.points.items()
-            ],
-            "where": where(split.judged, list(split.points), split.ordered(), shown, starts),
-            "labelled": bool(split.verdicts),
-            "documents": [
-                {
-                    "id": name,
-                    "person": split.documents[name]["person"],
-                    "difference": _rounded(split.differences.get(name)),
-                    "packed": packed.get(name),
-                }
-                for name in split.ordered()
-            ],
-        },
+                    starts[name, point["label"], document["facts"][value["fact"]][0]] = value["first"]
+    points = {label: of_answer(row) for label, row in split.points.items()}
+    order = "ordered by the difference UT-ACA \u2212 InfLLM (mean CAS over the points of each)"
+    shown = f"All {len(packed)} documents, {order}."
+    if len(packed) < len(split.documents):
+        shown = (
+            f"{len(packed)} of {len(split.documents)} documents, {order}: those with the largest differences, for the "
+            "page would grow too large with more. The others are in the table above alone."
+        )
+    return _page(
+        f"Answers of the {split.name} split, token by token",
+        f"{shown} {run_in_words(config, 'judge')}. All people and facts are fictitious.",
+        split,
+        {label: (name_in_words(point, config), point.setting) for label, point in points.items()},
+        packed,
+        _where(split, packed, starts),
     )
 
 
 def answer_page(
-    title: str, about: str, document: str, answer: Row, steps: Sequence[Row], text: Text, memory: schema.MemorySettings
+    title: str,
+    about: str,
+    document: str,
+    answer: Row,
+    steps: Sequence[Row],
+    text: TokenizedText,
+    memory: schema.MemorySettings,
 ) -> str:
-    """The viewer of one answer about any document, which nobody judged, as HTML.
+    """The viewer of one answer about any document, without scores, as HTML.
 
-    ``answer`` is a row of schema "answers", ``steps`` are rows of schema "traces", ``text`` is the document in the
-    tokens of the reader, whose block memory is ``memory``.
+    ``answer`` is a row of schema "answers", ``steps`` are rows of schema "traces", ``text`` has the tokens of the
+    document for the reader, whose block memory is ``memory``.
     """
     name, label = answer["document"], answer["point"]
     about_document = {"text": document, "person": title, "facts": [], "spans": []}
-    split = _Split("", {name: about_document}, {label: answer}, {(name, label): answer}, {}, pd.DataFrame(), {}, {})
-    family = palette.family(answer["method"])
-    return fill(
-        __package__,
-        "traces.html",
+    split = _Split("answers", {name: about_document}, {label: answer}, {label: "answers"}, {(name, label): answer})
+    packed = {name: _pack(_document(split, name, {label: steps}, text, memory))}
+    return _page(title, about, split, {label: (label, label)}, packed, None)
+
+
+def _page(
+    title: str,
+    about: str,
+    split: _Split,
+    names: Mapping[str, tuple[str, str]],
+    packed: Mapping[str, str],
+    where: Mapping[str, Any] | None,
+) -> str:
+    """Fill the template; ``names`` are names and settings of the points, ``packed`` the blocks of documents."""
+    families = {label: palette.family(row["method"]) for label, row in split.points.items()}
+    points = [
+        {"label": label, "name": name, "setting": setting, "family": families[label], "section": split.sections[label]}
+        for label, (name, setting) in names.items()
+    ]
+    documents = [
         {
-            "title": title,
-            "about": about,
-            "colours": {family: palette.MARKS[family].color},
-            "points": [{"label": label, "name": label, "setting": label, "family": family, "section": "answers"}],
-            "where": None,
-            "labelled": False,
-            "documents": [
-                {
-                    "id": name,
-                    "person": title,
-                    "difference": None,
-                    "packed": _pack(_document(split, name, {label: steps}, text, memory)),
-                }
-            ],
-        },
-    )
+            "id": name,
+            "person": document["person"],
+            "difference": _rounded(split.differences.get(name)),
+            "packed": packed.get(name),
+        }
+        for name, document in split.documents.items()
+    ]
+    content = {
+        "title": title,
+        "about": about,
+        "colours": {family: palette.MARKS[family].color for family in dict.fromkeys(families.values())},
+        "points": points,
+        "where": where,
+        "labelled": bool(split.verdicts),
+        "documents": documents,
+    }
+    return fill(__package__, "traces.html", content)
 
 
-def _chosen(shown: int, total: int) -> str:
-    order = "ordered by the difference UT-ACA \u2212 InfLLM (mean CAS over the points of each)"
-    if shown == total:
-        return f"All {total} documents, {order}."
-    return (
-        f"{shown} of {total} documents, {order}: those with the largest differences, for the page would grow too large "
-        "with more. The others are in the table above alone."
-    )
-
-
-def _rounded(value: float | None, digits: int = 4) -> float | None:
-    return None if value is None or np.isnan(value) else round(float(value), digits)
-
-
-def _named(answer: Row) -> Point:
-    """The point of an answer, for its name."""
-    seeds = () if answer["seed"] is None else (answer["seed"],)
-    return Point((answer["method"], answer["budget"], answer["policy"] or ""), answer["detector"] or "", seeds, (), {})
-
-
-def _sections(split: _Split, config: schema.Config) -> dict[str, str]:
-    """The section of ``decode`` that shows each point, by label: the first one, the split's own before all others."""
-    order = sorted(config.sections(split.name), key=lambda section: section != split.name)
-    sections = {point.label: section for section in reversed(order) for point in config.decoded(section)}
-    shown = {label: sections.get(label, split.name) for label in split.points}
-    return dict(sorted(shown.items(), key=lambda one: [split.name, *order].index(one[1])))
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or np.isnan(value) else round(float(value), 4)
 
 
 @dataclass(frozen=True)
 class _Split:
-    """What is known of a split's answers.
+    """The answers of a split.
 
-    ``points`` holds an answer of every point, by label; ``answers`` and ``scores``, rows of these schemas, are by
-    document and label, ``judged`` is the frame of all scores. ``verdicts`` are rows of kind "trace_labels" by document,
-    label and step. ``differences`` are UT-ACA - InfLLM in CAS by document, if it has both.
+    ``documents`` are by id, in the order of the page. ``points`` has one answer of each point and ``sections`` the
+    section of ``decode`` that shows it, both by label. ``answers`` are by document and label, ``judged`` is the frame
+    of all scores. ``verdicts`` are rows of schema "trace_labels" by document, label and step. ``differences`` are
+    UT-ACA - InfLLM in CAS by document, if it has both.
     """
 
     name: str
     documents: Mapping[str, Row]
     points: Mapping[str, Row]
+    sections: Mapping[str, str]
     answers: Mapping[tuple[str, str], Row]
-    scores: Mapping[tuple[str, str], list[Row]]
-    judged: pd.DataFrame
-    verdicts: Mapping[tuple[str, str, int], Row]
-    differences: Mapping[str, float]
-
-    @classmethod
-    def read(
-        cls,
-        documents: Sequence[Row],
-        answers: Sequence[str | Path],
-        scores: Sequence[str | Path],
-        labels: Sequence[str | Path],
-    ) -> _Split:
-        by_id = {document["id"]: document for document in documents}
-        points: dict[str, Row] = {}
-        found: dict[tuple[str, str], Row] = {}
-        for row in read(answers, "answers").to_pylist():
-            if row["document"] not in by_id:
-                raise UserError(
-                    f"document {row['document']!r} has answers but is not in the documents file; make both again"
-                )
-            points.setdefault(row["point"], row)
-            found[row["document"], row["point"]] = row
-        if not found:
-            raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
-        judged: dict[tuple[str, str], list[Row]] = {}
-        for row in read(scores, "scores").to_pylist():
-            judged.setdefault((row["document"], row["point"]), []).append(row)
-        rows = [row for of_answer in judged.values() for row in of_answer]
-        frame = pd.DataFrame(rows, columns=SCHEMAS["scores"].names).astype({"cas": float})
-        # A mean of points, each with all its attributes.
-        method = frame["point"].map({label: row["method"] for label, row in points.items()}).rename("method")
-        means = frame.groupby(["document", method, "point"])["cas"].mean().groupby(["document", "method"]).mean()
-        by_method = means.unstack("method").reindex(columns=["utaca", "infllm"])
-        verdicts = read(labels, "trace_labels").to_pylist() if labels else []
-        return cls(
-            next(by_id[name]["split"] for name, _ in found),
-            {name: by_id[name] for name, _ in found},
-            points,
-            found,
-            judged,
-            frame,
-            {(row["document"], row["point"], row["step"]): row for row in verdicts},
-            (by_method["utaca"] - by_method["infllm"]).dropna().to_dict(),
-        )
-
-    def ordered(self) -> list[str]:
-        """Documents, the largest gain first; at the end those without a difference."""
-        return sorted(self.documents, key=lambda name: (-self.differences.get(name, -np.inf), name))
-
-    def most_different(self) -> list[str]:
-        """Documents by the size of their differences."""
-        return sorted(self.documents, key=lambda name: (-abs(self.differences.get(name, 0)), name))
+    judged: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["document", "point"]))
+    verdicts: Mapping[tuple[str, str, int], Row] = field(default_factory=dict)
+    differences: Mapping[str, float] = field(default_factory=dict)
 
 
-def where(
-    judged: pd.DataFrame,
-    points: Sequence[str],
-    documents: Sequence[str],
-    shown: Sequence[str],
-    starts: Mapping[tuple[str, str, str], int],
-) -> dict[str, Any]:
-    """Mean CAS by point, by attribute and point, by document and point, with addresses of the worst answers.
+def _read_split(
+    documents: Sequence[Row],
+    answers: Sequence[str | Path],
+    scores: Sequence[str | Path],
+    labels: Sequence[str | Path],
+    config: schema.Config,
+) -> _Split:
+    by_id = {document["id"]: document for document in documents}
+    points: dict[str, Row] = {}
+    by_answer: dict[tuple[str, str], Row] = {}
+    for row in rows(answers, "answers"):
+        if row["document"] not in by_id:
+            raise UserError(
+                f"document {row['document']!r} has answers but is not in the documents file; make both again"
+            )
+        points.setdefault(row["point"], row)
+        by_answer[row["document"], row["point"]] = row
+    if not by_answer:
+        raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
+    judged = read(scores, "scores").to_pandas().astype({"cas": float})
+    # The mean over points of a method, each with all its attributes.
+    method = judged["point"].map({label: row["method"] for label, row in points.items()}).rename("method")
+    means = judged.groupby(["document", method, "point"])["cas"].mean().groupby(["document", "method"]).mean()
+    by_method = means.unstack("method").reindex(columns=["utaca", "infllm"])
+    differences = (by_method["utaca"] - by_method["infllm"]).dropna().to_dict()
+    ids = sorted({name for name, _ in by_answer}, key=lambda name: (-differences.get(name, -np.inf), name))
+    split = by_id[ids[0]]["split"]
+    # The first section that shows a point, the split's own section before all others.
+    order = sorted(config.sections(split), key=lambda section: section != split)
+    shown_by = {point.label: section for section in reversed(order) for point in config.decoded(section)}
+    sections = {label: shown_by.get(label, split) for label in points}
+    sections = dict(sorted(sections.items(), key=lambda item: [split, *order].index(item[1])))
+    return _Split(
+        split,
+        {name: by_id[name] for name in ids},
+        {label: points[label] for label in sections},
+        sections,
+        by_answer,
+        judged,
+        {(row["document"], row["point"], row["step"]): row for row in (rows(labels, "trace_labels") if labels else ())},
+        differences,
+    )
 
-    ``judged`` is a frame of schema "scores", a row a document, point and attribute; ``points`` and ``documents`` give
-    the order; ``starts`` the step at which an answer begins to state an attribute, by document, point and attribute.
-    A cell is CAS and address: of an attribute, its value in the worst answer of the ``shown`` documents, the first of
-    several; of a document, its worst value. CAS is None where nothing was judged, the address "" where the document is
-    not shown.
+
+def _where(split: _Split, shown: Mapping[str, str], starts: Mapping[tuple[str, str, str], int]) -> dict[str, list[Any]]:
+    """Mean CAS by point, by attribute and point, and by document and point, with addresses of the worst answers.
+
+    ``starts`` has the step at which an answer begins to state an attribute, by document, point and attribute. A cell is
+    CAS, or None if nothing was judged, and the address of the value with the lowest CAS in the ``shown`` documents, or
+    "".
     """
+    place = {name: number for number, name in enumerate(split.documents)}
 
-    def cell(rows: pd.DataFrame) -> list[Any]:
-        mean = _rounded(rows["cas"].mean()) if len(rows) else None
-        open_ = rows[rows["document"].isin(shown)]
+    def cell(judged: pd.DataFrame | None) -> list[Any]:
+        if judged is None:
+            return [None, ""]
+        mean, open_ = _rounded(judged["cas"].mean()), judged[judged["document"].isin(list(shown))]
         if open_.empty:
             return [mean, ""]
-        # A failed judgement is worth a look last.
+        # Failed judgements are sorted last.
         worst = open_.assign(place=open_["document"].map(place)).sort_values(["cas", "place"], kind="stable").iloc[0]
         key = worst["document"], worst["point"], worst["attribute"]
-        return [mean, fragment(worst["document"], worst["point"], starts.get(key, 0))]
+        return [mean, fragment(*key[:2], starts.get(key, 0))]
 
-    place = {name: number for number, name in enumerate(documents)}
-    none = judged.iloc[:0]
-    by_attribute = dict(list(judged.groupby(["attribute", "point"], sort=False)))
-    by_document = dict(list(judged.groupby(["document", "point"], sort=False)))
+    def lines(column: str, title: str, names: Sequence[str]) -> list[dict[str, Any]]:
+        groups = dict(list(split.judged.groupby([column, "point"], sort=False)))
+        return [{title: name, "cells": [cell(groups.get((name, point))) for point in split.points]} for name in names]
+
     return {
-        "mean": [_rounded(judged.loc[judged["point"] == point, "cas"].mean()) for point in points],
-        "attributes": [
-            {"name": name, "cells": [cell(by_attribute.get((name, point), none)) for point in points]}
-            for name in dict.fromkeys(judged["attribute"])
-        ],
-        "documents": [
-            {"id": name, "cells": [cell(by_document.get((name, point), none)) for point in points]}
-            for name in documents
-        ],
+        "mean": [_rounded(split.judged.loc[split.judged["point"] == point, "cas"].mean()) for point in split.points],
+        "attributes": lines("attribute", "name", list(dict.fromkeys(split.judged["attribute"]))),
+        "documents": lines("document", "id", list(split.documents)),
     }
 
 
-class _Steps:
-    """Rows of traces, by document and point, in order."""
-
-    def __init__(self, paths: Sequence[str | Path]) -> None:
-        self._table = pa.concat_tables([read(path, "traces", _COLUMNS) for path in paths])
-
-    def of(self, name: str) -> dict[str, list[dict[str, Any]]]:
-        """The steps of a document, by point."""
-        steps: dict[str, list[dict[str, Any]]] = {}
-        for row in self._table.filter(pc.equal(self._table["document"], name)).sort_by("step").to_pylist():
-            steps.setdefault(row["point"], []).append(row)
-        return steps
-
-
 def _pack(content: Any) -> str:
-    """JSON, compressed, in base64; the same for the same content."""
+    """Compressed JSON in base64; the same for the same content."""
     block = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(block.encode(), mtime=0)).decode()
 
 
+# A document
+
+
 def _document(
-    split: _Split, name: str, steps: Mapping[str, Sequence[Row]], text: Text, memory: schema.MemorySettings
+    split: _Split, name: str, steps: Mapping[str, Sequence[Row]], text: TokenizedText, memory: schema.MemorySettings
 ) -> dict[str, Any]:
-    document = split.documents[name]
+    document, judged = split.documents[name], split.judged[split.judged["document"] == name]
     n_blocks = max(0, (len(text.offsets) - memory.n_init) // memory.block_size)
     starts = [start for start, _ in text.offsets]
-    told = [span for span in document["spans"] if span["kind"] == "biography"]
-    own = [(answer, steps.get(label, [])) for label in split.points if (answer := split.answers.get((name, label)))]
-    for answer, _ in own:
+    biography = [span for span in document["spans"] if span["kind"] == "biography"]
+    answers = [(answer, steps.get(label, [])) for label in split.points if (answer := split.answers.get((name, label)))]
+    for answer, _ in answers:
         if answer["n_context"] != len(text.offsets):
             raise UserError(
                 f"document {name!r} has {len(text.offsets)} tokens, but was decoded as {answer['n_context']}; decode "
                 "it again with this reader"
             )
     pieces: dict[int, int] = {}
-    for _, rows in own:
-        for row in rows:
-            tops = row["top_tokens"] + row["tentative_top_tokens"]
-            for token in (row["token"], row["tentative_token"], *tops):
-                pieces.setdefault(token, len(pieces))
+    for row in (row for _, steps_of in answers for row in steps_of):
+        tops = row["top_tokens"] + row["tentative_top_tokens"]
+        for token in (row["token"], row["tentative_token"], *tops):
+            pieces.setdefault(token, len(pieces))
     facts = []
     for fact in document["facts"]:
-        found = source(document, fact["value"])
-        blocks = _covered({"start": found[0], "end": found[1]}, starts, memory, n_blocks) if found else ()
-        stated = document["text"][slice(*found)] if found else ""
-        facts.append([fact["attribute"], fact["value"], stated, list(blocks)])
-    selected = sorted({b for _, rows in own for row in rows for layer in row["selected"] for b in layer})
+        start, end = source(document, fact["value"]) or (0, 0)
+        blocks = _covered(start, end, starts, memory, n_blocks) if end else ()
+        facts.append([fact["attribute"], fact["value"], document["text"][start:end], list(blocks)])
+    selected = sorted({b for _, steps_of in answers for row in steps_of for layer in row["selected"] for b in layer})
+    of_biography = {b for span in biography for b in _covered(span["start"], span["end"], starts, memory, n_blocks)}
     return {
         "id": name,
         "person": document["person"],
-        "question": own[0][0]["question"],
+        "question": answers[0][0]["question"],
         "facts": facts,
         "tokens": len(text.offsets),
         "init": memory.n_init,
         "local": memory.n_local,
         "size": memory.block_size,
         "blocks": n_blocks,
-        "told": sorted({b for span in told for b in _covered(span, starts, memory, n_blocks)}),
+        "told": sorted(of_biography),
         "selected": _deltas(selected),
-        "texts": [_segments(document["text"], *_extent(b, text, memory), told) for b in selected],
+        "texts": [_segments(document["text"], *_extent(b, text, memory), biography) for b in selected],
         "pieces": [text.piece(token) for token in pieces],
-        "points": [_point(split, answer, rows, pieces) for answer, rows in own],
+        "points": [_point(split, answer, judged, steps_of, pieces) for answer, steps_of in answers],
     }
 
 
-def _covered(span: Row, starts: Sequence[int], memory: schema.MemorySettings, n_blocks: int) -> range:
-    """Blocks that hold tokens of a span of characters."""
-    first = max(0, bisect_right(starts, span["start"]) - 1 - memory.n_init)
-    last = bisect_left(starts, span["end"]) - 1 - memory.n_init
+def _covered(start: int, end: int, starts: Sequence[int], memory: schema.MemorySettings, n_blocks: int) -> range:
+    """Blocks with tokens of the characters [start, end); ``starts`` are the positions of all tokens."""
+    first = max(0, bisect_right(starts, start) - 1 - memory.n_init)
+    last = bisect_left(starts, end) - 1 - memory.n_init
     return range(first // memory.block_size, min(n_blocks, last // memory.block_size + 1))
 
 
-def _extent(block: int, text: Text, memory: schema.MemorySettings) -> tuple[int, int]:
-    """Characters of a block, up to where the next token starts: spaces belong to what they follow.
+def _extent(block: int, text: TokenizedText, memory: schema.MemorySettings) -> tuple[int, int]:
+    """Characters [start, end) of a block, up to the start of the next token, so that spaces are included.
 
-    Long answers make blocks too, of the question and of themselves: such a one has no characters of the document.
+    Question and answer may fill blocks too; such a block has no characters of the document.
     """
     starts = [start for start, _ in text.offsets] + [text.offsets[-1][1]]
     first = memory.n_init + block * memory.block_size
-    place, after = (min(token, len(starts) - 1) for token in (first, first + memory.block_size))
-    return max(0, starts[place]), max(0, starts[after])
+    start, end = (max(0, starts[min(token, len(starts) - 1)]) for token in (first, first + memory.block_size))
+    return start, end
 
 
-def _segments(text: str, start: int, end: int, told: Sequence[Row]) -> list[str]:
-    """``text[start:end]`` cut into padding, biography, padding and so on."""
+def _segments(text: str, start: int, end: int, biography: Sequence[Row]) -> list[str]:
+    """``text[start:end]``, cut into alternating segments of padding and biography, padding first."""
     cuts = [start]
-    for span in sorted(told, key=lambda span: span["start"]):
+    for span in sorted(biography, key=lambda span: span["start"]):
         if span["start"] < end and span["end"] > start:
             cuts += [max(start, span["start"]), min(end, span["end"])]
-    cuts.append(end)
-    return [text[a:b] for a, b in pairwise(cuts)]
+    return [text[a:b] for a, b in pairwise([*cuts, end])]
 
 
 def _deltas(ids: Sequence[int]) -> list[int]:
-    """Ascending numbers as differences, which pack better."""
+    """Differences of ascending numbers, which compress better."""
     return np.diff(np.asarray(ids, dtype=np.int64), prepend=0).tolist()
 
 
-def _point(split: _Split, answer: Row, rows: Sequence[Row], pieces: Mapping[int, int]) -> dict[str, Any]:
+# An answer
+
+
+def _point(
+    split: _Split, answer: Row, judged: pd.DataFrame, steps: Sequence[Row], pieces: Mapping[int, int]
+) -> dict[str, Any]:
     name, label = answer["document"], answer["point"]
-    judged = split.scores.get((name, label), [])
-    cas = [row["cas"] for row in judged if row["cas"] is not None]
+    judged = judged[judged["point"] == label]
     return {
         "label": label,
         "method": answer["method"],
@@ -430,31 +389,32 @@ def _point(split: _Split, answer: Row, rows: Sequence[Row], pieces: Mapping[int,
         "selected": None if answer["n_generated"] == 0 else round(float(answer["selected"]), 1),
         "rollbacks": answer["rollbacks"],
         "finish": answer["finish"],
-        "cas": _rounded(float(np.mean(cas))) if cas else None,
-        "values": _values(rows, judged, split.documents[name]),
-        "steps": [_step(row, pieces, split.verdicts.get((name, label, row["step"]))) for row in rows],
+        "cas": _rounded(judged["cas"].mean()) if len(judged) else None,
+        "values": _values(steps, judged.astype(object).where(judged.notna(), None), split.documents[name]),
+        "steps": [_step(row, pieces, split.verdicts.get((name, label, row["step"]))) for row in steps],
     }
 
 
-def _values(rows: Sequence[Row], judged: Sequence[Row], document: Row) -> list[dict[str, Any]]:
-    """What an answer says of each fact, how it was judged, and the steps that state it; None where none does."""
+def _values(steps: Sequence[Row], judged: pd.DataFrame, document: Row) -> list[dict[str, Any]]:
+    """Prediction, score, first and last step of each fact in an answer; no steps if the answer does not state it."""
     facts = [fact["attribute"] for fact in document["facts"]]
-    ends = list(accumulate(len(row["text"]) for row in rows))
-    stated: dict[str, tuple[int, int]] = {}
-    for part in align("".join(row["text"] for row in rows), document["person"], facts).parts if facts else ():
-        own = [
+    texts = [row["text"] for row in steps]
+    ends = list(accumulate(map(len, texts)))
+    stated: dict[str, list[int]] = {}
+    for part in align("".join(texts), document["person"], facts).parts if facts else ():
+        within = [
             step
-            for step, (row, end) in enumerate(zip(rows, ends, strict=True))
-            if row["text"] and end - len(row["text"]) < part.end and part.start < end
+            for step, (text, end) in enumerate(zip(texts, ends, strict=True))
+            if text and end - len(text) < part.end and part.start < end
         ]
-        if own:
-            stated.setdefault(part.attribute, (own[0], own[-1]))
-    by_attribute = {row["attribute"]: row for row in judged}
+        if within:
+            stated.setdefault(part.attribute, within)
+    scores = {row["attribute"]: row for row in judged.to_dict("records")}
     values = []
     for number, attribute in enumerate(facts):
-        first, last = stated.get(attribute, (None, None))
-        value: dict[str, Any] = {"fact": number, "first": first, "last": last}
-        if row := by_attribute.get(attribute):
+        within = stated.get(attribute, [None])
+        value: dict[str, Any] = {"fact": number, "first": within[0], "last": within[-1]}
+        if row := scores.get(attribute):
             cas, failure = _rounded(row["cas"]), row["failure"] or ""
             value |= {"said": row["prediction"], "cas": cas, "reason": failure if cas is None else row["reason"] or ""}
         values.append(value)
@@ -475,23 +435,21 @@ def _step(row: Row, pieces: Mapping[int, int], labelled: Row | None) -> dict[str
         step["rejected"] = _pass(row, "tentative_", pieces)
     if labelled is not None and labelled["label"] is not None:
         step["label"] = {"is": labelled["label"], "by": labelled["source"], "reason": labelled["reason"]}
+        correct = labelled["label"] == CORRECT
         if labelled["uncertain"]:
-            step["verdict"] = ALARM if labelled["label"] == CORRECT else CAUGHT
-        elif labelled["label"] != CORRECT:
-            step["verdict"] = MISS
+            step["verdict"] = "alarm" if correct else "caught"
+        elif not correct:
+            step["verdict"] = "miss"
     return step
 
 
 def _pass(row: Row, prefix: str, pieces: Mapping[int, int]) -> dict[str, Any]:
     """A pass of a step: its token, budget, margin, log-probability, and its best tokens with their logits."""
+    top = zip(row[f"{prefix}top_tokens"], row[f"{prefix}top_logits"], strict=True)
     return {
         "token": pieces[row[f"{prefix}token"]],
         "k": row[f"{prefix}k"],
         "margin": round(row[f"{prefix}margin"], 3),
         "logprob": round(row[f"{prefix}logprob"], 4),
-        "top": list(_ranked(row[f"{prefix}top_tokens"], row[f"{prefix}top_logits"], pieces)),
+        "top": [[pieces[token], round(logit, 2)] for token, logit in top],
     }
-
-
-def _ranked(tokens: Sequence[int], logits: Sequence[float], pieces: Mapping[int, int]) -> Iterator[list[float]]:
-    return ([pieces[token], round(logit, 2)] for token, logit in zip(tokens, logits, strict=True))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,29 +16,22 @@ from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT
 from utaca.reporting import paper, statistics
-from utaca.reporting.points import points_shown
+from utaca.reporting.points import NAMES, points_shown
 from utaca.reporting.registry import Files
-from utaca.reporting.statistics import Draws, Estimate, Row, spread
-from utaca.reporting.table import NAN, NOT_RUN, framed
+from utaca.reporting.statistics import NAN, Draws, Resampled, Row
+from utaca.reporting.table import NOT_RUN, framed
 from utaca.settings import schema
 
-DETECTORS = {
-    "top10_std": "Top-10 Std",
-    "logit_margin": "Logit Margin",
-    "evidential_mass": "Evidential Mass",
-    "evidential": "Evidential",
-    "utaca": "UT-ACA",
-    "two_way": "UT-ACA, two-way",
-}
-"""The paper's rows; others go by the name of their variant."""
-COMPARED = {"auroc": ("auroc", 1), "balanced_accuracy": ("balanced_accuracy_pct", 100)}
-"""Metrics by which detectors are held against each other: their columns and factors."""
-_PERCENT = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
-_SHARES_OF_ONE = ("auroc", "auprc", "ece")
+DETECTORS = NAMES["detectors"]
+_SHARES = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
+METRICS = {name: (f"{name}_pct", 100) for name in _SHARES} | {name: (name, 1) for name in ("auroc", "auprc", "ece")}
+"""Columns of metrics, and their factors."""
+COMPARED = ("auroc", "balanced_accuracy")
+"""Metrics in which each detector is compared with the config's."""
 
 
 class Run(NamedTuple):
-    """A detector of one seed on the tokens of :class:`Detections`."""
+    """Verdicts of a detector of one seed on the tokens of :class:`Detections`."""
 
     uncertain: np.ndarray  # [n] bool
     score: np.ndarray  # [n]
@@ -48,43 +40,32 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Detections:
-    """Verdicts of all detectors on the same tokens; a name has a run a seed."""
+    """Verdicts of all detectors on the same tokens; ``runs`` has one run per seed of a detector."""
 
     documents: tuple[str, ...]
-    document: np.ndarray  # [n], place among the documents
-    label: np.ndarray  # [n], -1 where the labeller failed
+    document: np.ndarray  # [n], index into ``documents``
+    label: np.ndarray  # [n], -1 if the labeller failed
     value: np.ndarray  # [n] bool: a token of a value, not of the template
     runs: dict[str, list[Run]]
 
-    @cached_property
-    def values(self) -> Detections:
-        """The verdicts on tokens of values."""
-        chosen = self.value
-        runs = {
-            name: [Run(*(None if x is None else x[chosen] for x in run)) for run in each]
-            for name, each in self.runs.items()
-        }
-        return Detections(self.documents, self.document[chosen], self.label[chosen], chosen[chosen], runs)
-
-    @property
-    def names(self) -> list[str]:
-        """The paper's detectors, be they in the file or not, then the others."""
-        return list(dict.fromkeys([*DETECTORS, *self.runs]))
-
     @property
     def seeds(self) -> str:
-        """How many seeds the detectors have."""
+        """The largest number of seeds of a detector, in words."""
         return f"{max(map(len, self.runs.values()))} detector seeds"
 
 
 def title(name: str) -> str:
-    """How a detector's row is called."""
+    """Name of a detector in tables."""
     base = name.removesuffix("_youden")
     return DETECTORS.get(base, base) + (", thresholded" if base != name else "")
 
 
 def load(path: str | Path) -> Detections:
-    """Read a file of schema "detections"; :class:`UserError` where it is empty or detectors saw different tokens."""
+    """Read a file of schema "detections".
+
+    Raises:
+        UserError: the file is empty, or its detectors saw different tokens.
+    """
     data = read(path, "detections").to_pandas()
     if data.empty:
         raise UserError(f"{path} holds no verdicts; make it again with at least one test document")
@@ -117,48 +98,51 @@ def loaded(files: Files) -> Detections:
 
 
 def detection(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Figures of every detector and baseline on the test split's trajectories."""
+    """Metrics of every detector and baseline on the test split's trajectories."""
     data = loaded(files)
     draws = Draws.of(len(data.documents), config, "detection")
-    results = {name: metrics_of(data, name, draws) for name in data.names}
-    main, drawn_main = results[config.detector]
+    # The paper's detectors come first, whether or not they were run.
+    measurements = {name: measured(data, name, draws) for name in {**DETECTORS, **data.runs}}
+    main = measurements[config.detector]
     rows = []
-    for name, (row, resampled) in results.items():
-        for metric, (column, factor) in COMPARED.items():
-            difference, row[f"{column}_p"] = Estimate(NAN), NAN
-            if resampled and name != config.detector:
-                drawn = factor * (drawn_main[metric] - resampled[metric])
-                difference = statistics.interval(main[column] - row[column], drawn)
-                row[f"{column}_p"] = statistics.p_value(drawn)
-            spread(row, f"{column}_difference", difference)
-        rows.append(row | paper.beside(paper.Detection, paper.tables().detection.get(name)))
-    for column, _ in COMPARED.values():
-        statistics.adjust(rows, f"{column}_p")
+    for name, metrics in measurements.items():
+        row = _row(data, name, metrics, draws)
+        for metric in COMPARED:
+            column, factor = METRICS[metric]
+            compared = bool(metrics) and name != config.detector
+            difference = main[metric][0] - metrics[metric][0] if compared else Resampled()
+            row[f"{column}_p"] = difference.p
+            difference.put(row, f"{column}_difference", factor)
+        figures = paper.tables().detection.get(name)
+        rows.append(row | paper.reference("macc_pct recall_n_pct recall_p_pct", figures))
+    for metric in COMPARED:
+        statistics.adjust(rows, f"{METRICS[metric][0]}_p")
     return framed(rows, len(data.documents), data.seeds, main=title(config.detector))
 
 
 def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Figures of the detector with some of its components, and CAS of the answers that it triggers."""
+    """Metrics of the detector with some of its components, and CAS of generation with it as the trigger."""
     data, main = loaded(files), config.detectors[config.detector]
     draws = Draws.of(len(data.documents), config, "detection")
     points = points_shown(files, config, "test") if files["test_answers"] else []
     adaptive = [point for point in points if point.key[0] == "utaca"]
-    # CAS is that of the operating point under which most variants answer.
+    # CAS is of the operating point that was decoded with most variants.
     keys = [point.key for point in adaptive]
     key = max(keys, key=keys.count, default=None)
-    answered = {point.detector: point for point in adaptive if point.key == key}
+    by_detector = {point.detector: point for point in adaptive if point.key == key}
     rows = []
-    for (margin, embedding, lstm), printed in paper.tables().ablation.items():
-        wanted = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
-        name = next((name for name, settings in config.detectors.items() if settings == wanted), "")
-        row = {"margin": margin, "embedding": embedding, "lstm": lstm} | metrics_of(data, name, draws)[0]
+    for (margin, embedding, lstm), figures in paper.tables().ablation.items():
+        variant = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
+        name = next((name for name, settings in config.detectors.items() if settings == variant), "")
+        row: Row = {"margin": margin, "embedding": embedding, "lstm": lstm}
+        row |= _row(data, name, measured(data, name, draws), draws)
         row |= {"detector": title(name) or NOT_RUN, "mtokens": NAN, "generation_seeds": 0}
-        spread(row, "cas_pct", Estimate(NAN))
-        if point := answered.get(name):
+        Resampled().put(row, "cas_pct")
+        if point := by_detector.get(name):
             row["generation_seeds"] = len(point.seeds)
             point.put(row, "mtokens")
             point.put(row, "cas_pct", draws=Draws.of(len(point.documents), config, "test"))
-        rows.append(row | paper.beside(paper.Ablation, printed))
+        rows.append(row | paper.reference("macc_pct cas_pct", figures))
     trigger = ""
     if key:
         trigger = f"mTokens and CAS: as the trigger of K_max={key[1]}, {key[2].capitalize()}, where it was run as one."
@@ -166,62 +150,60 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     return framed(rows, len(data.documents), data.seeds, **words)
 
 
-def _about(data: Detections, name: str) -> Row:
-    runs = data.runs.get(name, [])
-    return {"detector": title(name), "run": bool(runs), "seeds": len(runs)}
+def _row(data: Detections, name: str, metrics: Metrics, draws: Draws) -> Row:
+    """Columns of a detector, of all tokens and (``value_*``) of tokens of values.
 
-
-def metrics_of(data: Detections, name: str, draws: Draws) -> tuple[Row, dict[str, np.ndarray]]:
-    """A detector's figures, means over seeds with interval and spread, of all tokens and (``value_*``) of values alone.
-
-    Gives too what :func:`measured` resamples. Tokens without a label are counted and left out of the figures.
+    Tokens without a label are counted, and left out of the metrics.
     """
-    (metrics, resampled), on_values = measured(data, name, draws), measured(data.values, name, draws)
-    row = _about(data, name) | summary(metrics, resampled)
-    row |= {f"value_{column}": x for column, x in summary(*on_values).items()}
-    ran = bool(metrics)
-    return row | {
-        "n_value_tokens": on_values[0][0]["n_tokens"] if ran else 0,
-        "n_tokens": ran * int((data.label >= 0).sum()),
-        "n_documents": ran * len(data.documents),
-        "n_failed_labels": ran * int((data.label < 0).sum()),
-    }, resampled
+    row: Row = {"detector": title(name), "run": bool(metrics), "seeds": len(data.runs.get(name, ()))}
+    for prefix, figures in (("", metrics), ("value_", measured(data, name, draws, data.value))):
+        for metric, (column, factor) in METRICS.items():
+            mean, sd = figures.get(metric, (Resampled(), NAN))
+            row |= {f"{prefix}{column}": factor * mean.value, f"{prefix}{column}_sd": factor * sd}
+            mean.put(row, prefix + column, factor)
+    labelled = data.label >= 0
+    counts = {
+        "n_value_tokens": int((labelled & data.value).sum()),
+        "n_tokens": int(labelled.sum()),
+        "n_documents": len(data.documents),
+        "n_failed_labels": int((~labelled).sum()),
+    }
+    return row | (counts if metrics else dict.fromkeys(counts, 0))
 
 
-def measured(data: Detections, name: str, draws: Draws) -> tuple[list[dict[str, float | int]], dict[str, np.ndarray]]:
-    """All metrics of each run of a detector, calibration included, and most under every resample of documents and seeds
-    [count]; nothing where it was not run."""
-    runs = data.runs.get(name, [])
+Metrics = Mapping[str, tuple[Resampled, float]]
+"""Means over seeds by metric, with the standard deviation over seeds; empty if a detector was not run."""
+
+
+def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | bool = True) -> Metrics:
+    """Metrics of a detector on the labelled tokens, or on ``chosen`` [n] ones among them.
+
+    Calibration is included. Most metrics are resampled over documents and seeds.
+    """
+    tokens = (data.label >= 0) & chosen
+    document, label = data.document[tokens], data.label[tokens]
+    runs = [Run(*(None if x is None else x[tokens] for x in run)) for run in data.runs.get(name, ())]
     metrics = [
-        detection_metrics(run.uncertain, data.label, run.score)
-        | {"ece": NAN if run.p is None else calibration_error(run.p, data.label)}
+        detection_metrics(run.uncertain, label, run.score)
+        | {"ece": NAN if run.p is None else calibration_error(run.p, label)}
         for run in runs
     ]
-    drawn = [resampled_run(data, run, draws.documents) for run in runs]
-    return metrics, {metric: draws.mean(name, [one[metric] for one in drawn]) for metric in (drawn[0] if drawn else ())}
+    resamples = [resampled_run(run, label != CORRECT, document, draws.documents) for run in runs]
+    result = {}
+    for metric in METRICS if runs else ():
+        mean, sd = statistics.mean_sd([one[metric] for one in metrics])
+        drawn = [draws.mean(name, [one[metric] for one in resamples])] if metric in resamples[0] else []
+        result[metric] = Resampled(mean, *drawn), sd
+    return result
 
 
-def summary(metrics: Sequence[Mapping[str, float]], resampled: Mapping[str, np.ndarray]) -> Row:
-    """Mean and spread of the ``metrics`` of a row's runs, with limits where they are ``resampled``."""
-    row: Row = {}
-    for metric in (*_PERCENT, *_SHARES_OF_ONE):
-        factor, column = (1, metric) if metric in _SHARES_OF_ONE else (100, f"{metric}_pct")
-        mean, sd = statistics.mean_sd([m[metric] for m in metrics]) if metrics else (NAN, NAN)
-        limits = statistics.interval(mean, resampled[metric]) if metric in resampled else Estimate(mean)
-        row[column], row[f"{column}_sd"] = factor * mean, factor * sd
-        spread(row, column, limits, factor)
-    return row
-
-
-def resampled_run(data: Detections, run: Run, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Figures of one run under every resample of documents [count], by metric."""
-    known = data.label >= 0
-    document, negative = data.document[known], data.label[known] != CORRECT
+def resampled_run(run: Run, negative: np.ndarray, document: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Metrics of one run in every resample of documents [count]; ``negative`` [n] marks N."""
 
     def by_document(selected: np.ndarray) -> np.ndarray:
-        return np.bincount(document[selected], minlength=len(data.documents)).astype(np.float64)
+        return np.bincount(document[selected], minlength=counts.shape[1]).astype(np.float64)
 
-    n, p, flagged = by_document(negative), by_document(~negative), run.uncertain[known]
+    n, p, flagged = by_document(negative), by_document(~negative), run.uncertain
     hits, alarms = by_document(flagged & negative), by_document(flagged & ~negative)
     recall_n, recall_p = statistics.ratio(hits, n, counts), statistics.ratio(p - alarms, p, counts)
     return {
@@ -231,5 +213,5 @@ def resampled_run(data: Detections, run: Run, counts: np.ndarray) -> dict[str, n
         "balanced_accuracy": (recall_n + recall_p) / 2,
         "f1_n": statistics.ratio(2 * hits, hits + alarms + n, counts),
         "share_uncertain": statistics.ratio(n, n + p, counts),
-        "auroc": statistics.auroc(run.score[known], negative, document, counts),
+        "auroc": statistics.auroc(run.score, negative, document, counts),
     }

@@ -1,4 +1,4 @@
-"""The table of endpoints: what each was needed for, and what its answers cost."""
+"""The table of endpoints: the use of each endpoint, and the cost of its answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 import pandas as pd
 
-from utaca.records import read
+from utaca.records import rows
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Row
 from utaca.reporting.table import framed
@@ -15,16 +15,16 @@ from utaca.settings import schema
 
 def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
     """Use and cost of each endpoint."""
-    rows: list[Row] = []
+    table: list[Row] = []
     for name, paths in files.items():
         role = name.removesuffix("_usage")
         endpoint: schema.EndpointSettings = getattr(config, role)
-        items = read(paths, "usage").to_pylist()
+        items = rows(paths, "usage")
         answers = {answer["request"]: answer for item in items for answer in item["answers"]}
         again = {answer["request"] for item in items for answer in item["answers"][1:]}
         kinds = Counter(item["failure"] for item in items if item["failure"] is not None)
         tokens = [sum(answer[f"{part}_tokens"] for answer in answers.values()) for part in ("prompt", "completion")]
-        rows.append(
+        table.append(
             {
                 "role": role,
                 "endpoint": endpoint.name,
@@ -39,4 +39,4 @@ def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
                 "cost_usd": endpoint.cost(*tokens),
             }
         )
-    return framed(rows)
+    return framed(table)

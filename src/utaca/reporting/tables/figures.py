@@ -1,4 +1,4 @@
-"""Figures, drawn without a display and the same to the byte for the same table."""
+"""Figures, drawn without a display; the same table gives the same bytes."""
 
 from __future__ import annotations
 
@@ -15,45 +15,30 @@ from matplotlib.ticker import ScalarFormatter
 
 from utaca.records import atomic_path
 from utaca.reporting import palette
+from utaca.reporting.registry import data
 from utaca.reporting.render import bracketed
 from utaca.reporting.words import corpus_in_words
 from utaca.settings import schema
 
-_LOOK = {
-    "svg.hashsalt": "utaca",
-    "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": palette.GRID,
-    "axes.axisbelow": True,
-    "text.color": palette.INK,
-    "axes.labelcolor": palette.INK,
-    "axes.edgecolor": palette.MUTED,
-    "xtick.color": palette.INK,
-    "ytick.color": palette.INK,
-    "legend.frameon": False,
-}
 SMALL = 8
-"""Points of the smallest text."""
+"""Size of the smallest text, in points."""
 
 
 def title(frame: pd.DataFrame, config: schema.Config) -> str:
-    """What a figure was made with: reader, corpus, judge, and the frame's documents."""
+    """Title of a figure: reader, corpus, judge, and the number of documents."""
     documents = f", {frame['n_documents'].max()} documents" if len(frame) else ""
     return f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}{documents}"
 
 
 @contextmanager
 def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iterator[tuple[Figure, list[Path]]]:
-    """A figure of ``size`` in inches to draw on, written at the end of the block as ``{name}.png`` and ``.svg``.
+    """Write a figure of ``size`` [inches] as ``{name}.png`` and ``.svg`` at the end of the block.
 
-    Gives the figure and the paths.
+    Yields the figure to draw on and the paths.
     """
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     paths = [Path(directory) / f"{name}.{kind}" for kind in metadata]
-    with matplotlib.rc_context(_LOOK):
+    with matplotlib.rc_context(data("tables/figures.yaml")):
         canvas = Figure(figsize=size, layout="constrained")
         yield canvas, paths
         for path, (kind, about) in zip(paths, metadata.items(), strict=True):
@@ -62,27 +47,37 @@ def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iter
 
 
 def bars(rows: pd.DataFrame | Mapping[str, Any], column: str) -> np.ndarray:
-    """Error bars [2, rows] of a column of a frame or row: how far the limits of its interval lie below and above it."""
+    """Error bars [2, rows] of a column: distances of the limits of its interval below and above it."""
     value, low, high = (np.atleast_1d(rows[f"{column}{end}"]) for end in ("", "_low", "_high"))
-    # A limit may miss its figure by a rounding error.
+    # A limit may lie on the other side of its figure by a rounding error.
     return np.maximum([value - low, high - value], 0)
 
 
 def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
-    """Draw CAS over selected tokens, a curve a method, policy and detector."""
+    """Draw CAS over selected tokens, one curve per method, policy and detector."""
     with drawing(directory, "curves", (6.4, 4.6)) as (canvas, paths):
         axes = canvas.subplots()
-        for (name, look), line in _curves(points):
-            axes.errorbar(
-                line["mtokens"],
-                line["cas_pct"],
-                yerr=bars(line, "cas_pct"),
-                label=name,
-                capsize=2,
-                elinewidth=0.7,
-                markersize=5,
-                **look,
-            )
+        for method, of_method in points.groupby("decoder", sort=False):
+            mark = palette.MARKS[palette.family(str(method))]
+            # The setting without its budget: points of another policy or detector are another curve.
+            families = of_method["setting"].str.partition(", ")[2]
+            for number, family in enumerate(dict.fromkeys(families)):
+                line = of_method[families == family].sort_values("mtokens", kind="stable")
+                budgets = f"{line['setting'].iloc[0].partition('=')[0]}={', '.join(map(str, line['budget']))}"
+                axes.errorbar(
+                    line["mtokens"],
+                    line["cas_pct"],
+                    yerr=bars(line, "cas_pct"),
+                    label="; ".join(filter(None, (f"{line['method'].iloc[0]} {budgets}", family))),
+                    capsize=2,
+                    elinewidth=0.7,
+                    markersize=5,
+                    color=mark.color,
+                    linestyle=palette.LINES[number % len(palette.LINES)],
+                    # A curve may be one point, without a line that distinguishes it.
+                    marker=mark.marker if number < 2 else palette.MARKERS[number % len(palette.MARKERS)],
+                    markerfacecolor=palette.WHITE if number else mark.color,
+                )
         if (points["mtokens"] > 0).all():
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(ScalarFormatter())
@@ -95,47 +90,31 @@ def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
     return paths
 
 
-def _curves(points: pd.DataFrame) -> Iterator[tuple[tuple[str, dict[str, object]], pd.DataFrame]]:
-    """Name, look and points of every curve: a method's points of one policy, detector and seed."""
-    for method, of_method in points.groupby("decoder", sort=False):
-        mark = palette.MARKS[palette.family(str(method))]
-        # What a setting says beyond its budget: points of another policy or detector are another curve.
-        families = of_method["setting"].str.partition(", ")[2]
-        for number, family in enumerate(dict.fromkeys(families)):
-            line = of_method[families == family].sort_values("mtokens", kind="stable")
-            budgets = f"{line['setting'].iloc[0].partition('=')[0]}={', '.join(map(str, line['budget']))}"
-            name = "; ".join(filter(None, (f"{line['method'].iloc[0]} {budgets}", family)))
-            # A curve may be one point, which has no line that tells it apart.
-            marker = mark.marker if number < 2 else palette.MARKERS[number % len(palette.MARKERS)]
-            look: dict[str, object] = {"color": mark.color, "marker": marker}
-            look["linestyle"] = palette.LINES[number % len(palette.LINES)]
-            # Only the first family's markers are filled.
-            yield (name, look | ({"markerfacecolor": palette.WHITE} if number else {})), line
-
-
 def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
-    """Draw the verdict's gains and their intervals, a line a row."""
+    """Draw the gains of the verdict with their intervals, one line per row.
+
+    A marker is open if the point was compared with InfLLM at another number of tokens.
+    """
     rows = verdict.to_dict("records")
     height = 1.3 + 0.27 * max(len(rows), 1) + 0.1 * sum(bool(row["over"]) for row in rows)
     with drawing(directory, "differences", (6.4, height)) as (canvas, paths):
         axes = canvas.subplots()
         axes.axvline(0, color=palette.INK, linewidth=1)
-        for place, row in enumerate(rows):
+        axes.set_yticks(range(len(rows)), [row["name"].replace(" over ", "\nover ") for row in rows], fontsize=SMALL)
+        for place, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
             mark, mean = palette.MARKS[palette.family(row["decoder"])], row["n_points"] > 1
+            is_open, weight = bool(row["note"]) and not mean and not row["over"], "bold" if mean else "normal"
             axes.errorbar(
                 row["gain_pct"], place, xerr=bars(row, "gain_pct"), color=mark.color,
                 marker="D" if mean else mark.marker, markersize=7 if mean else 5,
                 elinewidth=2 if mean else 1.2, capsize=0 if mean else 3,
-                markerfacecolor=palette.WHITE if _open(row) else mark.color,
+                markerfacecolor=palette.WHITE if is_open else mark.color,
             )  # fmt: skip
             label = bracketed(row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"], 1)
-            weight = "bold" if mean else "normal"
             axes.annotate(
                 label, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL, weight=weight
             )
-        axes.set_yticks(range(len(rows)), [row["name"].replace(" over ", "\nover ") for row in rows], fontsize=SMALL)
-        for label, row in zip(axes.get_yticklabels(), rows, strict=True):
-            label.set_weight("bold" if row["n_points"] > 1 else "normal")
+            tick.set_weight(weight)
         axes.set_ylim(max(len(rows), 1) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
@@ -145,11 +124,6 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
             "CAS points above InfLLM at equal tokens, 95 % interval\n← InfLLM better      better than InfLLM →",
             fontsize=SMALL,
         )
-        of = title(verdict, config) + ("" if rows else ": no points to compare")
-        canvas.suptitle(of, fontsize=SMALL, x=0.01, horizontalalignment="left")
+        text = title(verdict, config) + ("" if rows else ": no points to compare")
+        canvas.suptitle(text, fontsize=SMALL, x=0.01, horizontalalignment="left")
     return paths
-
-
-def _open(row: dict[str, Any]) -> bool:
-    """Whether a row of the verdict is held against InfLLM at other numbers of tokens than its own."""
-    return bool(row["note"]) and row["n_points"] == 1 and not row["over"]

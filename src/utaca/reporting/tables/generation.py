@@ -8,27 +8,19 @@ import numpy as np
 import pandas as pd
 
 from utaca.reporting import paper, statistics
-from utaca.reporting.points import (
-    CAS,
-    MTOKENS,
-    ROLLBACKS,
-    Curve,
-    Point,
-    difference,
-    name_in_words,
-    points_shown,
-    setting_in_words,
-)
+from utaca.reporting.points import CAS, ROLLBACKS, Curve, PointResult, name_in_words, points_shown, setting_in_words
 from utaca.reporting.registry import Files
-from utaca.reporting.statistics import Draws, Estimate, Row, spread
-from utaca.reporting.table import NAN, framed
+from utaca.reporting.statistics import NAN, Draws, Resampled, Row
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 
 def generation(files: Files, config: schema.Config, name: str = "test") -> pd.DataFrame:
-    """Quality over selected tokens of every point, against InfLLM and token agreement."""
-    # ``difference_pct`` is to the nearest InfLLM point, ``gain_pct`` to InfLLM at equal mTokens; all intervals come
-    # from resampling documents, and detector seeds, for all points at once.
+    """Quality over selected tokens of every point, against InfLLM and token agreement.
+
+    ``difference_pct`` is to the nearest InfLLM point, ``gain_pct`` to InfLLM at equal mTokens. All points are resampled
+    by the same draws.
+    """
     split, more = "validation" if name == "validation" else "test", ["sweep"] if name == "sweep" else []
     points = points_shown(files, config, split, split, *more)
     reported = getattr(paper.tables(), split)
@@ -36,14 +28,13 @@ def generation(files: Files, config: schema.Config, name: str = "test") -> pd.Da
     draws = Draws.of(len(points[0].documents), config, split)
     rows = []
     for point, compared in zip(points, compare(points, draws), strict=True):
-        printed = reported[reader].get(point.key) if point.in_paper else None
-        row = _row(point, draws, config) | compared
-        rows.append(row | paper.beside(paper.Generation, printed))
+        figures = reported[reader].get(point.key) if point.in_paper else None
+        rows.append(_row(point, draws, config) | compared | paper.reference("mtokens cas_pct", figures))
     shown = "validation" if split == "validation" else "long-context test"
     return framed(rows, len(points[0].documents), reader=reader, split=shown)
 
 
-def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
+def _row(point: PointResult, draws: Draws, config: schema.Config) -> Row:
     row: Row = {"method": point.method, "setting": setting_in_words(point, config), "n_documents": len(point.documents)}
     row |= {"point": name_in_words(point, config), "decoder": point.key[0], "budget": point.key[1]}
     row |= {"policy": point.key[2], "detector": point.detector, "seeds": len(point.seeds)}
@@ -56,69 +47,55 @@ def _row(point: Point, draws: Draws, config: schema.Config) -> Row:
     return row
 
 
-# Against InfLLM and token agreement
+def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
+    """Compare every point with the fixed budgets and token agreement among the points.
 
-
-def compare(points: Sequence[Point], draws: Draws) -> list[Row]:
-    """Every point against the fixed budgets and token agreement among them; empty columns for what there is none of."""
+    Columns are empty without such points.
+    """
     fixed = sorted((point for point in points if point.key[0] == "infllm"), key=lambda point: point.key[1])
     curve = Curve.of(fixed, draws) if fixed else None
-    gains = {place: gain(p, curve, draws) for place, p in enumerate(points) if curve and p.key[0] != "infllm"}
+    gains = {place: curve.gain(p) for place, p in enumerate(points) if curve and p.key[0] != "infllm"}
     rows = []
     for place, point in enumerate(points):
-        alike = [at for at, other in enumerate(points) if other is not point and other.key[1:] == point.key[1:]]
-        agreement = next((at for at in alike if points[at].imitates), None)
-        blind = [at for at in alike if points[at].key[0] == "no_detector" != point.key[0]]
-        rate = point.ratio(*ROLLBACKS)
-        nearest = min(blind, key=lambda at: abs(points[at].ratio(*ROLLBACKS) - rate), default=None)
-        row = _against_infllm(point, fixed, curve, gains.get(place), draws) | {"no_detector": ""}
-        closed, beyond = Estimate(NAN), Estimate(NAN)
-        if place in gains and agreement is not None:
-            closed = statistics.share(gains[place], gains[agreement])
-        if place in gains and nearest is not None:
-            (value, resampled), (without, resampled_without) = gains[place], gains[nearest]
-            beyond = statistics.interval(value - without, resampled - resampled_without)
-            row["no_detector"] = ", ".join(filter(None, [points[nearest].setting, points[nearest].detector]))
-        spread(row, "gap_closed_pct", closed, 100)
-        spread(row, "beyond_pct", beyond, 100)
+        row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
+        difference = above = closed = beyond = Resampled()
+        without = ""
+        if curve and place in gains:
+            above = gains[place]
+            difference = _against_infllm(row, point, fixed, curve)
+            row["gain_p"] = above.p
+            alike = [at for at, other in enumerate(points) if at != place and other.key[1:] == point.key[1:]]
+            agreement = next(
+                (at for at in alike if (points[at].key[0], points[at].detector) == ("agreement", "")), None
+            )
+            if agreement is not None:
+                closed = above.share_of(gains[agreement])
+            blind = [at for at in alike if points[at].key[0] == "no_detector" != point.key[0]]
+            if blind:
+                rate = point.ratio(*ROLLBACKS)
+                nearest = min(blind, key=lambda at: abs(points[at].ratio(*ROLLBACKS) - rate))
+                beyond = above - gains[nearest]
+                without = ", ".join(filter(None, [points[nearest].setting, points[nearest].detector]))
+        difference.put(row, "difference_pct", 100)
+        above.put(row, "gain_pct", 100)
+        row["no_detector"] = without
+        closed.put(row, "gap_closed_pct", 100)
+        beyond.put(row, "beyond_pct", 100)
         rows.append(row)
     statistics.adjust(rows, "gain_p")
     return rows
 
 
-Gain = tuple[float, np.ndarray]
-"""CAS above InfLLM's at equal tokens, and the same in every resample [count]."""
-
-
-def gain(point: Point, curve: Curve, draws: Draws) -> Gain:
-    """CAS above the curve at the point's tokens, and the same in every resample."""
-    at_equal = curve.resampled_at(point.drawn(*MTOKENS, draws))
-    return point.ratio(*CAS) - curve.at(point.ratio(*MTOKENS)), point.drawn(*CAS, draws) - at_equal
-
-
-def _against_infllm(
-    point: Point, fixed: Sequence[Point], curve: Curve | None, gained: Gain | None, draws: Draws
-) -> Row:
-    """Columns of a point, of gain ``gained``, against the fixed budgets; empty where it is one or there is none."""
-    row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
-    to_nearest = above = Estimate(NAN)
-    if curve is not None and gained is not None:
-        tokens = point.ratio(*MTOKENS)
-        nearest = fixed[int(np.abs(curve.tokens - tokens).argmin())]
-        row["nearest_infllm"] = nearest.setting
-        to_nearest = statistics.interval(*difference(point, nearest, *CAS, draws))
-        row["infllm_cas_pct"] = 100 * curve.at(tokens)
-        above, row["gain_p"] = statistics.interval(*gained), statistics.p_value(gained[1])
-        if tokens < curve.tokens.min():
-            row["note"] = f"below InfLLM's range, clipped to {fixed[int(curve.tokens.argmin())].setting}"
-        elif tokens > curve.tokens.max():
-            row["note"] = f"above InfLLM's range, clipped to {fixed[int(curve.tokens.argmax())].setting}"
-    spread(row, "difference_pct", to_nearest, 100)
-    spread(row, "gain_pct", above, 100)
-    return row
-
-
-# Quality, latency, memory
+def _against_infllm(row: Row, point: PointResult, fixed: Sequence[PointResult], curve: Curve) -> Resampled:
+    """Fill the columns on InfLLM of a row; returns the difference in CAS to the nearest fixed budget."""
+    tokens, of_fixed = point.ratio("selected", "n_generated"), curve.tokens[:, 0]
+    nearest = fixed[int(np.abs(of_fixed - tokens).argmin())]
+    row |= {"nearest_infllm": nearest.setting, "infllm_cas_pct": 100 * curve.at(point).value}
+    if tokens < of_fixed.min():
+        row["note"] = f"below InfLLM's range, clipped to {fixed[int(of_fixed.argmin())].setting}"
+    elif tokens > of_fixed.max():
+        row["note"] = f"above InfLLM's range, clipped to {fixed[int(of_fixed.argmax())].setting}"
+    return point.resampled(*CAS, curve.draws) - nearest.resampled(*CAS, curve.draws)
 
 
 def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
@@ -136,6 +113,6 @@ def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
         point.put(row, "mtokens")
         point.put(row, "end_to_end_s", "prefill_s", "seconds_per_token", draws=draws)
         row["peak_gib"] = point.peak_gib
-        printed = reported[reader].get(point.key) if point.in_paper else None
-        rows.append(row | paper.beside(paper.Tradeoff, printed))
+        figures = reported[reader].get(point.key) if point.in_paper else None
+        rows.append(row | paper.reference("cas_pct mtokens end_to_end_s peak_gib", figures))
     return framed(rows, len(points[0].documents), reader=reader)

@@ -1,4 +1,4 @@
-"""The table of context-management methods under their sources' settings."""
+"""The table of context-management methods under the settings of their sources."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.points import CAS, MTOKENS, Point, difference, is_default_point, points, setting_in_words
+from utaca.reporting.points import CAS, MTOKENS, PointResult, points, setting_in_words
 from utaca.reporting.registry import Files
-from utaca.reporting.statistics import Draws, Estimate, Row, spread
-from utaca.reporting.table import NAN, NOT_RUN, framed
+from utaca.reporting.statistics import Draws, Resampled, Row
+from utaca.reporting.table import NOT_RUN, framed
 from utaca.settings import schema
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     from utaca.methods import METHODS as KINDS
 
     others, blocks = others_and_blocks(files, config)
-    held_against = [
-        point for point in blocks if is_default_point(point, config) and point.key[0] in ("infllm", "utaca")
-    ]
-    compared = [*others, *held_against]
+    shown = [p for p in blocks if p.key[0] in ("infllm", "utaca") and p.detector in ("", config.detector)]
+    compared = [*others, *shown]
     draws = Draws.of(len(compared[0].documents), config, "test")
     adaptive = [point for point in compared if point.key[0] == "utaca"]
     reported = paper.tables()
@@ -37,14 +35,14 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     rows = []
     for point in compared:
         name, prefill = point.key[0], getattr(KINDS.get(point.retriever), "prefill", "linear")
-        printed = reported.methods.get(reader, {}).get(name) or reported.test[reader].get(point.key)
-        printed = printed if point.in_paper else None
-        reference = paper.beside(paper.Generation, printed)
-        reference["paper_excluded"] = bool(getattr(printed, "excluded", False))
+        figures = reported.methods.get(reader, {}).get(name) or reported.test[reader].get(point.key)
+        figures = figures if point.in_paper else None
+        reference: Row = paper.reference("mtokens cas_pct", figures)
+        reference["paper_excluded"] = bool((figures or {}).get("excluded"))
         row: Row = {"method": point.method}
-        if point.lacks:
+        if point.not_run:
             # All figures stay empty.
-            row |= {"lacks": point.lacks, "setting": NOT_RUN, "prefill": prefill, "nearest_utaca": ""}
+            row |= {"lacks": point.not_run, "setting": NOT_RUN, "prefill": prefill, "nearest_utaca": ""}
             rows.append(row | {"n_documents": 0, "n_memory": 0, "n_incoherent": 0} | reference)
             continue
         row |= {
@@ -58,16 +56,15 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
         point.put(row, "mtokens", "attended")
         point.put(row, "cas_pct", draws=draws)
         whole = 1 - point.sums["memory"] - point.sums["incoherent"]
-        without = replace(point, sums={name: point.sums[name] * whole for name in CAS})
-        spread(row, "cas_whole_pct", without.estimate(*CAS, draws), 100)
-        row["nearest_utaca"] = ""
-        to_nearest, row["difference_p"] = Estimate(NAN), NAN
+        without_failures = replace(point, sums={name: point.sums[name] * whole for name in CAS})
+        without_failures.resampled(*CAS, draws).put(row, "cas_whole_pct", 100)
+        row["nearest_utaca"], difference = "", Resampled()
         if adaptive and name != "utaca":
             nearest = min(adaptive, key=lambda other: abs(np.log2(_tokens(other) / _tokens(point))))
             row["nearest_utaca"] = setting_in_words(nearest, config)
-            value, resampled = difference(point, nearest, *CAS, draws)
-            to_nearest, row["difference_p"] = statistics.interval(value, resampled), statistics.p_value(resampled)
-        spread(row, "difference_pct", to_nearest, 100)
+            difference = point.resampled(*CAS, draws) - nearest.resampled(*CAS, draws)
+        row["difference_p"] = difference.p
+        difference.put(row, "difference_pct", 100)
         point.put(row, "prefill_s", "seconds_per_token")
         rows.append(row | {"peak_gib": point.peak_gib} | reference)
     statistics.adjust(rows, "difference_p")
@@ -76,16 +73,16 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     return framed(rows, len(compared[0].documents), reader=reader, remarks=remarks)
 
 
-def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[Point], list[Point]]:
-    """Points of the test split that are not decoded from block memory, and those that are.
+def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointResult], list[PointResult]]:
+    """Points of the test split that are not decoded from block memory, and points that are.
 
-    Raises :class:`UserError` where both are of other documents.
+    Raises :class:`UserError` if they answer different documents.
     """
     in_blocks = {label for label, point in config.operating.items() if point.in_blocks}
-    only = set(config.shown("test", schema.METHODS)) - in_blocks
-    others = points(files["method_answers"], files["method_scores"], only)
-    only = [label for label in config.shown("test", *schema.SECTIONS) if label in in_blocks]
-    blocks = points(files["test_answers"], files["test_scores"], only) if only else []
+    labels = set(config.shown("test", schema.METHODS)) - in_blocks
+    others = points(files["method_answers"], files["method_scores"], labels)
+    labels = in_blocks.intersection(config.shown("test", *schema.SECTIONS))
+    blocks = points(files["test_answers"], files["test_scores"], labels) if labels else []
     if blocks and blocks[0].documents != others[0].documents:
         raise UserError(
             f"{files['test_answers'][0]} answers other documents than {files['method_answers'][0]}; remove the older "
@@ -94,11 +91,11 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[Point],
     return others, blocks
 
 
-def _setting(point: Point, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:
-    """What a point is called, and its method's settings that are not its source's: the defaults of its class."""
+def _setting(point: PointResult, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:
+    """Budget and policy, and the method's settings that differ from its source's (the defaults of its class)."""
     name, budget = point.retriever, point.key[1]
-    source = {field.name: field.default for field in fields(kinds[name])} if name in kinds else {}
-    others = {key: value for key, value in config.settings_of(name).items() if _plain(source[key]) != _plain(value)}
+    defaults = {field.name: field.default for field in fields(kinds[name])} if name in kinds else {}
+    others = {key: value for key, value in config.settings_of(name).items() if _plain(defaults[key]) != _plain(value)}
     if budget:
         others.pop("budget", None)
     words = [setting_in_words(point, config), *(f"{key}={value}" for key, value in others.items())]
@@ -110,7 +107,7 @@ def _plain(value: Any) -> Any:
 
 
 def _classifier(config: schema.Config) -> Sequence[str]:
-    """That LLMLingua-2's classifier is this project's, where it is."""
+    """A sentence on LLMLingua-2's classifier, if it is the one that this project trains."""
     model = config.settings_of("llmlingua2").get("model", "")
     if model != schema.CLASSIFIER:
         return []
@@ -120,5 +117,5 @@ def _classifier(config: schema.Config) -> Sequence[str]:
     ]
 
 
-def _tokens(point: Point) -> float:
+def _tokens(point: PointResult) -> float:
     return max(1.0, point.ratio(*MTOKENS))

@@ -1,9 +1,9 @@
-"""Whether retrieval found what an answer needed: recall of the gold block by layer, and CAS given recall.
+"""Recall of the gold block by layer, and CAS given recall: whether retrieval selected what an answer needed.
 
-The gold blocks of a fact hold the tokens of its value in the document (``evidence`` of schema "documents"). What counts
-is the step that begins the value in the answer's sentence on the attribute: a layer recalls the fact where it retrieves
-a gold block there, or a neighbour of one. A fact whose value is attended to without retrieval is left out, and so is
-one that the answer has no sentence on: both are counted.
+The gold blocks of a fact hold the tokens of its value in the document (``evidence`` of schema "documents"). A layer
+recalls the fact if it retrieves a gold block, or a neighbour of one, at the step that begins the value in the answer's
+sentence on the attribute. Facts whose value is attended to without retrieval, and facts on which the answer has no
+sentence, are excluded and counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from utaca.errors import UserError
@@ -28,59 +27,59 @@ from utaca.layout import Layout
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import check_source, read, rows
-from utaca.reporting import statistics
 from utaca.reporting.registry import Files
-from utaca.reporting.statistics import ByDocument, Row
-from utaca.reporting.table import NAN, framed
+from utaca.reporting.statistics import NAN, Draws, Row
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 NEIGHBOURS = 1
-"""Blocks on either side of a gold block that count as it: what tells whose a value is may stand beside it."""
+"""Blocks on either side of a gold block that count as it: the words that say whose value it is may lie there."""
 NO_EVIDENCE, NOT_SAID, IN_VIEW = "n_no_evidence", "n_not_said", "n_in_view"
-"""Why a fact is left out: where it is stated is not known, the answer has no sentence on it, it needs no retrieval."""
+"""Why a fact is excluded: its place in the document is unknown, the answer has no sentence on it, it needs no
+retrieval."""
 FIXED = "infllm"
 _BATCH = 1024
 
 
 def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
-    """Points of the test split decoded from block memory, by label: fixed budgets ascending, then the others."""
-    known = {label: point for label, point in config.operating.items() if point.in_blocks}
-    labels = [label for label in config.shown("test", *schema.SECTIONS) if label in known]
-    labels.sort(key=lambda label: known[label].budget if known[label].method == FIXED else math.inf)
-    return {label: known[label] for label in labels}
-
-
-def prompts(config: schema.Config) -> Prompts:
-    """How the config's reader is given documents and questions."""
-    return Prompts(load_tokenizer(config.reader.path, config.reader.revision))
+    """Points of the test split decoded from block memory, by label: fixed budgets in ascending order, then others."""
+    points = {label: config.operating[label] for label in config.shown("test", *schema.SECTIONS)}
+    in_blocks = [label for label, point in points.items() if point.in_blocks]
+    in_blocks.sort(key=lambda label: points[label].budget if points[label].method == FIXED else math.inf)
+    return {label: points[label] for label in in_blocks}
 
 
 @dataclass
 class Fact:
-    """A fact that a point was asked for: its CAS, NaN where the judgement failed, and what retrieval made of it.
+    """A fact that a point was asked for, with its CAS (NaN if the judgement failed).
 
-    ``aside`` says why it is left out, "" where it counts. ``recalled`` [layers] then says which layers retrieved it,
-    ``chance`` how likely as many blocks drawn at random would have been to.
+    ``excluded`` is the reason for leaving it out, "" if it counts. ``recalled`` [layers] then has the layers that
+    retrieved it, ``chance`` the probability that as many random blocks would have.
     """
 
     point: str
     document: str
     cas: float
-    aside: str
+    excluded: str
     recalled: np.ndarray | None = None
-    chance: float = float("nan")
+    chance: float = NAN
 
 
-def facts(files: Files, reader: Prompts, config: schema.Config) -> list[Fact]:
-    """Every fact that the points of :func:`shown` were asked for; ``reader`` is from :func:`prompts`.
+_Facts = dict[tuple[str, str, str], Fact]  # by point, document and attribute
+
+
+def facts(files: Files, prompts: Prompts, config: schema.Config) -> list[Fact]:
+    """Every fact that the points of :func:`shown` were asked for; ``prompts`` are those of the config's reader.
 
     ``files`` are ``test_documents``, ``test_answers``, ``test_scores`` and ``test_traces``.
-    Raises :class:`UserError` where files of different runs would be mixed, where a document was decoded with other
-    tokens, and where evidence is not in its document.
+
+    Raises:
+        UserError: files belong to different runs, a document was decoded with other tokens, or evidence is not in its
+            document.
     """
     for path in files["test_scores"]:
         check_source(path, files["test_answers"])
-    labels = set(shown(config))
+    labels = shown(config)
     columns = ["document", "point", "question", "n_context"]
     answers = {
         (row["point"], row["document"]): row
@@ -90,38 +89,38 @@ def facts(files: Files, reader: Prompts, config: schema.Config) -> list[Fact]:
     if not answers:
         raise UserError(f"{files['test_answers'][0]} holds no answers; make it again with at least one document")
     scores = read(files["test_scores"], "scores", ["document", "point", "attribute", "cas"]).to_pandas()
-    judged = scores.set_index(["point", "document", "attribute"])["cas"].astype(float).to_dict()
-    documents = _documents(files["test_documents"], {name for _, name in answers}, reader)
-    found: dict[tuple[str, str, str], Fact] = {}
+    cas = scores.set_index(["point", "document", "attribute"])["cas"].astype(float).to_dict()
+    documents = _documents(files["test_documents"], {name for _, name in answers}, prompts)
+    result: _Facts = {}
     for point, name in answers:
         if name not in documents:
             raise UserError(f"{files['test_documents'][0]} lacks document {name}, which has answers; make both again")
         for attribute, spans in documents[name].spans.items():
-            aside = NOT_SAID if spans else NO_EVIDENCE
-            found[point, name, attribute] = Fact(point, name, judged[point, name, attribute], aside)
+            reason = NOT_SAID if spans else NO_EVIDENCE
+            result[point, name, attribute] = Fact(point, name, cas[point, name, attribute], reason)
     memory = config.reader.memory
     layout = Layout(memory.n_init, memory.n_local, memory.block_size)
     for path in files["test_traces"]:
-        _retrieved(path, answers, documents, found, layout, reader)
-    return list(found.values())
+        _add_retrieval(result, path, answers, documents, layout, prompts)
+    return list(result.values())
 
 
 @dataclass(frozen=True)
 class _Document:
-    """A document's person and length in tokens, and the tokens of each statement of each fact that it is asked for."""
+    """A document's person, its length in tokens, and by attribute the tokens of each statement of the fact."""
 
     person: str
     length: int
     spans: dict[str, list[np.ndarray]]
 
 
-def _documents(paths: Sequence[str | Path], names: set[str], reader: Prompts) -> dict[str, _Document]:
-    found = {}
+def _documents(paths: Sequence[str | Path], names: set[str], prompts: Prompts) -> dict[str, _Document]:
+    documents = {}
     for path in paths:
         for row in rows(path, "documents", ["id", "person", "facts", "text", "evidence"]):
             if row["id"] not in names:
                 continue
-            starts, ends = np.array(reader.document_offsets(row["text"])).reshape(-1, 2).T
+            starts, ends = np.array(prompts.document_offsets(row["text"])).reshape(-1, 2).T
             spans: dict[str, list[np.ndarray]] = {fact["attribute"]: [] for fact in row["facts"]}
             for one in row["evidence"] or []:
                 if one["start"] is None or one["end"] is None or one["attribute"] not in spans:
@@ -132,59 +131,56 @@ def _documents(paths: Sequence[str | Path], names: set[str], reader: Prompts) ->
                         f"{row['id']}; remove the file and make it again"
                     )
                 spans[one["attribute"]].append(np.flatnonzero((starts < one["end"]) & (ends > one["start"])))
-            found[row["id"]] = _Document(row["person"], len(starts), spans)
-    return found
+            documents[row["id"]] = _Document(row["person"], len(starts), spans)
+    return documents
 
 
-def _retrieved(
+def _add_retrieval(
+    facts_: _Facts,
     path: str | Path,
     answers: Mapping[tuple[str, str], Mapping[str, Any]],
     documents: Mapping[str, _Document],
-    found: Mapping[tuple[str, str, str], Fact],
     layout: Layout,
-    reader: Prompts,
+    prompts: Prompts,
 ) -> None:
-    """Put into the facts what the steps of a file of traces say of them."""
+    """Add to the facts what the steps of a file of traces retrieved."""
     steps = read(path, "traces", ["document", "point", "step", "text"]).to_pandas()
-    wanted: list[tuple[int, Fact, set[int], int]] = []
-    asked: dict[str, int] = {}
-    for (point, name), own in steps.groupby(["point", "document"], sort=False):
+    needed: dict[int, list[tuple[Fact, set[int], int]]] = {}
+    for (point, name), of_answer in steps.groupby(["point", "document"], sort=False):
         if (answer := answers.get((point, name))) is None:
             continue
-        document, question = documents[name], answer["question"]
+        document = documents[name]
         if answer["n_context"] != document.length:
             raise UserError(
                 f"document {name} has {document.length} tokens, but was decoded as {answer['n_context']}; decode it "
                 "again with this reader"
             )
-        if question not in asked:
-            asked[question] = len(reader.question(question))
-        own = own.sort_values("step", kind="stable")
-        texts = list(own["text"])
+        n_prompt = document.length + len(prompts.question(answer["question"]))
+        of_answer = of_answer.sort_values("step", kind="stable")
+        texts = list(of_answer["text"])
         for attribute, spans in document.spans.items():
-            fact, step = found[point, name, attribute], _begins(texts, attribute, document.person)
-            if not spans or step is None:
+            fact, place = facts_[point, name, attribute], _value_start(texts, attribute, document.person)
+            if not spans or place is None:
                 continue
-            # The pass that gives a token is that of the token before it.
-            n_far = layout.n_far(document.length + asked[question] - 1 + int(own["step"].iloc[step]))
+            # A token is decoded by the pass of the token before it.
+            n_far = layout.n_far(n_prompt - 1 + int(of_answer["step"].iloc[place]))
             if gold := _gold(spans, layout, n_far):
-                wanted.append((int(own.index[step]), fact, gold, n_far))
+                needed.setdefault(int(of_answer.index[place]), []).append((fact, gold, n_far))
             else:
-                fact.aside = IN_VIEW
-    selected = dict(_selected(path, [row for row, *_ in wanted], len(steps)))
-    for row, fact, gold, n_far in wanted:
-        layers, near = selected[row], [block + by for block in gold for by in range(-NEIGHBOURS, NEIGHBOURS + 1)]
-        fact.aside = ""
-        fact.recalled = np.array([bool(np.isin(near, layer).any()) for layer in layers])
-        hits = len({block for block in near if 0 <= block < n_far})
-        k = len(layers[0])
-        fact.chance = 1 - math.comb(n_far - hits, k) / math.comb(n_far, k)
+                fact.excluded = IN_VIEW
+    for row, layers in _selected(path, np.array(sorted(needed), dtype=np.int64)):
+        for fact, gold, n_far in needed[row]:
+            near = {block + by for block in gold for by in range(-NEIGHBOURS, NEIGHBOURS + 1)}
+            fact.excluded = ""
+            fact.recalled = np.array([not near.isdisjoint(layer) for layer in layers])
+            hits, k = sum(0 <= block < n_far for block in near), len(layers[0])
+            fact.chance = 1 - math.comb(n_far - hits, k) / math.comb(n_far, k)
 
 
-def _begins(texts: Sequence[str], attribute: str, person: str) -> int | None:
-    """The token of an answer that begins the value of an attribute; None where no sentence states one.
+def _value_start(texts: Sequence[str], attribute: str, person: str) -> int | None:
+    """Index of the token that begins the value of an attribute in an answer; None if no sentence states one.
 
-    Tokens without text before it are the first bytes of its first character.
+    Preceding tokens without text are the first bytes of the value's first character.
     """
     sentence = about("".join(texts), attribute, person)
     if sentence is None or sentence.end <= sentence.value_start:
@@ -196,30 +192,27 @@ def _begins(texts: Sequence[str], attribute: str, person: str) -> int | None:
 
 
 def _gold(spans: Sequence[np.ndarray], layout: Layout, n_far: int) -> set[int]:
-    """The far blocks that hold tokens of a fact; none where one of its statements has no far token."""
-    found: set[int] = set()
+    """The far blocks that hold tokens of a fact; empty if one of its statements has no far token."""
+    gold: set[int] = set()
     for tokens in spans:
         blocks = (tokens[tokens >= layout.n_init] - layout.n_init) // layout.block_size
         far = set(blocks[blocks < n_far].tolist())
         if not far:
             return set()
-        found |= far
-    return found
+        gold |= far
+    return gold
 
 
-def _selected(path: str | Path, wanted: Sequence[int], length: int) -> Iterator[tuple[int, list[list[int]]]]:
-    """The blocks that each layer retrieved in some rows of a file of traces.
+def _selected(path: str | Path, indices: np.ndarray) -> Iterator[tuple[int, list[list[int]]]]:
+    """The blocks that each layer retrieved in rows of a file of traces, given by sorted indices [n].
 
-    They are most of the file: it is read in parts, of which the other rows are dropped.
+    The column is most of the file, so it is read in batches of which only the needed rows are kept.
     """
-    chosen = np.zeros(length, dtype=bool)
-    chosen[list(wanted)] = True
     start = 0
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(_BATCH, columns=["selected"]):
-            own = chosen[start : start + len(batch)]
-            kept = batch.filter(pa.array(own)).column(0).to_pylist()
-            yield from zip((start + np.flatnonzero(own)).tolist(), kept, strict=True)
+            chosen = indices[(indices >= start) & (indices < start + len(batch))]
+            yield from zip(chosen.tolist(), batch.column(0).take(chosen - start).to_pylist(), strict=True)
             start += len(batch)
 
 
@@ -227,19 +220,20 @@ def _selected(path: str | Path, wanted: Sequence[int], length: int) -> Iterator[
 
 
 def retrieval(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Recall of the gold block by point, and CAS given recall."""
-    return recall(facts(files, prompts(config), config), config)
+    """Recall of the gold block by point, and CAS if it was recalled or not."""
+    prompts = Prompts(load_tokenizer(config.reader.path, config.reader.revision))
+    return recall(facts(files, prompts, config), config)
 
 
-def recall(found: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
-    """Recall of the gold block and CAS given recall, a row a point."""
-    documents = sorted({fact.document for fact in found})
-    counts = statistics.resamples(len(documents), config.scale.bootstrap, config.seed, "test")
-    points = []
+def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
+    """Recall of the gold block, and CAS if it was recalled or not: one row per point."""
+    documents = sorted({fact.document for fact in all_facts})
+    draws = Draws.of(len(documents), config, "test")
+    table = []
     for label, point in shown(config).items():
-        asked = [fact for fact in found if fact.point == label]
-        counted, aside = [fact for fact in asked if not fact.aside], Counter(fact.aside for fact in asked)
-        of = ByDocument.of([fact.document for fact in counted], documents, counts)
+        of_point = [fact for fact in all_facts if fact.point == label]
+        counted, excluded = [fact for fact in of_point if not fact.excluded], Counter(x.excluded for x in of_point)
+        document = np.array([documents.index(fact.document) for fact in counted], dtype=np.int64)
         hits = np.array([fact.recalled for fact in counted]) if counted else np.zeros((0, 0), dtype=bool)
         cas = np.array([fact.cas for fact in counted], dtype=np.float64)
         n, layers = hits.shape
@@ -247,16 +241,16 @@ def recall(found: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
         judged = ~np.isnan(cas)
         recalled = judged if best is None else hits[:, best]
         row: Row = {"point": label, "adaptive": point.method != FIXED, "k": point.budget}
-        row |= {"n_documents": len(documents), "n_asked": len(asked)}
-        row |= {why: aside[why] for why in (NO_EVIDENCE, NOT_SAID, IN_VIEW)}
+        row |= {"n_documents": len(documents), "n_asked": len(of_point)}
+        row |= {reason: excluded[reason] for reason in (NO_EVIDENCE, NOT_SAID, IN_VIEW)}
         row |= {"n_facts": n, "n_failed_judgements": int((~judged).sum()), "layers": layers}
         row |= {"best_layer": None if best is None else best + 1}
         row["chance_pct"] = 100 * float(np.mean([fact.chance for fact in counted])) if counted else NAN
-        of.put(row, "recall_pct", recalled, 100)
+        draws.mean_of(recalled, document).put(row, "recall_pct", 100)
         for name, chosen in (("recalled", recalled), ("missed", ~recalled)):
             row[f"n_{name}"] = int(chosen.sum())
-            of.put(row, f"cas_{name}_pct", cas, 100, chosen & judged)
-        of.put(row, "mean_recall_pct", hits.sum(1) / max(1, layers), 100)
-        of.put(row, "any_recall_pct", hits.any(1), 100)
-        points.append(row)
-    return framed(pd.DataFrame(points).astype({"best_layer": "Int64"}), len(documents))
+            draws.mean_of(cas, document, chosen & judged).put(row, f"cas_{name}_pct", 100)
+        draws.mean_of(hits.sum(1) / max(1, layers), document).put(row, "mean_recall_pct", 100)
+        draws.mean_of(hits.any(1), document).put(row, "any_recall_pct", 100)
+        table.append(row)
+    return framed(pd.DataFrame(table).astype({"best_layer": "Int64"}), len(documents))
