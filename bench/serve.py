@@ -27,7 +27,8 @@ from transformers.generation.streamers import BaseStreamer
 
 import utaca
 from utaca.app.answering import choose
-from utaca.app.serving.server import Server, Settings
+from utaca.app.serving.protocol import ServerSettings
+from utaca.app.serving.server import Server
 from utaca.readers.load import Reader
 
 QUESTION = "Summarize the birth date, university and hobby of Emma Thompson."
@@ -76,7 +77,7 @@ def document(reader: Reader, tokens: int, name: str = "Emma") -> str:
 @contextmanager
 def serving(reader: Reader) -> Iterator[Server]:
     """A server of the reader in this process."""
-    server = Server(reader, Settings(reader.settings.name, port=0))
+    server = Server(reader, ServerSettings(reader.settings.name, port=0))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.address:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from utaca.app.serving.protocol import Defaults
-from utaca.app.serving.server import Server, Settings
+from utaca.app.serving.protocol import ServerSettings
+from utaca.app.serving.server import Server
 from utaca.readers.load import Reader
 
 SEA = " The sea was calm and the town slept."
@@ -22,8 +22,8 @@ QUESTION = "Summarize the birth date and university of Emma Thompson."
 @contextmanager
 def serving(reader: Reader, **settings: Any) -> Iterator[Server]:
     """A running server."""
-    defaults = Defaults(budget=8, trigger="never")
-    server = Server(reader, Settings("tiny", port=0, **{"room": 200 << 20, "defaults": defaults} | settings))
+    defaults = {"port": 0, "room": 200 << 20, "budget": 8, "trigger": "never"}
+    server = Server(reader, ServerSettings("tiny", **defaults | settings))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait(lambda: server.address)

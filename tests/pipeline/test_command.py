@@ -262,7 +262,9 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
     choice = choose(tiny, trigger="every.7")
     tokens = utaca.generate(memory, QUESTION, **choice.options).trace
     tokens[1].text = "\x1b[2J"
-    list(asking.shaded(out, choice)(tokens))
+    show = asking.shaded(out, choice)
+    for token in tokens:
+        show(token)
     assert out.getvalue().startswith("\x1b[38;5;16;48;5;75mThe\x1b[0m"), "K_max is the darkest"
     assert "\x1b[4m" in out.getvalue() or ";4m" in out.getvalue(), "a rollback is underlined"
     assert "\x1b[2J" not in out.getvalue(), "an answer does not steer the terminal"

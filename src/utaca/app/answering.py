@@ -11,15 +11,12 @@ A *budget* is a number of blocks: K of a fixed budget, K_max of an adaptive one.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError, safe_open
 
 from utaca.data_files import root
 from utaca.decoding.policies import parse
@@ -81,7 +78,7 @@ def choose(
         parse(policy)
     note = ""
     if trigger is None:
-        trigger = default_trigger(reader)
+        trigger = next((name for name in PREFERRED if name in detectors(reader.identity)), None)
         if trigger is None and policy:
             raise UserError(
                 f"no detector ships for reader {reader.settings.name}, so that policy needs a trigger too: the path of "
@@ -124,27 +121,11 @@ def triggered(reader: Reader, trigger: object, most: int) -> Trigger:
     )
 
 
-def default_trigger(reader: Reader) -> str | None:
-    """The detector that expands the reader's budgets by default; None where none ships for the reader."""
-    shipped = detectors(reader.identity)
-    return next((name for name in PREFERRED if name in shipped), None)
-
-
 @cache
 def detectors(identity: str) -> dict[str, Path]:
     """The detectors that ship for the reader of an identity (:attr:`Reader.identity`), by name."""
     files = sorted((root() / "data" / "detectors").glob("*/*.safetensors"))
-    return {path.stem: path for path in files if _identity(path) == identity}
-
-
-def _identity(path: Path) -> str:
-    """The identity of the reader that a detector's file was trained for, "" where the file does not say."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["utaca.detector"])
-        return about["reader"]["identity"]
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-        return ""
+    return {path.stem: path for path in files if _loaded(path).reader.identity == identity}
 
 
 _loaded = cache(load)

@@ -9,14 +9,8 @@ What a user types, and what comes back:
     14 tokens in 6.2 s; 73 tokens of the document selected on average, at most 512; 3 rolled back.
 
 The answer is all of standard output, so that it can be piped; it comes token by token, in a terminal shaded by the
-budget of each. All else goes to standard error. A second question about the report finds it in the cache:
-
-    $ utaca ask --reader qwen25_coder_1_5b --document report.pdf --json "Who was absent?" | jq -r .text
-
-What is wrong in what a user gives is said in one sentence, and the exit status is 2:
-
-    $ utaca ask --reader qwen25_coder_1_5b --document report.docx "Who was absent?"
-    Error: document report.docx is neither PDF nor text in UTF-8; save it as UTF-8 text, HTML or PDF
+budget of each. All else goes to standard error. What is wrong in what a user gives is said in one sentence, and the
+exit status is 2 (docs/ask.md).
 
 ``utaca serve`` answers programs over the OpenAI protocol (:mod:`utaca.app.serving`). ``fetch``, ``preflight``,
 ``tables``, ``check-endpoint`` and ``answers`` belong to readers and runs; each says more with ``--help``. Nothing heavy
@@ -137,8 +131,8 @@ def ask(
     if not question.strip():
         raise UserError("the question is empty; write one as the last argument, in quotes")
     choice = {"budget": budget, "policy": policy, "trigger": trigger, "max_new_tokens": max_new_tokens}
-    folder = None if no_cache else cache or default_folder()
-    asking.ask(asking.Question(reader, [*document, *files], question, choice, json, save, folder, bytes_of(cache_size)))
+    kept = {"cache": None if no_cache else cache or default_folder(), "cache_size": bytes_of(cache_size)}
+    asking.ask(reader, [*document, *files], question, choice, json_lines=json, page=save, **kept)
 
 
 @app.command()
@@ -163,22 +157,16 @@ def serve(
     from utaca.app.cache import bytes_of
 
     try:
-        from utaca.app.serving.protocol import Defaults
-        from utaca.app.serving.server import Settings
-        from utaca.app.serving.server import serve as run_server
+        from utaca.app.serving import server
+        from utaca.app.serving.protocol import ServerSettings
     except ModuleNotFoundError as error:
         raise UserError(f"utaca serve needs {error.name}; install it: pip install 'utaca[serve]'") from None
     import utaca
 
     loaded = utaca.load_reader(reader)
-    defaults = Defaults(budget, policy, trigger, max_new_tokens)
-    room = None if memory is None else bytes_of(memory)
-    run_server(
-        loaded,
-        Settings(
-            name or loaded.settings.name, host, port, room, parallel, os.environ.get("UTACA_API_KEY", ""), defaults
-        ),
-    )
+    room, key = None if memory is None else bytes_of(memory), os.environ.get("UTACA_API_KEY", "")
+    choice = {"budget": budget, "policy": policy, "trigger": trigger, "max_new_tokens": max_new_tokens}
+    server.serve(loaded, ServerSettings(name or loaded.settings.name, host, port, room, parallel, key, **choice))
 
 
 @app.command()

@@ -12,7 +12,7 @@ Differences from InfLLM's code (``inf_llm/attention/context_manager.py``):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -53,11 +53,11 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
 
 
 @torch.inference_mode()
-def passes(memory: BlockMemory, start: int = 0) -> Iterator[int]:
+def passes(memory: BlockMemory, start: int = 0, see: Callable[[Tensor], object] = lambda hidden: None) -> Iterator[int]:
     """Read a begun memory from token ``start`` on; after every pass of the model, how many tokens are read.
 
-    ``start`` is 0, or that of :func:`resumed`. Whoever takes the passes one by one takes the turn for each
-    (:func:`utaca.settings.machine.in_turn`).
+    ``start`` is 0, or that of :func:`resumed`. ``see`` gets the last hidden states [T, D] of each pass. Whoever
+    takes the passes one by one takes the turn for each (:func:`utaca.settings.machine.in_turn`).
     """
     reader, m, layout, length = memory.reader, memory.settings, memory.layout, len(memory)
     together = chunks(m, memory.clipped)
@@ -70,7 +70,7 @@ def passes(memory: BlockMemory, start: int = 0) -> Iterator[int]:
         # Side by side go whole chunks of which each leaves the window at a block edge and sees far tokens.
         count = 1 if near or m.prefill_chunk % m.block_size else max(1, whole)
         piece = memory.tokens[start : start + max(near, count) * m.prefill_chunk]
-        reader.forward(piece[None], Chunks(memory, start, len(piece), count))
+        see(reader.forward(piece[None], Chunks(memory, start, len(piece), count))[0])
         start += len(piece)
         yield start
 

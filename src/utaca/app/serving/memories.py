@@ -4,32 +4,37 @@ A memory of equal tokens is used as it is. Otherwise the memory that has the lon
 far as the last pass that read no further than the common beginning and ended at a whole number of prefill chunks; only
 what follows is read. There the new memory is what reading anew would make of it, up to rounding
 (:func:`utaca.memory.prefill.resumed`). What was read of questions and answers is under other budgets, and not reused.
+A document whose tokens are scored goes on from such ones alone.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
+from utaca.app.serving.scores import Scores
 from utaca.layout import Layout
 from utaca.memory.branch import BlockMemory
 from utaca.memory.prefill import begun, passes, resumed
 from utaca.readers.load import Reader
 from utaca.settings.machine import gib, in_turn
-from utaca.settings.schema import TOKENS
+from utaca.settings.schema import OWN, TOKENS
 
 
 @dataclass(eq=False)
-class Entry:
-    """A document that was read. ``mass`` has ``memory.attention_mass`` by position, at ends of prefill chunks;
-    ``users`` are the answers under way that need it."""
+class StoredDocument:
+    """A document that was read, with the ``scores`` of its tokens if these are wanted.
+
+    ``mass`` has ``memory.attention_mass`` by position, at ends of prefill chunks; ``users`` are the answers under way
+    that need the document.
+    """
 
     memory: BlockMemory
     size: int
+    scores: Scores | None = None
     mass: dict[int, list[Tensor]] = field(default_factory=dict)
     users: int = 0
 
@@ -40,15 +45,15 @@ class Memories:
 
     def __init__(self, reader: Reader, room: int) -> None:
         self._reader, self._room = reader, room
-        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        self._documents: OrderedDict[Hashable, StoredDocument] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._documents)
 
     @property
     def size(self) -> int:
         """Bytes of all documents that are kept."""
-        return sum(entry.size for entry in list(self._entries.values()))
+        return sum(stored.size for stored in list(self._documents.values()))
 
     def fault(self, length: int) -> str:
         """Why a document of ``length`` tokens cannot be read, whatever else leaves; "" if it can."""
@@ -60,59 +65,67 @@ class Memories:
             "(--memory); shorten the document"
         )
 
-    def get(self, key: bytes) -> Entry | None:
-        """The document of exactly the tokens of a key."""
-        entry = self._entries.get(key)
-        if entry is not None:
-            self._entries.move_to_end(key)
-        return entry
+    def get(self, key: Hashable) -> StoredDocument | None:
+        """The document that is kept under a key."""
+        if key in self._documents:
+            self._documents.move_to_end(key)
+        return self._documents.get(key)
 
-    def begin(self, tokens: Sequence[int]) -> tuple[Entry, Iterator[int], int] | None:
-        """A document to be read: its entry, the passes that read it, and how many of its tokens are copied.
+    def begin(self, tokens: Sequence[int], *, scored: bool = False) -> tuple[StoredDocument, Iterator[int], int] | None:
+        """A document to be read: the passes that read it, and how many of its tokens are copied.
 
-        None if answers under way need the room. Raises :class:`UserError` as :func:`utaca.prefill`.
+        Of a ``scored`` one, a question is read under the budget of its answer. None if answers under way need the
+        room. Raises :class:`UserError` as :func:`utaca.prefill`.
         """
         size = self._size(len(tokens))
-        if sum(entry.size for entry in self._entries.values() if entry.users) + size > self._room:
+        if sum(stored.size for stored in self._documents.values() if stored.users) + size > self._room:
             return None
         ids, start, source = self._reader.document(tokens), 0, None
-        for entry in self._entries.values():
-            if (shared := self._shared(ids, entry)) > start:
-                start, source = shared, entry
+        for stored in self._documents.values():
+            if (shared := self._shared(ids, stored, scored)) > start:
+                start, source = shared, stored
         # The source leaves last: it is copied.
-        unused = [key for key, entry in self._entries.items() if not entry.users]
-        for key in sorted(unused, key=lambda key: self._entries[key] is source):
-            if self.size + size > self._room:
-                del self._entries[key]
+        unused = [key for key, stored in self._documents.items() if not stored.users]
+        excess = self.size + size - self._room
+        for key in sorted(unused, key=lambda key: self._documents[key] is source):
+            if excess > 0:
+                excess -= self._documents.pop(key).size
         if source:
             memory = in_turn(resumed)(source.memory, ids, start, source.mass[start])
-            entry = Entry(memory, size, {at: mass for at, mass in source.mass.items() if at <= start})
+            stored = StoredDocument(memory, size, mass={at: mass for at, mass in source.mass.items() if at <= start})
         else:
-            entry = Entry(in_turn(begun)(self._reader, ids), size)
-        return entry, self._passes(entry, start), start
+            stored = StoredDocument(in_turn(begun)(self._reader, ids), size)
+        if scored:
+            stored.scores = Scores(self._reader, ids, source.scores.numbers[:start] if source else None)
+            stored.memory.settings.question_budget = OWN
+        return stored, self._passes(stored, start), start
 
     @staticmethod
-    def _shared(ids: Tensor, entry: Entry) -> int:
-        """How many tokens can be copied from an entry."""
-        length = min(len(ids), len(entry.memory))
-        parted = (ids[:length] != entry.memory.tokens[:length]).nonzero()
-        common = int(parted[0]) if len(parted) else length
-        return max((position for position in entry.mass if position <= common), default=0)
+    def _shared(ids: Tensor, stored: StoredDocument, scored: bool) -> int:
+        """How many tokens can be copied from a document."""
+        if not stored.mass or (scored and not stored.scores):
+            return 0
+        length = min(len(ids), len(stored.memory))
+        parted = (ids[:length] != stored.memory.tokens[:length]).nonzero()
+        # The score of the token behind those that are copied is copied too.
+        common = (int(parted[0]) if len(parted) else length) - scored
+        return max((position for position in stored.mass if position <= common), default=0)
 
-    def _passes(self, entry: Entry, start: int) -> Iterator[int]:
-        memory, remaining = entry.memory, passes(entry.memory, start)
+    def _passes(self, stored: StoredDocument, start: int) -> Iterator[int]:
+        memory = stored.memory
+        remaining = passes(memory, start, stored.scores.add) if stored.scores else passes(memory, start)
         step = in_turn(lambda: next(remaining, None))
         while (position := step()) is not None:
             if position % memory.settings.prefill_chunk == 0:
-                entry.mass[position] = list(memory.attention_mass)
+                stored.mass[position] = list(memory.attention_mass)
             yield position
 
-    def keep(self, key: bytes, entry: Entry) -> None:
+    def keep(self, key: Hashable, stored: StoredDocument) -> None:
         """Keep a document that was read."""
-        self._entries[key] = entry
+        self._documents[key] = stored
 
     def _size(self, length: int) -> int:
-        """Bytes of a document in block memory, with what :attr:`Entry.mass` keeps of it."""
+        """Bytes of a document in block memory, with its :attr:`StoredDocument.mass`; scores are small beside them."""
         m, reader = self._reader.settings.memory, self._reader
         layers, _, groups, width = reader.shape
         item = reader.dtype.itemsize
@@ -121,8 +134,3 @@ class Memories:
         window = min(length, m.n_local + m.block_size)
         mass = (1 + length // m.prefill_chunk) * window
         return layers * groups * (2 * length * width * item + (blocks * width + mass) * max(item, 4))
-
-
-def key_of(tokens: Sequence[int]) -> bytes:
-    """What a document of these tokens is kept under."""
-    return torch.tensor(tokens, dtype=torch.int32).numpy().tobytes()

@@ -14,7 +14,7 @@ Where the split falls changes no token of the prompt, only what is read as a doc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from secrets import randbits
@@ -87,7 +87,9 @@ class _StreamOptions(_Model):
     include_usage: bool = False
 
 
-class _Request(_Model):
+class CompletionRequest(_Model):
+    """The body of a request, of either kind."""
+
     model_config = pydantic.ConfigDict(strict=True, extra="allow")
     model: str
     stream: bool = False
@@ -100,15 +102,16 @@ class _Request(_Model):
     utaca: _Utaca = _Utaca()
 
 
-class _Chat(_Request):
+class ChatRequest(CompletionRequest):
     messages: list[_Message] = pydantic.Field(min_length=1)
     max_completion_tokens: int | None = pydantic.Field(None, ge=1)
     logprobs: bool | None = None
     top_logprobs: int | None = pydantic.Field(None, ge=0, le=TOP)
 
 
-class _Completion(_Request):
+class PlainRequest(CompletionRequest):
     prompt: str | list[str] | list[int] | list[list[int]] = pydantic.Field(min_length=1)
+    max_tokens: int | None = pydantic.Field(None, ge=0)
     logprobs: int | None = pydantic.Field(None, ge=0, le=TOP)
     echo: bool | None = None
 
@@ -118,8 +121,9 @@ class Order:
     """One answer to be made: token ids of the ``document`` and of the ``question``, which follows it.
 
     ``options`` are fields of :class:`utaca.decoding.options.Decoding`. The answer ends before any of ``stop``.
-    ``logprobs`` is the number of best tokens that are sent with each token, None for no log-probabilities. ``echo`` is
-    text that is sent before the answer. ``places`` are those of the document's tokens, if a ``trace`` is sent.
+    ``logprobs`` is the number of best tokens that are sent with each token, None for no log-probabilities. ``echo`` are
+    the pieces of text that are sent before the answer, one a token if the prompt is ``scored``, which is all that is
+    done if it does not ``generate``. ``places`` are those of the document's tokens, if a ``trace`` is sent.
     """
 
     document: tuple[int, ...]
@@ -127,56 +131,69 @@ class Order:
     options: Mapping[str, Any]
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
-    echo: str = ""
+    echo: Sequence[str] = ()
+    generate: bool = True
     trace: bool = False
     places: Places = ()
 
+    @property
+    def scored(self) -> bool:
+        """Whether log-probabilities of the prompt's tokens are sent."""
+        return bool(self.echo) and self.logprobs is not None
+
+    @property
+    def key(self) -> tuple[tuple[int, ...], bool]:
+        """What its document is kept under: a scored one apart from one of equal tokens that is not."""
+        return self.document, self.scored
+
 
 @dataclass(frozen=True)
-class Orders:
-    """The orders of a request, one a prompt."""
+class ServerSettings:
+    """What a server is started with: what its model is called, and how requests that say nothing of it are answered.
 
-    model: str
-    chat: bool
-    stream: bool
-    usage: bool
-    orders: list[Order]
+    ``room`` is how many bytes documents may take; None: half of what is free. ``parallel`` answers are made at once.
+    """
 
-
-@dataclass(frozen=True)
-class Defaults:
-    """What the user who started the server chose for requests that choose nothing."""
-
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    room: int | None = None
+    parallel: int = 16
+    api_key: str = field(default="", repr=False)
     budget: int | None = None
     policy: str | None = None
     trigger: str | None = None
     max_new_tokens: int = 512
 
 
-def parse(reader: Reader, name: str, defaults: Defaults, body: bytes, *, chat: bool) -> Orders:
-    """The orders of a request's body; raises :class:`Fault` for one that cannot be carried out."""
+def parse(reader: Reader, settings: ServerSettings, body: bytes, *, chat: bool) -> tuple[Any, list[Order]]:
+    """The request of a body, and its orders, one a prompt; raises :class:`Fault` for one that cannot be carried out."""
     try:
-        request = (_Chat if chat else _Completion).model_validate_json(body)
+        request: Any = (ChatRequest if chat else PlainRequest).model_validate_json(body)
     except pydantic.ValidationError as error:
         raise _fault(error) from None
-    for field, neutral in _UNSUPPORTED.items():
-        value = (request.model_extra or {}).get(field)
+    for name, neutral in _UNSUPPORTED.items():
+        value = (request.model_extra or {}).get(name)
         if value is not None and value not in neutral:
-            raise Fault(f"{field} is not supported by this server; leave it out", param=field)
-    if request.model != name:
-        raise Fault(f"there is no model {request.model!r}; this server has {name!r}", 404, "model_not_found", "model")
+            raise Fault(f"{name} is not supported by this server; leave it out", param=name)
+    check_model(request.model, settings)
     try:
         if chat:
             prompts = [_conversation(reader, request.messages, placed=request.utaca.trace)]
             best = (request.top_logprobs or 0) if request.logprobs else None
         else:
-            prompts = [_plain(reader, prompt) for prompt in _prompts(request.prompt)]
+            several = isinstance(request.prompt, list) and not isinstance(request.prompt[0], int)
+            prompts = [_plain(reader, prompt) for prompt in (request.prompt if several else [request.prompt])]
             best = request.logprobs
-        orders = [_order(reader, defaults, request, best, *prompt) for prompt in prompts]
+        return request, [_order(reader, settings, request, best, *prompt) for prompt in prompts]
     except UserError as error:
         raise Fault(str(error)) from None
-    usage = request.stream_options is not None and request.stream_options.include_usage
-    return Orders(request.model, chat, request.stream, usage, orders)
+
+
+def check_model(name: str, settings: ServerSettings) -> None:
+    """Raise :class:`Fault` for another model than the server's."""
+    if name != settings.name:
+        raise Fault(f"there is no model {name!r}; this server has {settings.name!r}", 404, "model_not_found", "model")
 
 
 def _fault(error: pydantic.ValidationError) -> Fault:
@@ -188,25 +205,25 @@ def _fault(error: pydantic.ValidationError) -> Fault:
     return Fault(f"{place or 'the body'}: {first['msg']}", param=place or None)
 
 
-def _prompts(prompt: Any) -> list[str | list[int]]:
-    """The prompts that the protocol's four kinds of ``prompt`` are."""
-    return prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
-
-
 def _order(
     reader: Reader,
-    defaults: Defaults,
+    defaults: ServerSettings,
     request: Any,
     best: int | None,
-    tokens: Sequence[int],
-    n_document: int,
+    tokens: list[int],
+    n: int,
     places: Places = (),
 ) -> Order:
-    chosen, question = request.utaca, tuple(tokens[n_document:])
+    """The order of a prompt's ``tokens``, of which the first ``n`` are the document."""
+    chosen, question = request.utaca, tuple(tokens[n:])
     if chosen.trigger and chosen.trigger.endswith(".safetensors") and chosen.trigger != defaults.trigger:
         raise Fault("utaca.trigger names a file, which requests may not; name a shipped trigger", param="utaca.trigger")
+    longest, echo = getattr(request, "max_completion_tokens", None) or request.max_tokens, ()
+    if getattr(request, "echo", None):
+        echo = _pieces(reader, tokens) if best is not None else [reader.tokenizer.decode(tokens)]
+    if longest == 0 and not (echo and best is not None):
+        raise Fault("max_tokens may be 0 only with echo and logprobs; let it be at least 1", param="max_tokens")
     room = reader.positions - len(question)
-    longest = getattr(request, "max_completion_tokens", None) or request.max_tokens
     if room < (longest or 1):
         raise Fault(
             f"a question of {len(question)} tokens and an answer of {longest or 1} are beyond the {reader.positions} "
@@ -220,20 +237,29 @@ def _order(
             budget=defaults.budget if chosen.budget is None else chosen.budget,
             policy=chosen.policy or (defaults.policy if chosen.trigger != FIXED else None),
             trigger=chosen.trigger or defaults.trigger,
-            max_new_tokens=longest or min(defaults.max_new_tokens, room),
+            max_new_tokens=min(defaults.max_new_tokens, room) if longest is None else max(1, longest),
         ).options
     )
     if request.temperature:
         seed = randbits(31) if request.seed is None else request.seed
         options["sampling"] = Sampling(request.temperature, request.top_p or 1.0, seed)
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    echo = ""
-    if getattr(request, "echo", None):
-        if best is not None:
-            raise Fault("log-probabilities of the prompt are not supported; leave out echo or logprobs", param="echo")
-        echo = reader.tokenizer.decode(tokens)
-    document, ends = tuple(tokens[:n_document]), tuple(filter(None, stop))
-    return Order(document, question, options, ends, best, echo, chosen.trace, places)
+    document, ends = tuple(tokens[:n]), tuple(filter(None, stop))
+    return Order(document, question, options, ends, best, echo, longest != 0, chosen.trace, places)
+
+
+def _pieces(reader: Reader, tokens: Sequence[int]) -> list[str]:
+    """What each token adds to the text of those before it; a character belongs to the token that completes it."""
+    pieces, first, before = [], 0, ""
+    for end in range(1, len(tokens) + 1):
+        text = reader.tokenizer.decode(tokens[first:end], clean_up_tokenization_spaces=False)
+        if text.endswith("\ufffd") and end < len(tokens):
+            pieces.append("")
+            continue
+        pieces.append(text[len(before) :])
+        # The last token stays before the next, as a tokenizer may strip the space that a text begins with.
+        first, before = end - 1, reader.tokenizer.decode(tokens[end - 1 : end], clean_up_tokenization_spaces=False)
+    return pieces
 
 
 def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool) -> tuple[list[int], int, Places]:
@@ -299,7 +325,7 @@ def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]
 
 
 @dataclass
-class Text:
+class StopFilter:
     """The text of an answer, as far as no stop text can begin in it; ``ended`` once one has been written."""
 
     stop: Sequence[str] = ()
@@ -313,8 +339,9 @@ class Text:
         if places:
             self.ended = True
             return self._send(min(places))
-        held = max((_overlap(self._held, stop) for stop in self.stop), default=0)
-        return self._send(len(self._held) - held)
+        # The longest end of the text that a stop begins with.
+        ends = (size for stop in self.stop for size in range(1, len(stop)) if self._held.endswith(stop[:size]))
+        return self._send(len(self._held) - max(ends, default=0))
 
     def rest(self) -> str:
         """What was held back, once the answer has ended."""
@@ -323,9 +350,3 @@ class Text:
     def _send(self, length: int) -> str:
         sent, self._held = self._held[:length], self._held[length:]
         return sent
-
-
-def _overlap(text: str, stop: str) -> int:
-    """The longest end of ``text`` that ``stop`` begins with."""
-    longest = min(len(text), len(stop) - 1)
-    return next((size for size in range(longest, 0, -1) if stop.startswith(text[-size:])), 0)

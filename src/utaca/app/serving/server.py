@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,8 +27,8 @@ from starlette.routing import Route
 
 from utaca import pages
 from utaca.app.answering import choose
-from utaca.app.serving.answers import Answer, Metrics
-from utaca.app.serving.protocol import Defaults, Fault, parse
+from utaca.app.serving.answers import Metrics, Reply
+from utaca.app.serving.protocol import Fault, ServerSettings, check_model, parse
 from utaca.app.serving.worker import Worker
 from utaca.errors import UserError
 from utaca.readers.load import Reader
@@ -42,30 +41,25 @@ GRACE_S = 10.0
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a server is started with. ``room`` is how many bytes documents may take; None: half of what is free."""
+class Server(uvicorn.Server):
+    """A server of a reader, which ends on SIGTERM and SIGINT: it takes no more, answers under way end or are told.
 
-    name: str
-    host: str = "127.0.0.1"
-    port: int = 8000
-    room: int | None = None
-    parallel: int = 16
-    api_key: str = field(default="", repr=False)
-    defaults: Defaults = Defaults()
+    Raises :class:`UserError` for defaults that no answer can have.
+    """
 
-
-class Service:
-    """The routes of a reader's server. Raises :class:`UserError` for defaults that no answer can have."""
-
-    def __init__(self, reader: Reader, settings: Settings, worker: Worker) -> None:
-        self.reader, self.settings, self.worker = reader, settings, worker
-        self.metrics, self.started, default = Metrics(worker), int(time.time()), settings.defaults
-        self.choice = choose(reader, budget=default.budget, policy=default.policy, trigger=default.trigger)
+    def __init__(self, reader: Reader, settings: ServerSettings) -> None:
+        self.reader, self.settings, self.address = reader, settings, ""
+        room = settings.room if settings.room is not None else _half_of_free(reader)
+        self.worker = Worker(reader, room, settings.parallel)
+        self.metrics, self.created = Metrics(self.worker), int(time.time())
+        self.choice = choose(reader, budget=settings.budget, policy=settings.policy, trigger=settings.trigger)
         shown = {"budget": self.choice.options["budget"], "trigger": self.choice.trigger, "note": self.choice.note}
         self.html = pages.fill("utaca.app.serving", "page.html", {"model": settings.name} | shown)
+        quiet = {"log_level": "warning", "access_log": False, "lifespan": "off", "ws": "none"}
+        super().__init__(uvicorn.Config(self.application(), settings.host, settings.port, **quiet))
 
-    def app(self) -> Starlette:
+    def application(self) -> Starlette:
+        """The routes."""
         routes = [
             Route("/", self.page),
             Route("/health", self.health),
@@ -106,13 +100,10 @@ class Service:
 
     async def models(self, request: Request) -> Response:
         self._authorise(request)
-        name = self.settings.name
-        model = {"id": name, "object": "model", "created": self.started, "owned_by": "utaca"}
-        wanted = request.path_params.get("name")
-        if wanted is None:
+        model = {"id": self.settings.name, "object": "model", "created": self.created, "owned_by": "utaca"}
+        if "name" not in request.path_params:
             return JSONResponse({"object": "list", "data": [model]})
-        if wanted != name:
-            raise Fault(f"there is no model {wanted!r}; this server has {name!r}", 404, "model_not_found")
+        check_model(request.path_params["name"], self.settings)
         return JSONResponse(model)
 
     def _authorise(self, request: Request) -> None:
@@ -124,56 +115,19 @@ class Service:
         """Answer a request for completions."""
         self._authorise(request)
         body = await _body(request)
-        defaults, name = self.settings.defaults, self.settings.name
-        orders = await run_in_threadpool(parse, self.reader, name, defaults, body, chat=chat)
-        answer = Answer(self.reader, self.worker, self.metrics, orders)
+        wanted, orders = await run_in_threadpool(parse, self.reader, self.settings, body, chat=chat)
+        reply = Reply(self.reader, self.worker, self.metrics, wanted, orders)
         self.metrics.requests.labels(request.url.path, 200).inc()
-        if orders.stream:
+        if wanted.stream:
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-            return StreamingResponse(answer.stream(), media_type="text/event-stream", headers=headers)
-        whole, gone = asyncio.ensure_future(answer.whole()), asyncio.ensure_future(request.receive())
+            return StreamingResponse(reply.stream(), media_type="text/event-stream", headers=headers)
+        whole, gone = asyncio.ensure_future(reply.whole()), asyncio.ensure_future(request.receive())
         try:
             await asyncio.wait([whole, gone], return_when=asyncio.FIRST_COMPLETED)
             return JSONResponse(await whole) if whole.done() else Response(status_code=499)
         finally:
             whole.cancel()
             gone.cancel()
-
-
-async def _body(request: Request) -> bytes:
-    """The body of a request that says to be JSON, BODY bytes at most."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Fault(f"the body is of type {kind or 'unknown'}; send it with Content-Type: application/json")
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > BODY:
-                raise Fault(f"the body is longer than {BODY >> 20} MiB; shorten the document", 413, "body_too_large")
-    except ClientDisconnect:
-        raise Fault("the client left", 499) from None
-    return bytes(body)
-
-
-class Server(uvicorn.Server):
-    """A server that ends on SIGTERM and SIGINT: it takes no more, answers under way end or are told, status 0."""
-
-    def __init__(self, reader: Reader, settings: Settings) -> None:
-        room = settings.room if settings.room is not None else _half_of_free(reader)
-        self.worker = Worker(reader, room, settings.parallel)
-        self.settings, self.address = settings, ""
-        self.service = Service(reader, settings, self.worker)
-        config = uvicorn.Config(
-            self.service.app(),
-            settings.host,
-            settings.port,
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-        )
-        super().__init__(config)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -199,6 +153,22 @@ class Server(uvicorn.Server):
             )
 
 
+async def _body(request: Request) -> bytes:
+    """The body of a request that says to be JSON, BODY bytes at most."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Fault(f"the body is of type {kind or 'unknown'}; send it with Content-Type: application/json")
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > BODY:
+                raise Fault(f"the body is longer than {BODY >> 20} MiB; shorten the document", 413, "body_too_large")
+    except ClientDisconnect:
+        raise Fault("the client left", 499) from None
+    return bytes(body)
+
+
 def _half_of_free(reader: Reader) -> int:
     device = reader.device
     if device.type == "cuda" and reader.settings.memory.storage == "device":
@@ -206,12 +176,12 @@ def _half_of_free(reader: Reader) -> int:
     return (free_memory() or 8 << 30) // 2
 
 
-def serve(reader: Reader, settings: Settings) -> None:
+def serve(reader: Reader, settings: ServerSettings) -> None:
     """Serve until SIGTERM or SIGINT. Raises :class:`UserError` for defaults that no answer can have, and for an
     address that cannot be listened on."""
     logging.basicConfig(format="%(message)s")
     server = Server(reader, settings)
-    if note := server.service.choice.note:
+    if note := server.choice.note:
         print(note, flush=True)
     try:
         server.run()

@@ -11,12 +11,14 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from utaca.app.serving.memories import Entry, Memories, key_of
-from utaca.app.serving.protocol import Fault, Order, Text
+from utaca.app.serving.memories import Memories, StoredDocument
+from utaca.app.serving.protocol import Fault, Order, StopFilter
+from utaca.app.serving.scores import Scored, Scores
 from utaca.decoding.loop import Batch, OpenAnswer
 from utaca.decoding.options import Decoding
 from utaca.errors import UserError
@@ -40,22 +42,17 @@ class Progress:
 
 @dataclass(frozen=True)
 class Piece:
-    """A token was committed, and ``text`` may be sent; it may be that of earlier tokens, or empty."""
+    """``text`` may be sent: the prompt's, or what may be sent now that a ``token`` was committed, if anything.
+
+    ``scored`` are the tokens of the piece; none of a prompt that is not scored. The last piece says for what ``reason``
+    the answer has ended, and has its ``generation``.
+    """
 
     text: str
-    token: Token
-
-
-@dataclass(frozen=True)
-class End:
-    """The answer has ended: why, with what text that was held back, and what the ``generation`` shows."""
-
-    reason: str
-    text: str
-    generation: Generation
-
-
-Event = Progress | Piece | End | Fault
+    scored: Sequence[Scored] = ()
+    token: Token | None = None
+    reason: str | None = None
+    generation: Generation | None = None
 
 
 @dataclass(eq=False)
@@ -63,16 +60,13 @@ class Job:
     """An order under way. ``tell`` is called with what happens to it, by the worker's thread."""
 
     order: Order
-    tell: Callable[[Event], None]
+    tell: Callable[[Progress | Piece | Fault], None]
     cached: int = 0
     cancelled: bool = False
     answer: OpenAnswer | None = None
-    entry: Entry | None = None
-    text: Text = field(init=False)
-    key: bytes = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.text, self.key = Text(self.order.stop), key_of(self.order.document)
+    stored: StoredDocument | None = None
+    scores: Scores | None = None
+    text: StopFilter = field(default_factory=StopFilter)
 
 
 class Worker(threading.Thread):
@@ -83,7 +77,7 @@ class Worker(threading.Thread):
         self.reader, self.memories, self._parallel = reader, Memories(reader, room), parallel
         self._news: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._waiting: list[Job] = []
-        self._reading: tuple[Job, Entry, Iterator[int]] | None = None
+        self._reading: tuple[Job, StoredDocument, Iterator[int]] | None = None
         self._batch, self._answering = Batch(), list[Job]()
         self._deadline: float | None = None
 
@@ -120,119 +114,130 @@ class Worker(threading.Thread):
             _log.exception("the worker has ended")
         finally:
             self._deadline = self._deadline or time.monotonic()
-            self._turn_away(list(self._answering))
+            for job in self._jobs:
+                self._end(job, _ending())
+
+    @property
+    def _jobs(self) -> list[Job]:
+        return [*self._waiting, *([self._reading[0]] if self._reading else []), *self._answering]
 
     def _turn(self) -> None:
         self._receive()
-        if self._deadline is not None:
-            self._turn_away(list(self._answering) if time.monotonic() > self._deadline else [])
-        self._drop_cancelled()
+        late = self._deadline is not None and time.monotonic() > self._deadline
+        for job in self._jobs:
+            if job.cancelled:
+                self._end(job)
+            elif late or (self._deadline is not None and job.answer is None):
+                self._end(job, _ending())
         self._begin()
         self._read()
         self._decode()
 
     def _receive(self) -> None:
         """Take in what came; wait for it if there is nothing else to do."""
-        idle = not (self._waiting or self._reading or self._answering)
-        if idle and self._deadline is None:
+        idle = self._deadline is None and not self._jobs
+        if idle:
             return_freed_memory()
-            self._waiting += [job for job in [self._news.get()] if job]
-        while not self._news.empty():
-            self._waiting += [job for job in [self._news.get()] if job]
-
-    def _turn_away(self, answering: list[Job]) -> None:
-        reading = [self._reading[0]] if self._reading else []
-        self._reading = None
-        for job in [*self._waiting, *reading, *answering]:
-            self._end(job, _ending())
-        self._waiting = []
-
-    def _drop_cancelled(self) -> None:
-        self._waiting = [job for job in self._waiting if not job.cancelled]
-        if self._reading and self._reading[0].cancelled:
-            self._reading = None
-        for job in [job for job in self._answering if job.cancelled]:
-            self._end(job)
+        while idle or not self._news.empty():
+            idle, job = False, self._news.get()
+            self._waiting += [job] if job else []
 
     def _begin(self) -> None:
         """Begin answers about documents that are there, and to read the next document that is not."""
         for job in list(self._waiting):
             if len(self._answering) >= self._parallel:
                 return
-            entry = self.memories.get(job.key)
-            if entry is not None:
+            if stored := self.memories.get(job.order.key):
                 job.cached = len(job.order.document)
                 self._waiting.remove(job)
-                self._answer(job, entry)
+                self._answer(job, stored)
         if self._reading is None and self._waiting:
             job = self._waiting[0]
-            try:
-                begun = self.memories.begin(job.order.document)
-            except Exception as error:
-                self._waiting.remove(job)
-                self._end(job, _fault(error))
-                return
-            if begun:
-                self._waiting.remove(job)
-                entry, passes, job.cached = begun
-                self._reading = job, entry, passes
-
-    def _answer(self, job: Job, entry: Entry) -> None:
-        try:
-            job.answer = self._batch.add(Decoding(entry.memory, job.order.question, **job.order.options))
-        except Exception as error:
-            self._end(job, _fault(error))
-        else:
-            job.entry = entry
-            entry.users += 1
-            self._answering.append(job)
+            with self._guarded(job):
+                if begun := self.memories.begin(job.order.document, scored=job.order.scored):
+                    self._waiting.remove(job)
+                    stored, passes, job.cached = begun
+                    self._reading = job, stored, passes
 
     def _read(self) -> None:
         if self._reading is None:
             return
-        job, entry, passes = self._reading
+        job, stored, passes = self._reading
         total = len(job.order.document)
-        try:
+        with self._guarded(job):
             done = next(passes, total)
-        except Exception as error:
-            self._reading = None
-            self._end(job, _fault(error))
-            return
-        job.tell(Progress(done, total))
-        if done == total:
-            self._reading = None
-            self.memories.keep(job.key, entry)
-            self._answer(job, entry)
+            job.tell(Progress(done, total))
+            if done == total:
+                self._reading = None
+                self.memories.keep(job.order.key, stored)
+                self._answer(job, stored)
+
+    def _answer(self, job: Job, stored: StoredDocument) -> None:
+        order = job.order
+        with self._guarded(job):
+            if order.scored:
+                job.scores = stored.scores.followed(stored.memory.tokens.new_tensor(order.question))
+            job.answer = self._batch.add(Decoding(stored.memory, order.question, **order.options))
+            job.stored, job.text = stored, StopFilter(order.stop)
+            stored.users += 1
+            self._answering.append(job)
+            if order.echo:
+                self._echo(job)
+
+    def _echo(self, job: Job) -> None:
+        """Tell the prompt, once its scores are complete if it is scored; if no more is wanted, the job ends."""
+        if job.scores is None or job.scores.complete:
+            job.tell(Piece("".join(job.order.echo), job.scores.listed(job.order.echo) if job.scores else ()))
+            job.scores = None
+            if not job.order.generate:
+                self._end(job, Piece("", reason="length", generation=job.answer.generation))
 
     def _decode(self) -> None:
         if not self._answering:
             return
+        scoring: list[Any] = [(job, job.answer.planned[0]) for job in self._answering if job.answer and job.scores]
         try:
             committed = self._batch.step()
         except Exception as error:
             # As a lack of memory, which fewer answers may not have: the youngest leaves, the others go on.
             self._end(self._answering[-1], _fault(error))
             return
+        for job, step in scoring:
+            with self._guarded(job):
+                job.scores.add(step.hidden)
+                self._echo(job)
         jobs = {id(job.answer): job for job in self._answering}
         for answer, token in committed:
             job = jobs[id(answer)]
             if not job.text.ended:
-                job.tell(Piece(job.text.add(token.text), token))
+                job.tell(Piece(job.text.add(token.text), [Scored.of(token)], token))
         for job in jobs.values():
             answer: Any = job.answer
             if answer.error:
                 self._end(job, _fault(answer.error))
             elif job.text.ended or answer.generation.finish:
                 reason = "length" if answer.generation.finish == "length" and not job.text.ended else "stop"
-                self._end(job, End(reason, job.text.rest(), answer.generation))
+                self._end(job, Piece(job.text.rest(), reason=reason, generation=answer.generation))
 
-    def _end(self, job: Job, event: Event | None = None) -> None:
-        """End a job, whatever has become of it."""
+    @contextmanager
+    def _guarded(self, job: Job) -> Iterator[None]:
+        """End a job alone if what is done for it fails."""
+        try:
+            yield
+        except Exception as error:
+            self._end(job, _fault(error))
+
+    def _end(self, job: Job, event: Piece | Fault | None = None) -> None:
+        """End a job, wherever it is."""
+        if job in self._waiting:
+            self._waiting.remove(job)
+        if self._reading and self._reading[0] is job:
+            self._reading = None
         if job.answer is not None:
             self._batch.drop(job.answer)
             self._answering.remove(job)
-            job.entry.users -= 1
-            job.answer = job.entry = None
+            job.stored.users -= 1
+            job.answer = job.stored = None
         if event is not None:
             job.tell(event)
 

@@ -1,0 +1,213 @@
+"""Log-probabilities of prompts, as OpenAI's completions have them and harnesses ask for them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import torch
+from serving import DOCUMENT, QUESTION, post, serving
+from small import full_attention, make_reader, some_tokens
+from torch import Tensor
+
+import utaca
+from utaca.app.serving.server import Server
+from utaca.readers.load import Reader
+from utaca.settings.schema import MemorySettings
+
+PLAIN = "The university of Emma Thompson is Harvard University. Is it near?"
+SHORT = f"{PLAIN} Is it a caf\u00e9 or \U0001f600?"
+
+
+def scored(server: Server, prompt: Any, **fields: Any) -> list[dict[str, Any]]:
+    """The choices of an answer with the prompt's log-probabilities, as lm-evaluation-harness asks for them."""
+    body = {"model": "tiny", "prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
+    status, answer = post(server, body | {"seed": 1234} | fields, "/v1/completions")
+    assert status == 200, answer
+    return answer["choices"]
+
+
+def of_tokens(logits: Tensor, tokens: Tensor) -> list[float]:
+    """Log-probabilities of all tokens [T] but the first, by the logits [T, V] of each one before."""
+    return logits[:-1].log_softmax(-1).gather(1, tokens[1:, None])[:, 0].tolist()
+
+
+def test_a_prompt_in_the_window_is_scored_as_by_hugging_face(server: Server, tiny: Reader) -> None:
+    tokens = torch.tensor(tiny.tokenizer(PLAIN)["input_ids"])
+    logits = full_attention(tiny, tokens)
+    expected = of_tokens(logits, tokens)
+    for prompt in (PLAIN, tokens.tolist(), [PLAIN, PLAIN], [tokens.tolist()]):
+        for number, choice in enumerate(scored(server, prompt, logprobs=5)):
+            values = choice["logprobs"]
+            assert choice["index"] == number
+            assert values["token_logprobs"][0] is values["top_logprobs"][0] is None
+            assert values["token_logprobs"][1:-1] == pytest.approx(expected, abs=1e-4)
+            assert len(values["tokens"]) == len(tokens) + 1
+    rows = zip(values["token_logprobs"], values["top_logprobs"], strict=True)
+    for place, (logprob, best) in enumerate(list(rows)[1:-1]):
+        highest = logits[place].log_softmax(-1).topk(5).values.tolist()
+        assert list(best.values())[:5] == pytest.approx(highest, abs=1e-4)
+        assert logprob in best.values()
+        # By this comparison of floats harnesses see whether an answer is greedy.
+        assert (logprob == max(best.values())) == (int(logits[place].argmax()) == int(tokens[place + 1]))
+
+
+def test_without_an_answer_there_are_the_prompts_tokens_alone(server: Server) -> None:
+    whole, alone = scored(server, SHORT)[0], scored(server, SHORT, max_tokens=0)[0]
+    assert alone["text"] == SHORT
+    assert alone["finish_reason"] == "length"
+    for name, values in alone["logprobs"].items():
+        assert values == whole["logprobs"][name][:-1]
+    plain = post(server, {"model": "tiny", "prompt": SHORT, "max_tokens": 1, "logprobs": 1}, "/v1/completions")[1]
+    generated = plain["choices"][0]["logprobs"]
+    assert generated["tokens"] == whole["logprobs"]["tokens"][-1:]
+    assert generated["token_logprobs"] == pytest.approx(whole["logprobs"]["token_logprobs"][-1:], abs=1e-4)
+
+
+def test_offsets_say_where_in_the_text_tokens_begin(server: Server) -> None:
+    choice = scored(server, SHORT)[0]
+    assert choice["text"].startswith(SHORT)
+    offsets = choice["logprobs"]["text_offset"]
+    assert offsets == sorted(offsets)
+    for token, start, end in zip(choice["logprobs"]["tokens"], offsets, [*offsets[1:], None], strict=True):
+        text = choice["text"][start:end]
+        assert text == token or "\ufffd" in token
+    assert offsets[-1] == len(SHORT)
+
+
+def forced(reader: Reader, tokens: Tensor, n_document: int, budget: int, monkeypatch: Any) -> list[float]:
+    """What the engine gives of a document's tokens, and of a question's under a budget, without a server."""
+    forward, passed = reader.forward, []
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, "forward", lambda *given: passed.append(forward(*given)) or passed[-1])
+        memory = utaca.prefill(reader, tokens[:n_document])
+        branch, pieces, last = memory.begin(tokens[n_document:], 1, budget, {})
+        for piece in [*(piece for piece, _ in pieces), last]:
+            step = branch.plan(piece, budget)
+            branch.run([step])
+            branch.commit(step)
+    return of_tokens(torch.cat(passed, 1)[0] @ reader.model.get_output_embeddings().weight.T, tokens)
+
+
+def test_a_long_prompt_is_scored_from_block_memory_under_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = MemorySettings(n_init=8, n_local=48, block_size=8, prefill_chunk=32, prefill_budget=2, question_chunk=16)
+    small = make_reader(memory=memory)
+    document, question, other = some_tokens(150, 1), some_tokens(42, 2), some_tokens(30, 3)
+    for tokens in (document, question, other):
+        tokens[tokens == 32] = 33
+    # A blank line, with which the question begins.
+    question[:2] = 32
+    tokens = torch.cat((document, question))
+    with serving(small) as server:
+        choices = [scored(server, tokens.tolist(), utaca={"budget": budget})[0] for budget in (1, 8)]
+        few, many = (choice["logprobs"]["token_logprobs"] for choice in choices)
+        assert few[1:-1] == pytest.approx(forced(small, tokens, 150, 1, monkeypatch), abs=1e-4)
+        assert many[1:-1] == pytest.approx(forced(small, tokens, 150, 8, monkeypatch), abs=1e-4)
+        assert few[:151] == many[:151]
+        assert few[151:] != pytest.approx(many[151:], abs=1e-2)
+        assert few[1:-1] != pytest.approx(of_tokens(full_attention(small, tokens), tokens), abs=1e-2)
+        # Another document with the same beginning goes on from it, with the scores of what is copied.
+        for cut in (96, 97):
+            longer = torch.cat((document[:cut], other, question[:9]))
+            body = {"model": "tiny", "prompt": longer.tolist(), "echo": True, "logprobs": 0, "max_tokens": 0}
+            answer = post(server, body | {"utaca": {"budget": 8}}, "/v1/completions")[1]
+            assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == (96 if cut == 97 else 64)
+            expected = forced(small, longer, cut + 30, 8, monkeypatch)
+            assert answer["choices"][0]["logprobs"]["token_logprobs"][1:] == pytest.approx(expected, abs=1e-4)
+
+
+def test_scores_of_a_document_are_kept_with_it(server: Server, tiny: Reader) -> None:
+    document = DOCUMENT.replace("Emma", "Nora")
+    prompts = [f"{document}\n\n{QUESTION} {end}" for end in ("Yes.", "No, never.")]
+    # A document that was read for an answer alone has none.
+    post(server, {"model": "tiny", "prompt": prompts[0], "max_tokens": 1}, "/v1/completions")
+    apart = [scored(server, prompt)[0]["logprobs"]["token_logprobs"] for prompt in prompts]
+    body = {"model": "tiny", "prompt": prompts, "echo": True, "logprobs": 1, "max_tokens": 1}
+    answer = post(server, body, "/v1/completions")[1]
+    for choice, alone in zip(answer["choices"], apart, strict=True):
+        assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx(alone[1:], abs=1e-4)
+    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached >= 2 * len(tiny.encode(document))
+
+
+def test_a_stream_has_the_scores_with_the_echo(server: Server) -> None:
+    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="-", max_retries=0)
+    fields = {"model": "tiny", "prompt": SHORT, "echo": True, "logprobs": 2, "max_tokens": 2}
+    whole = client.completions.create(**fields).choices[0]
+    chunks = [chunk.choices[0] for chunk in client.completions.create(**fields, stream=True)]
+    assert chunks[0].text == SHORT
+    assert "".join(chunk.text for chunk in chunks) == whole.text
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        parts = [getattr(chunk.logprobs, name) for chunk in chunks if chunk.logprobs]
+        assert [value for part in parts for value in part] == getattr(whole.logprobs, name)
+
+
+def test_no_tokens_are_for_scores_alone(server: Server) -> None:
+    for fields in ({}, {"echo": True}, {"logprobs": 1}):
+        status, answer = post(server, {"model": "tiny", "prompt": "a b", "max_tokens": 0} | fields, "/v1/completions")
+        assert status == 400
+        assert "only with echo and logprobs" in answer["error"]["message"]
+
+
+TASK = """
+task: {name}
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {rows}}}}}
+test_split: test
+output_type: {kind}
+doc_to_text: "{text}"
+doc_to_target: "{target}"
+"""
+CHOICES = 'doc_to_choice: ["Harvard University", "Lund University", "Yale University"]\n'
+"""Of rows with the number of the right one."""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("lm_eval"), reason="lm-evaluation-harness is not installed")
+def test_the_harness_scores_choices_and_texts(server: Server, tiny: Reader, tmp_path: Path) -> None:
+    people = ["Emma Thompson", "Ada Lopez", "Olga Petrova"]
+    names = ["Harvard University", "Lund University", "Yale University"]
+    rows = [
+        {"text": f"The university of {person} is {name}. The university of {person} is", "answer": number}
+        for number, (person, name) in enumerate(zip(people, names, strict=True))
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = {"rows": tmp_path / "rows.jsonl", "text": "{{text}}"}
+    choice = TASK.format(name="choices", kind="multiple_choice", target="{{answer}}", **fields) + CHOICES
+    (tmp_path / "choices.yaml").write_text(choice)
+    texts = TASK.format(name="texts", kind="loglikelihood_rolling", target="{{text}}", **(fields | {"text": ""}))
+    (tmp_path / "texts.yaml").write_text(texts + "metric_list: [{metric: word_perplexity}]\n")
+    arguments = f"model=tiny,base_url={server.address}/v1/completions,tokenizer={tiny.tokenizer.name_or_path}"
+    command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks", "choices,texts"]
+    command += ["--model_args", f"{arguments},max_length=1280,max_retries=1", "--batch_size", "2"]
+    command += ["--include_path", str(tmp_path), "--output_path", str(tmp_path / "out"), "--log_samples"]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    samples = {
+        name: [
+            json.loads(line) for line in next((tmp_path / "out").rglob(f"samples_{name}_*")).read_text().splitlines()
+        ]
+        for name in ("choices", "texts")
+    }
+    for row, sample in zip(rows, samples["choices"], strict=True):
+        assert sample["doc"] == row
+        encoded = [tiny.tokenizer(f"{row['text']} {name}", add_special_tokens=False)["input_ids"] for name in names]
+        context = len(tiny.tokenizer(row["text"], add_special_tokens=False)["input_ids"])
+        for tokens, (logprob, greedy) in zip(map(torch.tensor, encoded), sample["filtered_resps"], strict=True):
+            logits = full_attention(tiny, tokens)
+            assert float(logprob) == pytest.approx(sum(of_tokens(logits, tokens)[context - 1 :]), abs=1e-3)
+            expected = logits[context - 1 : -1].argmax(-1).equal(tokens[context:])
+            assert str(greedy) == str(expected)
+    for row, sample in zip(rows, samples["texts"], strict=True):
+        prefix = tiny.tokenizer.bos_token_id or tiny.tokenizer.eos_token_id
+        tokens = torch.tensor([prefix, *tiny.tokenizer(row["text"], add_special_tokens=False)["input_ids"]])
+        assert float(sample["filtered_resps"][0]) == pytest.approx(
+            sum(of_tokens(full_attention(tiny, tokens), tokens)), abs=1e-3
+        )
