@@ -9,16 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields, make_dataclass
 from datetime import date
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic
 import pydantic.dataclasses
+import yaml
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from utaca.errors import UserError
 
 T = TypeVar("T")
+_MEANINGS = yaml.safe_load(Path(__file__).with_name("schema.yaml").read_text(encoding="utf-8"))
 _GONE = (
     r"\w+\.run_timeout_s|generation\.paired|replayed|scale\.replays|documents|corpus\.(user_agent|requests_per_second)"
     r"|tasks\.sets\..+\.sha256|detectors\..+\.(target|width|signal_width|blocks|expansion|(embedding_)?dropout"
@@ -69,6 +72,8 @@ _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "t
 
 def keys(kind: type[T]) -> type[T]:
     """Make a class of config keys, whose instances are checked; what is wrong with one is :class:`Faults`."""
+    for name in kind.__annotations__:
+        setattr(kind, name, getattr(kind, name)(_MEANINGS[kind.__name__][name]))
     made = pydantic.dataclasses.dataclass(kind, config=pydantic.ConfigDict(extra="forbid"))
     check = made.__init__
 
