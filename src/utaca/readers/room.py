@@ -13,7 +13,7 @@ from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.settings.machine import free_memory, return_freed_memory
 from utaca.settings.schema import MemorySettings
-from utaca.sizes import Sizes, document_bytes, whole_bytes
+from utaca.sizes import document_bytes, whole_bytes
 
 
 class NoRoomError(UserError):
@@ -26,7 +26,7 @@ def check_blocks(reader: Reader, m: MemorySettings, length: int, together: int) 
     See :func:`utaca.sizes.document_bytes`.
     """
     device = reader.device.type
-    needed = document_bytes(_sizes(reader), m, length, reader.dtype.itemsize, device, together)
+    needed = document_bytes(reader.sizes, m, length, reader.dtype.itemsize, device, together)
     ways = ["set reader.memory.storage=host"] if device == "cuda" and m.storage == "device" else []
     ways += ["set reader.dtype=bfloat16"] if reader.dtype == torch.float32 else []
     _check("the document's keys and values need", needed, reader.device, ways)
@@ -37,13 +37,8 @@ def check_whole(reader: Reader, length: int) -> None:
 
     See :func:`utaca.sizes.whole_bytes`.
     """
-    needed = {reader.device.type: whole_bytes(_sizes(reader), length, reader.dtype.itemsize)}
+    needed = {reader.device.type: whole_bytes(reader.sizes, length, reader.dtype.itemsize)}
     _check("full attention needs", needed, reader.device, [])
-
-
-def _sizes(reader: Reader) -> Sizes:
-    config = reader.model.config
-    return Sizes(*reader.shape, config.hidden_size, config.intermediate_size)
 
 
 def _check(what: str, needed: Mapping[str, int], device: torch.device, ways: Sequence[str]) -> None:
