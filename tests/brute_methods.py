@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 
 import torch
+from small import make_reader
 from torch import Tensor
 
+from utaca.methods import Method
 from utaca.methods.snapkv import SnapKV
 from utaca.readers.load import Reader
 
@@ -83,6 +86,47 @@ class Loop:
                 logits = rotated[g, tokens] @ turned(query[head], [first + i])[0] / self.size**0.5
                 outputs.append(logits.softmax(0) @ values[g, tokens])
         return torch.stack(outputs).view(queries.shape)
+
+
+def steps(
+    method: Method, reader: Reader, document: Tensor, prompt: Tensor, answer: Tensor
+) -> tuple[Tensor, list[float]]:
+    """Logits [1 + len(answer), V] of the prompt's last token and of those of a given answer, and the keys that each
+    attended to."""
+    reading = method.read(reader, document, len(prompt) + len(answer))
+    budget = method.budget
+    state, pieces, passing = method.bind(reading).begin(prompt, len(answer), budget, {})
+    for piece, own in pieces:
+        step = state.plan(piece, own)
+        state.run([step])
+        state.commit(step)
+    rows, attended = [], []
+    for tokens in (passing, *answer[:, None]):
+        step = state.plan(tokens, budget)
+        state.run([step])
+        # What another try of the same tokens does is undone by not committing it.
+        state.run([state.plan(tokens.flip(0) % 90 + 3, budget)])
+        rows.append(reader.logits(step.hidden[-1]))
+        attended.append(step.attended)
+        state.commit(step)
+    return torch.stack(rows), attended
+
+
+class Case:
+    """A reader of random shape with its loop; a subclass adds a document, a prompt and an answer.
+
+    ``quiet`` scales its queries.
+    """
+
+    def __init__(self, number: int, quiet: float = 1.0) -> None:
+        self.rng = random.Random(number)
+        self.reader = make_reader(["llama", "llama-wide", "qwen2-wide"][number % 3], seed=number)
+        for layer in self.reader.model.model.layers:
+            layer.self_attn.q_proj.weight.data *= quiet
+        self.loop = Loop(self.reader)
+
+    def found(self, method: Method) -> tuple[Tensor, list[float]]:
+        return steps(method, self.reader, self.document, self.prompt, self.answer)
 
 
 def votes(loop: Loop, method: SnapKV, layer: int, queries: Tensor, places: Sequence[int]) -> list[list[float]]:

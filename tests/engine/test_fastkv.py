@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import torch
-from brute_methods import Loop, votes
+from brute_methods import Case, steps, votes
 from small import make_reader, some_tokens
-from test_methods import steps
 from torch import Tensor
 
 from utaca.errors import UserError
@@ -18,8 +15,8 @@ from utaca.methods import build
 
 @pytest.mark.parametrize("case", range(12))
 def test_kept_and_propagated_tokens_and_logits_equal_a_loop(case: int) -> None:
-    rng = random.Random(case)
-    reader = make_reader(["llama", "llama-wide", "qwen2-wide"][case % 3], seed=case)
+    shape = Case(case)
+    rng, reader, loop = shape.rng, shape.reader, shape.loop
     window, n_prompt, half = rng.randint(1, 8), rng.randint(1, 12), rng.choice([0, 1, 3])
     budget, full, pooling = window + rng.randint(1, 12), rng.choice([1, 2]), rng.choice(["avg", "max"])
     length = budget + rng.randint(0, 12)
@@ -28,7 +25,7 @@ def test_kept_and_propagated_tokens_and_logits_equal_a_loop(case: int) -> None:
     tokens, answer = some_tokens(rng.randint(30, 60) + n_prompt, seed=case), some_tokens(4, seed=case + 100)
     found, attended = steps(method, reader, tokens[:-n_prompt], tokens[-n_prompt:], answer)
 
-    loop, n = Loop(reader), len(tokens)
+    n = len(tokens)
     places = [list(range(n)) for _ in range(3)]  # of each layer's keys
     kept: list[list[list[int]]] = []
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import torch
-from brute_methods import Loop
+from brute_methods import Case, steps
 from small import SIZES, full_attention, in_float64, make_reader, some_tokens
 from torch import Tensor
 
@@ -16,8 +14,7 @@ from utaca.decoding.policies import Set
 from utaca.decoding.triggers import Every
 from utaca.errors import UserError
 from utaca.generation.answers import Answers, loops
-from utaca.methods import Method, build
-from utaca.readers.load import Reader
+from utaca.methods import build
 from utaca.trace import Generation
 
 QUESTION = "what is it"
@@ -39,30 +36,6 @@ EVERYTHING = {
 """Settings under which a method leaves out nothing of a short document."""
 
 
-def steps(
-    method: Method, reader: Reader, document: Tensor, prompt: Tensor, answer: Tensor
-) -> tuple[Tensor, list[float]]:
-    """Logits [1 + len(answer), V] of the prompt's last token and of those of a given answer, and the keys that each
-    attended to."""
-    reading = method.read(reader, document, len(prompt) + len(answer))
-    budget = method.budget
-    state, pieces, passing = method.bind(reading).begin(prompt, len(answer), budget, {})
-    for piece, own in pieces:
-        step = state.plan(piece, own)
-        state.run([step])
-        state.commit(step)
-    rows, attended = [], []
-    for tokens in (passing, *answer[:, None]):
-        step = state.plan(tokens, budget)
-        state.run([step])
-        # What another try of the same tokens does is undone by not committing it.
-        state.run([state.plan(tokens.flip(0) % 90 + 3, budget)])
-        rows.append(reader.logits(step.hidden[-1]))
-        attended.append(step.attended)
-        state.commit(step)
-    return torch.stack(rows), attended
-
-
 @pytest.mark.parametrize("kind", list(SIZES))
 @pytest.mark.parametrize("name", list(EVERYTHING))
 def test_a_budget_of_everything_equals_full_attention(name: str, kind: str) -> None:
@@ -76,13 +49,12 @@ def test_a_budget_of_everything_equals_full_attention(name: str, kind: str) -> N
 
 @pytest.mark.parametrize("case", range(6))
 def test_window_only_equals_a_loop_over_places_in_the_cache(case: int) -> None:
-    rng = random.Random(case)
-    reader = make_reader(["llama", "llama-wide", "qwen2-wide"][case % 3], seed=case)
+    shape = Case(case)
+    rng, reader, loop = shape.rng, shape.reader, shape.loop
     n_init, n_prompt = rng.choice([0, 1, 4]), rng.randint(1, 12)
     method = build("window", {"budget": n_init + rng.randint(1, 30), "n_init": n_init, "chunk": rng.randint(1, 50)})
     tokens = some_tokens(rng.randint(1, 70) + n_prompt + 6, seed=case)
     found, attended = steps(method, reader, tokens[: -n_prompt - 6], tokens[-n_prompt - 6 : -6], tokens[-6:])
-    loop = Loop(reader)
 
     def look(layer: int, first: int, queries: Tensor) -> Tensor:
         cache = list(range(first + 1))

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import torch
-from brute_methods import Loop, turned
+from brute_methods import Case, steps, turned
 from small import in_float64, make_reader, some_tokens
-from test_methods import steps
 from torch import Tensor
 
 from utaca.decoding.loop import generate
 from utaca.errors import UserError
-from utaca.methods import Method, build
+from utaca.methods import build
 from utaca.methods.bases.dense import Continuation
 
 ANSWER = 5
 
 
-class Case:
-    """Random shapes: a reader, its float64 loop, a document, a prompt of several tokens and an answer."""
+class Choosing(Case):
+    """A prompt of several tokens, of which the last passes alone."""
 
-    def __init__(self, case: int) -> None:
-        self.rng = random.Random(case)
-        self.reader = make_reader(["llama", "llama-wide", "qwen2-wide"][case % 3], seed=case)
-        self.loop = Loop(self.reader)
-        self.prompt = self.rng.randint(3, 10)
-        self.tokens = some_tokens(self.rng.randint(40, 80) + self.prompt + ANSWER, seed=case)
-
-    @property
-    def asked(self) -> int:
-        """Position of the first token that passes alone, the prompt's last."""
-        return len(self.tokens) - ANSWER - 1
-
-    def found(self, method: Method) -> tuple[Tensor, list[float]]:
-        document, prompt, answer = self.tokens.split([self.asked + 1 - self.prompt, self.prompt, ANSWER])
-        return steps(method, self.reader, document, prompt, answer)
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        prompt = self.rng.randint(3, 10)
+        self.tokens = some_tokens(self.rng.randint(40, 80) + prompt + ANSWER, seed=number)
+        self.asked = len(self.tokens) - ANSWER - 1
+        """Position of the first token that passes alone."""
+        self.document, self.prompt, self.answer = self.tokens.split([self.asked + 1 - prompt, prompt, ANSWER])
 
     def expected(self, look: object) -> Tensor:
         """Logits of the tokens that pass alone, the others passing under full attention."""
@@ -51,7 +40,7 @@ class Case:
 
 @pytest.mark.parametrize("number", range(8))
 def test_retrieval_attention_equals_a_loop(number: int) -> None:
-    case = Case(number)
+    case = Choosing(number)
     initial, recent, budget = case.rng.randint(0, 6), case.rng.randint(1, 9), case.rng.randint(1, 20)
     method = build("retrieval_attention", {"budget": budget, "initial": initial, "recent": recent})
     counts: list[list[int]] = []
@@ -75,7 +64,7 @@ def test_retrieval_attention_equals_a_loop(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(8))
 def test_omnikv_equals_a_loop(number: int) -> None:
-    case = Case(number)
+    case = Choosing(number)
     filters, wait = [((0,), 0), ((1,), 0), ((0, 2), 0), ((0,), 1)][number % 4]
     settings = {"filters": filters, "wait": wait, "depth": 3, **({"budget": 9} if number < 4 else {"share": 0.21})}
     method = build("omnikv", settings)
@@ -113,7 +102,7 @@ def test_omnikv_scales_its_layers_and_refuses_a_reader_without_sparse_ones() -> 
 
 @pytest.mark.parametrize("number", range(9))
 def test_infllm_v2_equals_a_loop(number: int) -> None:
-    case = Case(number)
+    case = Choosing(number)
     stride = case.rng.choice([1, 2])
     kernel, block = stride * case.rng.choice([1, 2, 3]), stride * case.rng.choice([2, 4])
     local, top, initial = case.rng.randint(1, 3), case.rng.randint(1, 4), case.rng.randint(0, 1)
@@ -155,10 +144,9 @@ def test_infllm_v2_equals_a_loop(number: int) -> None:
     assert (found - expected).abs().max() < 1e-4
     missing = [-(case.asked + 1 + i) % block for i in range(ANSWER + 1)]
     assert attended == [(top + local) * block - gap for gap in missing]
-    document, prompt = case.tokens[: case.asked + 1 - case.prompt], case.tokens[case.asked + 1 - case.prompt : -ANSWER]
-    state = method.state(method.read(case.reader, document, case.prompt), 0, case.prompt)
-    state.advance(prompt[:-1])
-    state.advance(prompt[-1:])
+    state = method.state(method.read(case.reader, case.document, len(case.prompt)), 0, len(case.prompt))
+    state.advance(case.prompt[:-1])
+    state.advance(case.prompt[-1:])
     assert {layer: rows.tolist() for layer, rows in state.blocks.items()} == {
         layer: [selected[layer, case.asked, group] for group in range(case.loop.groups)] for layer in range(3)
     }

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import torch
-from brute_methods import Loop, votes
+from brute_methods import Case, steps, votes
 from small import in_float64, make_reader, some_tokens
-from test_methods import steps
 from torch import Tensor
 
 from utaca.methods import build
@@ -49,8 +46,8 @@ CASES = [
 
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_kept_tokens_and_logits_equal_a_loop(case: int) -> None:
-    rng = random.Random(case)
-    reader = make_reader(["llama", "llama-wide", "qwen2-wide"][case % 3], seed=case)
+    shape = Case(case)
+    rng, reader, loop = shape.rng, shape.reader, shape.loop
     name, pooling, heads, more = CASES[case]
     window, n_prompt = rng.randint(1, 12), rng.randint(1, 12)
     settings = {"budget": window + rng.randint(1, 20), "window": window, "kernel": rng.choice([1, 3, 7])}
@@ -59,7 +56,7 @@ def test_kept_tokens_and_logits_equal_a_loop(case: int) -> None:
     answer = some_tokens(4, seed=case + 100)
     found, attended = steps(method, reader, tokens[:-n_prompt], tokens[-n_prompt:], answer)
 
-    loop, kept = Loop(reader), []
+    kept: list[list[list[int]]] = []
 
     def look(layer: int, first: int, queries: Tensor) -> Tensor:
         if len(kept) <= layer:

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 import torch
-from brute_methods import Loop, turned
-from small import make_reader
-from test_methods import steps
+from brute_methods import Case, turned
 from torch import Tensor
 
-from utaca.methods import Method, build
+from utaca.methods import build
 from utaca.methods.freqkv import lowest
 
 ANSWER = 6
 
 
-class Case:
-    """Random shapes: a reader, its float64 loop, a document, a prompt that passes whole, and an answer."""
+class Passing(Case):
+    """A prompt that passes whole, and chunks of the document."""
 
-    def __init__(self, case: int, quiet: float = 1.0) -> None:
-        self.rng = random.Random(case)
-        self.reader = make_reader(["llama", "llama-wide", "qwen2-wide"][case % 3], seed=case)
-        for layer in self.reader.model.model.layers:
-            layer.self_attn.q_proj.weight.data *= quiet
-        self.loop = Loop(self.reader)
+    def __init__(self, number: int, quiet: float = 1.0) -> None:
+        super().__init__(number, quiet)
         self.chunk = self.rng.randint(1, 25)
         shape = (self.rng.randint(1, 70), self.rng.randint(1, 20), ANSWER)
         # No token twice: unrotated keys of equal tokens are equal in the first layer, and tie.
-        tokens = torch.randperm(96, generator=torch.Generator().manual_seed(case)) + 1
+        tokens = torch.randperm(96, generator=torch.Generator().manual_seed(number)) + 1
         self.document, self.prompt, self.answer = tokens[: sum(shape)].split(shape)
-
-    def found(self, method: Method) -> tuple[Tensor, list[float]]:
-        return steps(method, self.reader, self.document, self.prompt, self.answer)
 
     def expected(self, look: object, longest: int = 1000) -> Tensor:
         """Logits of the prompt's last token and of the answer's; no pass of more than ``longest`` tokens."""
@@ -51,7 +40,7 @@ class Case:
 
 @pytest.mark.parametrize("number", range(12))
 def test_h2o_equals_a_loop_that_evicts(number: int) -> None:
-    case = Case(number)
+    case = Passing(number)
     budget, part = case.rng.randint(2, 30), case.rng.choice([0.0, 0.3, 0.5, 0.9])
     method = build("h2o", {"budget": budget, "heavy": part, "chunk": case.chunk})
     recent = budget - int(budget * part)
@@ -93,7 +82,7 @@ def test_h2o_equals_a_loop_that_evicts(number: int) -> None:
 @pytest.mark.parametrize("number", range(12))
 def test_tokenselect_equals_a_loop_that_votes(number: int) -> None:
     # Unscaled products of random weights are so large that most votes would be nothing in float32.
-    case = Case(number, quiet=0.1)
+    case = Passing(number, quiet=0.1)
     n_init, n_local = case.rng.randint(0, 5), case.chunk + case.rng.randint(0, 6)
     budget = case.rng.randint(1, 20)
     settings = {"budget": budget, "n_init": n_init, "n_local": n_local, "chunk": case.chunk}
@@ -133,7 +122,7 @@ def test_tokenselect_equals_a_loop_that_votes(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(12))
 def test_freqkv_equals_a_loop_token_by_token(number: int) -> None:
-    case = Case(number)
+    case = Passing(number)
     sink, ratio = case.rng.randint(0, 4), case.rng.choice([0.25, 0.5, 0.6])
     budget = sink + case.rng.randint(3, 12)
     method = build("freqkv", {"budget": budget, "sink": sink, "ratio": ratio, "chunk": case.chunk})

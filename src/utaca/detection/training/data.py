@@ -20,7 +20,7 @@ from utaca.settings import schema
 KEYS = ["document", "budget", "step"]
 
 
-class Batch(NamedTuple):
+class Packed(NamedTuple):
     """Packed sequences, the longest first: the tokens of step 0 of all of them, then those of step 1 and so on.
 
     The tensors of S batches side by side are [S, M, ...]. A batch with fewer tokens in a step than another is padded
@@ -93,7 +93,7 @@ class Sequences:
             position = position.gather(-1, (position == self.n_tokens).sort(dim=-1, stable=True).indices)
         return position[..., : int((position < self.n_tokens).sum(-1).max())]
 
-    def batch(self, indices: torch.Tensor, chain: int = 1) -> Batch:
+    def batch(self, indices: torch.Tensor, chain: int = 1) -> Packed:
         """Pack the sequences ``indices`` [B], in chains as in :meth:`padded`; [S, B] gives S batches side by side."""
         position = self.padded(indices, chain)
         length, order = (position < self.n_tokens).sum(-1).sort(dim=-1, descending=True, stable=True)
@@ -101,7 +101,7 @@ class Sequences:
         step = torch.arange(len(sizes)).repeat_interleave(sizes)
         place = torch.arange(len(step)) - (sizes.cumsum(0) - sizes)[step]
         position = position.gather(-2, order[..., None].expand_as(position))[..., place, step]
-        return Batch(
+        return Packed(
             self.signals[position],
             self.embedding[position].float(),
             self.label[position],

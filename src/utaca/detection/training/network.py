@@ -1,7 +1,7 @@
 """Network that training computes: the detectors of several seeds side by side, with an LSTM and dropout for them.
 
 Weights, inputs and outputs have a first dimension S; row s of an output is the output of network s, up to rounding.
-Tokens are packed: those of step 0 of all sequences, then those of step 1 and so on (:class:`.data.Batch`).
+Tokens are packed: those of step 0 of all sequences, then those of step 1 and so on (:class:`.data.Packed`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from utaca.detection.detector import BLOCKS, EXPANSION, SIGNAL_WIDTH, WIDTH, Detector
-from utaca.detection.training.data import Batch, Sequences
+from utaca.detection.training.data import Packed, Sequences
 
 EMBEDDING_DROPOUT, DROPOUT = 0.5, 0.1
 """Dropout of the embedding's encoder, and of signal encoders and residual blocks."""
@@ -47,7 +47,7 @@ class Network:
         embedding = WIDTH if self.settings.embedding else 0
         return embedding + len(self.settings.signals) * SIGNAL_WIDTH + BLOCKS * (EXPANSION + 1) * WIDTH
 
-    def __call__(self, batch: Batch, noise: Noise | None = None) -> Tensor:
+    def __call__(self, batch: Packed, noise: Noise | None = None) -> Tensor:
         """Class logits [S, M, C] of S batches side by side, with dropout if there is ``noise``."""
 
         def drop(x: Tensor, rate: float) -> Tensor:
