@@ -63,6 +63,7 @@ NAVIGATION = {
         "docs/glossary",
         "data/readers/tiny/README",
         "data/detectors/tiny/README",
+        "data/detectors/qwen25_coder_1_5b/README",
         "data/annotations/README",
         "training/README",
         "CONTRIBUTING",

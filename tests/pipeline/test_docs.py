@@ -102,8 +102,8 @@ PLANS = ("evidence-public", "evidence-public-question")
 """Runs whose comparisons docs/plan.md stated before their documents were decoded."""
 
 
-def planned_run(run: str) -> schema.Config:
-    overrides = yaml.safe_load((ROOT / "config" / "experiments" / f"{run}.yaml").read_text(encoding="utf-8"))
+def planned_run(run: str, folder: str = "experiments") -> schema.Config:
+    overrides = yaml.safe_load((ROOT / "config" / folder / f"{run}.yaml").read_text(encoding="utf-8"))
     return load(compose(overrides, ROOT))
 
 
@@ -117,14 +117,13 @@ def test_the_plan_is_that_of_its_run(run: str) -> None:
     text, config = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8"), planned_run(run)
     named = re.findall(r"^\| (primary|secondary) comparison \| `([^`]+)`", text, re.MULTILINE)
     assert named == [("primary", config.plan.primary), *(("secondary", one) for one in config.plan.secondary)]
-    test, train = config.scale.test, config.scale.train
+    test, learnt = config.scale.test, planned_run("detectors-qwen25", "runs").scale
     budgets = [str(point.budget) for point in config.decoded("test") if point.method == "infllm"]
     assert f"{test.biographies} of the test split, {test.tokens[0]:,} to {test.tokens[1]:,} tokens" in text
     assert f"run's seed {config.seed}:" in text
     assert f"K = {', '.join(budgets)}," in text
     assert f"{config.scale.bootstrap:,} resamples" in text
-    if not any(detector.taken for detector in config.detectors.values()):
-        assert f"{train.biographies} people ({config.scale.validation.biographies} for validation)" in text
+    assert f"{learnt.train.biographies} people ({learnt.validation.biographies} for validation)" in text
     planned_points = [config.points[name] for one in config.plan.comparisons for name in one if name]
     assert {point.seeds for point in planned_points if point.detected} == {schema.ALL}
     assert config.scale.detector_seeds == 8

@@ -123,9 +123,9 @@ def triggered(reader: Reader, trigger: object, most: int) -> Trigger:
 
 @cache
 def detectors(identity: str) -> dict[str, Path]:
-    """The detectors that ship for the reader of an identity (:attr:`Reader.identity`), by name."""
-    files = sorted((root() / "data" / "detectors").glob("*/*.safetensors"))
-    return {path.stem: path for path in files if _loaded(path).reader.identity == identity}
+    """The detectors that ship for the reader of an identity (:attr:`Reader.identity`), by name: the first seed's."""
+    files = sorted((root() / "data" / "detectors").glob("*/*/seed0/model.safetensors"))
+    return {path.parent.parent.name: path for path in files if _loaded(path).reader.identity == identity}
 
 
 _loaded = cache(load)

@@ -43,9 +43,10 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)
-    os.chmod(scratch, 0o644)
     try:
         yield Path(scratch)
+        # Last, as a library may have put another file in its place.
+        os.chmod(scratch, 0o644)
         os.replace(scratch, path)
     finally:
         Path(scratch).unlink(missing_ok=True)

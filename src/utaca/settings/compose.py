@@ -70,8 +70,9 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         pure = _options(root, chosen)
         named["run"] = runs.name(named, _usual(root), pure)
         load(named)
-    for group, key in (("reader", "path"), ("tasks", "path")):
-        named[group][key] = shipped(named[group][key], root.absolute())
+    variants = [(detector, "taken") for detector in named["detectors"].values()]
+    for section, key in [(named["reader"], "path"), (named["tasks"], "path"), *variants]:
+        section[key] = shipped(section[key], root.absolute())
     return named
 
 
