@@ -23,24 +23,23 @@ from utaca.errors import UserError
 from utaca.settings.compose import compose
 from utaca.tasks import fetch as tasks
 from utaca.tasks.fetch import OFFICIAL, Official, Outcome, Source, fetch
-from utaca.tasks.infinitebench import Questions
-from utaca.tasks.longbench import NarrativeQA, QMSum
 from utaca.tasks.registry import TASKS
+from utaca.tasks.rows import Rows
 from utaca.tasks.ruler import QA1
 
 ROW = {"id": 1, "_id": "1", "context": "A book.", "input": "Who?", "answer": ["He"], "answers": ["He"]}
 LINE = json.dumps(ROW) + "\n"
 
 
-class Book(Questions):
+class Book(TASKS["longbook_qa_eng"]):
     rows = 3
 
 
-class Story(NarrativeQA):
+class Story(TASKS["narrativeqa"]):
     rows = 2
 
 
-class Query(QMSum):
+class Query(TASKS["qmsum"]):
     rows = 2
 
 
@@ -129,7 +128,7 @@ SQUAD = {"data": [{"title": "A", "paragraphs": [{"context": "A text.", "qas": []
     ],
 )
 def test_another_layout_and_number_of_rows_are_not_let_in(
-    tmp_path: Path, serve: Files, task: type[Questions], body: bytes | str, said: str
+    tmp_path: Path, serve: Files, task: type[Rows], body: bytes | str, said: str
 ) -> None:
     file = Official(task, Source(serve("/x", body)))
     fault = fetched(file, tmp_path).fault
@@ -148,7 +147,7 @@ def test_another_layout_and_number_of_rows_are_not_let_in(
 def test_what_cannot_be_reached_is_named_and_keeps_no_other_back(tmp_path: Path, serve: Files) -> None:
     size = len(LINE) * 3
     files = {
-        "lost": Official(QMSum, Source(none := serve("/none", "", status=404))),
+        "lost": Official(TASKS["qmsum"], Source(none := serve("/none", "", status=404))),
         "closed": Official(Paragraphs, Source("http://127.0.0.1:9/x")),
         "half": Official(Book, Source(serve("/half", LINE * 3, cut=size // 2 - size))),
         "whole": Official(Story, Source(serve("/whole", LINE * 2))),
@@ -206,10 +205,10 @@ import signal
 import sys
 from pathlib import Path
 from utaca.tasks.fetch import Official, Source, fetch
-from utaca.tasks.infinitebench import Questions
+from utaca.tasks.registry import TASKS
 # A process that was started in the background ignores it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-list(fetch(["it"], Path(sys.argv[1]), {"it": Official(Questions, Source(sys.argv[2]))}))
+list(fetch(["it"], Path(sys.argv[1]), {"it": Official(TASKS["longbook_qa_eng"], Source(sys.argv[2]))}))
 """
 
 

@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 
 from utaca.errors import UserError
 from utaca.records.texts import records
-from utaca.tasks.longbench import QMSum
-from utaca.tasks.rows import MEND, Row, objects, text
+from utaca.tasks.rows import MEND, SHIPPED, Row, objects, text
 
 
-class Meetings(QMSum):
+class Meetings(SHIPPED["qmsum"]):
     """Every query to every meeting, the general ones first, meeting by meeting.
 
     If a set has fewer, they are the first of every meeting, then the second of every meeting, and so on, so that

@@ -72,6 +72,10 @@ def rouge_l(prediction: str, references: Sequence[str]) -> float:
     return 100 * max(_RougeL(scorer, prediction, reference).value() for reference in _several(references))
 
 
+METRICS = {"F1": token_f1, "rougeLsum": rouge_lsum, "ROUGE-L (rouge)": rouge_l}
+"""By the names under which results show them."""
+
+
 def _several(references: Sequence[str]) -> Sequence[str]:
     """The references; raises :class:`TypeError` for a single text, which would be read letter by letter."""
     if isinstance(references, str):

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from utaca.errors import UserError
 from utaca.settings.schema import TaskSetSettings
-from utaca.tasks import infinitebench, longbench
 from utaca.tasks.biographies import Biographies
 from utaca.tasks.meetings import Meetings
+from utaca.tasks.rows import SHIPPED
 from utaca.tasks.ruler import QA1, QA2
 from utaca.tasks.task import Task
 
-_BOOKS = infinitebench.Summary, infinitebench.Questions, longbench.NarrativeQA
-TASKS: dict[str, type[Task]] = {task.name: task for task in (*_BOOKS, longbench.QMSum, QA1, QA2, Meetings, Biographies)}
+TASKS: dict[str, type[Task]] = {**SHIPPED, **{task.name: task for task in (QA1, QA2, Meetings, Biographies)}}
 
 
 def task_of(settings: TaskSetSettings) -> Task:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+import yaml
+
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.records.texts import records
 from utaca.settings.schema import TaskSetSettings
+from utaca.tasks.metrics import METRICS
 from utaca.tasks.task import Example, Task, cut
 
 MEND = "docs/benchmarks.md says which file the task reads"
@@ -70,6 +73,9 @@ class Rows(Task):
                 answers(record, self.answers_key, where),
             )
 
+    def score(self, prediction: str, references: Sequence[str]) -> float:
+        return METRICS[self.metric](prediction, references)
+
     def select(self, rows: Iterable[Row], count: int) -> list[Row]:
         """So many of the rows, or all if there are fewer."""
         return list(islice(rows, count))
@@ -79,6 +85,13 @@ class Rows(Task):
         question = tail.replace("{input}", row.input)
         kept = cut(prompts, head + row.context, question, length)
         return Example(row.id, row.document, kept, question, row.references, row.input)
+
+
+SHIPPED: dict[str, type[Rows]] = {
+    name: type(name, (Rows,), {"name": name, **constants})
+    for name, constants in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()
+}
+"""Tasks of InfiniteBench and LongBench, by name, as ``rows.yaml`` has them."""
 
 
 def check_count(path: Path, there: int, what: str, wanted: int) -> None:
