@@ -15,40 +15,26 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "Agreement": "utaca.decoding.triggers",
-    "Batch": "utaca.decoding.loop",
-    "Decoding": "utaca.decoding.options",
-    "Detected": "utaca.decoding.triggers",
-    "Detector": "utaca.detection.detector",
-    "Every": "utaca.decoding.triggers",
-    "Generation": "utaca.trace",
-    "Margin": "utaca.decoding.triggers",
-    "MemorySettings": "utaca.settings.schema",
-    "Policy": "utaca.decoding.policies",
-    "Replayed": "utaca.decoding.triggers",
-    "Sampling": "utaca.decoding.options",
-    "Set": "utaca.decoding.policies",
-    "Sub": "utaca.decoding.policies",
-    "Token": "utaca.trace",
-    "Trigger": "utaca.decoding.triggers",
-    "UserError": "utaca.errors",
-    "generate": "utaca.decoding.loop",
-    "generate_together": "utaca.decoding.loop",
-    "load_detector": ("utaca.detection.detector", "load"),
-    "load_reader": "utaca.readers.load",
-    "prefill": "utaca.memory.prefill",
-    "stream": "utaca.decoding.loop",
+    "decoding.loop": ("Batch", "generate", "generate_together", "stream"),
+    "decoding.options": ("Decoding", "Sampling"),
+    "decoding.policies": ("Policy", "Set", "Sub"),
+    "decoding.triggers": ("Agreement", "Detected", "Every", "Margin", "Replayed", "Trigger"),
+    "detection.detector": ("Detector", "load_detector"),
+    "errors": ("UserError",),
+    "memory.prefill": ("prefill",),
+    "readers.load": ("load_reader",),
+    "settings.schema": ("MemorySettings",),
+    "trace": ("Generation", "Token"),
 }
 
-__all__ = sorted(_HOMES)
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'utaca' has no attribute {name!r}")
-    home = _HOMES[name]
-    module, attribute = home if isinstance(home, tuple) else (home, name)
-    return getattr(import_module(module), attribute)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"utaca.{module}"), "load" if name == "load_detector" else name)
+    raise AttributeError(f"module 'utaca' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -21,22 +21,10 @@ from pydantic_core import PydanticCustomError
 from utaca.errors import UserError
 
 T = TypeVar("T")
-_MEANINGS = yaml.safe_load(Path(__file__).with_name("schema.yaml").read_text(encoding="utf-8"))
-_GONE = (
-    r"\w+\.run_timeout_s|generation\.paired|replayed|scale\.replays|documents|corpus\.(user_agent|requests_per_second)"
-    r"|tasks\.sets\..+\.sha256|detectors\..+\.(target|width|signal_width|blocks|expansion|(embedding_)?dropout"
-    r"|class_weights|learning_rate|batch_size|evaluate_every)"
+_MEANINGS, _INSTEAD = (
+    yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    for name in ("schema.yaml", "models.yaml")
 )
-INSTEAD = {
-    r"suites": "name operating points under points, as in points={mine: {method: infllm, budget: 8}}, and list under "
-    "decode those that are decoded, as in decode={test: [mine]}",
-    r"points\..+\.(detector|every|witness)": "say under trigger what expands the budget: a detector's variant, "
-    "agreement, agreement.N, every.N or never",
-    r"points\..+\.seed|detector_seed|generation\.seeds": "give points the number of their seeds, or all: seeds",
-    r"methods\.use": "list the settings that are others than a method's own, as in methods={h2o: {heavy: 0.25}}",
-    _GONE: "leave it out",
-}
-"""What is written in place of keys that earlier versions had, by patterns of these."""
 
 
 def as_number(value: Any) -> Any:
@@ -126,7 +114,7 @@ def refuse(sentences: Iterable[str], *title: str) -> None:
 
 def unknown_key(path: str, names: Iterable[str]) -> str:
     """The sentence for a key that does not exist, with the nearest one that does."""
-    for pattern, written in INSTEAD.items():
+    for pattern, written in _INSTEAD.items():
         if re.fullmatch(pattern, path):
             return f"config key {path} is of an earlier version; {written}."
     where, _, key = path.rpartition(".")

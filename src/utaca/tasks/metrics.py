@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -69,7 +70,7 @@ def rouge_l(prediction: str, references: Sequence[str]) -> float:
     from rouge import Rouge
 
     scorer = Rouge(metrics=["rouge-l"], stats=["f"])
-    return 100 * max(_RougeL(scorer, prediction, reference).value() for reference in _several(references))
+    return 100 * max(_rouge_l(scorer, prediction, reference) for reference in _several(references))
 
 
 METRICS = {"F1": token_f1, "rougeLsum": rouge_lsum, "ROUGE-L (rouge)": rouge_l}
@@ -83,30 +84,20 @@ def _several(references: Sequence[str]) -> Sequence[str]:
     return references
 
 
-class _RougeL(Thread):
-    """LongBench's ROUGE-L of an answer and a reference, 0 to 1.
+def _rouge_l(scorer: Rouge, prediction: str, reference: str) -> float:
+    """LongBench's ROUGE-L of an answer and a reference, 0 to 1."""
+    value = 0.0
 
-    :meth:`run` is the third function of its thread, as LongBench's own is of its script. A limit that somebody raised
-    is used up first.
-    """
+    def score() -> None:
+        nonlocal value
+        limit = sys.getrecursionlimit()
+        # This is the fourth function of its thread, and LongBench's own the third of its script.
+        sys.setrecursionlimit(_LIMIT + 1)
+        with suppress(RecursionError, ValueError):
+            value = scorer.get_scores([prediction], [reference], avg=True)["rouge-l"]["f"]
+        sys.setrecursionlimit(limit)
 
-    def __init__(self, scorer: Rouge, prediction: str, reference: str) -> None:
-        super().__init__()
-        self._scorer = scorer
-        self._texts = [prediction], [reference]
-        self._spare = sys.getrecursionlimit() - _LIMIT
-        self._found = 0.0
-
-    def run(self) -> None:
-        if self._spare > 0:
-            self._spare -= 1
-            return self.run()
-        try:
-            self._found = self._scorer.get_scores(*self._texts, avg=True)["rouge-l"]["f"]
-        except (RecursionError, ValueError):
-            self._found = 0.0
-
-    def value(self) -> float:
-        self.start()
-        self.join()
-        return self._found
+    thread = Thread(target=score)
+    thread.start()
+    thread.join()
+    return value
