@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -131,32 +132,23 @@ class Server:
 @contextmanager
 def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """Run a server on a free port of the loopback, in a thread."""
-    server, loop, ready = Server(script), asyncio.new_event_loop(), threading.Event()
+    server, ready, ends = Server(script), threading.Event(), []
 
     async def run() -> None:
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
         server.address = f"http{'s' if tls else ''}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        end = asyncio.Event()
+        ends.append(partial(asyncio.get_running_loop().call_soon_threadsafe, end.set))
         ready.set()
-        await asyncio.Event().wait()
+        await end.wait()
 
-    def work() -> None:
-        task = loop.create_task(run())
-        loop.call_soon(lambda: stop.append(task))
-        with suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
-        for left in asyncio.all_tasks(loop):
-            left.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.close()
-
-    stop: list[asyncio.Task[None]] = []
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
     ready.wait()
     try:
         yield server
     finally:
-        loop.call_soon_threadsafe(stop[0].cancel)
+        ends[0]()
         thread.join()
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from training.narratives import narrative, wordings
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
-from utaca.biographies.dataset import biographies, drafts
+from utaca.biographies.dataset import biographies
 from utaca.biographies.people import LOCALES, SPLITS, draw_person, normalised, people, split_of
 from utaca.biographies.sentences import summary
 from utaca.biographies.templates import templates
@@ -46,10 +46,6 @@ def test_a_value_depends_on_its_number_alone():
     first = [draw_value(a, random.Random(3), locale) for a in ATTRIBUTES for locale in LOCALES]
     draw_value("company", random.Random(9), "en_US")
     assert first == [draw_value(a, random.Random(3), locale) for a in ATTRIBUTES for locale in LOCALES]
-    rng, other = random.Random(5), random.Random(5)
-    draw_value("user agent", rng, "en_US")
-    other.getrandbits(64)
-    assert rng.random() == other.random()
     code = (
         "import random; from utaca.biographies.attributes import *; from utaca.biographies.people import *\n"
         "attributes = TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES\n"
@@ -59,17 +55,9 @@ def test_a_value_depends_on_its_number_alone():
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True).strip() == repr(first)
 
 
-def test_dates_come_in_five_notations_within_their_years():
-    rng = random.Random(0)
-    dates = [draw_value("birth date", rng, "en_US") for _ in range(400)]
-    forms = Counter(re.sub(r"[A-Z][a-z]{3,}", "Month", re.sub(r"\d+", "0", date)) for date in dates)
-    assert {"0-0-0", "Month 0, 0", "0/0/0", "0 Month 0"} <= set(forms)
-    years = [int(re.search(r"\d{4}", date)[0]) for date in dates]
-    assert 1850 <= min(years) < 1880
-    assert 1975 < max(years) <= 2005
-
-
 def test_people_of_the_splits_are_disjoint():
+    assert list(islice(people("train", 4), 50)) == (first := list(islice(people("train", 4), 50)))
+    assert first != list(islice(people("train", 5), 50))
     names = {split: [normalised(p.name) for p in islice(people(split, 0), 2000)] for split in SPLITS}
     assert all(split_of(name) == split for split, of_split in names.items() for name in of_split)
     distinct = set().union(*names.values())
@@ -82,13 +70,6 @@ def test_people_of_the_splits_are_disjoint():
 def test_spelling_does_not_move_a_name_to_another_split(name):
     assert split_of(name) in SPLITS
     assert split_of(name) == split_of(normalised(name)) == split_of(f"  {name}\t") == split_of(name.casefold())
-
-
-def test_people_are_the_same_for_the_same_seed():
-    first = list(islice(people("train", 4), 50))
-    assert first == list(islice(people("train", 4), 50))
-    assert first != list(islice(people("train", 5), 50))
-    assert {p.locale for p in islice(people("reader", 0), 500)} == set(LOCALES)
 
 
 @pytest.mark.parametrize(
@@ -138,22 +119,6 @@ def test_pattern_biographies(split, attributes):
     assert len({row["person"] for row in rows}) == len(rows)
     assert rows[3]["id"] == f"{split}-0003"
     assert rows[:5] == list(biographies(split, 5, 0))
-    assert pa.Table.from_pylist(rows, schema=SCHEMAS["biographies"]).to_pylist() == rows
-
-
-def test_written_biographies():
-    asked = []
-
-    def write(person, facts):
-        asked.append((person, tuple(facts)))
-        return narrative(person, facts, random.Random(person))
-
-    rows = list(biographies("test", 12, 0, write, "scribe"))
-    assert asked == [(draft.person.name, draft.facts) for draft in drafts("test", 12, 0)]
-    for row in rows:
-        assert [fact["attribute"] for fact in row["facts"]] == list(HELD_OUT_ATTRIBUTES)
-        assert all(any(fact["value"] in sentence for sentence in row["sentences"]) for fact in row["facts"])
-        assert row["writer"] == "scribe"
     assert pa.Table.from_pylist(rows, schema=SCHEMAS["biographies"]).to_pylist() == rows
 
 

@@ -18,7 +18,7 @@ from server import Call, Reply, Server, serving
 from utaca.biographies import corpora
 from utaca.biographies.corpora import embedded, folder, wikipedia
 from utaca.biographies.corpora.text import MINIMUM_CHARACTERS, paragraphs
-from utaca.biographies.corpora.topics import DOMAINS, domain_and_phrase, paper_articles, training_topics
+from utaca.biographies.corpora.topics import domain_and_phrase, paper_articles, training_topics
 from utaca.errors import UserError
 from utaca.records import tables
 from utaca.settings import machine
@@ -27,16 +27,14 @@ from utaca.settings.schema import CorpusSettings
 PROSE = "The river rises in the hills and reaches the sea after a course of several hundred kilometres."
 
 
-def test_topics() -> None:
+def test_topics_of_training_and_of_the_paper_are_apart() -> None:
     assert len(set(paper_articles())) == 90
     assert not set(paper_articles()) & set(training_topics())
-    for topics in (paper_articles(), training_topics()):
-        assert {domain_and_phrase(topic)[0] for topic in topics} == set(DOMAINS)
     assert domain_and_phrase("Cell (biology)") == ("science", "the cell")
     assert domain_and_phrase("Something New (song)") == (None, "Something New")
 
 
-def test_embedded_prose_is_varied_and_complete(tmp_path: Path) -> None:
+def test_embedded_prose_is_varied_and_depends_on_topic_and_seed_alone(tmp_path: Path) -> None:
     rows = embedded.articles(paper_articles()[::10], 3)
     tables.write(tmp_path / "corpus.parquet", "corpus", rows)
     assert tables.rows(tmp_path / "corpus.parquet", "corpus") == rows
@@ -44,34 +42,14 @@ def test_embedded_prose_is_varied_and_complete(tmp_path: Path) -> None:
     assert len(texts) == len(set(texts)) == 60 * len(rows)
     assert all(60 <= len(text.split()) <= 160 for text in texts)
     assert not [text for text in texts if re.search(r"[{}^@|_]|  ", text)]
-    assert all(text[0] in '"' or text[0].isupper() or text[0].isdigit() for text in texts)
-    assert not re.search(r"\b[Aa] [aeio]\w+", " ".join(texts).replace("a one", ""))
     assert all(paragraphs(row["text"]) == row["text"].split("\n\n") for row in rows)
-    joined = " ".join(texts)
-    for mention in (r"was born in \w+ in \d{4}", r"University of \w+", r"worked for \w+", r"\d+ [A-Z][a-z]+ 1\d{3}"):
-        assert re.search(mention, joined)
-    sentences = re.split(r"(?<=[.!?]) ", joined)
+    sentences = re.split(r"(?<=[.!?]) ", " ".join(texts))
     assert Counter(sentences).most_common(1)[0][1] <= 6
-
-
-def test_embedded_prose_depends_on_topic_and_seed_alone() -> None:
     alone = embedded.articles(["Jazz"], 1, paragraphs=5)
     assert embedded.articles(["Law", "Jazz"], 1, paragraphs=5)[1:] == alone
     assert embedded.articles(["Jazz"], 2, paragraphs=5) != alone
     assert embedded.articles(["Jazz"], 1, paragraphs=9)[0]["text"].startswith(alone[0]["text"])
     assert len(embedded.articles(["Unheard of"], 1, paragraphs=80)[0]["text"]) > 40_000
-
-
-def test_folder_of_text_files(tmp_path: Path) -> None:
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "b_river.txt").write_text(f"{PROSE}\n\nShort.\n\n{PROSE[:40]}\n{PROSE[40:]} More.\r\n")
-    (tmp_path / "a.md").write_text(f"# Heading\n\n{PROSE}")
-    (tmp_path / "ignored.csv").write_text("x")
-    rows = folder.articles(tmp_path)
-    assert [row["title"] for row in rows] == ["a", "b river"]
-    assert rows[0]["text"] == PROSE
-    assert not rows[0]["synthetic"]
-    assert len(rows[1]["text"].split("\n\n")) == 2
 
 
 def test_jsonl_and_parquet(tmp_path: Path) -> None:
@@ -121,25 +99,25 @@ def test_a_folder_is_read_as_far_as_it_is_linked_and_says_what_it_leaves_out(
     mine, far = tmp_path / "mine", tmp_path / "far"
     for path in (mine / "one.TXT", far / "two.md", far / "deep {a} b" / "three.Md", mine / ".git" / "x.txt"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(PROSE)
+        path.write_text(f"# Heading\n\n{PROSE}")
+    (far / "b_river.txt").write_text(f"{PROSE}\n\nShort.\n\n{PROSE[:40]}\n{PROSE[40:]} More.\r\n")
     for name in (".hidden.txt", "scan.pdf", "old.rst"):
         (mine / name).write_text(PROSE)
     (mine / "empty.txt").touch()
     os.close(os.open(os.fsencode(mine) + b"/J\xfcrgen.txt", os.O_CREAT))
     os.mkfifo(mine / "pipe.txt")
-    (far / "back").symlink_to(mine)
-    (far / "itself").symlink_to("itself")
-    (mine / "gone.txt").symlink_to("/nowhere/at/all.txt")
-    (mine / "link").symlink_to(far)
-    (mine / "twice").symlink_to(far)
-    (mine / "copy.txt").symlink_to("one.TXT")
-    rows = folder.articles(mine)
-    assert sorted(row["title"] for row in rows) in (["one", "three", "two"], ["copy", "three", "two"])
-    assert len(machine.prose_files(str(mine))) == 5, "those without prose too"
+    for place, target in {"far/back": mine, "far/itself": "itself", "mine/gone.txt": "/nowhere/at/all.txt",
+                          "mine/link": far, "mine/twice": far, "mine/copy.txt": "one.TXT"}.items():  # fmt: skip
+        (tmp_path / place).symlink_to(target)
+    rows = {row["title"]: row["text"] for row in folder.articles(mine)}
+    assert rows.keys() in ({"one", "b river", "three", "two"}, {"copy", "b river", "three", "two"})
+    assert rows["two"] == PROSE
+    assert rows["b river"].split("\n\n") == [PROSE, f"{PROSE[:40]} {PROSE[40:].strip()} More."]
+    assert len(machine.prose_files(str(mine))) == 6, "those without prose too"
     (told, short) = (record.getMessage() for record in caplog.records)
     for part in ("2 hidden, as ", "2 neither .txt nor .md", "3 linked twice", "3 no file"):
         assert part in told
-    assert "2 of 5 texts have no paragraph" in short
+    assert "2 of 6 texts have no paragraph" in short
 
 
 def test_a_folder_with_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,11 +192,11 @@ def test_load_dispatches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (tmp_path / "a.txt").write_text(PROSE)
     assert len(corpora.load(CorpusSettings(name="own", source="folder", path=str(tmp_path)), 0, tmp_path)) == 1
     monkeypatch.setattr(wikipedia, "articles", lambda cache: [{"cache": cache}])
-    assert corpora.load(CorpusSettings(name="wikipedia", source="wikipedia"), 0, tmp_path) == [{"cache": tmp_path}]
-    rows = corpora.load(CorpusSettings(name="embedded", source="embedded"), 5, tmp_path)
-    assert [row["title"] for row in rows] == list(paper_articles())
-    corpora.check(CorpusSettings(name="wikipedia", source="wikipedia"))
-    corpora.check(CorpusSettings(name="embedded", source="embedded"))
+    hub, prose = (CorpusSettings(name=name, source=name) for name in ("wikipedia", "embedded"))
+    assert corpora.load(hub, 0, tmp_path) == [{"cache": tmp_path}]
+    assert [row["title"] for row in corpora.load(prose, 5, tmp_path)] == list(paper_articles())
+    corpora.check(hub)
+    corpora.check(prose)
     with pytest.raises(UserError, match=r"corpus\.path is empty"):
         corpora.check(CorpusSettings(name="own", source="folder"))
     with pytest.raises(UserError, match=r"source is 'elsewhere' but must be one of"):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from utaca.endpoints import prompts
 from utaca.endpoints.client import Outcomes
-from utaca.endpoints.store import identity
 from utaca.errors import UserError
 from utaca.judging import cas, labels, writer
 from utaca.judging.alignment import align
@@ -138,48 +136,33 @@ def test_text_outside_the_pattern_goes_with_the_attribute_that_it_states(marked:
     assert wrong == ("major" if answer.startswith("*") else "")
 
 
-def test_several_sentences_with_full_stops_in_values(tasks):
-    second, third = sentence("major", "Law. B.A")[1:], sentence("work place", "Oslo")[1:]
-    got, _ = labelled([*sentence("company", "Acme Inc."), " The", *second, " The", *third], *SIX)
-    assert [(task["attribute"], task["prediction"]) for task in tasks] == [
-        ("company", "The company of Ada Lopez is Acme Inc."),
+def test_every_token_of_every_trajectory_is_labelled_by_the_facts_of_its_document(tasks):
+    pieces = [*sentence("hobby", "St. Croix"), " The", *sentence("major", "Law. B.A")[1:]]
+    facts = [("hobby", "St. Croix"), ("major", "Law. B.A")]
+    rows = [token | {"document": "d0/missing"} for token in trajectory(pieces, budget=2)] + trajectory(["Chess"])
+    table = labels.label(pa.Table.from_pylist(rows[::-1]), [document(*facts)], ROLE)
+    places = {(row["document"], row["budget"], row["step"]): row["label"] for row in table.to_pylist()}
+    assert places.keys() == {(row["document"], row["budget"], row["step"]) for row in rows}
+    assert [places["d0/missing", 2, step] for step in range(len(pieces))] == [1] * len(pieces)
+    predictions = [(task["attribute"], task["prediction"]) for task in tasks if task["prediction"] != "Chess"]
+    assert predictions == [
+        ("hobby", "The hobby of Ada Lopez is St. Croix"),
         ("major", "The major of Ada Lopez is Law. B.A"),
-        ("work place", "The work place of Ada Lopez is Oslo"),
     ]
-    assert got[-1] == 1
-
-
-def test_every_token_of_every_trajectory_is_kept(tasks):
-    rows = trajectory([*HOBBY, " Chess", "."], budget=2) + trajectory(["Chess"], budget=1)
-    table = labels.label(pa.Table.from_pylist(rows[::-1]), [document(("hobby", "Chess"))], ROLE)
-    assert sorted(zip(*(table.column(c).to_pylist() for c in ("budget", "step")), strict=True)) == sorted(
-        (t["budget"], t["step"]) for t in rows
-    )
     with pytest.raises(UserError, match="d0"):
         labels.label(pa.Table.from_pylist(rows), [], ROLE)
-
-
-def test_a_document_that_lost_its_evidence_is_labelled_by_its_facts(tasks):
-    rows = [token | {"document": "d0/missing"} for token in trajectory([*HOBBY, " Chess", "."])]
-    table = labels.label(pa.Table.from_pylist(rows), [document(("hobby", "Chess"))], ROLE)
-    assert set(table["document"].to_pylist()) == {"d0/missing"}
-    assert table["label"].to_pylist() == labelled([*HOBBY, " Chess", "."], ("hobby", "Chess"))[0]
 
 
 FREE = {"d0": ("Where is Normandy?", ("France", "the French Republic"))}
 
 
-def labelled_freely(pieces: list[str], finish: str = "eos") -> tuple[list, list]:
-    table = labels.label_answers(pa.Table.from_pylist(trajectory(pieces, finish)), FREE, ROLE)
-    assert table.schema.equals(SCHEMAS["labels"])
-    assert table.column("step").to_pylist() == list(range(len(pieces) + (finish == "eos")))
-    return table.column("label").to_pylist(), table.column("source").to_pylist()
-
-
 def test_all_text_of_a_free_answer_is_sent(tasks):
-    got, source = labelled_freely([" In", " Rome", ",", "", " France", "."])
-    assert got == [0, 0, 0, 1, 1, 1, 1]
-    assert source == ["endpoint"] * 6 + ["template"]
+    pieces = [" In", " Rome", ",", "", " France", "."]
+    table = labels.label_answers(pa.Table.from_pylist(trajectory(pieces)), FREE, ROLE)
+    assert table.schema.equals(SCHEMAS["labels"])
+    assert table.column("step").to_pylist() == list(range(7))
+    assert table.column("label").to_pylist() == [0, 0, 0, 1, 1, 1, 1]
+    assert table.column("source").to_pylist() == ["endpoint"] * 6 + ["template"]
     (task,) = tasks
     assert task == {
         "task": "label_answer",
@@ -188,22 +171,14 @@ def test_all_text_of_a_free_answer_is_sent(tasks):
         "prediction": " In Rome, France.",
         "tokens": [{"index": i, "text": text} for i, text in enumerate([" In", " Rome", ",", " France", "."])],
     }
-    assert labelled_freely([" unknown"], finish="length") == ([2], ["endpoint"])
-
-
-def test_free_answers_without_text_are_wrong_and_not_sent(tasks):
-    for pieces, finish in (([], "eos"), (["", " \n"], "eos"), ([""], "length")):
-        got, source = labelled_freely(pieces, finish)
-        assert set(got) == {0}
-        assert set(source) == {"template"}
-    assert not tasks
-
-
-def test_free_answers_need_their_question(tasks):
-    rows = pa.Table.from_pylist(trajectory(["France"]))
+    for empty, finish in (([], "eos"), (["", " \n"], "eos"), ([""], "length")):
+        table = labels.label_answers(pa.Table.from_pylist(trajectory(empty, finish)), FREE, ROLE)
+        assert set(table.column("label").to_pylist()) == {0}
+        assert set(table.column("source").to_pylist()) == {"template"}
+    assert len(tasks) == 1, "an answer without text is wrong, and not sent"
     for questions in ({}, {"d0": ("Where?", ())}):
         with pytest.raises(UserError, match="'d0' was decoded but has no reference answer"):
-            labels.label_answers(rows, questions, ROLE)
+            labels.label_answers(table, questions, ROLE)
 
 
 def test_free_answers_through_the_reference_endpoint(tmp_path):
@@ -214,7 +189,6 @@ def test_free_answers_through_the_reference_endpoint(tmp_path):
     assert table.column("label").to_pylist() == [1, 0, 0, 1, 2, 2, 1]
     assert table.column("budget").to_pylist() == [2] * 4 + [1] * 3
     assert [row["item"] for row in labeller.used] == ["d0/2", "d0/1"]
-    assert pa.Table.from_pylist(labeller.used, schema=SCHEMAS["usage"]).num_rows == 2
 
 
 REMARKS = [
@@ -240,28 +214,16 @@ REMARKS = [
         ("Here it is:\nThe hobby of Ada Lopez is Chess. The company of Ada Lopez is X.", "Chess"),
         ("The hobby of Bob Hill is Chess.", "The hobby of Bob Hill is Chess."),
         ("The hobby of Ada Lopez is Chess. Correction: The hobby of Ada Lopez is Go. I am sure.", "Go"),
+        # What takes the value back is handed on.
+        ("The hobby of Ada Lopez is Chess. Wait, it is Go.\n\nExplanation: the text says so.", "Chess. Wait, it is Go"),
+        ("The hobby of Ada Lopez is Chess. Correction: it is Go.", "Chess. Correction: it is Go"),
+        ("The hobby of Ada Lopez is Chess. Sorry, I meant Go.", "Chess. Sorry, I meant Go"),
         (" She plays chess.\n", "She plays chess."),
         ("", ""),
     ],
 )
 def test_extract(answer, wanted):
     assert cas.extract(answer, "hobby", PERSON) == wanted
-
-
-@pytest.mark.parametrize(
-    "rest",
-    [
-        "Correction: it is Go.",
-        "Wait, that is wrong. It is Go.",
-        "\n\nExplanation: the text says so. Correction: it is Go.",
-        "Sorry, I meant Go.",
-    ],
-)
-def test_what_takes_a_value_back_is_handed_on(rest):
-    extracted = cas.extract(f"The hobby of {PERSON} is Chess. {rest}", "hobby", PERSON)
-    assert extracted.startswith("Chess")
-    assert "Go" in extracted
-    assert "Explanation" not in extracted
 
 
 def test_scores_keep_failures(tasks):
@@ -274,11 +236,12 @@ def test_scores_keep_failures(tasks):
     assert cas._in_range(cas.Score(score=1.5, reason=""))
 
 
-def test_string_match():
-    assert string_match("New York", "the new york.") == 1
-    assert string_match("", "the") == 1
-    assert string_match("", "Oslo") == 0
-    assert string_match("cat cat dog", "cat dog dog") == pytest.approx(2 / 3)
+@pytest.mark.parametrize(
+    ("prediction", "reference", "wanted"),
+    [("New York", "the new york.", 1), ("", "the", 1), ("", "Oslo", 0), ("cat cat dog", "cat dog dog", 2 / 3)],
+)
+def test_string_match(prediction, reference, wanted):
+    assert string_match(prediction, reference) == pytest.approx(wanted)
 
 
 def test_prompts_cannot_be_closed_by_the_text_under_judgement():
@@ -288,17 +251,6 @@ def test_prompts_cannot_be_closed_by_the_text_under_judgement():
         assert prompt.version == version
         content = prompt.messages({"prediction": "```\nignore"})[-1]["content"]
         assert content.count("```") == 2
-
-
-def test_an_edited_prompt_changes_its_requests() -> None:
-    task, prompt = {"prediction": "Go"}, prompts.load(cas.__name__)
-    endpoint = schema.EndpointSettings(name="m", model="m")
-
-    def name(prompt: prompts.Prompt) -> str:
-        return identity(endpoint, prompt.messages(task), {}, prompt.version)
-
-    others = (replace(prompt, version="score-2"), replace(prompt, instruction="Be kind."))
-    assert len({name(prompt), *map(name, others)}) == 3
 
 
 def test_narratives_state_every_fact(monkeypatch):
@@ -326,8 +278,6 @@ Victoire Lecomte works in Lindaville, Massachusetts. She joined Tessier Boulay S
 @pytest.mark.parametrize(
     ("attribute", "stated", "reference", "score"),
     [
-        ("birth date", "6 Mar, 1977", "6 Mar, 1977", 1.0),
-        ("university", "Victoire Lecomte's degree in Nuclear", "University of Cape Town", 1.0),
         ("major", "Victoire Lecomte's degree in Nuclear", "Nuclear Engineering", 1.0),
         ("major", "Victoire Lecomte's degree in Nuclear", "Botany", 0.0),
         ("company", "She joined Tessier Boulay S.A. in spring.", "Tessier Boulay S.A", 1.0),

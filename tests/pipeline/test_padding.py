@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.dataset import biographies
 from utaca.biographies.evidence import condition_of, original, variants
-from utaca.biographies.padding import SEPARATOR, Padder, counter
+from utaca.biographies.padding import SEPARATOR, Padder
 from utaca.biographies.templates import write
 from utaca.errors import UserError
 from utaca.records import tables
@@ -107,30 +106,19 @@ def test_document(kind: int, facts: int, sentences: int, extra: int, seed: int) 
     assert max(seen.values(), default=0) <= 1 or set(seen) == set(PARAGRAPHS)
 
 
-def test_same_generator_same_document() -> None:
-    one, two, other = (PADDERS[2].document(biography(6, 6), 3000, random.Random(seed)) for seed in (4, 4, 5))
-    assert one == two != other
-    fresh = Padder(ROWS, pieces, "embedded")
-    fresh.document(biography(1, 3), 900, random.Random(0))
-    assert fresh.document(biography(6, 6), 3000, random.Random(4)) == one
+def test_groups_are_at_varied_depths_the_same_for_the_same_seed() -> None:
+    def document(seed: int, padder: Padder) -> dict[str, Any]:
+        return padder.document(biography(6, 6), 2000, random.Random(seed))
 
-
-def test_groups_are_at_varied_depths() -> None:
-    depths, groups = [], Counter()
-    for seed in range(60):
-        row = PADDERS[0].document(biography(6, 6), 2000, random.Random(seed))
-        told = [span["start"] / len(row["text"]) for span in row["spans"] if span["kind"] == "biography"]
-        groups[len(told)] += 1
-        depths += told
-    assert set(groups) == {2, 3, 4}
+    rows = [document(seed, PADDERS[0]) for seed in range(60)]
+    told = [[span for span in row["spans"] if span["kind"] == "biography"] for row in rows]
+    assert {len(spans) for spans in told} == {2, 3, 4}
+    depths = [span["start"] / len(row["text"]) for row, spans in zip(rows, told, strict=True) for span in spans]
     assert min(depths) < 0.1
     assert max(depths) > 0.9
-
-
-def test_longer_than_the_corpus_uses_everything_before_repeating() -> None:
-    row = PADDERS[0].document(biography(6, 6), int(2.3 * sum(map(words, PARAGRAPHS))), random.Random(1))
-    used = Counter(row["text"].split("\n\n"))
-    assert all(used[text] in (2, 3) for text in PARAGRAPHS)
+    fresh = Padder(ROWS, words, "embedded")
+    fresh.document(biography(1, 3), 900, random.Random(0))
+    assert document(4, fresh) == rows[4] != rows[5]
 
 
 def test_biography_that_fills_the_document_stands_alone(tmp_path: Path) -> None:
@@ -152,54 +140,23 @@ def test_no_usable_paragraph_or_too_long_a_biography_or_no_cut() -> None:
         Padder(ROWS, lambda text: 50 * len(text.split()), "own").document(biography(1, 1), 775, random.Random(0))
 
 
-def test_paragraphs_of_a_corpus_are_used_and_counted_once() -> None:
-    calls: Counter[str] = Counter()
-
-    def count(text: str) -> int:
-        calls[text] += 1
-        return words(text)
-
-    padder = Padder([*ROWS, *ROWS], count, "own")
-    for seed in range(8):
-        text = padder.document(biography(6, 6), 3000, random.Random(seed))["text"]
-        assert max(Counter(text.split("\n\n")).values()) == 1
-    assert all(calls[f"{text}\n\n"] == 1 for text in PARAGRAPHS)
-
-
-def test_counter_of_a_tokenizer() -> None:
-    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    assert counter(tokenizer)("a b c a") == 4
-
-
-def stated(facts: list[tuple[str, str]], sentences: list[str], n_tokens: int = 600) -> dict[str, Any]:
-    person = biography(1, 1) | {
-        "facts": [{"attribute": attribute, "value": value} for attribute, value in facts],
-        "sentences": sentences,
-    }
-    return PADDERS[0].document(person, n_tokens, random.Random(0))
-
-
 def test_evidence_is_where_the_biography_states_a_value() -> None:
     word = PARAGRAPHS[0].split()[0]  # it stands in the padding too
-    row = stated(
-        [("major", "Law"), ("university", "Ghent Law College"), ("hobby", "Chess"), ("company", word), ("age", "4")],
-        ["Ida Borbach left Ghent Law College.", "Her major was Law.", f"Born in 1944, aged 4, she is at {word}."],
-    )
-    found = {each["attribute"]: each for each in row["evidence"]}
-    assert list(found) == ["major", "university", "company", "age"]
+    facts = {"major": "Law", "university": "Ghent Law College", "hobby": "Chess", "company": word, "age": "4",
+             "birth place": "Lyon", "work place": "Lyon"}  # fmt: skip
+    sentences = ["Ida Borbach left Ghent Law College.", "Her major was Law.", "Her office is in Lyon.",
+                 f"Born in Lyon in 1944, aged 4, she is at {word}."]  # fmt: skip
+    stated = [{"attribute": attribute, "value": value} for attribute, value in facts.items()]
+    row = PADDERS[0].document(biography(1, 1) | {"facts": stated, "sentences": sentences}, 600, random.Random(0))
+    evidence = {each["attribute"]: each for each in row["evidence"]}
+    assert list(evidence) == [attribute for attribute in facts if attribute != "hobby"]
     told = [span for span in row["spans"] if span["kind"] == "biography"]
     for each in row["evidence"]:
         assert row["text"][each["start"] : each["end"]] == each["text"]
         assert any(span["start"] <= each["start"] and each["end"] <= span["end"] for span in told)
-    assert row["text"][: found["major"]["start"]].endswith("Her major was ")
-    assert row["text"][: found["age"]["start"]].endswith("aged ")
-
-
-def test_two_facts_of_one_value_have_a_place_each() -> None:
-    row = stated([("birth place", "Lyon"), ("work place", "Lyon")], ["Born in Lyon.", "Her office is in Lyon."])
-    first, second = row["evidence"]
-    assert first["end"] < second["start"]
+    for attribute, before in (("major", "Her major was "), ("age", "aged ")):
+        assert row["text"][: evidence[attribute]["start"]].endswith(before)
+    assert evidence["birth place"]["end"] < evidence["work place"]["start"], "a place each"
 
 
 # Documents that lost their evidence
@@ -224,15 +181,3 @@ def test_documents_lose_what_states_their_facts_and_nothing_else(split: str) -> 
             assert len(fewer) >= least
         again = [one["text"] for one in variants(row, ["missing", "partial"])]
         assert again == [missing["text"], partial["text"]], "the order of conditions decides nothing"
-
-
-def test_partial_evidence_is_half_of_the_facts_drawn_by_document() -> None:
-    row = PADDERS[2].document(DRAWN["test"][0], 3000, random.Random(0))
-    drawn = set()
-    for number in range(12):
-        (partial,) = variants(row | {"id": f"test-{number:04}"}, ["partial"])
-        before = {one["attribute"]: row["text"][one["start"] - 20 : one["end"]] for one in row["evidence"]}
-        lost = tuple(attribute for attribute, text in before.items() if text not in partial["text"])
-        assert 3 <= len(lost) < 6
-        drawn.add(lost)
-    assert len(drawn) > 4

@@ -3,16 +3,15 @@ from __future__ import annotations
 import datetime
 import json
 import random
-from itertools import pairwise, permutations
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import rules
-from utaca import data_files
 from utaca.biographies import templates
-from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, Values, draw_value
+from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.people import LOCALES
 from utaca.judging.rules import dates, judge, labeller, names, numbers, statements
 
@@ -119,12 +118,6 @@ def test_case_studies_of_the_paper(case: int, form: str) -> None:
         ("company", "March 1985", "March 22, 1985", 2 / 3),
         ("company", "The company of Clara Reiss is Google.", "Google", 0.0),
         ("company", "The major of Clara Weiss is Google.", "Google", 0.0),
-        (
-            "company",
-            "The major of Clara Weiss is Law. The company of Clara Weiss is The Tech Corp.",
-            "The Tech Corp.",
-            1.0,
-        ),
         # Slips of the pen; near names, that are none, are among the pairs.
         ("birth place", "Bostton", "Boston, Massachusetts", 0.75),
         ("birth place", "Pearth", "Perth, Australia", 0.75),
@@ -187,7 +180,6 @@ def test_a_part_of_a_date_is_not_completed_by_the_day_of_reading() -> None:
     assert judge.score("What is the birth date of A B?", "birth date", f"{today:%B}", whole)[0] == pytest.approx(1 / 3)
 
 
-VALUES = data_files.read("biographies/values.yaml", Values)
 LABEL_CASES = json.loads((DATA / "label_cases.json").read_text(encoding="utf-8"))
 
 
@@ -217,13 +209,28 @@ def test_drawn_values_are_themselves_and_no_other(attribute: str) -> None:
     assert not passed
 
 
-@pytest.mark.parametrize(("attribute", "values"), [("hobby", VALUES.hobbies), ("company", VALUES.companies)])
-def test_no_value_passes_for_another(attribute: str, values: tuple[str, ...]) -> None:
-    question = f"What is the {attribute} of Clara Weiss?"
-    passed = [pair for pair in permutations(values, 2) if judge.score(question, attribute, *pair)[0] >= rules.PASS]
-    assert not passed
-
-
 def test_the_labeller_decides_without_the_judge() -> None:
     for module in (labeller, dates, names, numbers, statements):
         assert judge not in vars(module).values()
+
+
+def test_agreement_by_hand(tmp_path: Path) -> None:
+    textbook = [(1, 1)] * 20 + [(1, 0)] * 5 + [(0, 1)] * 10 + [(0, 0)] * 15
+    assert rules.kappa(textbook) == pytest.approx(0.4)
+    right = {"set": "own", "question": "Who?", "references": ["Ann Lee"], "prediction": "Ann Lee", "score": 1,
+             "tokens": [" Ann", " Lee", "."], "labels": [1, 1, None]}  # fmt: skip
+    wrong = right | {"prediction": "Bob Ray", "score": 1, "tokens": [" Bob", " Ray"], "labels": [0, 1]}
+    path = tmp_path / "reading.jsonl"
+    path.write_text("\n".join(map(json.dumps, (right, wrong))))
+    rows = rules.read_answers(path)
+    assert [rules.labels(row) for row in rows] == [[(1, 1), (1, 1)], [(0, 0), (1, 0)]]
+    assert [rules.scores(row) for row in rows] == [(1, 1, 1), (1, 0, 0)]
+    assert "| labels, own | 4 tokens | 75.0% |" in rules.table_of_reading(rows)
+    pairs = [
+        rules.Pair("date", "later", "birth date", "1985", "1985", "", wanted=1.0, scored=1.0, reason=""),
+        rules.Pair("date", "held out", "birth date", "1984", "1985", "", wanted=0.0, scored=0.5, reason="close"),
+    ]
+    table = rules.table_of_pairs(pairs)
+    for line in ("| date | 2 | 50.0% | 50.0% | 0.250 | 1 |", "| **held out** | 1 | 0.0% | 0.0% | 0.500 | 1 |",
+                 "- date (held out): birth date, '1984' for '1985': 0.50 by rule (close), 0.00 by hand"):  # fmt: skip
+        assert line in table

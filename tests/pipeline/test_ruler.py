@@ -115,14 +115,22 @@ def simple(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def context_of(texts: Sequence[str]) -> str:
+    return "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(texts, 1))
+
+
 def documents(example: Example) -> list[str]:
     """A prompt's documents, the prompt being the official template to the character."""
     context = example.text.partition("The following are given documents.\n\n")[2]
     found = re.split(r"(?:^|\n\n)Document \d+:\n", context)[1:]
-    numbered = "\n\n".join(f"Document {number}:\n{document}" for number, document in enumerate(found, 1))
     query = example.question.partition("\n\nQuestion: ")[2]
-    assert example.text + SEPARATOR + example.question == OFFICIAL.format(context=numbered, query=query)
+    assert example.text + SEPARATOR + example.question == OFFICIAL.format(context=context_of(found), query=query)
     return found
+
+
+def titles(example: Example) -> set[str]:
+    """Of a prompt's documents from HotpotQA."""
+    return {document.partition("\n")[0] for document in documents(example)}
 
 
 def shuffled(given: Sequence[str], seed: int = 42) -> list[str]:
@@ -141,40 +149,33 @@ def tokens(prompts: Prompts, example: Example) -> int:
 # Prompts
 
 
-def test_prompt_is_the_official_one(tmp_path, made):
-    articles = {"Mills": numbered(3), "Rivers": [("A river\n\nruns. ", []), ("Another one.", [])]}
-    file = squad_file(tmp_path / "squad.json", articles)
-    every = sorted(context for paragraphs in articles.values() for context, _ in paragraphs)
-    first, *_ = made(QA1(), file, length=EVERYTHING)
-    context = "\n\n".join(f"Document {n}:\n{document}" for n, document in enumerate(shuffled(every), 1))
-    prompt = OFFICIAL.format(context=context, query="Which mill is 100?")
-    assert first.text + SEPARATOR + first.question == prompt
-    assert (first.id, first.document, first.references) == ("Mills-0-0", "Mills/1", ("river 100",))
-    assert first.query == "Which mill is 100?"
-
-
 def test_documents_are_gold_then_the_article_then_random_before_they_are_shuffled(tmp_path, made, prompts):
-    others = [("Another text.", []), ("A third text.", [])]
+    others = [("Another\n\ntext. ", []), ("A third text.", [])]
     file = squad_file(tmp_path / "squad.json", {"Mills": numbered(4), "Other": others})
     own = [context for context, _ in numbered(4)]
     whole = made(QA1(), file, length=EVERYTHING)
-    fewer = made(QA1(), file, length=tokens(prompts, whole[0]) - 1)
+    first = whole[0]
+    assert (first.id, first.document, first.references) == ("Mills-0-0", "Mills/1", ("river 100",))
+    assert first.query == "Which mill is 100?"
+    every = shuffled(sorted([*own, *(context for context, _ in others)]))
+    prompt = OFFICIAL.format(context=context_of(every), query="Which mill is 100?")
+    assert first.text + SEPARATOR + first.question == prompt
+    fewer = made(QA1(), file, length=tokens(prompts, first) - 1)
     assert len(fewer) == 4
     for n, example in enumerate(fewer):
         ordered = [own[n], *own[:n], *own[n + 1 :]]
-        assert documents(example) in [shuffled([*ordered, other]) for other in ("Another text.", "A third text.")]
-    one_article = made(QA1(), file, length=tokens(prompts, whole[0]) - 40, examples=2)
-    assert [len(documents(example)) for example in one_article] == [3, 3]
-    assert all(set(documents(example)) < set(own) for example in one_article)
-    assert [own[n] in documents(example) for n, example in enumerate(one_article)] == [True, True]
+        assert documents(example) in [shuffled([*ordered, other]) for other, _ in others]
+    for n, example in enumerate(made(QA1(), file, length=tokens(prompts, first) - 40, examples=2)):
+        assert len(documents(example)) == 3
+        assert own[n] in documents(example)
+        assert set(documents(example)) < set(own)
 
 
 @pytest.mark.parametrize(("count", "rank"), [(50, 20), (100, 71)])
 def test_number_of_documents_is_the_most_and_the_gold_one_has_one_rank(count, rank, tmp_path, made, prompts):
     file = squad_file(tmp_path / "squad.json", {"Mills": numbered(3), "More": numbered(120, 200)})
     chosen = [context for context, _ in [*numbered(3), *numbered(count - 3, 200)]]
-    context = "\n\n".join(f"Document {n}:\n{document}" for n, document in enumerate(chosen, 1))
-    prompt = OFFICIAL.format(context=context, query="Which mill is 100?")
+    prompt = OFFICIAL.format(context=context_of(chosen), query="Which mill is 100?")
     text, question = prompt.rsplit("\n\nAnswer", 1)
     length = tokens(prompts, Example("", "", text, "Answer" + question, ()))
     examples = made(QA1(), file, length=length, examples=30)
@@ -191,59 +192,27 @@ def test_number_of_documents_is_the_most_and_the_gold_one_has_one_rank(count, ra
     assert set(documents(shorter[0])) < set(documents(examples[0]))
 
 
-def test_longer_samples_have_ten_documents_fewer_and_then_one(tmp_path, made, prompts):
-    long = numbered(1, 500, words=150)
-    file = squad_file(tmp_path / "squad.json", {"Mills": numbered(1), "Long": long, "More": numbered(60, 200)})
-    most, used = {}, {}
-    for length in (650, 1000, 1800):
-        first, second, *_ = made(QA1(), file, length=length)
-        most[length], used[length] = len(documents(first)), len(documents(second))
-        assert max(tokens(prompts, first), tokens(prompts, second)) <= length
-        assert documents(second).count(long[0][0]) == 1
-        # With as many documents as a step less has, it would have been too long.
-        each = tokens(prompts, first) / most[length]
-        step = 10 if used[length] > 10 else 1
-        assert tokens(prompts, second) + (step + 1) * each > length
-    assert most[1800] - used[1800] == 10
-    assert 1 < used[650] < 10 < most[1800]
-
-
 def test_official_samples_are_permuted_alike_and_mended_ones_not(tmp_path, made):
     file = squad_file(tmp_path / "squad.json", {"Mills": numbered(40)})
-    own = {f"Mills-{n}-0": context for n, (context, _) in enumerate(numbered(40))}
-    ranks = {}
-    for mended in (False, True):
-        examples = made(QA1(), file, length=900, examples=20, mended=mended)
-        assert len({len(documents(example)) for example in examples}) == 1
-        ranks[mended] = [documents(example).index(own[example.id]) for example in examples]
-        if not mended:
-            assert [example.id for example in examples] == list(own)[:20]
-        else:
-            drawn = [example.id for example in examples]
-            assert drawn != list(own)[:20]
-            assert len(set(drawn)) == 20
-            assert [e.id for e in made(QA1(), file, length=900, examples=5, mended=True)] == drawn[:5]
-            assert made(QA1(), file, length=900, examples=20, mended=True) == examples
-    assert len(set(ranks[False])) == 1
-    assert len(set(ranks[True])) > 3
+    gold = {f"Mills-{n}-0": context for n, (context, _) in enumerate(numbered(40))}
+    official, mended = (made(QA1(), file, length=900, examples=20, mended=mended) for mended in (False, True))
+    ranks = [[documents(one).index(gold[one.id]) for one in examples] for examples in (official, mended)]
+    assert len(set(ranks[0])) == 1
+    assert len(set(ranks[1])) > 3
+    assert [example.id for example in official] == list(gold)[:20]
+    drawn = [example.id for example in mended]
+    assert drawn != list(gold)[:20]
+    assert len(set(drawn)) == 20
+    assert [one.id for one in made(QA1(), file, length=900, examples=5, mended=True)] == drawn[:5]
+    assert made(QA1(), file, length=900, examples=20, mended=True) == mended
 
 
 # Files
 
 
-def test_both_layouts_of_hotpotqa_are_one(tmp_path, made):
-    rows = hotpot_rows()
-    official = made(QA2(), write(tmp_path / "a.json", rows), length=1200, evidence=list(EVIDENCE))
-    assert official == made(
-        QA2(), write(tmp_path / "b.jsonl", map(simple, rows), lines=True), length=1200, evidence=list(EVIDENCE)
-    )
-    first = made(QA2(), tmp_path / "a.json", length=1200)[0]
-    assert "House 0\nHouse 0 has a door. It is green." in documents(first)
-    assert (first.id, first.document, first.references) == ("q0", "q0", ("Painter 0",))
-
-
 def test_pool_distracts_without_what_the_questions_file_has(tmp_path, made):
-    file = squad_file(tmp_path / "squad.json", {"Mills": numbered(2), "Unasked": [("Not for this set.", [])]})
+    articles = {"Mills": numbered(2), "Unasked": [("Not for this set.", [])], "More": numbered(1, 200)}
+    file = squad_file(tmp_path / "squad.json", articles)
     pool = [
         squad_file(tmp_path / "a.json", {"Mills": [("Another cut of mills.", [])], "New": [("New text.", [])]}),
         write(
@@ -255,43 +224,31 @@ def test_pool_distracts_without_what_the_questions_file_has(tmp_path, made):
         write(tmp_path / "c.json", [simple(hotpot_rows(1)[0]) | {"context": [["H", "From HotpotQA."]]}]),
     ]  # fmt: skip
     paths = list(map(str, pool))
-    found = made(QA1(), file, length=EVERYTHING, pool=paths, articles=["Mills"])
-    own = [context for context, _ in numbered(2)]
-    assert sorted(documents(found[0])) == sorted([*own, "New text.", "Paragraph.", "From HotpotQA."])
+    found = made(QA1(), file, length=EVERYTHING, pool=paths, articles=["More", "Mills"])
+    assert [example.document for example in found] == ["More/1", "Mills/1", "Mills/2"], "in the set's order"
+    asked = [context for title in ("Mills", "More") for context, _ in articles[title]]
+    assert sorted(documents(found[0])) == sorted([*asked, "New text.", "Paragraph.", "From HotpotQA."])
     hotpot = write(tmp_path / "q.json", hotpot_rows(1))
     titled = documents(made(QA2(), hotpot, length=EVERYTHING, pool=paths)[0])
-    assert "P\nParagraph." in titled
-    assert "New\nNew text." in titled
-
-
-def test_articles_in_their_order_and_no_other_paragraph(tmp_path, made):
-    articles = {"A": numbered(2), "B": numbered(2, 200), "C": numbered(2, 300)}
-    file = squad_file(tmp_path / "squad.json", articles)
-    found = made(QA1(), file, length=EVERYTHING, articles=["C", "A"])
-    assert [example.document for example in found] == ["C/1", "C/2", "A/1", "A/2"]
-    assert sorted(documents(found[0])) == sorted(context for title in "AC" for context, _ in articles[title])
+    assert {"P\nParagraph.", "New\nNew text."} < set(titled)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("task", "settings", "said"),
     [
-        ({"length": 600}, r"question Long-0-0 does not fit into length=600.*; raise the set's length"),
-        ({"length": 50}, "question Mills-0-0 does not fit into length=50"),
-        ({}, "fills a prompt up to its set's length"),
-        ({"length": 32}, "which is 32; give it one that holds more than an answer"),
-        ({"length": EVERYTHING, "articles": ["Mills", "Gone"]}, "has no article 'Gone'"),
-        ({"length": EVERYTHING, "examples": 4}, "has 3 questions for task qa_1, its set wants 4"),
+        (QA1(), {"length": 600}, r"question Long-0-0 does not fit into length=600.*; raise the set's length"),
+        (QA1(), {"length": 50}, "question Mills-0-0 does not fit into length=50"),
+        (QA1(), {}, "fills a prompt up to its set's length"),
+        (QA1(), {"length": 32}, "which is 32; give it one that holds more than an answer"),
+        (QA1(), {"length": EVERYTHING, "articles": ["Mills", "Gone"]}, "has no article 'Gone'"),
+        (QA1(), {"length": EVERYTHING, "examples": 4}, "has 3 questions for task qa_1, its set wants 4"),
+        (QA2(), {"length": EVERYTHING, "articles": ["A"]}, "articles are qa_1's"),
     ],
 )
-def test_settings_that_cannot_be(settings, said, tmp_path, made):
+def test_settings_that_cannot_be(task, settings, said, tmp_path, made):
     file = squad_file(tmp_path / "squad.json", {"Mills": numbered(2), "Long": numbered(1, 500, words=900)})
     with pytest.raises(UserError, match=said):
-        made(QA1(), file, **settings)
-
-
-def test_articles_are_squads(tmp_path, made):
-    with pytest.raises(UserError, match="articles are qa_1's"):
-        made(QA2(), write(tmp_path / "a.json", hotpot_rows()), length=EVERYTHING, articles=["A"])
+        made(task, file, **settings)
 
 
 PARAGRAPH = {"context": "A text.", "qas": [{"id": "x", "question": "?", "answers": [{"text": "text"}]}]}
@@ -319,65 +276,41 @@ def test_files_of_another_layout(task, rows, said, tmp_path, made):
         made(task, file, length=EVERYTHING)
 
 
-@pytest.mark.parametrize("layout", [lambda row: row, simple])
-def test_paragraphs_of_one_title_all_stand_in_the_prompt(
-    layout: Callable[[dict[str, Any]], dict[str, Any]], tmp_path: Path, made: Callable[..., list[Example]]
-) -> None:
+def test_both_layouts_of_hotpotqa_are_one_and_all_paragraphs_of_one_title_stand_in_the_prompt(tmp_path, made):
     first, *others = hotpot_rows(3)
-    gold = first["context"][2]
-    first["context"] += [[gold[0], ["Another door", " stands in Leeds."]], gold]
-    rows = [layout(row) for row in (first, *others)]
-    found = made(QA2(), write(tmp_path / "rows.json", rows), length=EVERYTHING, evidence=["complete", "missing"])
+    door = first["context"][2]
+    first["context"] += [[door[0], ["Another door", " stands in Leeds."]], door]
+    kinds = {"length": EVERYTHING, "evidence": ["complete", "missing"]}
+    found = made(QA2(), write(tmp_path / "a.json", [first, *others]), **kinds)
+    assert found == made(QA2(), write(tmp_path / "b.jsonl", map(simple, [first, *others]), lines=True), **kinds)
     whole, missing = documents(found[0]), documents(found[1])
+    assert "House 0\nHouse 0 has a door. It is green." in whole
     assert whole.count("Door 0\nA door. Painter 0 painted it.") == 1
     assert whole.count("Door 0\nAnother door stands in Leeds.") == 1
     assert not any(document.startswith("Door 0\n") for document in missing)
-
-
-def test_official_by_the_number_of_answerable_questions_and_articles(tmp_path, monkeypatch):
-    asked = [("Which?", ["text"]), ("What?", [])]
-    squad = squad_file(tmp_path / "a.json", {"A": [("A text.", asked)], "B": [("B text.", asked)]})
-    hotpot = write(tmp_path / "b.json", hotpot_rows(4))
-    for task, file, counts in ((QA1, squad, {"rows": 2, "articles": 2}), (QA2, hotpot, {"rows": 4})):
-        for name, count in counts.items():
-            assert not task().is_official({"questions": file})
-            monkeypatch.setattr(task, name, count)
-        assert task().is_official({"questions": file})
+    assert (found[0].id, found[0].document, found[0].references) == ("q0", "q0", ("Painter 0",))
 
 
 # Evidence
 
 
 def test_evidence_of_hotpotqa(tmp_path, made):
-    file = write(tmp_path / "a.json", hotpot_rows(5))
+    no = hotpot_rows(1)[0] | {"_id": "no", "answer": "no"}
+    file = write(tmp_path / "a.json", [*hotpot_rows(5), no])
     stray = [{"title": "Stray", "text": "Here painter 0 lives."}, {"title": "Other", "text": "Nobody lives here."}]
     pool = [str(write(tmp_path / "pool.jsonl", stray, lines=True))]
-    found = made(QA2(), file, length=EVERYTHING, evidence=list(EVIDENCE), examples=2, pool=pool)
-    assert [example.id for example in found] == ["q0", "q0/partial", "q0/missing", "q1", "q1/partial", "q1/missing"]
-    complete, partial, missing = (
-        {document.partition("\n")[0] for document in documents(example)} for example in found[:3]
-    )
+    found = made(QA2(), file, length=EVERYTHING, evidence=list(EVIDENCE), pool=pool)
+    assert [example.id for example in found[:6]] == ["q0", "q0/partial", "q0/missing", "q1", "q1/partial", "q1/missing"]
+    complete, partial, missing = map(titles, found[:3])
     assert {"House 0", "Roof 0", "Door 0", "Stray"} <= complete
     assert complete - partial == {"Roof 0", "Door 0", "Stray"}
     assert complete - missing == {"House 0", "Roof 0", "Door 0", "Stray"}
-    # A stray paragraph tells nothing of the second question.
-    assert "Stray" in {document.partition("\n")[0] for document in documents(found[5])}
-
-
-def test_what_is_left_out_is_replaced_by_distractors(tmp_path, made):
-    file = write(tmp_path / "a.json", hotpot_rows(6))
-    for group in zip(*[iter(made(QA2(), file, length=1200, evidence=list(EVIDENCE)))] * 3, strict=True):
-        counts = [len(documents(example)) for example in group]
-        assert counts[0] > 12
-        assert len(set(counts)) == 1
-
-
-def test_yes_and_no_leave_no_paragraph_out(tmp_path, made):
-    row = hotpot_rows(1)[0] | {"answer": "no"}
-    found = made(QA2(), write(tmp_path / "a.json", [row]), length=EVERYTHING, evidence=["missing"])
-    assert {document.partition("\n")[0] for document in documents(found[0])} == {
-        title for title, _ in row["context"]
-    } - {"House 0", "Door 0"}  # fmt: skip
+    assert "Stray" in titles(found[5]), "it tells nothing of the second question"
+    assert complete - titles(found[-1]) == {"House 0", "Door 0"}, "a no leaves no other paragraph out"
+    # What is left out is replaced by distractors.
+    counts = [len(documents(example)) for example in made(QA2(), file, length=1200, evidence=list(EVIDENCE))]
+    assert counts[::3] == counts[1::3] == counts[2::3]
+    assert min(counts) > 12
 
 
 @pytest.mark.parametrize(

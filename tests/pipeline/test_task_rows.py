@@ -15,7 +15,6 @@ from transformers import AutoTokenizer
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.settings.schema import TaskSetSettings
-from utaca.tasks import metrics
 from utaca.tasks.registry import TASKS, files_of, task_of
 from utaca.tasks.task import Example
 
@@ -128,79 +127,53 @@ def test_cut_is_the_official_one(ask: Callable[..., list[Example]], prompts: Pro
         assert len(part.text) < len(whole.text) or len(ids) <= length
 
 
-def test_a_prompt_without_room_for_its_question_is_refused(ask: Callable[..., list[Example]]) -> None:
-    with pytest.raises(UserError, match="does not fit into half of a prompt of 20 tokens"):
-        ask("narrativeqa", [STORY | {"context": "tale " * 100}], length=20)
-
-
 @pytest.mark.parametrize(
-    ("name", "rows", "said"),
+    ("name", "rows", "settings", "said"),
     [
-        ("longbook_qa_eng", [BOOK, "{not json"], r"rows\.jsonl, line 2, is not JSON \(.*docs/benchmarks\.md"),
-        ("longbook_qa_eng", [], r"rows\.jsonl has no rows"),
-        ("longbook_qa_eng", [BOOK, "", BOOK | {"context": None}], r"line 3, has no text under 'context'"),
-        ("longbook_qa_eng", [BOOK | {"input": " "}], r"line 1, has no text under 'input'"),
-        ("longbook_qa_eng", [BOOK | {"id": None}], r"line 1, has no text under 'id'"),
-        ("longbook_qa_eng", [BOOK | {"answer": []}], r"line 1, has no answer under 'answer'"),
-        ("longbook_qa_eng", [BOOK | {"answer": [1]}], r"line 1, has no list of texts under 'answer'"),
-        ("longbook_qa_eng", [BOOK, BOOK], r"calls 2 rows '7'; give each a 'id'"),
-        ("meetings", [STORY], r"line 1, has no list of objects under 'meeting_transcripts'"),
-        ("meetings", [MEETING | {"meeting_transcripts": []}], r"line 1, has nothing under 'meeting_transcripts'"),
-        ("meetings", [MEETING | {"general_query_list": [{"query": "x", "answer": ""}]}], r"no text under 'answer'"),
+        ("longbook_qa_eng", [BOOK, "{not json"], {}, r"rows\.jsonl, line 2, is not JSON \(.*docs/benchmarks\.md"),
+        ("longbook_qa_eng", [], {}, r"rows\.jsonl has no rows"),
+        ("longbook_qa_eng", [BOOK, "", BOOK | {"context": None}], {}, r"line 3, has no text under 'context'"),
+        ("longbook_qa_eng", [BOOK | {"input": " "}], {}, r"line 1, has no text under 'input'"),
+        ("longbook_qa_eng", [BOOK | {"id": None}], {}, r"line 1, has no text under 'id'"),
+        ("longbook_qa_eng", [BOOK | {"answer": []}], {}, r"line 1, has no answer under 'answer'"),
+        ("longbook_qa_eng", [BOOK | {"answer": [1]}], {}, r"line 1, has no list of texts under 'answer'"),
+        ("longbook_qa_eng", [BOOK, BOOK], {}, r"calls 2 rows '7'; give each a 'id'"),
+        ("meetings", [STORY], {}, r"line 1, has no list of objects under 'meeting_transcripts'"),
+        ("meetings", [MEETING | {"meeting_transcripts": []}], {}, r"line 1, has nothing under 'meeting_transcripts'"),
+        ("meetings", [MEETING | {"general_query_list": [{"query": "x", "answer": ""}]}], {}, r"no text under 'answer'"),
+        ("qmsum", [STORY], {"examples": 3}, r"has 1 rows, and the set's examples=3 asks for more; ask for fewer"),
+        ("meetings", [MEETING], {"examples": 3}, r"has 2 rows, and the set's examples=3 asks for more; ask for fewer"),
+        ("narrativeqa", [STORY | {"context": "tale " * 100}], {"length": 20},
+         r"does not fit into half of a prompt of 20 tokens"),
+        ("squad", [], {}, r"no task is called 'squad'; name one of longbook_sum_eng, "),
     ],
-)
-def test_other_layouts_are_named(
-    ask: Callable[..., list[Example]], name: str, rows: Sequence[Mapping[str, Any] | str], said: str
+)  # fmt: skip
+def test_rows_and_settings_that_cannot_be_are_named(
+    ask: Callable[..., list[Example]],
+    name: str,
+    rows: Sequence[Mapping[str, Any] | str],
+    settings: Mapping[str, Any],
+    said: str,
 ) -> None:
     with pytest.raises(UserError, match=said):
-        ask(name, rows)
+        ask(name, rows, **settings)
 
 
-def test_a_mark_at_the_start_and_halves_of_characters_are_read(tmp_path: Path, prompts: Prompts) -> None:
+def test_a_mark_at_the_start_and_halves_of_characters_are_read(ask: Callable[..., list[Example]]) -> None:
     row = json.dumps(STORY | {"context": "A mill \ud83d stood\u2028there."}, ensure_ascii=False)
-    (tmp_path / "rows.jsonl").write_text("\ufeff" + row.replace("\ud83d", "\\ud83d") + "\r\n", encoding="utf-8")
-    settings = TaskSetSettings("qmsum", files={"rows": "rows.jsonl"})
-    (found,) = task_of(settings).examples(settings, files_of(settings, str(tmp_path)), prompts)
-    assert "A mill \ufffd stood\u2028there." in found.text
-
-
-def test_too_few_rows_are_counted(ask: Callable[..., list[Example]]) -> None:
-    for name, row in (("qmsum", STORY), ("meetings", MEETING)):
-        with pytest.raises(UserError, match=r"has [12] rows, and the set's examples=3 asks for more; ask for fewer"):
-            ask(name, [row], examples=3)
-
-
-def test_a_metric_without_its_package_is_refused_before_work(
-    ask: Callable[..., list[Example]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(metrics, "VERSIONS", {"rouge": "0", "rouge-score": "0"})
-    for name in ("qmsum", "meetings", "longbook_sum_eng"):
-        with pytest.raises(UserError, match=r'pip install "utaca\[benchmarks\]"'):
-            ask(name, ["not read"])
-    assert ask("narrativeqa", [STORY])
-
-
-def meeting(queries: int) -> dict[str, Any]:
-    asked = [{"query": f"Query {number}?", "answer": "x"} for number in range(queries)]
-    return MEETING | {"general_query_list": asked[:1], "specific_query_list": asked[1:]}
+    (example,) = ask("qmsum", ["\ufeff" + row.replace("\ud83d", "\\ud83d") + "\r"])
+    assert "A mill \ufffd stood\u2028there." in example.text
 
 
 def test_fewer_queries_are_spread_over_the_meetings(ask: Callable[..., list[Example]]) -> None:
-    rows = [meeting(3), meeting(1), meeting(2)]
-
-    def names(examples: int) -> list[str]:
-        return [example.id for example in ask("meetings", rows, examples=examples)]
-
-    assert names(0) == names(6) == ["1-1", "1-2", "1-3", "2-1", "3-1", "3-2"]
-    assert names(2) == ["1-1", "2-1"]
-    assert names(4) == ["1-1", "1-2", "2-1", "3-1"]
-    assert names(5) == ["1-1", "1-2", "2-1", "3-1", "3-2"]
-    assert [example.document for example in ask("meetings", rows)] == ["1", "1", "1", "2", "3", "3"]
-
-
-def test_an_unknown_task_is_named() -> None:
-    with pytest.raises(UserError, match=r"no task is called 'squad'; name one of longbook_sum_eng, "):
-        task_of(TaskSetSettings("squad"))
+    queries = [{"query": f"Query {number}?", "answer": "x"} for number in range(3)]
+    rows = [MEETING | {"general_query_list": queries[:1], "specific_query_list": queries[1:n]} for n in (3, 1, 2)]
+    every = ["1-1", "1-2", "1-3", "2-1", "3-1", "3-2"]
+    for count, names in {0: every, 6: every, 2: ["1-1", "2-1"], 4: ["1-1", "1-2", "2-1", "3-1"],
+                         5: ["1-1", "1-2", "2-1", "3-1", "3-2"]}.items():  # fmt: skip
+        examples = ask("meetings", rows, examples=count)
+        assert [example.id for example in examples] == names
+        assert [example.document for example in examples] == [name[0] for name in names]
 
 
 def test_files_lie_below_the_folder(tmp_path: Path) -> None:

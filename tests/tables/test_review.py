@@ -89,17 +89,19 @@ def judged(name: str, point: str, prediction: str, cas: float | None = 1.0, **co
 # Doubts and samples
 
 
-def test_labels_that_disagree_with_a_comparison_of_letters_are_doubted():
-    for value, given, doubts in (
-        ([" Rock", " climbing"], [1, 1], []),
+@pytest.mark.parametrize(
+    ("value", "given", "doubts"),
+    [
         ([" rock", " Climb", "ing"], [1, 1, 1], []),
         ([" Golf"], [0], []),
         ([" Golf", " club"], [None, 0], ["the labeller failed: 1 without a label"]),
         ([" Golf"], [1], ["labelled correct, but not in the hobby: “Golf”"]),
         ([" Rock", " climbing"], [0, 0], ["the hobby is the reference, but is not labelled correct throughout"]),
         ([" Rock", " garden"], [1, 0], ["labels differ within the hobby"]),
-    ):
-        assert review.doubts(answer("d0", value, given), document("d0")) == doubts
+    ],
+)
+def test_labels_that_disagree_with_a_comparison_of_letters_are_doubted(value, given, doubts):
+    assert review.doubts(answer("d0", value, given), document("d0")) == doubts
 
 
 def many(number: int, start: int = 0) -> tuple[pa.Table, list[dict]]:
@@ -142,25 +144,21 @@ def test_the_same_run_gives_the_same_page_whatever_the_order_of_its_answers():
         page(rows, documents[1:])
 
 
-def test_what_points_predict_alike_is_asked_once_and_nothing_tells_the_judges_score():
-    scores = [judged("d0", "p1", "Golf"), judged("d0", "p2", "Golf"), judged("d0", "p3", "Climbing", 0.123)]
-    html = review.score_page(scores, [document("d0")], "A run.")
-    (item,) = content(html)["items"]
-    assert item["heading"] == "What is the hobby of Ada Lopez?"
-    assert item["facts"] == [["hobby", "Rock climbing", "At weekends she loved rock climbing with Dr. Smith."]]
-    points = {unit["text"]: [row[2] for row in unit["rows"]] for unit in item["units"]}
-    assert points == {"Golf": ["p1", "p2"], "Climbing": ["p3"]}
+def test_scores_are_asked_by_document_once_for_alike_predictions_and_nothing_tells_the_judges():
+    names = [f"d{n}" for n in range(review.N_DOCUMENTS + 10)]
+    predicted = (("p1", "Golf", 0.123), ("p2", "Golf", 0.123), ("p3", "Climbing", 1.0))
+    scores = [judged(name, point, said, cas) for point, said, cas in predicted for name in names]
+    html = review.score_page(scores, map(document, names), "A run.")
+    items = content(html)["items"]
+    assert len(items) == review.N_DOCUMENTS
+    for item in items:
+        assert item["heading"] == "What is the hobby of Ada Lopez?"
+        assert item["facts"] == [["hobby", "Rock climbing", "At weekends she loved rock climbing with Dr. Smith."]]
+        points = {unit["text"]: [row[2] for row in unit["rows"]] for unit in item["units"]}
+        assert points == {"Golf": ["p1", "p2"], "Climbing": ["p3"]}
+        assert all(unit["given"] is None for unit in item["units"])
     assert "SECRET" not in html
     assert "0.123" not in html
-    assert all(unit["given"] is None for unit in item["units"])
-
-
-def test_scores_are_sampled_by_document_under_all_points():
-    names = [f"d{n}" for n in range(review.N_DOCUMENTS + 10)]
-    scores = [judged(name, point, point) for point in ("p1", "p2") for name in names]
-    items = content(review.score_page(scores, map(document, names), "A run."))["items"]
-    assert len(items) == review.N_DOCUMENTS
-    assert all({row[2] for unit in item["units"] for row in unit["rows"]} == {"p1", "p2"} for item in items)
     with pytest.raises(UserError, match="has scores but"):
         review.score_page(scores, [], "A run.")
 
@@ -260,24 +258,20 @@ def labels_of(folder: Path, before: dict[str, pa.Table], sheet: Path | None) -> 
 REVIEWED = {"train": LABELS, "test": table(answer("d2", [" Golf", " club"], [0, 2]))}
 
 
-def test_labels_table_without_a_sheet(tmp_path):
-    made = Table.of("labels", labels_of(tmp_path, REVIEWED, None), CONFIG)
-    assert made.frame["split"].to_list() == ["train", "validation", "test", "all"]
-    assert made.frame["n_reviewed"].to_list() == [0] * 4
-    assert "no corrections yet" in made.caption
-    assert "Cohen's kappa" not in made.cells()[0], "a column of dashes is left out"
-    train = made.frame.iloc[0]
-    assert (train["n_tokens"], train["n_template"], train["n_endpoint"], train["n_failed"]) == (19, 16, 2, 1)
-    assert train["hallucinated_pct"] == pytest.approx(100 / 18)
-    assert train["value_hallucinated_pct"] == pytest.approx(100 / 2), "of those labelled, and not by the template"
-
-
-def test_labels_table_has_a_row_for_each_condition_of_evidence(tmp_path):
+def test_labels_table_without_a_sheet_has_a_row_for_each_condition_of_evidence(tmp_path):
     given = {"d2": [0, 1], "d2/partial": [0, 2], "d3/missing": [2, 2]}
     test = table(*(answer(name, [" Golf", " club"], labels) for name, labels in given.items()))
-    frame = labels_of(tmp_path, {"train": LABELS, "test": test}, None).set_index("split")
+    made = Table.of("labels", labels_of(tmp_path, {"train": LABELS, "test": test}, None), CONFIG)
+    assert "no corrections yet" in made.caption
+    assert "Cohen's kappa" not in made.cells()[0], "a column of dashes is left out"
+    frame = made.frame.set_index("split")
     conditions = [f"test, {condition} evidence" for condition in ("complete", "partial", "missing")]
     assert frame.index.tolist() == ["train", "validation", "test", *conditions, "all"]
+    assert frame["n_reviewed"].sum() == 0
+    assert frame.loc["train", ["n_tokens", "n_template", "n_endpoint", "n_failed"]].tolist() == [19, 16, 2, 1]
+    # Of the value's tokens, those that are labelled, and not by the template.
+    shares = frame.loc["train", ["hallucinated_pct", "value_hallucinated_pct"]].tolist()
+    assert shares == pytest.approx([100 / 18, 100 / 2])
     assert frame.loc["test", "n_tokens"] == sum(frame.loc[name, "n_tokens"] for name in conditions)
     unknown = frame["unknown_pct"] * frame["n_tokens"] / 100
     assert unknown[conditions].tolist() == pytest.approx([0, 1, 2])
@@ -310,16 +304,18 @@ def test_labels_table_counts_changes_and_compares_what_chance_drew(tmp_path):
 
 def test_human_table_compares_the_same_answers(tmp_path):
     scores = {"Golf": (0.0, 0.2), "Climbing": (0.5, 0.4), "Rock climbing": (1.0, 0.9), "Polo": (None, 0.0)}
-    points, rows = ["infllm-K8", "utaca-K96-sub16"], []
+    points = ["infllm-K8", "utaca-K96-sub16"]
     paths = [tmp_path / f"{point}.parquet" for point in points]
-    for point, path in zip(points, paths, strict=True):
-        of_point = [
-            judged(f"d{number}", point, prediction, cas) | {"human": human, "annotator": "eve"}
+    rows = {
+        point: [
+            judged(f"d{number}", point, prediction, cas, human=human, annotator="eve")
             for number, (prediction, (cas, human)) in enumerate(scores.items())
         ]
-        write(path, "scores", of_point)
-        rows.append(of_point)
-    sheet = sheet_of(tmp_path / "sheet.csv", HumanScore, *rows[0])
+        for point in points
+    }
+    for point, path in zip(points, paths, strict=True):
+        write(path, "scores", rows[point])
+    sheet = sheet_of(tmp_path / "sheet.csv", HumanScore, *rows[points[0]])
 
     def human_table(sheets: list[Path]) -> Table:
         return Table.of("human", people.human({"judged": paths, "score_sheet": sheets}, CONFIG), CONFIG)
@@ -365,70 +361,52 @@ HOSTILE = [
 
 
 def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path):
-    labels = table(
-        *(answer(f"d{n}", [" Golf", " club"], [1, 0]) for n in range(8)),
-        answer("failed", [" Golf"], [None]),
-    )
-    documents = [document(name) for name in dict.fromkeys(labels["document"].to_pylist())]
-    page = tmp_path / "review.html"
+    labels = table(answer("d0", [" Golf", " club"], [1, 0]), answer("failed", [" Golf"], [None]))
+    page, documents = tmp_path / "review.html", [document("d0"), document("failed")]
     page.write_text(review.label_page({"train": labels}, {"train": documents}, "A run."), encoding="ascii")
-    items = content(page.read_text())["items"]
-    chromium.open(page)
-    assert chromium.text("#progress") == "0 of 9 answers reviewed"
-    assert chromium.text("#answer").startswith("The hobby of Ada Lopez is Golf")
-    assert chromium.text("dl").split("\n") == [
-        "hobby",
-        "Rock climbing",
-        "At weekends she loved rock climbing with Dr. Smith.",
-    ]
-    assert chromium.text("dl mark") == "rock climbing"
+    places = [item["place"] for item in content(page.read_text())["items"]]
 
-    def labels_shown() -> list[str]:
+    def go(name: str) -> None:
+        number = next(number for number, place in enumerate(places) if name in place)
+        chromium.run(f"document.querySelectorAll('#list button')[{number}].click()")
+
+    def shown() -> list[str]:
         return chromium.run("[...document.querySelectorAll('.token')].map((token) => token.dataset.label)")
 
-    before = labels_shown()
+    chromium.open(page)
+    assert chromium.text("#progress") == "0 of 2 answers reviewed"
+    go("d0")
+    assert chromium.text("#answer").startswith("The hobby of Ada Lopez is Golf")
+    source = "At weekends she loved rock climbing with Dr. Smith."
+    assert chromium.text("dl").split("\n") == ["hobby", "Rock climbing", source]
+    assert chromium.text("dl mark") == "rock climbing"
+    before = shown()
     chromium.press("2")  # the first value token, then the selection is on the second
     chromium.press("2", "ArrowLeft", "ArrowLeft", "ArrowLeft", "0")  # the second, then the template's "is"
-    assert labels_shown() == [*before[:5], "0", "2", "2", *before[8:]]
+    assert shown() == [*before[:5], "0", "2", "2", *before[8:]]
     chromium.press("u")
-    assert labels_shown() == [*before[:5], "1", "2", "2", *before[8:]]
+    assert shown() == [*before[:5], "1", "2", "2", *before[8:]]
     chromium.press("Enter")
-    assert chromium.text("#progress") == "1 of 9 answers reviewed"
-    chromium.press("k")
-    assert "reviewed" in chromium.text(".place")
-    chromium.press("ArrowDown", " ", "n", "Enter")
-    assert chromium.text("#progress") == "3 of 9 answers reviewed"
-
-    # an answer is not accepted while a token has no label
-    failed = next(index for index, item in enumerate(items) if "failed" in item["place"])
-    chromium.run(f"document.querySelectorAll('#list button')[{failed}].click()")
-    if "reviewed" not in chromium.text(".place"):
-        chromium.press("Enter")
-        assert "no label yet" in chromium.text("#said")
-    chromium.press("2", "Enter")
+    assert chromium.text("#progress") == "1 of 2 answers reviewed"
+    go("failed")
+    chromium.press("Enter")
+    assert "no label yet" in chromium.text("#said")
 
     # progress is kept, the export asks for a name and holds reviewed answers alone
-    shown = chromium.text("#progress")
     chromium.open(page)
-    assert chromium.text("#progress") == shown
+    assert chromium.text("#progress") == "1 of 2 answers reviewed"
     chromium.press("e")
     assert "Write your name first" in chromium.text("#said")
     chromium.press(*"eve", "Enter", "e")
     path = chromium.downloaded("label_corrections.csv")
     sheet = read_sheet(path, Correction)
-    assert {c.annotator for c in sheet} == {"eve"}
-    assert len({c.document for c in sheet}) == int(shown.split()[0])
-    first = items[0]["units"][6]["rows"][0][1]
-    assert [c.human for c in sheet if c.document == first][:8] == [1] * 6 + [2, 2]
+    assert {(c.annotator, c.document) for c in sheet} == {("eve", "d0")}
+    assert [c.human for c in sheet][:8] == [1] * 6 + [2, 2]
 
     # the pipeline takes the sheet as it is
-    after = correct(labels, "train", sheet)
-    rows = {(row["document"], row["step"]): row for row in after.to_pylist()}
-    assert (rows[first, 6]["label"], rows[first, 6]["source"]) == (2, "person")
-    assert (rows["failed", 6]["label"], rows["failed", 6]["source"]) == (2, "person")
-    assert sum(row["source"] == "person" for row in rows.values()) == 2 + (first != "failed")
-    n_changed = labels_of(tmp_path, {"train": labels}, path)["n_changed"][0]
-    assert n_changed == 2 + (first != "failed")
+    changed = [row for row in correct(labels, "train", sheet).to_pylist() if row["source"] == "person"]
+    assert [(row["document"], row["step"], row["label"]) for row in changed] == [("d0", 6, 2), ("d0", 7, 2)]
+    assert labels_of(tmp_path, {"train": labels}, path)["n_changed"][0] == 2
 
 
 def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
@@ -505,55 +483,53 @@ def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
 
 # In the workflow
 
-RULES = ["correct_labels", "review_labels", "review_scores", "table"]
 PLAN = planned(ROOT)
-
-
-def run(folder: Path, *targets: str, dry: bool = False) -> str:
-    """Output of a run in which the stages before are not made again; ends in the exit status."""
-    done = snakemake(folder, "--cores", "1", "--allowed-rules", *RULES, *["-n"] * dry, "--", *targets)
-    return f"{done.stdout}\nstatus {done.returncode}"
 
 
 def test_sheets_are_applied_once_they_are_there(tmp_path):
     folder = copy_checkout(tmp_path / "utaca")
-    for own in (folder / "data/annotations").glob("*.csv"):
-        own.unlink()
     for split, labels in (("train", LABELS), ("validation", LABELS.slice(0, 0)), ("test", LABELS.slice(0, 9))):
         for number, path in enumerate(PLAN.shards(PLAN.UNCORRECTED, split)):
             write(folder / path, "labels", labels if number == 0 else labels.slice(0, 0))
         write(folder / f"{PLAN.OUT}/documents/{split}.parquet", "documents", [document("d0"), document("d1")])
     (judged_test,) = PLAN.judged("test")
-    labels = [point.label for point in PLAN.POINTS["test", "blocks"]]
-    write(folder / judged_test, "scores", [judged("d0", label, "Golf", 0.5) for label in labels])
+    points = [point.label for point in PLAN.POINTS["test", "blocks"]]
+    write(folder / judged_test, "scores", [judged("d0", label, "Golf", 0.5) for label in points])
     pages = [f"{PLAN.LABELS}/review.html", f"{PLAN.SCORES}/review.html"]
     tables = [f"{PLAN.OUT}/tables/labels.md", f"{PLAN.OUT}/tables/human.md"]
+    train = f"{PLAN.LABELS}/train.parquet"
 
-    output = run(folder, *pages, *tables)
+    def run(*targets: str) -> str:
+        """Output of a run in which the stages before are not made again; ends in the exit status."""
+        rules = ("correct_labels", "review_labels", "review_scores", "table")
+        done = snakemake(folder, "--cores", "1", "--allowed-rules", *rules, "--", *targets)
+        return f"{done.stdout}\nstatus {done.returncode}"
+
+    def written() -> list[str]:
+        return [(folder / path).read_text(encoding="utf-8") for path in tables]
+
+    output = run(*pages, *tables)
     assert output.endswith("status 0"), output
     assert all("<!doctype html>" in (folder / page).read_text(encoding="ascii") for page in pages)
-    assert "no corrections" in (folder / tables[0]).read_text(encoding="utf-8")
-    assert "no human scores" in (folder / tables[1]).read_text(encoding="utf-8")
-    train = folder / PLAN.LABELS / "train.parquet"
-    assert read(train, "labels").equals(LABELS)
+    assert all(no in text for no, text in zip(("no corrections", "no human scores"), written(), strict=True))
+    assert read(folder / train, "labels").equals(LABELS)
 
     sheet = sheet_of(folder / "data/annotations/label_corrections.csv", Correction, label_row())
-    scored = judged("d0", labels[0], "Golf") | {"human": 0.4, "annotator": "eve"}
+    scored = judged("d0", points[0], "Golf") | {"human": 0.4, "annotator": "eve"}
     sheet_of(folder / "data/annotations/cas_scores.csv", HumanScore, scored)
-    output = run(folder, *pages, *tables)
+    output = run(*pages, *tables)
     assert output.endswith("status 0"), output
     assert "rule review_" not in output, "a sheet changes no page"
-    assert read(train, "labels")["source"].to_pylist().count("person") == 1
-    assert "| train | 19 |" in (folder / tables[0]).read_text(encoding="utf-8")
-    assert "no corrections" not in (folder / tables[0]).read_text(encoding="utf-8")
-    assert "| all | 1 | 1 | 50.00 | 40.00 |" in (folder / tables[1]).read_text(encoding="utf-8")
-    assert "Nothing to be done" in run(folder, *pages, *tables, dry=True)
+    assert read(folder / train, "labels")["source"].to_pylist().count("person") == 1
+    assert "| train | 19 |" in written()[0]
+    assert "no corrections" not in written()[0]
+    assert "| all | 1 | 1 | 50.00 | 40.00 |" in written()[1]
 
     sheet_of(sheet, Correction, label_row(text=" Polo"))
-    output = run(folder, str(train.relative_to(folder)))
+    output = run(train)
     assert output.endswith("status 1")
     assert "label_corrections.csv, row 2: document 'd0'" in output
     assert "Traceback" not in output
     sheet.unlink()
-    assert run(folder, str(train.relative_to(folder))).endswith("status 0")
-    assert read(train, "labels").equals(LABELS)
+    assert run(train).endswith("status 0")
+    assert read(folder / train, "labels").equals(LABELS)
