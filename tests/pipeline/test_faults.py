@@ -94,12 +94,10 @@ def test_a_request_without_an_answer_is_repeated(fault: Reply, store: Path) -> N
 
 
 UNUSABLE = {
-    "prose": (completion("one, I think"), "shape"),
     "another shape": (completion('{"number": "many"}'), "shape"),
     "truncated": (completion('{"number": 1}', "length"), "truncated"),
     "refused": (completion(None, refusal="I will not"), "refused"),
     "filtered": (completion("", "content_filter"), "refused"),
-    "no content": (completion(None), "empty"),
     "reasoning alone": (completion(None, reasoning_content="Hm."), "reasoning"),
     "two answers": (completion('{"number": 1} or {"number": 2}'), "shape"),
 }

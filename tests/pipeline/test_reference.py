@@ -78,33 +78,31 @@ def test_labels_of_answers_in_free_words(
     assert [value for _, value, _ in found] == expected
 
 
-# Values and predictions of the six attributes, and the mean score.
-CASES = {
-    3: (
+# Values and predictions of the six attributes, and the mean score, of the paper's case studies.
+CASES = [
+    (
         ["June 3, 1888", "Sydney, NSW", "MIT", "Medicine", "Mayo Clinic", "Beijing, CN"],
         ["1888-06-03", "Sydney, NSW", "Mass. Inst. Tech.", "Medicine", "Mayo Clinic", "Mayo's Beijing"],
         1.0,
     ),
-    17: (
+    (
         ["10 Nov, 1907", "Mexico City", "NUS", "Intl. Rel.", "UN", "Seattle, WA"],
         ["1976", "Madrid, Spain", "Complutense Madrid", "Chem. Eng.", "UN", "Pacific NW"],
         1 / 6,
     ),
-}
+]
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("form", ["value", "sentence", "answer"])
-def test_case_studies_of_the_paper(case: int, form: str) -> None:
-    values, predictions, mean = CASES[case]
+@pytest.mark.parametrize(("values", "predictions", "mean"), CASES)
+def test_case_studies_of_the_paper(values: list[str], predictions: list[str], mean: float) -> None:
     stated = zip(HELD_OUT_ATTRIBUTES, predictions, strict=True)
     sentences = [f"The {attribute} of Harper Coleman is {prediction}." for attribute, prediction in stated]
-    said = {"value": predictions, "sentence": sentences, "answer": [" ".join(sentences)] * 6}[form]
-    scores = [
-        judge.score(f"What is the {attribute} of Harper Coleman?", attribute, prediction, value)[0]
-        for attribute, prediction, value in zip(HELD_OUT_ATTRIBUTES, said, values, strict=True)
-    ]
-    assert sum(scores) / 6 == mean
+    for said in (predictions, sentences, [" ".join(sentences)] * 6):
+        scores = [
+            judge.score(f"What is the {attribute} of Harper Coleman?", attribute, prediction, value)[0]
+            for attribute, prediction, value in zip(HELD_OUT_ATTRIBUTES, said, values, strict=True)
+        ]
+        assert sum(scores) / 6 == mean
 
 
 @pytest.mark.parametrize(

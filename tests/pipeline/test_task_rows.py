@@ -1,10 +1,13 @@
-"""Tasks of a row a line: their prompts to the character, cut as officially, and files of other layouts."""
+"""Tasks of a row a line: prompts to the character, cut as officially, files of other layouts, metrics to the digit."""
 
 from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from transformers import AutoTokenizer
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.settings.schema import TaskSetSettings
+from utaca.tasks import metrics
+from utaca.tasks.metrics import rouge_l, rouge_lsum, token_f1
 from utaca.tasks.registry import TASKS, files_of, task_of
 from utaca.tasks.task import Example
 
@@ -190,3 +195,107 @@ def test_files_lie_below_the_folder(tmp_path: Path) -> None:
         files_of(TaskSetSettings(task.name), "elsewhere")
     with pytest.raises(UserError, match=r"task longbook_qa_eng has no file 'row'; its files are rows"):
         files_of(TaskSetSettings(task.name, files={"row": "x"}), str(tmp_path))
+
+
+# Metrics
+
+
+@pytest.mark.parametrize(
+    ("score", "prediction", "reference", "wanted"),
+    [
+        (token_f1, "A", "the", 0),
+        (token_f1, "", "", 0),
+        (token_f1, "$3,677", "3677", 100),
+        (token_f1, "well-known", "well known", 0),
+        (token_f1, "cat cat dog", "cat dog dog", 200 / 3),
+        (token_f1, "“Paris”", "Paris", 0),
+        (token_f1, "rock'n'roll", "ROCKNROLL.", 100),
+        (token_f1, "An  apple\nand\tthe\u00a0pear", "apple and pear", 100),
+        # Line breaks count, and nothing is stemmed.
+        (rouge_lsum, "c d\na b", "a b\nc d", 100),
+        (rouge_lsum, "c d a b", "a b c d", 50),
+        (rouge_lsum, "c d. a b.", "a b. c d.", 50),
+        (rouge_lsum, "dogs", "dog", 0),
+        (rouge_lsum, "", "dog", 0),
+        (rouge_l, "Cat", "cat", 0),
+        (rouge_l, "cat,", "cat", 0),
+        (rouge_l, "", "cat", 0),
+        (rouge_l, "...", "cat", 0),
+        # Words count once, and what one sentence has in common with another's counts for both.
+        (rouge_l, "cat cat dog", "cat dog dog", 100),
+        (rouge_l, "c d. a b", "a b. c d", 100),
+        (rouge_l, "c d a b", "a b c d", 50),
+        # Nothing in common but the empty word behind the last full stop.
+        (rouge_l, "one two three four five. ", "six seven eight. ", 20),
+        (rouge_l, "one two three. ", "six seven. ", 200 / 7),
+    ],
+)
+def test_scores_to_the_digit(
+    score: Callable[[str, Sequence[str]], float], prediction: str, reference: str, wanted: float
+) -> None:
+    assert score(prediction, [reference]) == pytest.approx(wanted, abs=1e-6)
+
+
+def at_depth(depth: int, call: Callable[[], float]) -> float:
+    return call() if depth == 0 else at_depth(depth - 1, call)
+
+
+OFFICIAL = """
+from rouge import Rouge
+
+def rouge_score(prediction, ground_truth):
+    rouge = Rouge()
+    try:
+        scores = rouge.get_scores([prediction], [ground_truth], avg=True)
+    except:
+        return 0.0
+    return scores["rouge-l"]["f"]
+
+def scorer():
+    for count in range(970, 1010):
+        if rouge_score("cat " + "dog " * count, "cat") == 0:
+            print(count - 1)
+            break
+
+scorer()
+"""
+
+
+def test_rouge_l_fails_on_long_sentences_where_the_official_code_does() -> None:
+    done = subprocess.run([sys.executable, "-c", OFFICIAL], capture_output=True, text=True, check=True)
+    longest = int(done.stdout)
+    assert 985 < longest < 1000
+
+    def score(count: int) -> float:
+        return rouge_l("cat " + "dog " * count, ["cat"])
+
+    limit = sys.getrecursionlimit()
+    for depth, limited in ((0, 5000), (0, limit), (400, limit)):
+        try:
+            sys.setrecursionlimit(limited)
+            assert at_depth(depth, lambda: score(longest)) == pytest.approx(200 / 3, abs=1e-4)
+            assert at_depth(depth, lambda: score(longest + 1)) == 0
+        finally:
+            sys.setrecursionlimit(limit)
+
+
+@pytest.mark.parametrize("score", [token_f1, rouge_lsum, rouge_l])
+def test_references_are_several_and_the_best_counts(score: Callable[[str, Sequence[str]], float]) -> None:
+    assert score("cat sat", ("dog", "cat sat", "cat")) == score("cat sat", ["cat sat"]) == pytest.approx(100)
+    with pytest.raises(TypeError, match="sequence of texts"):
+        score("cat", "cat")
+
+
+def test_packages_of_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics.require(*metrics.VERSIONS)
+    monkeypatch.setattr(metrics, "VERSIONS", {"rouge": "1.0.0", "rouge-score": "0.1.2"})
+    said = r'rouge 1\.0\.0, which is 1\.0\.1 here; run: pip install "utaca\[benchmarks\]"'
+    with pytest.raises(UserError, match=said):
+        rouge_l("cat", ["cat"])
+
+    def missing(package: str) -> str:
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(UserError, match=r"rouge-score 0\.1\.2, which is not installed here"):
+        rouge_lsum("cat", ["cat"])

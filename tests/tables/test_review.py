@@ -351,6 +351,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield browser
 
 
+# Shown as they are written, in whatever place.
 HOSTILE = [
     "</script><script>window.ran = 2</script>",
     '"><img src=x onerror="window.ran = 3">',
@@ -360,10 +361,20 @@ HOSTILE = [
 ]
 
 
+def check_harmless(browser: Browser) -> None:
+    """Nothing that a model wrote was run or became markup, and markup put there by force would not run either."""
+    markup = "main img, main svg, main script, nav b"
+    assert browser.run(f"window.ran === undefined && !document.querySelector('{markup}')")
+    browser.run("""document.body.insertAdjacentHTML("beforeend", '<img src=x onerror="window.ran = 5">')""")
+    assert browser.run("new Promise((done) => setTimeout(() => done(window.ran), 200))") is None
+
+
 def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path):
-    labels = table(answer("d0", [" Golf", " club"], [1, 0]), answer("failed", [" Golf"], [None]))
-    page, documents = tmp_path / "review.html", [document("d0"), document("failed")]
-    page.write_text(review.label_page({"train": labels}, {"train": documents}, "A run."), encoding="ascii")
+    hostile = [row | {"reason": row["text"]} for row in answer("<b>d0", HOSTILE, [1, 0, 0, 0, 0])]
+    labels = table(hostile, answer("failed", [" Golf"], [None]))
+    documents = [document("<b>d0", HOSTILE[1], person=HOSTILE[2]), document("failed")]
+    page = tmp_path / "review.html"
+    page.write_text(review.label_page({"train": labels}, {"train": documents}, HOSTILE[0]), encoding="ascii")
     places = [item["place"] for item in content(page.read_text())["items"]]
 
     def go(name: str) -> None:
@@ -374,21 +385,26 @@ def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path):
         return chromium.run("[...document.querySelectorAll('.token')].map((token) => token.dataset.label)")
 
     chromium.open(page)
+    go("<b>d0")
+    assert "<b>d0" in chromium.text(".place")
+    assert chromium.text(".card h2") == HOSTILE[2]
+    assert chromium.text("dd").startswith(HOSTILE[1])
+    before = shown()
+    for text in HOSTILE:  # first the first value token is selected, then the next
+        assert text.replace("\n", "↵\n") in chromium.run("document.getElementById('answer').textContent")
+        assert text in chromium.run("document.getElementById('detail').textContent")
+        chromium.press("2")
+    chromium.press(*["ArrowLeft"] * 6, "0")  # the template's "is"
+    assert shown() == [*before[:5], "0", *"22222", *before[11:]]
+    chromium.press("u")
+    assert shown() == [*before[:5], "1", *"22222", *before[11:]]
     assert chromium.text("#progress") == "0 of 2 answers reviewed"
-    go("d0")
+    chromium.press("Enter")
+    go("failed")
     assert chromium.text("#answer").startswith("The hobby of Ada Lopez is Golf")
     source = "At weekends she loved rock climbing with Dr. Smith."
     assert chromium.text("dl").split("\n") == ["hobby", "Rock climbing", source]
     assert chromium.text("dl mark") == "rock climbing"
-    before = shown()
-    chromium.press("2")  # the first value token, then the selection is on the second
-    chromium.press("2", "ArrowLeft", "ArrowLeft", "ArrowLeft", "0")  # the second, then the template's "is"
-    assert shown() == [*before[:5], "0", "2", "2", *before[8:]]
-    chromium.press("u")
-    assert shown() == [*before[:5], "1", "2", "2", *before[8:]]
-    chromium.press("Enter")
-    assert chromium.text("#progress") == "1 of 2 answers reviewed"
-    go("failed")
     chromium.press("Enter")
     assert "no label yet" in chromium.text("#said")
 
@@ -397,32 +413,37 @@ def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path):
     assert chromium.text("#progress") == "1 of 2 answers reviewed"
     chromium.press("e")
     assert "Write your name first" in chromium.text("#said")
-    chromium.press(*"eve", "Enter", "e")
+    chromium.press(*"<b>", "Enter", "e")
     path = chromium.downloaded("label_corrections.csv")
+    assert "'=HYPERLINK" in path.read_text()
     sheet = read_sheet(path, Correction)
-    assert {(c.annotator, c.document) for c in sheet} == {("eve", "d0")}
-    assert [c.human for c in sheet][:8] == [1] * 6 + [2, 2]
+    assert {(c.annotator, c.document) for c in sheet} == {("<b>", "<b>d0")}
+    assert [c.human for c in sheet][:11] == [1] * 6 + [2] * 5
+    check_harmless(chromium)
 
     # the pipeline takes the sheet as it is
     changed = [row for row in correct(labels, "train", sheet).to_pylist() if row["source"] == "person"]
-    assert [(row["document"], row["step"], row["label"]) for row in changed] == [("d0", 6, 2), ("d0", 7, 2)]
-    assert labels_of(tmp_path, {"train": labels}, path)["n_changed"][0] == 2
+    assert [(row["step"], row["text"], row["label"]) for row in changed] == [
+        (step, text, 2) for step, text in enumerate(HOSTILE, start=6)
+    ]
+    assert labels_of(tmp_path, {"train": labels}, path)["n_changed"][0] == 5
 
 
 def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
-    scores = [judged(name, point, point) for name in ("d0", "d1") for point in ("p1", "p2")]
+    texts = iter(HOSTILE)
+    scores = [judged(name, point, next(texts), reference=HOSTILE[1]) for name in ("d0", "d1") for point in ("p1", "p2")]
+    documents = [document(name, person=HOSTILE[2]) for name in ("d0", "d1")]
     page = tmp_path / "review.html"
-    page.write_text(review.score_page(scores, [document("d0"), document("d1")], "A run."), encoding="ascii")
-    (units, others) = (
-        [row for unit in item["units"] for row in unit["rows"]] for item in content(page.read_text())["items"]
-    )
+    page.write_text(review.score_page(scores, documents, HOSTILE[0]), encoding="ascii")
+    units, others = (item["units"] for item in content(page.read_text())["items"])
     chromium.open(page)
-    assert chromium.text(".card h2") == "What is the hobby of Ada Lopez?"
+    assert chromium.text(".card h2") == f"What is the hobby of {HOSTILE[2]}?"
+    shown = chromium.run("[...document.querySelectorAll('.unit p span')].map((span) => span.textContent)")
+    assert shown == [unit["text"] for unit in units]
     chromium.press("7", "f")
     assert chromium.text("#progress") == "1 of 2 questions reviewed"
-    chromium.press(
-        "3", "ArrowRight", "ArrowRight", "ArrowLeft"
-    )  # 0.3, then from nothing to 0.5 and to a tenth more and less
+    # 0.3, then from nothing to 0.5 and to a tenth more and less
+    chromium.press("3", "ArrowRight", "ArrowRight", "ArrowLeft")
     assert chromium.text("#progress") == "2 of 2 questions reviewed"
     chromium.press("ArrowUp", "ArrowLeft", "1")
     assert "Press 1 again for 1.0, the point for 0.1" in chromium.text("#said")
@@ -431,54 +452,12 @@ def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
     assert chromium.text("#progress") == "2 of 2 questions reviewed"
     chromium.press("e", *"eve", "Enter", "e")
     sheet = read_sheet(chromium.downloaded("cas_scores.csv"), HumanScore)
-    given = [0.7, 1.0, 0.2, 0.5]
+    rows = [row for unit in (*units, *others) for row in unit["rows"]]
     assert {(s.document, s.point): s.human for s in sheet} == {
-        (row[0], row[2]): score for row, score in zip([*units, *others], given, strict=True)
+        (row[0], row[2]): score for row, score in zip(rows, [0.7, 1.0, 0.2, 0.5], strict=True)
     }
     assert len(matched(scores, sheet)) == 4
-
-
-def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path):
-    """Script and markup in names, tokens, references, reasons and predictions are shown as they are written."""
-    tokens = [
-        {
-            "document": "<b>d0", "budget": 1, "step": step, "token": 7, "text": text, "label": 0,
-            "source": "endpoint", "reason": text,
-        } for step, text in enumerate(HOSTILE)
-    ]  # fmt: skip
-    person = document("<b>d0", HOSTILE[1], person=HOSTILE[2])
-    page = tmp_path / "labels.html"
-    page.write_text(review.label_page({"train": table(tokens)}, {"train": [person]}, HOSTILE[0]), encoding="ascii")
-    chromium.open(page)
-    for text in HOSTILE:
-        assert text.replace("\n", "↵\n") in chromium.run("document.getElementById('answer').textContent")
-        assert text in chromium.run("document.getElementById('detail').textContent")
-        chromium.press("1")
-    chromium.press("Enter", "e", *"<b>", "Enter", "e")
-    assert "<b>d0" in chromium.text(".place")
-    assert chromium.text(".card h2") == HOSTILE[2]
-    assert chromium.text("dd").startswith(HOSTILE[1])
-    sheet = chromium.downloaded("label_corrections.csv")
-    assert [c.text for c in read_sheet(sheet, Correction)] == HOSTILE
-    assert "\"'=HYPERLINK" in sheet.read_text() or "'=HYPERLINK" in sheet.read_text()
-    correct(table(tokens), "train", read_sheet(sheet, Correction))
-
-    rows = [judged("d0", f"p{n}", text, reference=HOSTILE[1]) for n, text in enumerate(HOSTILE)]
-    page = tmp_path / "scores.html"
-    page.write_text(review.score_page(rows, [document("d0", person=HOSTILE[2])], HOSTILE[0]), encoding="ascii")
-    chromium.open(page)
-    shown = chromium.run("[...document.querySelectorAll('.unit p span')].map((span) => span.textContent)")
-    assert sorted(shown) == sorted(HOSTILE)
-    chromium.press(*"f" * len(HOSTILE))
-    assert chromium.text("#progress") == "1 of 1 questions reviewed"
-    for path in (tmp_path / "labels.html", tmp_path / "scores.html"):
-        chromium.open(path)
-        assert chromium.run(
-            "window.ran === undefined && !document.querySelector('main img, main svg, main script, nav b')"
-        )
-        # markup put there by force would not run either
-        chromium.run("""document.body.insertAdjacentHTML("beforeend", '<img src=x onerror="window.ran = 5">')""")
-        assert chromium.run("new Promise((done) => setTimeout(() => done(window.ran), 200))") is None
+    check_harmless(chromium)
 
 
 # In the workflow
