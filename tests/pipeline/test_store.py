@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,78 +56,55 @@ def test_an_answer_comes_back_as_it_was(place: str) -> None:
 # Processes that are killed
 
 
-def fill(place: str, told: str, name: int, numbers: list[int] | None) -> None:
-    """Keep an answer under each number, None: without end; write down each that was kept, and whose it is."""
+def fill(place: str, told: str, name: int) -> None:
+    """Keep 100 answers in an order of its own, the first writer without end; write down each kept, and whose it is."""
     with AnswerStore(place) as store, open(told, "ab", buffering=0) as file:
-        for number in itertools.count() if numbers is None else numbers:
+        for number in random.Random(name).sample(range(100), 100) if name else itertools.count():
             store.put(key(str(number)), "m", {"n": number, "by": name}, (1, 1), 0.1)
             kept = store.get(digest(key(str(number))))
             file.write(f"{number} {kept and kept['by']}\n".encode())
 
 
-def start(place: str, folder: Path, endless: int = 0) -> list[BaseProcess]:
-    """Eight writers of the same 100 answers, each in an order of its own; the first ``endless`` go on for ever."""
-    writers = []
-    for name in range(8):
-        numbers = None if name < endless else random.Random(name).sample(range(100), 100)
-        writers.append(FORK.Process(target=fill, args=(place, str(folder / f"{name}.told"), name, numbers)))
-    for writer in writers:
-        writer.start()
-    return writers
-
-
-def told(folder: Path, name: str = "*") -> list[tuple[int, int]]:
+def told(folder: Path, name: object = "*") -> list[tuple[int, int]]:
     """What writers were told, (number, whose answer) each; a last line may be cut."""
     lines = [line for file in folder.glob(f"{name}.told") for line in file.read_text().split("\n")[:-1]]
     return [(int(number), int(by)) for number, by in map(str.split, lines)]
 
 
-def wait_for(count: int, folder: Path, name: str = "*") -> None:
-    deadline = time.monotonic() + 30
-    while len(told(folder, name)) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
-def check_kept(place: str, folder: Path) -> None:
-    """All that writers were told is there, once, and the same for all of them; what is not can be asked for again."""
-    with AnswerStore(place) as store:
-        rows = [(row["answer"]["n"], row["answer"]["by"]) for row in store.export()]
-        assert len(rows) == len({number for number, _ in rows})
-        assert set(told(folder)) <= set(rows)
-        assert {number for number, _ in rows} >= set(range(100))
-        store.put(key("-1"), "m", {"n": -1}, (1, 1), 0.1)
-        assert store.get(digest(key("-1"))) == {"n": -1}
+def kept(store: AnswerStore) -> list[tuple[int, int]]:
+    return [(row["answer"]["n"], row["answer"]["by"]) for row in store.export()]
 
 
 @both
-def test_a_writer_of_eight_is_killed(place: str, tmp_path: Path) -> None:
-    writers = start(place, tmp_path, endless=1)
-    wait_for(20, tmp_path, "0")
+def test_a_writer_of_eight_is_killed_and_the_server_under_them(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    writers = [FORK.Process(target=fill, args=(place, str(tmp_path / f"{name}.told"), name)) for name in range(8)]
+    for writer in writers:
+        writer.start()
+    deadline = time.monotonic() + 30
+    while min(len(told(tmp_path, name)) for name in range(8)) < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
     writers[0].kill()
-    for writer in writers:
-        writer.join()
-    assert [writer.exitcode for writer in writers] == [-signal.SIGKILL] + [0] * 7
-    assert len(told(tmp_path, "[1-7]")) == 700
-    check_kept(place, tmp_path)
-
-
-def test_the_server_under_eight_writers_is_killed(postgres: Postgres, tmp_path: Path) -> None:
-    place = postgres.make()
-    writers = start(place, tmp_path)
-    for name in range(8):
-        wait_for(5, tmp_path, str(name))
-    postgres.kill()
+    if is_database(place):
+        request.getfixturevalue("postgres").kill()
+        assert any(writer.is_alive() for writer in writers[1:]), "in the middle"
     before = set(told(tmp_path))
-    assert any(writer.is_alive() for writer in writers), "in the middle"
-    postgres.start()
+    if is_database(place):
+        request.getfixturevalue("postgres").start()
     with AnswerStore(place) as store:
-        assert before <= {(row["answer"]["n"], row["answer"]["by"]) for row in store.export()}
-    for writer in writers:
-        writer.join()
-    assert [writer.exitcode for writer in writers] == [0] * 8, "they waited for it"
-    assert len(told(tmp_path)) == 800
-    check_kept(place, tmp_path)
+        assert before <= set(kept(store))
+        for writer in writers:
+            writer.join()
+        assert [writer.exitcode for writer in writers] == [-signal.SIGKILL] + [0] * 7, "they waited for it"
+        assert len(told(tmp_path, "[1-7]")) == 700
+        rows = kept(store)
+        assert len(rows) == len({number for number, _ in rows}), "once, and the same for all"
+        assert set(told(tmp_path)) <= set(rows)
+        assert {number for number, _ in rows} >= set(range(100))
+        store.put(key("-1"), "m", {"n": -1}, (1, 1), 0.1)
+        assert store.get(digest(key("-1"))) == {"n": -1}, "the store goes on"
 
 
 # What is no store

@@ -39,6 +39,11 @@ ROWS = {
     "qmsum": STORY,
     "meetings": MEETING,
 }
+QMSUM = (
+    "You are given a meeting transcript and a query containing a question or instruction. Answer the query in one or "
+    "more sentences.\n\nTranscript:\n{}\n\nNow, answer the query based on the above meeting transcript in one or more "
+    "sentences.\n\nQuery: {}\nAnswer:"
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,18 +82,8 @@ def ask(tmp_path: Path, prompts: Prompts) -> Callable[..., list[Example]]:
             "tale. \n\n\n\nNow, answer the question based on the story asconcisely as you can, using a single phrase "
             "if possible. Do not provide any explanation.\n\nQuestion: Who {context}?\n\nAnswer:",
         ),
-        (
-            "qmsum",
-            "You are given a meeting transcript and a query containing a question or instruction. Answer the query in "
-            "one or more sentences.\n\nTranscript:\n A tale. \n\n\n\nNow, answer the query based on the above meeting "
-            "transcript in one or more sentences.\n\nQuery: Who {context}?\nAnswer:",
-        ),
-        (
-            "meetings",
-            "You are given a meeting transcript and a query containing a question or instruction. Answer the query in "
-            "one or more sentences.\n\nTranscript:\nA: Well ? {vocalsound}\nDr B: \n\nNow, answer the query based on "
-            "the above meeting transcript in one or more sentences.\n\nQuery: Summarize it.\nAnswer:",
-        ),
+        ("qmsum", QMSUM.format(" A tale. \n\n", "Who {context}?")),
+        ("meetings", QMSUM.format("A: Well ? {vocalsound}\nDr B: ", "Summarize it.")),
     ],
 )
 def test_prompts_are_the_official_ones(ask: Callable[..., list[Example]], name: str, wanted: str) -> None:

@@ -181,25 +181,6 @@ def test_the_source_is_the_sentence_of_the_biography_with_the_value(source: str,
 LABELS = table(answer("d0", [" Golf"], [1]), answer("d1", [" Chess", " club"], [0, None]))
 
 
-def test_corrections_change_what_they_name_and_say_who_decided(tmp_path):
-    path = sheet_of(
-        tmp_path / "sheet.csv",
-        Correction,
-        label_row(),
-        label_row(step=5, text=" is", human=1),
-        label_row("d1", 7, text=" club", label="", human=2),
-        label_row("d9", split="test"),
-    )
-    expected = LABELS.to_pylist()
-    expected[6] |= {"label": 0, "source": "person", "reason": "eve; was 1"}
-    expected[16] |= {"label": 2, "source": "person", "reason": "eve; was unlabelled"}
-    assert correct(LABELS, "train", read_sheet(path, Correction)).to_pylist() == expected
-    # A spreadsheet may save the sheet with a mark at its start and a column more.
-    text = path.read_text().replace("annotator", "annotator,remarks").replace("eve", "eve,x")
-    path.write_text(f"\ufeff{text}", encoding="utf-8")
-    assert correct(LABELS, "train", read_sheet(path, Correction)).to_pylist() == expected
-
-
 LABEL_ROW, SCORE_ROW = "train,d0,1,6, Golf,1,random,0,eve", "d0,test,p1,hobby,Golf,Rock climbing,0.7,eve"
 
 
@@ -277,7 +258,7 @@ def test_labels_table_without_a_sheet_has_a_row_for_each_condition_of_evidence(t
     assert unknown[conditions].tolist() == pytest.approx([0, 1, 2])
 
 
-def test_labels_table_counts_changes_and_compares_what_chance_drew(tmp_path):
+def test_corrections_change_what_they_name_and_the_labels_table_compares_what_chance_drew(tmp_path):
     value = {"document": "d2", "split": "test", "text": " Golf", "label": 0}
     path = sheet_of(
         tmp_path / "sheet.csv",
@@ -289,6 +270,13 @@ def test_labels_table_counts_changes_and_compares_what_chance_drew(tmp_path):
         label_row(**value, human=0),
         label_row(**value | {"step": 7, "text": " club", "label": 2}, human=0),
     )
+    # A spreadsheet may save the sheet with a mark at its start and a column more.
+    text = path.read_text().replace("annotator", "annotator,remarks").replace("eve", "eve,x")
+    path.write_text(f"\ufeff{text}", encoding="utf-8")
+    expected = LABELS.to_pylist()
+    for place, decided, before in ((5, 0, "1"), (15, 1, "0"), (16, 2, "unlabelled")):
+        expected[place] |= {"label": decided, "source": "person", "reason": f"eve; was {before}"}
+    assert correct(LABELS, "train", read_sheet(path, Correction)).to_pylist() == expected
     frame = labels_of(tmp_path, REVIEWED, path).set_index("split")
     assert frame["n_reviewed"].to_list() == [4, 0, 2, 6]
     assert frame["n_changed"].to_list() == [3, 0, 1, 4]
