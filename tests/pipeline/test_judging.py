@@ -215,8 +215,8 @@ REMARKS = [
         ("The hobby of Bob Hill is Chess.", "The hobby of Bob Hill is Chess."),
         ("The hobby of Ada Lopez is Chess. Correction: The hobby of Ada Lopez is Go. I am sure.", "Go"),
         # What takes the value back is handed on.
-        ("The hobby of Ada Lopez is Chess. Wait, it is Go.\n\nExplanation: the text says so.", "Chess. Wait, it is Go"),
-        ("The hobby of Ada Lopez is Chess. Correction: it is Go.", "Chess. Correction: it is Go"),
+        ("The hobby of Ada Lopez is Chess. Wait, that is wrong. It is Go.", "Chess. Wait, that is wrong. It is Go"),
+        ("The hobby of Ada Lopez is Chess.\n\nExplanation: so. Correction: it is Go.", "Chess. Correction: it is Go"),
         ("The hobby of Ada Lopez is Chess. Sorry, I meant Go.", "Chess. Sorry, I meant Go"),
         (" She plays chess.\n", "She plays chess."),
         ("", ""),
